@@ -1,0 +1,42 @@
+# tarry: `make demo` shows it at work, `make test` proves it. Both set up what they need first.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: demo test bench lint setup lock docs soak
+.DEFAULT_GOAL := test
+
+setup: .venv/.current
+
+# Made anew when the locked set changes; nothing to do otherwise.
+.venv/.current: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m examples.demo
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m tests.lifecycle_page --check
+
+test: lint
+	$(BIN)/pytest
+
+bench: setup
+	$(BIN)/python -m bench
+
+soak: setup
+	for run in $$(seq 20); do $(BIN)/python -m examples.demo --quiet || exit 1; done
+
+docs: setup
+	$(BIN)/python -m tests.lifecycle_page
+
+# Writes the locked set again from pyproject.toml, in an environment of its own.
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet '.[all,dev]' hatchling editables
+	build/lock/bin/pip freeze --exclude tarry > requirements.lock

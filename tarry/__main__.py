@@ -1,0 +1,7 @@
+"""`python -m tarry`."""
+
+import sys
+
+from tarry.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,95 @@
+"""`tarry check` and `tarry init`: before the first start, and when something is wrong."""
+
+import argparse
+import time
+from pathlib import Path
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, table
+from tarry.cli.queues import unknown_tasks
+from tarry.config import template
+from tarry.errors import TarryError
+from tarry.store.base import Fact
+
+APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
+
+from tarry import App, Retry
+
+app = App()
+
+
+@app.task(retry=Retry(5, backoff="exponential", jitter=0.1), timeout=30)
+def hello(name: str) -> str:
+    """Try it: tarry enqueue app.hello '["Ann"]'"""
+    return f"Hello, {name}!"
+'''
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Their places on the command line."""
+    check = commands.add_parser("check", help="look at configuration, app and store, and say what to change")
+    check.set_defaults(run=run_check)
+    init = commands.add_parser("init", help="write a commented tarry.toml and an app.py to start from")
+    init.set_defaults(run=run_init)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Status 1 if something has to be changed."""
+    setup = Setup.of(args)
+    facts: list[Fact] = []
+    try:
+        facts += _configuration(setup)
+        facts += _app(setup)
+        facts += _store(setup)
+    except (TarryError, ValueError) as error:
+        facts.append(Fact("error", str(error), "see above"))
+    troubles = [fact for fact in facts if fact.advice]
+    if args.json:
+        as_json({"facts": facts, "ok": not troubles})
+    else:
+        table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
+        print("All is well." if not troubles else f"{len(troubles)} to change.")
+    return 1 if troubles else 0
+
+
+def _configuration(setup: Setup) -> list[Fact]:
+    file = setup.config.file
+    pools = ", ".join(f"{pool.name} ({pool.workers})" for pool in setup.config.pools.values())
+    return [Fact("configuration", str(file) if file else "defaults (no tarry.toml here)"), Fact("pools", pools)]
+
+
+def _app(setup: Setup) -> list[Fact]:
+    if not setup.app_name:
+        return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
+    return [Fact("app", f"{setup.app_name}: {len(setup.app.tasks)} tasks")]
+
+
+def _store(setup: Setup) -> list[Fact]:
+    store = setup.client.store
+    before = time.perf_counter()
+    offset = store.time() - time.time_ns() // 1000
+    trip = time.perf_counter() - before
+    late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
+    facts = [
+        Fact("store", store.url),
+        *store.facts(),
+        Fact("round trip", f"{trip * 1000:.2f} ms"),
+        Fact("clock offset", f"{offset / 1000:.1f} ms", late),
+    ]
+    for task, count in unknown_tasks(setup.client, store.counts()).items():
+        facts.append(
+            Fact("unknown task", f"{task}: {count:,} jobs wait", "deploy a worker that knows it, or delete its jobs")
+        )
+    return facts
+
+
+def run_init(args: argparse.Namespace) -> int:
+    """Writes both files; changes nothing if one of them is there."""
+    files = {Path("tarry.toml"): template(), Path("app.py"): APP}
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise TarryError(f"{' and '.join(there)} exist already; nothing was written")
+    for path, content in files.items():
+        path.write_text(content)
+    print("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
+    return 0

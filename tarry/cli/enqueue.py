@@ -1,0 +1,158 @@
+"""`tarry enqueue`: one job, or a file of them."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, Any
+
+import msgspec
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, bar
+from tarry.engine.client import Client
+from tarry.engine.task import Options
+from tarry.errors import TarryError
+from tarry.model.job import Job
+
+STORED_AT_ONCE = 1000
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of a batch without a task on the command line."""
+
+    task: str
+    args: list[Any] | dict[str, Any] = []
+    delay: float | str | None = None
+    at: datetime | float | None = None
+    key: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    expires: float | str | None = None
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    command = commands.add_parser(
+        "enqueue",
+        help="put a job, or a file of jobs",
+        description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by name);
+        several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the ARGS
+        of one job of TASK, or, without TASK, an object {"task", "args", "delay", "at", "key", "priority", "queue",
+        "expires"}. Nothing is stored unless every line is right.""",
+    )
+    command.add_argument("task", nargs="?", help="the task's full name")
+    command.add_argument("args", nargs="*", metavar="ARGS", help="JSON")
+    command.add_argument("--delay", help='not before so long from now: seconds, or "5m"')
+    command.add_argument("--at", help="not before: an ISO date and time; without a zone, this machine's")
+    command.add_argument("--queue")
+    command.add_argument("--key", help="at most one unfinished job of the task has it")
+    command.add_argument("--priority", type=int, help="higher first; 0 is normal")
+    command.add_argument("--expires", help="cancelled unless started within so long")
+    command.add_argument("--batch", metavar="FILE", help="JSON lines; - for standard input")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 0 once all is stored."""
+    setup = Setup.of(args)
+    if args.batch:
+        return _batch(setup.client, args)
+    if not args.task:
+        raise TarryError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
+    options = _options(args)
+    handle = setup.client.put([_job(setup.client, args.task, _body(args.args), options)])[0]
+    if args.json:
+        as_json({"id": handle.id, "is_new": handle.is_new})
+    else:
+        print(handle.id)
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Options:
+    at = datetime.fromisoformat(args.at).astimezone() if args.at else None
+    return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).checked()
+
+
+def _number(text: str | None) -> float | str | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _body(texts: list[str]) -> bytes:
+    """Checked, and as short as JSON gets."""
+    values = [_value(text) for text in texts]
+    alone = values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
+    return msgspec.json.encode(alone)
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise TarryError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
+
+
+def _job(client: Client, task: str, body: bytes, options: Options) -> Job:
+    known = client.tasks.get(task)
+    if client.tasks and known is None:
+        print(f"tarry: this app has no task {task}; its jobs wait until a worker knows it", file=sys.stderr)
+    return client.job(task, body, options)
+
+
+def _batch(client: Client, args: argparse.Namespace) -> int:
+    with _rereadable(args.batch) as lines:
+        total = sum(1 for _ in bar(_jobs(client, lines, args), None, "checked"))
+        lines.seek(0)
+        stored, new = 0, 0
+        for part in _parts(bar(_jobs(client, lines, args), total, "jobs")):
+            stored += len(part)
+            new += sum(handle.is_new for handle in client.put(part))
+    if args.json:
+        as_json({"stored": new, "already_there": stored - new})
+    else:
+        print(f"{new:,} jobs stored" + (f", {stored - new:,} were there already" if stored > new else ""))
+    return 0
+
+
+def _rereadable(name: str) -> IO[bytes]:
+    """The file, or standard input laid aside: it is read twice, first to check and then to store."""
+    if name != "-":
+        return open(name, "rb")
+    aside: IO[bytes] = tempfile.TemporaryFile()
+    for block in iter(lambda: sys.stdin.buffer.read(2**20), b""):
+        aside.write(block)
+    aside.seek(0)
+    return aside
+
+
+def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterator[Job]:
+    options = _options(args)
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield _of_line(client, line, args.task, options)
+            except (TarryError, ValueError) as error:
+                raise TarryError(f"{args.batch}, line {number}: {error}; nothing was stored") from None
+
+
+def _of_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:
+    if task:
+        return client.job(task, msgspec.json.encode(msgspec.json.decode(line, type=list | dict)), options)
+    said = msgspec.json.decode(line, type=Line)
+    own = Options(said.delay, said.at, said.key, said.priority, said.queue, said.expires).checked()
+    return client.job(said.task, msgspec.json.encode(said.args), own)
+
+
+def _parts(jobs: Iterator[Job]) -> Iterator[list[Job]]:
+    part: list[Job] = []
+    for job in jobs:
+        part.append(job)
+        if len(part) == STORED_AT_ONCE:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,0 +1,147 @@
+"""`tarry jobs`: look at jobs, and change them, one or many."""
+
+import argparse
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, table
+from tarry.engine.bulk import changed, matching
+from tarry.engine.client import Client
+from tarry.errors import JobNotFound, TarryError
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import microseconds
+from tarry.model.job import Job, State
+from tarry.store import ids
+from tarry.store.base import Query
+
+ACTIONS = ("list", "show", "retry", "cancel", "delete")
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    command = commands.add_parser(
+        "jobs",
+        help="list, show, retry, cancel or delete jobs",
+        description="By id, or all that match --queue, --task, --state, --older. Changes of many ask first.",
+    )
+    command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
+    command.add_argument("ids", nargs="*", metavar="ID")
+    command.add_argument("--queue")
+    command.add_argument("--task")
+    command.add_argument("--state", action="append", choices=[state.value for state in State], default=[])
+    command.add_argument("--older", help='in their state for longer than this, such as "1h"')
+    command.add_argument("--limit", type=int, default=50, help="list at most so many (50)")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 1 where nothing could be done."""
+    client = Setup.of(args).client
+    if args.action == "list":
+        return _list(client, args)
+    if args.action == "show":
+        return _show(client, args)
+    return _change_named(client, args) if args.ids else _change_matching(client, args)
+
+
+def _query(client: Client, args: argparse.Namespace) -> Query:
+    older = None if args.older is None else client.clock.now() - microseconds(_seconds(args.older))
+    return Query(tuple(State(state) for state in args.state), args.queue, args.task, None, older, limit=args.limit)
+
+
+def _seconds(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    jobs = client.store.find(_query(client, args))
+    if args.json:
+        as_json([facts_of(job) for job in jobs])
+        return 0
+    now = client.clock.now()
+    rows = [
+        (ids.text(job.id), job.task, job.queue, job.state.value, job.priority, job.attempt, ago(job.due, now))
+        for job in jobs
+    ]
+    table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
+    if len(jobs) == args.limit:
+        print(f"The first {args.limit}; --limit shows more.")
+    return 0
+
+
+def _named(client: Client, names: list[str]) -> list[Job]:
+    found = client.store.get([ids.parsed(name) for name in names])
+    for name, job in zip(names, found, strict=True):
+        if job is None:
+            raise JobNotFound(f"no job {name}: it never existed, or its time of keeping is over")
+    return [job for job in found if job is not None]
+
+
+def _show(client: Client, args: argparse.Namespace) -> int:
+    if not args.ids:
+        raise TarryError("which job? tarry jobs show ID")
+    jobs = _named(client, args.ids)
+    if args.json:
+        as_json([facts_of(job) for job in jobs])
+        return 0
+    for job in jobs:
+        facts = facts_of(job)
+        facts |= {name: clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
+        note = facts.pop("note")
+        told = note.pop("traceback", "") if isinstance(note, dict) else ""
+        facts["result" if job.state is State.DONE else "last"] = note
+        for name, value in facts.items():
+            print(f"{name:9} {'-' if value is None else value}")
+        print(told, end="")
+    return 0
+
+
+def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
+    match action:
+        case "retry":
+            return lifecycle.kicked, "made ready"
+        case "cancel":
+            return lambda job, now: lifecycle.cancelled(job, client.rules(job.task, job.queue), now), "cancelled"
+    return lambda job, now: lifecycle.forgotten(job), "deleted"
+
+
+def _change_named(client: Client, args: argparse.Namespace) -> int:
+    jobs = _named(client, args.ids)
+    act = {"retry": client.retry, "cancel": client.cancel, "delete": client.forget}[args.action]
+    made = {ids.text(job.id): act(job.id) for job in jobs}
+    if args.json:
+        as_json(made)
+    else:
+        _, done = _rule(args.action, client)
+        for job in jobs:
+            name = ids.text(job.id)
+            print(f"{name} {done}" if made[name] else f"{name} left as it is: {job.state}")
+    return 0 if all(made.values()) else 1
+
+
+def _change_matching(client: Client, args: argparse.Namespace) -> int:
+    query = _query(client, args)
+    if query == replace(Query(), limit=args.limit):
+        raise TarryError(f"{args.action} which jobs? Give ids, or narrow with --queue --task --state --older")
+    total = sum(map(len, matching(client, query)))
+    rule, done = _rule(args.action, client)
+    if not total:
+        print("No job matches.")
+        return 0
+    if not confirmed(f"{total:,} jobs match; {args.action} them?", args.yes):
+        return 1
+    made = sum(changed(client, page, rule) for page in bar(matching(client, query), -(-total // 1000), "page"))
+    if args.action == "cancel":
+        client.store.ring_recall()
+    if args.json:
+        as_json({"matched": total, "changed": made})
+    else:
+        print(f"{made:,} of {total:,} jobs {done}")
+    return 0

@@ -1,0 +1,82 @@
+"""From the command line's `-c` and `-a` to the configuration, the app and the client."""
+
+import argparse
+import importlib
+import sys
+import traceback
+from functools import cached_property
+from pathlib import Path
+
+from tarry.app import App
+from tarry.config import Config, load
+from tarry.engine.client import Client
+from tarry.errors import AppError
+from tarry.store.opening import open_store
+
+
+class Setup:
+    """What a command works with, each part made when first asked for."""
+
+    def __init__(self, config_file: str | None, app: str | None) -> None:
+        self._file = config_file
+        self._app = app
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Setup":
+        """From parsed arguments."""
+        return cls(args.config, args.app)
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings; ConfigError."""
+        return load(Path(self._file) if self._file else None)
+
+    @property
+    def app_name(self) -> str | None:
+        """`module:app`, if one is named anywhere."""
+        return self._app or self.config.app
+
+    @cached_property
+    def app(self) -> App:
+        """The app, imported; AppError with the place of what is wrong."""
+        if not self.app_name:
+            raise AppError("no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)")
+        app = imported(self.app_name, self.config.directory)
+        app.configure(self.config)
+        return app
+
+    @cached_property
+    def client(self) -> Client:
+        """A client of the app's store; without an app, of the configured one, and then it knows no tasks."""
+        if self.app_name:
+            return self.app.client
+        return Client(open_store(self.config.stores), {}, max_body=self.config.max_body)
+
+
+def imported(name: str, directory: Path) -> App:
+    """The App at `module:attribute`, looked for in `directory` first."""
+    module_name, _, attribute = name.partition(":")
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise AppError(_told(name, module_name, error)) from error
+    try:
+        app = getattr(module, attribute or "app")
+    except AttributeError:
+        raise AppError(f"app {name}: {module_name} has no {attribute or 'app'}; name its App, as module:app") from None
+    if not isinstance(app, App):
+        raise AppError(f"app {name} is {type(app).__name__}, not a tarry App")
+    return app
+
+
+def _told(name: str, module: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+        return f"app {name}: there is no module {error.name} here; run this in the project's directory"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else module
+    return f"app {name} cannot be imported: {type(error).__name__}: {error} ({where})"

@@ -1,0 +1,89 @@
+"""How facts are printed: tables for people, JSON for programs, bars for long work."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from tqdm import tqdm
+
+from tarry.model.duration import SECOND, spoken
+from tarry.model.job import Job
+from tarry.store import ids
+
+T = TypeVar("T")
+
+
+def as_json(facts: Any) -> None:
+    """One JSON document on a line."""
+    print(msgspec.json.encode(facts).decode())
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns as wide as they need; numbers to the right."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
+    for line in ([*heads], *texts):
+        cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
+    """The things, with a progress bar on stderr where a person looks on."""
+    return iter(tqdm(things, total=total, unit=what, disable=not sys.stderr.isatty(), leave=False))
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Asks first. Nobody there to ask, and no --yes, is a no."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        print(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def facts_of(job: Job) -> dict[str, Any]:
+    """A job as programs get it. Times are seconds since the epoch; null is none."""
+    return {
+        "id": ids.text(job.id),
+        "task": job.task,
+        "queue": job.queue,
+        "state": job.state,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "losses": job.losses,
+        "epoch": job.epoch,
+        "key": job.key,
+        "created": job.created / SECOND,
+        "due": job.due / SECOND,
+        "since": job.since / SECOND,
+        "expires": job.expires / SECOND or None,
+        "owner": job.owner or None,
+        "args": _json(job.body),
+        "note": _json(job.note),
+    }
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError:
+        return text.decode("utf-8", "replace")
+
+
+def ago(moment: int, now: int) -> str:
+    """`3m20s ago`, `in 5m`."""
+    return f"{spoken(now - moment)} ago" if moment <= now else f"in {spoken(moment - now)}"
+
+
+def clock(moment: int) -> str:
+    """A time as people read it, in their own zone, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment / SECOND)) if moment else "-"

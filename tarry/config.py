@@ -1,0 +1,301 @@
+"""Which settings there are: one file, `tarry.toml` or `[tool.tarry]` in pyproject.toml, each also as a variable.
+
+    store                          TARRY_STORE
+    [master] pid_file              TARRY_MASTER__PID_FILE
+    [pools.default] workers        TARRY_POOLS__DEFAULT__WORKERS
+
+Inside the program, durations are whole microseconds (seconds where it says so), sizes bytes, and paths absolute.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from tarry.errors import ConfigError
+from tarry.model.duration import DAY, HOUR, SECOND, microseconds
+from tarry.model.size import octets
+from tarry.settings import Kind, Source, override, read_file, section
+
+FILES = ("tarry.toml", "pyproject.toml")
+DEFAULT_STORE = "sqlite:///tarry.db"
+
+_SQLITE = "sqlite:///"
+
+
+def _number(text: str) -> Any:
+    return json.loads(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
+
+
+def _list(text: str) -> Any:
+    return json.loads(text) if text[:1] in "[{" else [part.strip() for part in text.split(",")]
+
+
+def _names(text: str) -> Any:
+    return text if text == "*" else _list(text)
+
+
+def _shares(text: str) -> Any:
+    if text == "strict":
+        return text
+    return [_number(part) if isinstance(part, str) else part for part in _list(text)]
+
+
+def _urls(text: str) -> Any:
+    # A URL may have commas of its own, between the hosts of a cluster.
+    return _list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+]*://)", text)
+
+
+def _app(written: str) -> str:
+    if not re.fullmatch(r"[\w.]+:[\w.]+", written):
+        raise ValueError("no module and name")
+    return written
+
+
+def _store(written: str | list[str]) -> str | list[str]:
+    urls = [written] if isinstance(written, str) else written
+    if not all(re.match(r"[a-z][a-z0-9+]*://", url) for url in urls):
+        raise ValueError("no URL")
+    return urls if len(urls) > 1 else urls[0]
+
+
+def _lease(written: float | str) -> int:
+    lease = microseconds(written)
+    if lease < 2 * SECOND:
+        raise ValueError("shorter than a worker's extensions can be sure to reach")
+    return lease
+
+
+def _log(target: str) -> str:
+    if target in ("syslog", "journal", "stdout"):
+        raise ValueError("no file, and not to be taken for the name of one")
+    return target
+
+
+def _some_octets(written: int | str) -> int:
+    size = octets(written)
+    if size < 1:
+        raise ValueError("nothing would fit")
+    return size
+
+
+_Text = Annotated[str, Meta(min_length=1)]
+_From1 = Annotated[int, Meta(ge=1)]
+_Duration = int | float | str
+
+# No Meta(pattern=...) here: msgspec 0.22 frees a pattern that stands in a union once too often, and crashes.
+APP = Kind('a module and a name in it, such as "shop.jobs:app"', str, _app)
+STORE = Kind(
+    f'a URL such as "{DEFAULT_STORE}", or a list of them',
+    str | Annotated[list[str], Meta(min_length=1)],
+    _store,
+    _urls,
+)
+DURATION = Kind('a duration such as 90 (seconds) or "1h30m"', _Duration, microseconds, _number)
+LEASE = Kind('a duration of 2 seconds or more, such as "30s"', _Duration, _lease, _number)
+SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(written) / SECOND, _number)
+SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, _number)
+SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, _number)
+FROM_0 = Kind("a whole number of 0 or more", Annotated[int, Meta(ge=0)], spelled=_number)
+FROM_1 = Kind("a whole number of 1 or more", _From1, spelled=_number)
+FILE = Kind("the path of a file", _Text, Path)
+LOG = Kind('"stderr" or the path of a file', _Text, _log)
+FORMAT = Kind('"text" or "json"', Literal["text", "json"], spelled=str.lower)
+LEVEL = Kind('"debug", "info", "warning" or "error"', Literal["debug", "info", "warning", "error"], spelled=str.lower)
+QUEUES = Kind(
+    '"*", a list of names such as ["default", "mail"], or weights such as { critical = 5, default = 3 }',
+    Literal["*"] | Annotated[list[_Text], Meta(min_length=1)] | Annotated[dict[_Text, _From1], Meta(min_length=1)],
+    spelled=_names,
+)
+SHARES = Kind(
+    'three whole numbers of 1 or more such as [5, 3, 2], or "strict"',
+    Literal["strict"] | tuple[_From1, _From1, _From1],
+    spelled=_shares,
+)
+
+
+class Master(Struct, frozen=True):
+    """[master]: the process that looks after the others."""
+
+    pid_file: Annotated[Path, FILE] = Path("run/tarry.pid")
+    term_grace: Annotated[float, SECONDS] = 8.0
+    """Seconds from TERM until the workers are killed."""
+    log: Annotated[str, LOG] = "stderr"
+    """`stderr`, or the absolute path of a file."""
+    log_format: Annotated[Literal["text", "json"], FORMAT] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], LEVEL] = "info"
+
+
+class Pool(Struct, frozen=True):
+    """[pools.NAME]: worker processes that serve the same queues with the same settings."""
+
+    name: str = "default"
+    queues: Annotated[Literal["*"] | list[str] | dict[str, int], QUEUES] = "*"
+    """All, or these, or these by weight."""
+    workers: Annotated[int, FROM_1] = 1
+    threads: Annotated[int, FROM_0] = 1
+    """Sync jobs at once in a process; 0 only while `async_` is more."""
+    async_: Annotated[int, FROM_0] = 100
+    """Async jobs at once in a process."""
+    shares: Annotated[Literal["strict"] | tuple[int, int, int], SHARES] = (5, 3, 2)
+    """How the bands of high, normal and low priority share starts."""
+    lease: Annotated[int, LEASE] = 30 * SECOND
+
+
+class Keep(Struct, frozen=True):
+    """How long finished jobs of a queue are kept, in microseconds, and how many bytes of them."""
+
+    done: Annotated[int, DURATION] = HOUR
+    dead: Annotated[int, DURATION] = 30 * DAY
+    bytes: Annotated[int, SIZE] = 64_000_000
+
+
+class Queue(Struct, frozen=True):
+    """[queues.NAME]."""
+
+    keep: Keep = Keep()
+
+
+class Config(Struct, frozen=True):
+    """All settings, defaults filled in."""
+
+    app: Annotated[str | None, APP] = None
+    store: Annotated[str | list[str] | None, STORE] = None
+    """As given, relative paths made absolute; None: not given. `stores` fills in the default."""
+    max_body: Annotated[int, SOME_SIZE] = 2**20
+    master: Master = Master()
+    pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
+    queues: dict[str, Queue] = {}
+    directory: Path = Path()
+    """Where the file is, or else the working directory: relative paths start here."""
+    file: Path | None = None
+
+    @property
+    def stores(self) -> list[str]:
+        """The URLs of the shards, one or more."""
+        store = self.store or _settled_url(DEFAULT_STORE, self.directory)
+        return [store] if isinstance(store, str) else store
+
+    def keep(self, queue: str) -> Keep:
+        """How long finished jobs of that queue are kept, also if it has no section of its own."""
+        return self.queues.get(queue, Queue()).keep
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Config:
+    """The settings of the file at `path`, or else of the first of FILES in `directory` (the working directory if None)
+    that has any, and of variables, which come first; ConfigError for what is unknown, wrong or cannot be read."""
+    home = (directory or Path.cwd()).absolute()
+    file, source = _given(home / path, str(path)) if path else _found(home)
+    home = file.parent if file else home
+    table = source.table()
+    override(table, Config, environ, source)
+    config = section(Config, table, (), source)
+    return _settled(_checked(config, source), home, file)
+
+
+def _given(file: Path, shown: str) -> tuple[Path, Source]:
+    source = read_file(file, shown)
+    if source is None:
+        raise ConfigError(f"{shown} does not exist: `tarry init` writes a tarry.toml to start from")
+    if source.within and not source.table():
+        raise ConfigError(f"{shown} has no [tool.tarry]: add it, or name another file")
+    return file, source
+
+
+def _found(home: Path) -> tuple[Path | None, Source]:
+    for name in FILES:
+        source = read_file(home / name, name)
+        if source and (source.table() or not source.within):
+            return home / name, source
+    return None, Source()
+
+
+def _checked(config: Config, source: Source) -> Config:
+    for name, pool in config.pools.items():
+        if not pool.threads and not pool.async_:
+            raise source.wrong(("pools", name, "threads"), "1 or more while async is 0", 0)
+    return config
+
+
+def _settled(config: Config, home: Path, file: Path | None) -> Config:
+    master = config.master
+    log = master.log if master.log == "stderr" else str(home / master.log)
+    pools = {name: replace(pool, name=name) for name, pool in config.pools.items()}
+    return replace(
+        config,
+        store=_settled_store(config.store, home),
+        master=replace(master, pid_file=home / master.pid_file, log=log),
+        pools=pools or {"default": Pool()},
+        directory=home,
+        file=file,
+    )
+
+
+def _settled_store(store: str | list[str] | None, home: Path) -> str | list[str] | None:
+    if isinstance(store, list):
+        return [_settled_url(url, home) for url in store]
+    return store and _settled_url(store, home)
+
+
+def _settled_url(url: str, home: Path) -> str:
+    """sqlite:///rel.db -> sqlite:////home/rel.db; every other URL as it is."""
+    path = url.removeprefix(_SQLITE)
+    if path == url or path.startswith(("/", ":memory:")):
+        return url
+    return f"{_SQLITE}{home}/{path}"
+
+
+def template() -> str:
+    """A tarry.toml to start from: every setting with its default, as a comment without a space after the `#`."""
+    return _TEMPLATE
+
+
+_TEMPLATE = """\
+# Settings of tarry. What is commented out is the default. Each setting may also come from a variable, which then
+# comes first: TARRY_STORE, TARRY_MASTER__PID_FILE, TARRY_POOLS__DEFAULT__WORKERS. Relative paths start in this
+# file's directory. Durations: seconds, or text such as "1h30m". Sizes: bytes, or text such as "64KB" or "1MiB".
+
+# Where the App is: a module, and a name in it.
+app = "app:app"
+
+# Where jobs are kept. A list of URLs makes shards.
+#store = "sqlite:///tarry.db"
+
+# The arguments of one job, as JSON, take no more than this.
+#max_body = "1MiB"
+
+#[master]
+#pid_file = "run/tarry.pid"
+# From TERM until workers that still run jobs are killed; their jobs go back and are run again. 0: at once.
+#term_grace = 8
+# "stderr", or a file.
+#log = "stderr"
+# "text" or "json".
+#log_format = "text"
+# "debug", "info", "warning" or "error".
+#log_level = "info"
+
+# Worker processes that serve the same queues. There may be several pools, each with a name.
+#[pools.default]
+# "*" for all, a list of names, or weights: { critical = 5, default = 3 }.
+#queues = "*"
+# Processes.
+#workers = 1
+# Sync jobs at once in a process.
+#threads = 1
+# Async jobs at once in a process.
+#async = 100
+# How high, normal and low priority share the starts when all three have work; or "strict".
+#shares = [5, 3, 2]
+# A worker that is not heard of for so long is held to be dead, and its jobs are run again. 2 seconds or more.
+#lease = "30s"
+
+# How long the finished jobs of a queue are kept, and how many bytes of them.
+#[queues.default]
+#keep = { done = "1h", dead = "30d", bytes = "64MB" }
+"""

@@ -1,0 +1,129 @@
+"""Group commit: calls made at the same moment become one store call.
+
+Whoever finds the turn free flushes for all who wait, so a lone caller pays nothing for it and a hundred share one
+fsync. Coroutines never flush themselves, since that would block their loop; a thread does it for them.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from tarry.errors import StoreUnavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _Ticket(Generic[T, R]):
+    """One caller's place in the next batch."""
+
+    __slots__ = ("done", "error", "future", "item", "result")
+
+    def __init__(self, item: T, future: "asyncio.Future[R] | None" = None) -> None:
+        self.item = item
+        self.future = future
+        self.result: R | None = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+class Batcher(Generic[T, R]):
+    """Turns `call(list of items) -> list of results` into a call for one item, safe from threads and coroutines."""
+
+    def __init__(self, call: Callable[[list[T]], list[R]], most: int = 500) -> None:
+        self._call = call
+        self._most = most
+        self._waiting: deque[_Ticket[T, R]] = deque()
+        self._turn = threading.Lock()
+        self._signal: SimpleQueue[bool] = SimpleQueue()
+        self._signalled = False
+        self._flusher: threading.Thread | None = None
+
+    def do(self, item: T) -> R:
+        """The result for this item; blocks until its batch is done."""
+        ticket: _Ticket[T, R] = _Ticket(item)
+        self._waiting.append(ticket)
+        with self._turn:
+            while not ticket.done:
+                self._flush()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result  # type: ignore[return-value]
+
+    async def ado(self, item: T) -> R:
+        """The same, awaited."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Ticket(item, future))
+        self._call_flusher()
+        return await future
+
+    def close(self) -> None:
+        """Ends the thread that flushes for coroutines."""
+        if self._flusher is not None:
+            self._signal.put(False)
+            self._flusher.join(timeout=5)
+
+    def _call_flusher(self) -> None:
+        if self._flusher is None:
+            with self._turn:
+                if self._flusher is None:
+                    self._flusher = threading.Thread(target=self._flush_for_loops, name="tarry-flusher", daemon=True)
+                    self._flusher.start()
+        if not self._signalled:
+            self._signalled = True
+            self._signal.put(True)
+
+    def _flush_for_loops(self) -> None:
+        while self._signal.get():
+            # Before the batch is taken, so that who comes while it is under way signals again.
+            self._signalled = False
+            with self._turn:
+                while self._waiting:
+                    self._flush()
+
+    def _flush(self) -> None:
+        waiting = self._waiting
+        batch = [waiting.popleft() for _ in range(min(len(waiting), self._most))]
+        try:
+            for ticket, result in zip(batch, self._call([ticket.item for ticket in batch]), strict=True):
+                ticket.result = result
+        except Exception as error:
+            self._each_alone(batch, error)
+        _tell(batch)
+
+    def _each_alone(self, batch: list[_Ticket[T, R]], error: Exception) -> None:
+        """One caller's item must not fail the others; a store that is away fails for all alike."""
+        alone = len(batch) > 1 and not isinstance(error, StoreUnavailable)
+        for ticket in batch:
+            try:
+                if not alone:
+                    raise error
+                ticket.result = self._call([ticket.item])[0]
+            except Exception as why:
+                ticket.error = why
+
+
+def _tell(batch: list[_Ticket[T, R]]) -> None:
+    loops: dict[asyncio.AbstractEventLoop, list[_Ticket[T, R]]] = {}
+    for ticket in batch:
+        ticket.done = True
+        if ticket.future is not None:
+            loops.setdefault(ticket.future.get_loop(), []).append(ticket)
+    for loop, tickets in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, tickets)
+
+
+def _resolve(tickets: list[_Ticket[T, R]]) -> None:
+    for ticket in tickets:
+        future = ticket.future
+        assert future is not None
+        if future.done():
+            continue
+        if ticket.error is not None:
+            future.set_exception(ticket.error)
+        else:
+            future.set_result(ticket.result)  # type: ignore[arg-type]

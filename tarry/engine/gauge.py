@@ -1,0 +1,35 @@
+"""What a worker shows of itself to the outside while it works; the master's scoreboard is one such place."""
+
+from typing import Protocol
+
+
+class Gauge(Protocol):
+    """A slot that outlives its process: what stands there when a worker dies tells which jobs were on."""
+
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+        """The cell's thread works on this job now. kill_at: time.monotonic() from which it is stuck; 0.0, never."""
+
+    def off(self, cell: int) -> None:
+        """The cell's thread works on no job."""
+
+    def count(self, processed: int, failed: int) -> None:
+        """So many jobs ended here so far, and so many attempts failed."""
+
+    def beat(self, rss: int) -> None:
+        """Alive just now, with so many bytes of memory."""
+
+
+class NoGauge:
+    """Where nobody looks."""
+
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+        """Shown nowhere."""
+
+    def off(self, cell: int) -> None:
+        """Shown nowhere."""
+
+    def count(self, processed: int, failed: int) -> None:
+        """Shown nowhere."""
+
+    def beat(self, rss: int) -> None:
+        """Shown nowhere."""

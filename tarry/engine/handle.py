@@ -1,0 +1,98 @@
+"""What an enqueue gives back: a job, seen from outside."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+
+from tarry.errors import JobCancelled, JobFailed, JobNotFound
+from tarry.model.job import Job, State
+from tarry.store import ids
+
+if TYPE_CHECKING:
+    from tarry.engine.client import Client
+
+R = TypeVar("R")
+
+
+class Handle(Generic[R]):
+    """A job by its id. Every property asks the store anew; `job.result()` waits."""
+
+    __slots__ = ("_client", "_id", "is_new")
+
+    def __init__(self, client: "Client", id: bytes, is_new: bool = False) -> None:
+        self._client = client
+        self._id = id
+        self.is_new = is_new
+        """False if the enqueue found an unfinished job with its key and returned that one."""
+
+    @property
+    def id(self) -> str:
+        """The UUIDv7 in its usual form."""
+        return ids.text(self._id)
+
+    def record(self) -> Job:
+        """Everything that the store has on it; JobNotFound once it is forgotten."""
+        job = self._client.store.get([self._id])[0]
+        if job is None:
+            raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
+        return job
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life: compares equal to "ready", "done" and so on."""
+        return self.record().state
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the task returned, waiting for it up to `timeout` seconds (None: as long as it takes).
+
+        ResultTimeout if it is not finished by then; JobFailed if it is dead; JobCancelled; JobNotFound once forgotten.
+        """
+        return self._value(self._client.wait(self._id, timeout))
+
+    async def aresult(self, timeout: float | None = None) -> R:
+        """The same, awaited."""
+        return self._value(await self._client.await_end(self._id, timeout))
+
+    def cancel(self, reason: str = "") -> bool:
+        """No longer wanted. A running task is stopped; False if the job had already finished."""
+        return self._client.cancel(self._id, reason)
+
+    def retry(self) -> bool:
+        """Run it now: a waiting job at once, a finished one anew; False if it runs already, or its key is taken."""
+        return self._client.retry(self._id)
+
+    async def arecord(self) -> Job:
+        """`record`, awaited."""
+        return await asyncio.to_thread(self.record)
+
+    async def acancel(self, reason: str = "") -> bool:
+        """`cancel`, awaited."""
+        return await asyncio.to_thread(self.cancel, reason)
+
+    async def aretry(self) -> bool:
+        """`retry`, awaited."""
+        return await asyncio.to_thread(self.retry)
+
+    def _value(self, job: Job | None) -> R:
+        if job is None:
+            raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
+        if job.state is State.DONE:
+            task = self._client.tasks.get(job.task)
+            return cast("R", task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note))
+        told: dict[str, Any] = msgspec.json.decode(job.note or b"{}")
+        if job.state is State.CANCELLED:
+            reason = told.get("message")
+            raise JobCancelled(f"{job.task} {self.id} was cancelled" + (f": {reason}" if reason else ""))
+        failure = JobFailed(f"{job.task} {self.id} is dead: {told.get('type')}: {told.get('message')}")
+        failure.add_note(str(told.get("traceback", "")))
+        raise failure
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"

@@ -1,0 +1,134 @@
+"""The keeper: what has to be done every so often, and the return of jobs whose worker died."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tarry.engine import owner
+from tarry.engine.clock import Clock
+from tarry.engine.pump import RulesFor
+from tarry.errors import StoreError
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.model.outcome import Lost, Outcome, TimedOut, note
+from tarry.store.base import Store
+
+log = logging.getLogger("tarry.keeper")
+
+KEPT_BYTES = 64 * 2**20
+"""What the finished jobs of a queue may take, unless configured."""
+_BATCH = 1000
+
+
+class Keeper:
+    """One a host. `tick()` does what is due and says how many seconds there is nothing to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
+        kept_bytes: Callable[[str], int] = lambda queue: KEPT_BYTES,
+    ) -> None:
+        self._store = store
+        self._clock = clock or Clock(store.time)
+        self._rules = rules
+        self._kept_bytes = kept_bytes
+        self._name = owner.new_name()
+        self._trouble = 0
+        self._chores: list[tuple[float, Callable[[], None]]] = [
+            (1.0, self.rescue_overdue),
+            (2.0, self.rescue_dead),
+            (10.0, self.prune),
+        ]
+        self._due = dict.fromkeys(range(len(self._chores)), 0.0)
+
+    def tick(self) -> float:
+        """Does the chores that are due."""
+        for number, (every, chore) in enumerate(self._chores):
+            now = time.monotonic()
+            if self._due[number] <= now:
+                pause = every if self._done(chore) else min(5.0, 0.1 * 2 ** min(self._trouble, 8))
+                self._due[number] = now + pause * random.uniform(0.9, 1.1)
+        return max(0.0, min(self._due.values()) - time.monotonic())
+
+    def rescue(self, gone: str, on: Collection[str] = (), stuck: Collection[str] = ()) -> None:
+        """Brings back all that an owner held who is known to be gone.
+
+        on: ids (hex) of the jobs that were executing when it died: for them it counts. stuck: those for whose sake
+        it was killed, since they did not end after their timeout.
+        """
+        self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, stuck)
+
+    def rescue_overdue(self) -> None:
+        """Brings back what owners held whose lease ran out."""
+        self._bring_back(lambda: self._store.reclaim(self._clock.now(), None, _BATCH), None, ())
+
+    def rescue_dead(self) -> None:
+        """Brings back what processes of this host held that are gone, without waiting for their leases."""
+        for name in self._store.owners():
+            if owner.is_dead(name):
+                self._bring_back(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None, ())  # noqa: B023
+
+    def prune(self) -> None:
+        """Forgets finished jobs whose time of keeping is over, or that take too much room. One host's task."""
+        now = self._clock.now()
+        if self._store.hold("prune", self._name, now + 30 * SECOND, now):
+            for _ in range(100):
+                if self._store.prune(now, self._kept_bytes, _BATCH) < _BATCH:
+                    return
+
+    def _done(self, chore: Callable[[], None]) -> bool:
+        try:
+            chore()
+        except StoreError as error:
+            if self._trouble % 20 == 0:
+                log.error("%s: %s", chore.__name__, error)
+            self._trouble += 1
+            return False
+        self._trouble = 0
+        return True
+
+    def _bring_back(self, found: Callable[[], list[Job]], on: Collection[str] | None, stuck: Collection[str]) -> None:
+        for _ in range(100):
+            jobs = found()
+            if not jobs:
+                return
+            blamed = _blamed(jobs) if on is None else on
+            now = self._clock.now()
+            changes = [
+                lifecycle.after(job, _ending(job, blamed, stuck), self._rules(job.task, job.queue), now) for job in jobs
+            ]
+            made = sum(self._store.apply(changes, now))
+            log.warning("brought back %d jobs of %s", made, ", ".join(sorted({job.owner for job in jobs})))
+
+    def hear(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...]}`, and the answer to it;
+        None while the store cannot do it, or for another line."""
+        if "gone" not in line:
+            return None
+        try:
+            self.rescue(line["gone"], line.get("on", ()), line.get("stuck", ()))
+        except StoreError as error:
+            log.error("%s; the jobs of %s come back later", error, line["gone"])
+            return None
+        return {"returned": line["gone"]}
+
+
+def _blamed(jobs: Collection[Job]) -> set[str]:
+    """With no evidence of what was on, only a job that its owner held alone is held to have been."""
+    held: dict[str, list[Job]] = {}
+    for job in jobs:
+        held.setdefault(job.owner, []).append(job)
+    return {alone[0].id.hex() for alone in held.values() if len(alone) == 1}
+
+
+def _ending(job: Job, on: Collection[str], stuck: Collection[str]) -> Outcome:
+    if job.id.hex() in stuck:
+        why = "it did not end after its timeout, so its worker was killed"
+        return TimedOut(note("TimeLimit", why))
+    return Lost(job.id.hex() in on)

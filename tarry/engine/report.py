@@ -1,0 +1,71 @@
+"""From what a task did to an Outcome. The only place that reads a task's exceptions and return values."""
+
+import traceback
+from typing import Any
+
+from tarry.engine.running import Interrupted, Running, TimeLimit
+from tarry.model import outcome
+from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
+from tarry.model.retry import qualified
+from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
+
+MAX_TRACEBACK = 8192
+_NOTHING = Returned(b"null")
+
+
+def of_value(running: Running, value: Any, most: int) -> Outcome:
+    """The task returned this. A result that cannot be kept ends the job as dead: its work was done, and doing it
+    again would end the same way."""
+    if value is None:
+        return _NOTHING
+    if isinstance(value, Verdict):
+        return of_verdict(value)
+    try:
+        encoded = running.task.codec.encode_result(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {error}"
+        return Raised(outcome.note("ResultError", why), final=True)
+    if len(encoded) > most:
+        why = f"{running.job.task} returned a result of {len(encoded)} bytes; max_body is {most}"
+        return Raised(outcome.note("ResultError", why), final=True)
+    return Returned(encoded)
+
+
+def of_error(running: Running, error: BaseException) -> Outcome:
+    """The task raised this."""
+    if isinstance(error, Verdict):
+        return of_verdict(error)
+    if isinstance(error, Interrupted) or running.interrupt is not None:
+        return _of_interrupt(running, error)
+    kinds = tuple(qualified(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
+    return Raised(outcome.note(kinds[0], str(error), shown(error)), kinds)
+
+
+def of_verdict(verdict: Verdict) -> Outcome:
+    """The task's own word on its outcome."""
+    match verdict:
+        case Snooze():
+            return Snoozed(verdict.delay)
+        case Cancel():
+            return Cancelled(verdict.reason)
+        case RetryAfter():
+            return Raised(outcome.note("RetryAfter", str(verdict)), ("RetryAfter",), after=verdict.delay)
+        case Fail():
+            return Raised(outcome.note("Fail", str(verdict)), ("Fail",), final=True)
+    raise TypeError(f"{type(verdict).__name__} is no verdict that tarry knows")
+
+
+def _of_interrupt(running: Running, error: BaseException) -> Outcome:
+    if running.interrupt is TimeLimit:
+        why = f"stopped after its timeout of {running.task.timeout:g} s"
+        return TimedOut(outcome.note("TimeLimit", why, shown(error)))
+    # Called back: the store has decided already, and this outcome will be found stale.
+    return Released()
+
+
+def shown(error: BaseException) -> str:
+    """The traceback as text, its middle left out where it is long."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) <= MAX_TRACEBACK:
+        return text
+    return text[: MAX_TRACEBACK // 2] + "\n  ... left out ...\n" + text[-MAX_TRACEBACK // 2 :]

@@ -1,0 +1,198 @@
+"""A worker: the pump's thread, the slots, the event loop, and what signals say to them."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+from tarry.engine import owner
+from tarry.engine.client import MAX_BODY
+from tarry.engine.gauge import Gauge, NoGauge
+from tarry.engine.pump import Pump, RulesFor
+from tarry.engine.runner.loop import Loop
+from tarry.engine.runner.threads import Threads
+from tarry.engine.shares import BY_DEFAULT, BandShares
+from tarry.engine.task import Task
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.store.base import Store
+from tarry.store.bell import FULL, WORK
+
+log = logging.getLogger("tarry.worker")
+
+BEAT_EVERY = 1.0
+
+
+class Settings(Struct, frozen=True):
+    """What the workers of a pool have in common. lease in microseconds."""
+
+    queues: Mapping[str, int] = field(default_factory=lambda: {"*": 1})
+    threads: int = 1
+    coroutines: int = 100
+    shares: BandShares = BY_DEFAULT
+    lease: int = 30 * SECOND
+    max_body: int = MAX_BODY
+
+
+class Outside(Protocol):
+    """Who may speak to a worker while it works: signals, and a parent process."""
+
+    def filenos(self) -> Sequence[int]:
+        """What becomes readable when there is news."""
+
+    def signals(self) -> Sequence[int]:
+        """The signals that came since the last call; does not wait."""
+
+    def parent_lives(self) -> bool:
+        """False once the process that looks after this one is gone."""
+
+
+class Nobody:
+    """No signals, no parent."""
+
+    def filenos(self) -> Sequence[int]:
+        """None."""
+        return ()
+
+    def signals(self) -> Sequence[int]:
+        """None."""
+        return ()
+
+    def parent_lives(self) -> bool:
+        """As good as."""
+        return True
+
+
+class Worker:
+    """Runs jobs in this process until told to stop: by `stop`, or from outside.
+
+    INT: finish what runs, then end. TERM: give everything back, then end the process at once. USR1: say in the log
+    how it stands. Without its parent it finishes what it runs and ends.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Mapping[str, Task[Any, Any]],
+        settings: Settings | None = None,
+        *,
+        rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
+        gauge: Gauge | None = None,
+        name: str | None = None,
+        outside: Outside | None = None,
+        main_thread: bool = True,
+    ) -> None:
+        settings = settings or Settings()
+        self.name = name or owner.new_name()
+        self._gauge = gauge or NoGauge()
+        self.pump = Pump(
+            store,
+            tasks,
+            owner=self.name,
+            queues=settings.queues,
+            shares=settings.shares,
+            lease=settings.lease,
+            rules=rules,
+            gauge=self._gauge,
+        )
+        outcomes, most = self.pump.outcomes, settings.max_body
+        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread)
+        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads)
+        self.pump.attach(self._sync, self._loop)
+        self._topic = WORK + ",".join(sorted(settings.queues))
+        self._outside: Outside = outside or Nobody()
+        self._orphan = False
+        self._beaten = 0.0
+        self._crash: BaseException | None = None
+
+    def run(self) -> None:
+        """Works, with the calling thread as one of the slots; returns when stopped."""
+        pumping = threading.Thread(target=self._guarded, name="tarry-pump", daemon=True)
+        pumping.start()
+        self._sync.serve()
+        pumping.join()
+        if self._crash is not None:
+            raise self._crash
+
+    def stop(self) -> None:
+        """Finish what runs, then end. From any thread."""
+        self.pump.stop()
+        self.pump.bell.poke()
+
+    def _guarded(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            log.critical("the pump broke; this worker ends", exc_info=True)
+            self._crash = error
+        finally:
+            self._sync.stop()
+            self._loop.stop()
+            self.pump.bell.close()
+
+    def _work(self) -> None:
+        pump, bell = self.pump, self.pump.bell
+        armed = False
+        while True:
+            seconds = pump.turn()
+            if pump.stopping and not pump.holds:
+                return
+            self._beat()
+            if seconds <= 0:
+                if armed:
+                    bell.disarm()
+                    armed = pump.outcomes.awaited = False
+                bell.clear()
+            elif not armed:
+                # Armed first, then one more look: what came in between would be slept over.
+                bell.arm(self._topic if pump.hungry else FULL)
+                armed = pump.outcomes.awaited = True
+            elif not pump.outcomes.ended:
+                bell.wait(seconds, self._outside.filenos())
+                armed = pump.outcomes.awaited = False
+                pump.look_after_recall()
+            self._heed()
+
+    def _heed(self) -> None:
+        for number in self._outside.signals():
+            if number == signal.SIGINT:
+                self.pump.stop()
+            elif number == signal.SIGTERM:
+                self.pump.give_back()
+                self._leave()
+            elif number == signal.SIGUSR1:
+                self._report()
+        if not self._orphan and not self._outside.parent_lives():
+            log.warning("the master is gone; this worker finishes what it runs and ends")
+            self._orphan = True
+            self.pump.stop()
+
+    def _leave(self) -> None:
+        """The jobs are others' by now, so not another line of them may run here."""
+        log.info("gave its jobs back and ends")
+        logging.shutdown()
+        os._exit(0)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now - self._beaten >= BEAT_EVERY:
+            self._beaten = now
+            self._gauge.beat(memory())
+
+    def _report(self) -> None:
+        events = self.pump.events
+        log.info("processed %d, failed %d, holds %d", events.processed, events.failed, self.pump.holds)
+
+
+def memory() -> int:
+    """Resident bytes of this process; 0 where /proc does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0

@@ -1,0 +1,80 @@
+"""Every error that tarry raises on purpose: one tree, and each message is one line that says what to do.
+
+Drivers' own errors are turned into these at the store's border and appear nowhere else.
+"""
+
+
+class TarryError(Exception):
+    """The root: catch this to catch all of them."""
+
+
+class ConfigError(TarryError):
+    """A setting is unknown, of the wrong kind, or contradicts another."""
+
+
+class AppError(TarryError):
+    """The app cannot be found or imported."""
+
+
+class ArgumentError(TarryError, TypeError):
+    """An argument does not fit the task's signature, or cannot travel as JSON."""
+
+
+class BodyTooLarge(TarryError, ValueError):
+    """A job's arguments take more bytes than `max_body` allows."""
+
+
+class UnknownTask(TarryError, LookupError):
+    """No task of that name is registered in this app."""
+
+
+class JobNotFound(TarryError, LookupError):
+    """No job has that id: it never existed, or it was forgotten after its time of keeping."""
+
+
+class JobFailed(TarryError):
+    """`result()` of a job that is dead; the message carries the task's own error."""
+
+
+class JobCancelled(TarryError):
+    """`result()` of a job that was cancelled or that expired before it could start."""
+
+
+class ResultTimeout(TarryError, TimeoutError):
+    """`result(timeout)` waited that long and the job had not finished."""
+
+
+class StoreError(TarryError):
+    """The store refuses, or cannot do, what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now; the same call may succeed later, and is safe to send again."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process held the store's write lock for longer than we wait."""
+
+
+class StoreFull(StoreError):
+    """No room: the disk or the server's memory is full; nothing was stored."""
+
+
+class StoreReadOnly(StoreError):
+    """The store can be read and not written."""
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged, or is no database at all."""
+
+
+class StoreForeign(StoreError):
+    """The database belongs to another program."""
+
+
+class StoreNewer(StoreError):
+    """A newer tarry wrote this store's schema."""
+
+
+class MasterError(TarryError):
+    """A master is already running, is not running, or did not come up."""

@@ -1,0 +1,56 @@
+"""Durations as people write them, as integers of microseconds."""
+
+import re
+from datetime import timedelta
+
+SECOND = 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
+
+_UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+_LONGEST = 365_250 * DAY  # so that no store's 64-bit integer overflows, whatever is added to it
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
+
+Duration = float | int | str | timedelta
+
+
+def microseconds(duration: Duration) -> int:
+    """Seconds as a number, a timedelta, or text such as `"90s"`, `"1h30m"`; or ValueError if it is none or negative."""
+    match duration:
+        case timedelta():
+            value = duration.total_seconds() * SECOND
+        case str():
+            value = _parsed(duration)
+        case bool():
+            raise ValueError(f'{duration!r} is no duration: write seconds (90) or text ("1m30s")')
+        case int() | float():
+            value = duration * SECOND
+        case _:
+            raise ValueError(f'{duration!r} is no duration: write seconds (90) or text ("1m30s")')
+    return _checked(duration, value)
+
+
+def _checked(duration: Duration, value: float) -> int:
+    if 0 <= value <= _LONGEST:
+        return round(value)
+    why = "negative" if value < 0 else "too long" if value > _LONGEST else "no number"
+    raise ValueError(f"{duration!r} is {why}: a duration is from 0 to 1000 years")
+
+
+def _parsed(text: str) -> float:
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        raise ValueError(f'{text!r} is no duration: write a number and one of us ms s m h d w, as in "1h30m"')
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def spoken(duration: int) -> str:
+    """The shortest exact-enough text for people: `4.2ms`, `17s`, `3m20s`, `2d4h`."""
+    if duration < SECOND:
+        return f"{duration / 1000:.1f}ms"
+    if duration < MINUTE:
+        return f"{duration / SECOND:.1f}s".replace(".0s", "s")
+    for big, small, names in ((DAY, HOUR, "dh"), (HOUR, MINUTE, "hm"), (MINUTE, SECOND, "ms")):
+        if duration >= big:
+            rest = duration % big // small
+            return f"{duration // big}{names[0]}" + (f"{rest}{names[1]}" if rest else "")
+    raise AssertionError("unreachable: a minute or more was handled above")

@@ -1,0 +1,155 @@
+"""When a failed attempt is followed by another: limits, delays, jitter, and which errors count."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+from tarry.model.duration import MINUTE, SECOND, Duration, microseconds
+from tarry.model.verdict import RetryAfter
+
+_FORMULA = re.compile(r"(\d*)n\s*(?:\+\s*(\d+))?\s*(s|seconds?|m|minutes?|h|hours?)")
+_UNIT = {"s": SECOND, "m": MINUTE, "h": 60 * MINUTE}
+_SHAPES = ("fixed", "linear", "exponential")
+
+Kinds = Iterable[type[BaseException] | str]
+
+
+class Retry:
+    """How often and when to try again.
+
+    Retry(5)                                              five more attempts, 1 s apart
+    Retry(5, backoff="exponential", base=2.0, jitter=0.1) after 2, 4, 8, 16, 32 s, each up to 10% longer
+    Retry(3, backoff="linear", base=10)                   after 10, 20, 30 s
+    Retry(backoff=["1m", "3m", "5m"])                     as listed, then dead; with a higher limit the last repeats
+    Retry(9, backoff="2n+1 minutes")                      after 1, 3, 5, ... 17 minutes
+    Retry(5, only=(ConnectionError,), never=(KeyError,))  by the error's class or a base of it
+    Retry(3, per={TimeoutError: Retry(10, base=30)})      another rule for that error
+    Retry(None)                                           for ever
+
+    limit: attempts after the first; None, no limit. base: seconds (or "1m", or a timedelta). cap: no delay is longer,
+    but for its jitter. jitter: a fraction from 0 to 1; the delay is drawn between itself and that much longer.
+    within: no retry starts later than this after the job was made.
+    """
+
+    __slots__ = ("_delays", "backoff", "base", "cap", "jitter", "limit", "never", "only", "per", "within")
+
+    def __init__(
+        self,
+        limit: int | None = -1,
+        backoff: str | Sequence[Duration] = "fixed",
+        *,
+        base: Duration = 1.0,
+        cap: Duration = "1d",
+        jitter: float = 0.0,
+        only: Kinds = (),
+        never: Kinds = (),
+        per: Mapping[type[BaseException] | str, "Retry"] | None = None,
+        within: Duration | None = None,
+    ) -> None:
+        self.backoff = backoff if isinstance(backoff, str) else tuple(backoff)
+        self.base, self.cap, self.jitter = microseconds(base), microseconds(cap), jitter
+        self.limit = self._checked_limit(limit)
+        self.only, self.never = frozenset(map(_name, only)), frozenset(map(_name, never))
+        self.per = {_name(kind): rule for kind, rule in (per or {}).items()}
+        self.within = None if within is None else microseconds(within)
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"jitter={jitter}: a fraction from 0 to 1")
+        self._delays = self._compiled()
+
+    def _checked_limit(self, limit: int | None) -> int | None:
+        if limit == -1:
+            return 3 if isinstance(self.backoff, str) else len(self.backoff)
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise ValueError(f"limit={limit!r}: 0 or more, or None for no limit")
+        return limit
+
+    def _compiled(self) -> tuple[int, ...] | None:
+        """A list of delays in microseconds, or None for the shapes that are computed."""
+        if not isinstance(self.backoff, str):
+            if not self.backoff:
+                raise ValueError("backoff=[]: list at least one delay, or write Retry(0)")
+            return tuple(microseconds(delay) for delay in self.backoff)
+        if self.backoff not in _SHAPES and not _FORMULA.fullmatch(self.backoff.strip()):
+            raise ValueError(
+                f'backoff="{self.backoff}": one of {", ".join(_SHAPES)}, a list of delays, or "2n+1 minutes"'
+            )
+        return None
+
+    def delay(
+        self,
+        failures: int,
+        kinds: Sequence[str] = (),
+        seed: bytes = b"",
+        age: int = 0,
+        asked: int | None = None,
+    ) -> int | None:
+        """Microseconds until the next attempt after that many failures (1 or more); None: no other attempt.
+
+        kinds: names of the error's class and its bases, nearest first. seed: what the jitter is drawn from, so that
+        the same failure of the same job always gets the same delay. age: how long ago the job was made.
+        asked: the task's own word on the delay; it stands above shape, cap, `only` and `never`, not above the limit.
+        """
+        for kind in kinds:
+            if kind in self.per:
+                return self.per[kind].delay(failures, (), seed, age, asked)
+        if self.limit is not None and failures > self.limit:
+            return None
+        if asked is None and not self._wanted(kinds):
+            return None
+        delay = self._drawn(failures, seed) if asked is None else asked
+        return None if self.within is not None and age + delay > self.within else delay
+
+    def _wanted(self, kinds: Sequence[str]) -> bool:
+        if self.never and not self.never.isdisjoint(kinds):
+            return False
+        return not self.only or not self.only.isdisjoint(kinds)
+
+    def _drawn(self, failures: int, seed: bytes) -> int:
+        delay = min(self._plain(failures), self.cap)
+        return delay + int(delay * self.jitter * _fraction(seed, failures))
+
+    def _plain(self, failures: int) -> int:
+        match self.backoff:
+            case "fixed":
+                return self.base
+            case "linear":
+                return self.base * failures
+            case "exponential":
+                return self.base << min(failures - 1, 62)  # beyond, the cap rules anyway
+            case str(formula):
+                return _formula(formula, failures - 1)
+        assert self._delays is not None
+        return self._delays[min(failures, len(self._delays)) - 1]
+
+    @staticmethod
+    def after(delay: Duration) -> RetryAfter:
+        """To be raised or returned by a task: failed, try again after this delay (the limit still holds)."""
+        return RetryAfter(delay)
+
+    def __repr__(self) -> str:
+        return f"Retry({self.limit}, backoff={self.backoff!r}, base={self.base / SECOND:g}, jitter={self.jitter:g})"
+
+
+def _formula(text: str, n: int) -> int:
+    found = _FORMULA.fullmatch(text.strip())
+    assert found is not None
+    factor, constant, unit = found.groups()
+    return (int(factor or 1) * n + int(constant or 0)) * _UNIT[unit[0]]
+
+
+def _fraction(seed: bytes, failures: int) -> float:
+    """A number in [0, 1) that depends on nothing else: the model has no source of chance of its own."""
+    digest = blake2b(seed + failures.to_bytes(8, "big"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _name(kind: type[BaseException] | str) -> str:
+    return kind if isinstance(kind, str) else qualified(kind)
+
+
+def qualified(kind: type[BaseException]) -> str:
+    """`ValueError`, or `shop.errors.OutOfStock`: how an error's class is named in rules and notes."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+NEVER = Retry(0)

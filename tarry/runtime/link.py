@@ -1,0 +1,79 @@
+"""JSON lines both ways between the master and a child, over a socket pair. Its end says that the other is gone."""
+
+import contextlib
+import select
+import socket
+from typing import Any
+
+import msgspec
+
+Message = dict[str, Any]
+
+_LONGEST = 1_000_000
+"""Bytes of a line; a longer one is not from us, and dropped."""
+
+
+class Link:
+    """One side of the pair. Reading never waits; sending waits only if asked to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._in, self._out = b"", b""
+        self.ended = False
+        """Nothing more will come."""
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable when there are lines, or at the end."""
+        return self._socket.fileno()
+
+    @property
+    def unsent(self) -> bool:
+        """`flush` is wanted when the socket becomes writable."""
+        return bool(self._out)
+
+    def send(self, message: Message, wait: bool = False) -> None:
+        """Sends now what the socket takes, the rest at the next `flush`; or all of it, however long it takes."""
+        self._out += msgspec.json.encode(message) + b"\n"
+        self.flush()
+        while wait and self._out:
+            room = select.poll()  # not select(): a busy worker has descriptors above 1024
+            room.register(self._socket, select.POLLOUT)
+            room.poll()
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what is unsent, as far as the socket takes it."""
+        try:
+            while self._out:
+                self._out = self._out[self._socket.send(self._out) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._out = b""  # nobody is there; `ended` comes by reading
+
+    def lines(self) -> list[Message]:
+        """The complete lines that came. What is no JSON object is passed over: user code may write anywhere."""
+        try:
+            while not self.ended:
+                more = self._socket.recv(65536)
+                self._in += more
+                self.ended = not more
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+        *lines, rest = self._in.split(b"\n")
+        self._in = rest if len(rest) <= _LONGEST else b""
+        return [message for line in lines if (message := _decoded(line)) is not None]
+
+    def close(self) -> None:
+        """Our side only."""
+        self._socket.close()
+
+
+def _decoded(line: bytes) -> Message | None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        message = msgspec.json.decode(line)
+        return message if isinstance(message, dict) else None
+    return None

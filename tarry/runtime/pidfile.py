@@ -1,0 +1,102 @@
+"""The pid file: locked as long as its master lives, so that a stale one is known for what it is."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Self
+
+from tarry.errors import MasterError
+
+_ASKING = 0.3
+"""Seconds for which a master tries: whoever only asks for the holder has the lock, shared, for an instant."""
+
+
+class PidFile:
+    """Held by one process at a time; forked children must `forget` it, because they share the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._fd = path, -1
+
+    def __enter__(self) -> Self:
+        """Takes the lock and writes our pid. MasterError if a live master has it, or the file cannot be made."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = self._locked()
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, f"{os.getpid()}\n".encode())
+        except OSError as error:
+            raise MasterError(
+                f"{self._path} cannot be written ({error.strerror}): set master.pid_file to a place that can"
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Removes the file while it is still ours."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        self.forget()
+
+    def forget(self) -> None:
+        """For a forked child: closes its share of the lock, without unlocking."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _locked(self) -> int:
+        limit = monotonic() + _ASKING
+        while True:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            if _taken(fd, fcntl.LOCK_EX) and _same(fd, self._path):
+                return fd
+            os.close(fd)
+            if monotonic() > limit:
+                raise MasterError(f"a master is already running, {_who(holder(self._path))} ({self._path})")
+            sleep(0.01)
+
+
+def holder(path: Path) -> int | None:
+    """The pid of the live master that holds the file; None if none does. Never trusts a pid alone."""
+    limit = monotonic() + 1
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise MasterError(f"{path} cannot be read ({error.strerror}): run this as the master's user") from None
+        try:
+            if _taken(fd, fcntl.LOCK_SH):
+                return None
+            text = os.read(fd, 32)
+        finally:
+            os.close(fd)
+        if text.strip().isdigit():
+            return int(text)
+        if monotonic() > limit:
+            raise MasterError(f"{path} is locked but holds no pid: it is not the pid file of a master")
+        sleep(0.01)  # locked a moment ago, and not yet written
+
+
+def _taken(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(fd: int, path: Path) -> bool:
+    """False: the file was removed, by a master that ended, between our opening and locking it."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _who(pid: int | None) -> str:
+    return "its pid unknown" if pid is None else f"pid {pid}"

@@ -1,0 +1,138 @@
+"""What a forked process is to be, what it is given, and how it begins and ends."""
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from msgspec import Struct
+
+from tarry.runtime.link import Link, Message
+from tarry.runtime.scoreboard import READY, Slot, named
+from tarry.runtime.signals import ALL, Signals, let_through
+
+KEEPER = "keeper"
+"""The role that is told who is gone, and that ends last."""
+
+BOOT_FAILED = 3
+"""Exit status after `Child.failed`."""
+
+# HUP is only recorded, so that a HUP meant for the master and sent to all of us kills nobody.
+_WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+_LAST_WORDS = 2.0
+_LONGEST_FAILURE = 65536
+
+
+class Child:
+    """What the process has of its master. `lines` and `signals` belong to one thread; the rest may be called by any."""
+
+    def __init__(self, slot: Slot, pool: str, number: int, link: Link, signals: Signals) -> None:
+        self.slot, self.pool, self.number = slot, pool, number
+        self.signals = signals
+        """Installed already: INT (finish and exit), TERM (give back and exit), USR1 (report). Wait on its fileno()."""
+        self.orphaned = False
+        """The master is gone: exit. Set by `lines`."""
+        self._link, self._lock = link, threading.Lock()
+
+    @property
+    def parent_fd(self) -> int:
+        """Readable when the master sent lines, or is gone: then call `lines`."""
+        return self._link.fileno()
+
+    def lines(self) -> list[Message]:
+        """What the master said since the last call; does not wait."""
+        lines = self._link.lines()
+        self.orphaned = self._link.ended
+        return lines
+
+    def ready(self) -> None:
+        """Booted: may be counted on."""
+        self.slot.boot(READY)
+        self.answer({"ready": True})
+
+    def failed(self, text: str) -> int:
+        """Could not boot, and why (a traceback may follow). Answers the exit status to return from `run`: 3."""
+        self.answer({"failed": text[:_LONGEST_FAILURE]})
+        return BOOT_FAILED
+
+    def answer(self, message: Message) -> None:
+        """Sends the master a line; waits until it is sent, or the master is gone."""
+        with self._lock:
+            self._link.send(message, wait=True)
+
+
+class Role(Struct, frozen=True):
+    """A kind of child process."""
+
+    name: str
+    """worker, keeper or server."""
+    pool: str
+    """Empty: the role has no pools."""
+    count: int
+    cells: int
+    """How many jobs one of them may be at, at the same time."""
+    run: Callable[[Child], int]
+    """The process; answers its exit status."""
+
+    def named(self, number: int) -> str:
+        """`worker default.1`."""
+        return named(self.name, self.pool, number)
+
+
+def become(role: Role, slot: Slot, number: int, link: Link) -> NoReturn:
+    """The life of a forked child. Called with all signals held back, and the master's recorder of them gone."""
+    status = 1
+    try:
+        gc.freeze()
+        _stand_alone()
+        with Signals(_WANTED) as signals:
+            let_through()
+            slot.seated(os.getpid())
+            status = _status(role, Child(slot, role.pool, number, link, signals))
+    finally:
+        leave(status)
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process now: a thread that somebody left running does not keep it."""
+    with contextlib.suppress(RuntimeError):
+        last = threading.Thread(target=_last_words, daemon=True)
+        last.start()
+        last.join(_LAST_WORDS)  # such a thread may hold the lock of a stream, too
+    os._exit(status)
+
+
+def _status(role: Role, child: Child) -> int:
+    try:
+        return role.run(child)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        logging.getLogger(f"tarry.{role.name}").exception("%s crashed", role.named(child.number))
+        return 1
+
+
+def _stand_alone() -> None:
+    """A process group of its own, nothing of the master's handlers, and no claim on the terminal's input."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
+            signal.signal(number, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    if nothing:
+        os.close(nothing)
+
+
+def _last_words() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    logging.shutdown()

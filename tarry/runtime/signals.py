@@ -1,0 +1,76 @@
+"""Signals are only recorded, in the order in which they came; a loop takes them when it is ready."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+ALL = frozenset(signal.valid_signals())
+
+
+class Signals:
+    """While entered, the wanted signals do nothing but make `fileno()` readable. Main thread only."""
+
+    def __init__(self, wanted: Iterable[int], ignored: Iterable[int] = ()) -> None:
+        self._handlers: dict[int, Any] = {number: _recorded for number in wanted}
+        self._handlers |= {number: signal.SIG_IGN for number in ignored}
+        self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+        # A pipe, not a socket: it has room for 65536 signals that nobody took yet, a socket for some 250.
+        self._hear, self._tell = -1, -1
+
+    def __enter__(self) -> Self:
+        self._hear, self._tell = os.pipe()
+        os.set_blocking(self._hear, False)
+        os.set_blocking(self._tell, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Everything as it was before."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._hear)
+        os.close(self._tell)
+
+    def fileno(self) -> int:
+        """Readable when a signal came."""
+        return self._hear
+
+    def take(self) -> list[int]:
+        """The numbers that came since the last call, in their order."""
+        taken = b""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self._hear, 65536):
+                taken += more
+        return [number for number in taken if number in self._handlers]
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """No signal is delivered within; what comes is delivered after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_through() -> None:
+    """Nothing is held back any more, whatever we inherited."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def spoken(number: int) -> str:
+    """`INT`, `TERM`."""
+    return signal.Signals(number).name.removeprefix("SIG")
+
+
+def _recorded(number: int, frame: FrameType | None) -> None:
+    """The number is in the pipe already: the interpreter wrote it there before it called us."""

@@ -1,0 +1,273 @@
+"""How settings are read: from TOML and variables into Structs, with complaints that name the place and the way out.
+
+A setting is a field whose type is annotated with a Kind; a section is a field that is a Struct, or a dict of Structs
+by name. `async_` is written `async`. Fields of any other type are no settings.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from tarry.errors import ConfigError
+
+PREFIX, SEPARATOR = "TARRY_", "__"
+
+Keys = tuple[str, ...]
+S = TypeVar("S", bound=Struct)
+
+
+def as_written(value: Any) -> Any:
+    """The value as it stands."""
+    return value
+
+
+class Kind(Struct, frozen=True):
+    """How a setting is written."""
+
+    expected: str
+    """In words, after "expected"."""
+    shape: Any
+    """The type that TOML's value must have, as msgspec sees types."""
+    made: Callable[[Any], Any] = as_written
+    """The setting's value; ValueError if it is none after all."""
+    spelled: Callable[[str], Any] = as_written
+    """What the text of a variable would be in TOML; ValueError: no such thing."""
+
+    def read(self, written: object) -> Any:
+        """The value of what is written; ValueError or msgspec.ValidationError if it is not as expected."""
+        return self.made(msgspec.convert(written, self.shape))
+
+
+class Source(Struct):
+    """Where settings came from: a file's text, of which `within` names the table that is ours, and variables."""
+
+    shown: str = ""
+    text: str = ""
+    within: Keys = ()
+    variables: dict[Keys, str] = {}
+
+    def table(self) -> dict[str, Any]:
+        """Our table of the file, empty if there is none; ConfigError if the file is no TOML."""
+        try:
+            found: Any = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(self._no_toml(str(error))) from None
+        for key in self.within:
+            found = found.get(key, {}) if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+
+    def _no_toml(self, message: str) -> str:
+        what, _, where = message.partition(" (at ")
+        line = re.match(r"line (\d+)", where)
+        return f"{self.shown}:{line[1] if line else len(self.text.splitlines())}: {what}: this is no TOML"
+
+    def wrong(self, keys: Keys, expected: str, written: object) -> ConfigError:
+        """The error that something else was expected there."""
+        name = "" if self._variable(keys) else f" {dotted(keys)}:"
+        return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quoted(written)}")
+
+    def unknown(self, keys: Keys, known: Mapping[str, str]) -> ConfigError:
+        """The error that there is no such setting; `known` maps names to what to write instead."""
+        return ConfigError(f"{self._place(keys)}: unknown setting {dotted(keys)}; {_advice(keys[-1], known)}")
+
+    def _variable(self, keys: Keys) -> str | None:
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in self.variables:
+                return self.variables[keys[:length]]
+        return None
+
+    def _place(self, keys: Keys) -> str:
+        line = line_of(self.text, self.within + keys)
+        return self._variable(keys) or (f"{self.shown}:{line}" if line else self.shown)
+
+
+def section(kind: type[S], written: object, keys: Keys, source: Source) -> S:
+    """The Struct of a table's settings; ConfigError for the first that is unknown or wrong."""
+    if not isinstance(written, dict):
+        raise source.wrong(keys, f"a table of settings such as {' and '.join(list(forms(kind))[:2])}", written)
+    values = {}
+    for name, value in written.items():
+        if name not in forms(kind):
+            raise source.unknown((*keys, name), _known(kind))
+        field, form = forms(kind)[name]
+        values[field] = _value(form, value, (*keys, name), source)
+    return kind(**values)
+
+
+def _value(form: Any, written: object, keys: Keys, source: Source) -> Any:
+    if isinstance(form, Kind):
+        try:
+            return form.read(written)
+        except (ValueError, msgspec.ValidationError):
+            raise source.wrong(keys, form.expected, written) from None
+    named = _by_name(form)
+    if named is None:
+        return section(form, written, keys, source)
+    if not isinstance(written, dict):
+        raise source.wrong(keys, f"a table for each name, as in [{dotted((*keys, 'default'))}]", written)
+    return {name: section(named, value, (*keys, name), source) for name, value in written.items()}
+
+
+@cache
+def forms(kind: type[Struct]) -> dict[str, tuple[str, Any]]:
+    """The settings and sections of a Struct: name as written -> name of the field, and Kind, Struct or dict of them."""
+    found: dict[str, tuple[str, Any]] = {}
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        kinds = [part for part in get_args(hint) if isinstance(part, Kind)]
+        is_section = isinstance(hint, type) and issubclass(hint, Struct)
+        if kinds or is_section or _by_name(hint):
+            found[field.rstrip("_")] = (field, kinds[0] if kinds else hint)
+    return found
+
+
+def _by_name(form: Any) -> type[Struct] | None:
+    """The Struct of which the form is a dict by name."""
+    if get_origin(form) is not dict:
+        return None
+    kind = get_args(form)[1]
+    return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
+
+
+def _known(kind: type[Struct]) -> dict[str, str]:
+    return {name: name for name in forms(kind)}
+
+
+def override(table: dict[str, Any], kind: type[Struct], environ: Mapping[str, str], source: Source) -> None:
+    """Puts what variables say into the table, shorter names first. Empty ones are as if they were not there.
+
+    A stranger's variable (TARRY_PORT, as Kubernetes sets for a service of that name) is left alone, unless it looks
+    like a setting that was meant: two underscores in it, or a name close to a real one.
+    """
+    ours = [name for name, text in environ.items() if name.startswith(PREFIX) and text.strip()]
+    for variable in sorted(ours, key=lambda name: (name.count(SEPARATOR), name)):
+        parts = variable.removeprefix(PREFIX).split(SEPARATOR)
+        if (addressed := _addressed(table, kind, parts)) is not None:
+            keys, form = addressed
+            source.variables[keys] = variable
+            _put(table, keys, _spelled(form, environ[variable].strip()))
+        elif len(parts) > 1 or _near(_flat(variable), _variables(kind), close=0.8):
+            raise ConfigError(f"{variable}: unknown setting; {_advice(_flat(variable), _variables(kind))}")
+
+
+def _addressed(table: dict[str, Any], kind: type[Struct], parts: list[str]) -> tuple[Keys, Any] | None:
+    form: Any = kind
+    keys: Keys = ()
+    here: Any = table
+    for part in parts:
+        if isinstance(form, Kind):
+            return None
+        named = _by_name(form)
+        name = _existing(here, part) if named else part.lower()
+        if not named and name not in forms(form):
+            return None
+        form = named or forms(form)[name][1]
+        here = here.get(name) if isinstance(here, dict) else None
+        keys = (*keys, name)
+    return keys, form
+
+
+def _existing(table: object, part: str) -> str:
+    """The name in the table that a variable can only spell in capitals and underscores."""
+    names = table if isinstance(table, dict) else {}
+    return next((name for name in names if re.sub(r"\W", "_", name).upper() == part.upper()), part.lower())
+
+
+def _spelled(form: Any, text: str) -> Any:
+    try:
+        return form.spelled(text) if isinstance(form, Kind) else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(table: dict[str, Any], keys: Keys, value: Any) -> None:
+    *outer, last = keys
+    for key in outer:
+        inner = table.setdefault(key, {})
+        if not isinstance(inner, dict):
+            return  # wrong in the file, and told when that is read
+        table = inner
+    table[last] = value
+
+
+def _variables(kind: type[Struct]) -> dict[str, str]:
+    """Every variable there may be, by its name without what tells one part from another."""
+    return {_flat(name): name for name in _spellings(kind, PREFIX)}
+
+
+def _flat(variable: str) -> str:
+    return variable.removeprefix(PREFIX).replace(SEPARATOR, "_").lower()
+
+
+def _spellings(kind: type[Struct], before: str) -> Iterator[str]:
+    for name, (_, form) in forms(kind).items():
+        spelling = before + name.upper()
+        named = _by_name(form)
+        if isinstance(form, Kind):
+            yield spelling
+        else:
+            yield from _spellings(named or form, spelling + SEPARATOR + ("DEFAULT" + SEPARATOR if named else ""))
+
+
+def _advice(name: str, known: Mapping[str, str]) -> str:
+    near = _near(name, known)
+    return f"did you mean {known[near]}?" if near else f"known here: {', '.join(known.values())}"
+
+
+def _near(name: str, known: Mapping[str, str], close: float = 0.6) -> str | None:
+    return next(iter(difflib.get_close_matches(name.lower(), known, 1, close)), None)
+
+
+def _quoted(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def dotted(keys: Keys) -> str:
+    """The keys as TOML writes them: `queues."order.timeout".keep`."""
+    return ".".join(key if re.fullmatch(r"[\w-]+", key) else json.dumps(key) for key in keys)
+
+
+_KEY = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
+_HEADER, _SETTING = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]"), re.compile(rf"\s*({_DOTTED})\s*=")
+
+
+def line_of(text: str, keys: Keys) -> int | None:
+    """The line, from 1, on which that setting or section stands, or else the nearest that it is part of."""
+    best, line = 0, None
+    header: Keys = ()
+    for number, written in enumerate(text.splitlines(), 1):
+        if found := _HEADER.match(written):
+            here = header = _keys(found[1])
+        elif found := _SETTING.match(written):
+            here = header + _keys(found[1])
+        else:
+            continue
+        shared = min(len(here), len(keys))
+        if shared > best and here[:shared] == keys[:shared]:
+            best, line = shared, number
+    return line
+
+
+def _keys(text: str) -> Keys:
+    return tuple(key.strip("\"'") for key in re.findall(_KEY, text))
+
+
+def read_file(path: Path, shown: str) -> Source | None:
+    """The source of a file; None if there is none, ConfigError if it cannot be read."""
+    within = ("tool", "tarry") if path.name == "pyproject.toml" else ()
+    try:
+        return Source(shown, path.read_text(encoding="utf-8"), within, {})
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{shown} cannot be read: {why}") from None

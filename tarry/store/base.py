@@ -1,0 +1,193 @@
+"""The verbs of a store and what each promises. Every verb takes and returns batches.
+
+The promises hold for every store and are proved by `conformance`:
+
+1. A job is given to one claimer at a time; a change with a stale (state, epoch) never wins.
+2. An `insert` that was acknowledged survives what the store's stated durability survives; the same insert sent
+   twice is one job.
+3. A crash between any two calls, and inside any of them, loses nothing: a call is done whole or not at all.
+4. Never early: a job is not claimed before its `due`, by the `now` that the engine took from the store's clock.
+5. Higher priority first, then earlier due, then id.
+6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
+7. Any bytes survive in a body and a note.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from tarry.model.change import Change
+from tarry.model.job import Job, State
+from tarry.store.bell import Bell
+from tarry.store.ids import uuid7
+
+PROMOTED_AT_ONCE = 1000
+"""At most so many scheduled jobs become ready in one claim, so that a claim has a bounded cost."""
+
+HIGH, NORMAL, LOW = 1, 0, -1
+BANDS = (HIGH, NORMAL, LOW)
+
+
+class Want(Struct, frozen=True, gc=False):
+    """A claimer's wish: up to `count` ready jobs of one queue and one band of priority, before any wish after it."""
+
+    queue: str
+    band: int
+    count: int
+
+
+class Exchange(Struct, frozen=True, gc=False):
+    """The answer to `exchange`."""
+
+    valid: list[bool]
+    """For each change, whether it was still valid and is now made."""
+    jobs: list[Job]
+    """What was claimed, in the order to run it."""
+    next_due: int | None
+    """When the earliest scheduled job of any queue falls due; None: none is scheduled."""
+
+
+class Query(Struct, frozen=True):
+    """Which jobs people want to see; a field left out does not narrow. The answer is in the order of ids."""
+
+    states: tuple[State, ...] = ()
+    queue: str | None = None
+    task: str | None = None
+    key: str | None = None
+    before: int | None = None
+    """In their present state since before this time."""
+    after: bytes = b""
+    """Only ids greater than this one: where the page before ended."""
+    limit: int = 100
+
+
+class Tally(Struct, frozen=True):
+    """How many jobs of a queue and task are in a state, the earliest `due` among them, and their bytes."""
+
+    queue: str
+    task: str
+    state: State
+    count: int
+    oldest: int
+    bytes: int
+
+
+class Fact(Struct, frozen=True):
+    """One line of `tarry check`: what is so, and what to change where it is not as it should be."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+class Store(ABC):
+    """One place where jobs are kept. Safe to use from several threads; must be opened anew after a fork."""
+
+    url: str
+
+    @abstractmethod
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        """Keeps new jobs, as ready or scheduled as they say; answers the id under which each call lives.
+
+        That is the job's own id, also when the same job was inserted before; or, if an unfinished job of the same
+        task holds the key, the id of that one, and nothing is stored.
+        """
+
+    @abstractmethod
+    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
+        """Makes due jobs ready, then gives up to `limit` ready ones to `owner`, running, epoch one more.
+
+        First up to `count` of each want in turn, then whatever the wants still match, in turn, up to `limit`. Paused
+        queues give nothing. The owner's lease runs until at least `now + lease / 2`, at most `now + lease`.
+        """
+
+    @abstractmethod
+    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        """Makes each change whose job is still (was, epoch), whole; answers which. The answer is the truth.
+
+        A change that would give a key to two unfinished jobs of a task is not valid.
+        """
+
+    def exchange(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        """Apply, then claim, then tell when next to come: the hot path, one round trip where a store can."""
+        valid = self.apply(changes, now) if changes else []
+        jobs = self.claim(wants, limit, owner, lease, now) if limit > 0 else []
+        return Exchange(valid, jobs, self.next_due())
+
+    @abstractmethod
+    def next_due(self) -> int | None:
+        """When the earliest scheduled job falls due."""
+
+    @abstractmethod
+    def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
+        """Prolongs the owner's lease on all that it holds; answers which of (id, epoch) it does not own any more."""
+
+    @abstractmethod
+    def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
+        """Running jobs whose owner's lease ran out, or, with `of`, all those of that owner. Changes nothing:
+        what becomes of them is the engine's to say, and of two that say it the first wins."""
+
+    @abstractmethod
+    def owners(self) -> list[str]:
+        """Who holds running jobs."""
+
+    @abstractmethod
+    def hold(self, name: str, owner: str, until: int, now: int) -> bool:
+        """Takes or prolongs a named lease; False while another owner's has not run out."""
+
+    @abstractmethod
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs by id, in that order; None where there is none."""
+
+    @abstractmethod
+    def find(self, query: Query) -> list[Job]:
+        """The jobs that match, by id. For people: may read much."""
+
+    @abstractmethod
+    def counts(self) -> list[Tally]:
+        """How many jobs there are, by queue, task and state. For people: may read all."""
+
+    @abstractmethod
+    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+        """Forgets finished jobs whose `until` has come, and, in a queue whose finished jobs take more than
+        `most_bytes`, those that are the earliest to be forgotten. At most `limit` a call; answers how many."""
+
+    @abstractmethod
+    def pause(self, queue: str, paused: bool) -> None:
+        """While paused, a queue takes jobs and gives none."""
+
+    @abstractmethod
+    def queues(self) -> dict[str, bool]:
+        """Every queue that holds a job that is not finished, or that is paused: whether it is paused."""
+
+    @abstractmethod
+    def bell(self) -> Bell:
+        """A hint that something came; never needed for correctness."""
+
+    @abstractmethod
+    def ring_recall(self) -> None:
+        """Wakes workers to look whether what they run is still wanted."""
+
+    @abstractmethod
+    def time(self) -> int:
+        """The store's clock: microseconds since the epoch."""
+
+    @abstractmethod
+    def facts(self) -> list[Fact]:
+        """What an operator should know: version, durability, size."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what it holds. Closing twice is fine."""
+
+    def mint(self, task: str, key: str | None) -> bytes:
+        """An id for a new job; a store of several shards draws until it falls on the right one."""
+        return uuid7()
+
+
+def band(priority: int) -> int:
+    """Which of the three bands a priority belongs to."""
+    return (priority > 0) - (priority < 0)

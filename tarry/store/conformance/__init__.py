@@ -1,0 +1,30 @@
+"""What every store promises, as tests: run them on a store of your own.
+
+    from tarry.store.conformance import Conformance
+
+    class TestMyStore(Conformance):
+        @pytest.fixture
+        def store(self) -> Iterator[Store]:
+            store = MyStore("my://server/empty-database")
+            yield store
+            store.close()
+
+        def reopen(self, store: Store) -> Store:      # if it outlives its closing
+            store.close()
+            return MyStore(store.url)
+
+Needs pytest; `pytest.register_assert_rewrite("tarry.store.conformance")` in a conftest.py makes failures tell more. The
+store must be empty at the start of each test and safe to use from 8 threads. A store of several shards says in
+`together` which ids meet on one shard, and in `shards` how many there are: order is promised within one. Each
+docstring below is a promise.
+"""
+
+from tarry.store.conformance.changing import Changing
+from tarry.store.conformance.claiming import Claiming
+from tarry.store.conformance.keeping import Keeping
+from tarry.store.conformance.owning import Owning
+from tarry.store.conformance.ringing import Ringing
+
+
+class Conformance(Keeping, Claiming, Changing, Owning, Ringing):
+    """All of them: subclass it with a `store` fixture, as the module's first lines show."""

@@ -1,0 +1,103 @@
+"""What the promises are tested with: jobs in any state, and the way to claim and settle them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT, Rules
+from tarry.model.outcome import Outcome, Raised, Returned
+from tarry.model.retry import Retry
+from tarry.store.base import BANDS, Store, Want
+
+NOW = 1_800_000_000 * SECOND
+LEASE = 30 * SECOND
+PLENTY = 10**15
+"""Bytes that no test takes."""
+RETRY = Rules(retry=Retry(5, base=10))
+EVERYTHING = [Want("default", band, 10**6) for band in BANDS]
+FINISHED = (State.DONE, State.DEAD, State.CANCELLED)
+WAITING = (State.SCHEDULED, State.READY)
+FAILED = Raised(b'{"type":"ValueError","message":"no","traceback":""}', ("ValueError", "Exception"))
+
+
+def made(store: Store, count: int = 1, **fields: Any) -> list[Job]:
+    """New jobs, not inserted; each with an id of the store's, and in the state that its due time asks for."""
+    task, key = str(fields.get("task", "mail")), fields.get("key")
+    start = Job(b"", task, b"{}", due=NOW, since=NOW)
+    job = replace(start, **fields)
+    job = replace(job, state=lifecycle.placed(job.due, NOW))
+    return [replace(job, id=store.mint(task, None if key is None else str(key))) for _ in range(count)]
+
+
+def put(store: Store, count: int = 1, **fields: Any) -> list[Job]:
+    """New jobs, inserted."""
+    jobs = made(store, count, **fields)
+    assert store.insert(jobs) == [job.id for job in jobs]
+    return jobs
+
+
+def taken(store: Store, limit: int = 10**6, owner: str = "ann", now: int = NOW) -> list[Job]:
+    """Claims what is ready in the default queue, the high band first."""
+    return store.claim(EVERYTHING, limit, owner, LEASE, now)
+
+
+def running(store: Store, count: int = 1, owner: str = "ann", **fields: Any) -> list[Job]:
+    """New jobs, inserted and claimed; fails if others are ready too."""
+    jobs = put(store, count, **fields)
+    claimed = taken(store, owner=owner)
+    assert {job.id for job in claimed} == {job.id for job in jobs}
+    return claimed
+
+
+def settle(store: Store, job: Job, outcome: Outcome, rules: Rules = DEFAULT, now: int = NOW) -> Job:
+    """Ends a running job's attempt so; answers what it became."""
+    assert store.apply([lifecycle.after(job, outcome, rules, now)], now) == [True]
+    return seen(store, job)
+
+
+def seen(store: Store, job: Job) -> Job:
+    """The job as the store has it now."""
+    (found,) = store.get([job.id])
+    assert found is not None
+    return found
+
+
+def in_state(store: Store, state: State, **fields: Any) -> Job:
+    """A new job, brought into that state by the ways that lead there."""
+    if state is State.SCHEDULED:
+        return put(store, due=NOW + HOUR, **fields)[0]
+    if state is State.READY:
+        return put(store, **fields)[0]
+    (job,) = running(store, **fields)
+    match state:
+        case State.DONE:
+            return settle(store, job, Returned(b"1"))
+        case State.DEAD:
+            return settle(store, job, FAILED)
+        case State.CANCELLED:
+            assert store.apply([lifecycle.cancelled(job, DEFAULT, NOW)], NOW) == [True]
+    return seen(store, job)
+
+
+def ids(jobs: Sequence[Job]) -> list[bytes]:
+    """Their ids, in their order."""
+    return [job.id for job in jobs]
+
+
+class Promises:
+    """What a store's own test class may say about the store, beside the `store` fixture."""
+
+    shards = 1
+    """How many stores it is made of: each keeps a part of the bytes and promotes due jobs by itself."""
+
+    def together(self, store: Store, count: int) -> list[bytes]:
+        """Growing ids, for jobs without a key, that live on one shard: order is promised within one."""
+        return [store.mint("mail", None) for _ in range(count)]
+
+    def reopen(self, store: Store) -> Store | None:
+        """The same jobs in a store opened anew; None: this kind of store keeps nothing beyond its closing."""
+        return None

@@ -1,0 +1,127 @@
+"""Apply and exchange: the fence."""
+
+from itertools import product
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import State
+from tarry.model.lifecycle import DEFAULT, Rules
+from tarry.model.outcome import Released, Returned, Snoozed
+from tarry.store.base import HIGH, Query, Store, Want
+from tarry.store.conformance.cases import (
+    EVERYTHING,
+    FAILED,
+    FINISHED,
+    LEASE,
+    NOW,
+    RETRY,
+    WAITING,
+    Promises,
+    ids,
+    in_state,
+    put,
+    running,
+    seen,
+    settle,
+)
+from tarry.store.ids import uuid7
+
+
+class Changing(Promises):
+    """Apply and exchange: the fence."""
+
+    @pytest.mark.parametrize("state", list(State))
+    def test_stale_never_wins(self, store: Store, state: State) -> None:
+        """A change that expects another state or another epoch is not made, whatever it wants."""
+        job = in_state(store, state)
+        for was, step, to in product(State, (-1, 0, 1), (*FINISHED, *WAITING, None)):
+            if (was, step) != (state, 0):
+                stale = Change(job.id, was, job.epoch + step, to, NOW, NOW, 3, 2, NOW + HOUR, b"changed")
+                assert store.apply([stale], NOW) == [False], stale
+        assert seen(store, job) == job
+
+    @pytest.mark.parametrize("state", list(State))
+    @pytest.mark.parametrize("to", [*FINISHED, *WAITING])
+    def test_fresh_is_made(self, store: Store, state: State, to: State) -> None:
+        """A change that finds the job as expected is made; who ran it is then no longer its owner."""
+        job = in_state(store, state)
+        change = Change(job.id, state, job.epoch, to, NOW, NOW + 1, 3, 2, NOW + HOUR, b"changed")
+        assert store.apply([change], NOW) == [True]
+        after = seen(store, job)
+        assert (after.state, after.due, after.failures, after.losses) == (to, NOW + 1, 3, 2)
+        assert (after.note, after.owner, after.epoch) == (b"changed", "", job.epoch)
+
+    def test_a_batch_is_answered_change_by_change(self, store: Store) -> None:
+        """A stale change does not spoil the others; the second of two equal ones is stale."""
+        one, two, three, four = running(store, 4)
+        settle(store, two, Returned())
+        ends = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in (one, two, three, one)]
+        unknown = replace(ends[0], id=uuid7())
+        forgets = Change(four.id, four.state, four.epoch, None)
+        valid = store.apply([*ends, unknown, forgets, forgets], NOW)
+        assert valid == [True, False, True, False, False, True, False]
+
+    def test_applied_again_after_a_lost_reply(self, store: Store) -> None:
+        """The same batch once more answers that nothing is valid, and the jobs are as the first made them."""
+        jobs = running(store, 10)
+        changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs]
+        assert store.apply(changes, NOW) == [True] * 10
+        before = store.get(ids(jobs))
+        assert store.apply(changes, NOW) == [False] * 10
+        assert store.get(ids(jobs)) == before
+
+    def test_every_field_of_a_change_is_made(self, store: Store) -> None:
+        """Finished: kept until its time. Retried: scheduled, with its failure. Moved: another queue, another rank."""
+        failed, done = running(store, 2)
+        after = settle(store, failed, FAILED, RETRY, NOW + 5)
+        assert (after.state, after.due, after.failures) == (State.SCHEDULED, NOW + 5 + 10 * SECOND, 1)
+        assert (after.since, after.owner, after.note) == (NOW + 5, "", FAILED.note)
+        done = settle(store, done, Returned(b"7"), now=NOW + 6)
+        assert (done.state, done.since, done.until, done.note) == (State.DONE, NOW + 6, NOW + 6 + HOUR, b"7")
+        assert done.due == NOW
+        moved = lifecycle.moved(after, NOW + 7, due=NOW + 6, queue="slow", priority=4)
+        assert store.apply([moved], NOW + 7) == [True]
+        (job,) = store.claim([Want("slow", HIGH, 1)], 1, "ann", LEASE, NOW + 7)
+        assert (job.id, job.queue, job.priority, job.due) == (failed.id, "slow", 4, NOW + 6)
+
+    def test_a_retried_job_keeps_its_line(self, store: Store) -> None:
+        """A change that names no queue and no priority leaves both."""
+        put(store, queue="slow", priority=3)
+        (job,) = store.claim([Want("slow", HIGH, 1)], 1, "ann", LEASE, NOW)
+        after = settle(store, job, Snoozed(5 * SECOND))
+        assert (after.queue, after.priority, after.due) == ("slow", 3, NOW + 5 * SECOND)
+
+    def test_forgotten(self, store: Store) -> None:
+        """A record that goes is gone for every verb."""
+        job = in_state(store, State.DEAD)
+        assert store.apply([lifecycle.forgotten(job)], NOW) == [True]
+        assert (store.get([job.id]), store.find(Query()), store.counts()) == ([None], [], [])
+
+    def test_not_kept_is_forgotten_at_once(self, store: Store) -> None:
+        """A rule that keeps nothing leaves no record of a job that is done."""
+        (job,) = running(store)
+        assert store.apply([lifecycle.after(job, Returned(), Rules(keep_done=0), NOW)], NOW) == [True]
+        assert store.get([job.id]) == [None]
+
+    def test_exchange_is_apply_then_claim(self, store: Store) -> None:
+        """What was given back is claimed in the same call; the answer tells what was valid and what is due next."""
+        one, two = running(store, 2)
+        (late,) = put(store, due=NOW + HOUR)
+        changes = [lifecycle.after(one, Released(), DEFAULT, NOW), lifecycle.after(two, Returned(), DEFAULT, NOW)]
+        answer = store.exchange([*changes, changes[0]], EVERYTHING, 5, "bob", LEASE, NOW)
+        assert answer.valid == [True, True, False]
+        assert [(job.id, job.epoch, job.owner) for job in answer.jobs] == [(one.id, 2, "bob")]
+        assert answer.next_due == late.due
+        assert store.get([one.id]) == answer.jobs
+
+    def test_exchange_without_room_only_applies(self, store: Store) -> None:
+        """A limit of 0 claims nothing; no changes and no wants are fine."""
+        (job,) = running(store)
+        put(store)
+        answer = store.exchange([lifecycle.after(job, Returned(), DEFAULT, NOW)], EVERYTHING, 0, "ann", LEASE, NOW)
+        assert (answer.valid, answer.jobs, answer.next_due) == ([True], [], None)
+        assert store.exchange([], [], 5, "ann", LEASE, NOW).jobs == []

@@ -1,0 +1,188 @@
+"""Insert, get, find, counts."""
+
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import MAX_PRIORITY, State
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Returned
+from tarry.store.base import Query, Store
+from tarry.store.conformance.cases import (
+    FINISHED,
+    LEASE,
+    NOW,
+    WAITING,
+    Promises,
+    ids,
+    in_state,
+    made,
+    put,
+    running,
+    seen,
+    settle,
+    taken,
+)
+from tarry.store.ids import uuid7
+
+MANY = 2500
+
+
+class Keeping(Promises):
+    """Insert, get, find, counts."""
+
+    def test_a_job_comes_back_as_it_was_inserted(self, store: Store) -> None:
+        """No field is lost or changed, the greatest priorities included."""
+        full = made(store, queue="q", due=NOW + 5, expires=NOW + 9, key="käse", body=b"[1]", note=b"{}")[0]
+        jobs = [full, *made(store, priority=MAX_PRIORITY), *made(store, priority=-MAX_PRIORITY)]
+        store.insert(jobs)
+        assert store.get(ids(jobs)) == jobs
+
+    def test_inserted_twice_is_one_job(self, store: Store) -> None:
+        """The same id again answers that id and changes nothing."""
+        (job,) = put(store)
+        assert store.insert([replace(job, body=b"other")]) == [job.id]
+        assert store.find(Query()) == [job]
+
+    @pytest.mark.parametrize("state", list(State))
+    def test_inserted_again_in_any_state_changes_nothing(self, store: Store, state: State) -> None:
+        """A late retry of an insert does not bring a job back to its beginning."""
+        job = in_state(store, state, key="k")
+        assert store.insert([replace(job, state=State.READY, epoch=0)]) == [job.id]
+        assert seen(store, job) == job
+
+    def test_same_id_twice_in_one_batch_is_one_job(self, store: Store) -> None:
+        """Also when a batch repeats itself."""
+        (job,) = made(store)
+        assert store.insert([job, job]) == [job.id, job.id]
+        assert ids(taken(store)) == [job.id]
+
+    def test_an_empty_batch_is_fine(self, store: Store) -> None:
+        """No verb minds having nothing to do."""
+        assert (store.insert([]), store.apply([], NOW), store.get([])) == ([], [], [])
+        assert store.extend("ann", [], LEASE, NOW) == []
+        assert store.claim([], 5, "ann", LEASE, NOW) == []
+        assert taken(store, limit=0) == []
+
+    @pytest.mark.parametrize("state", [*WAITING, State.RUNNING])
+    def test_key_of_an_unfinished_job_is_taken(self, store: Store, state: State) -> None:
+        """A second job with the key is not stored; its insert answers the first one's id."""
+        first = in_state(store, state, key="k")
+        (second,) = made(store, key="k")
+        assert store.insert([second]) == [first.id]
+        assert store.get([second.id]) == [None]
+        assert seen(store, first) == first
+
+    @pytest.mark.parametrize("state", FINISHED)
+    def test_key_is_free_when_its_job_has_finished(self, store: Store, state: State) -> None:
+        """Done, dead or cancelled: another may have the key."""
+        in_state(store, state, key="k")
+        (second,) = put(store, key="k")
+        assert seen(store, second) == second
+
+    def test_key_is_free_when_its_job_is_forgotten(self, store: Store) -> None:
+        """A record that went holds nothing."""
+        (first,) = put(store, key="k")
+        assert store.apply([lifecycle.forgotten(first)], NOW) == [True]
+        put(store, key="k")
+
+    def test_key_within_one_batch(self, store: Store) -> None:
+        """Of two jobs with one key in a batch the first is stored."""
+        first, second = made(store, 2, key="k")
+        assert store.insert([first, second]) == [first.id, first.id]
+        assert store.get([first.id, second.id]) == [first, None]
+
+    def test_key_belongs_to_a_task(self, store: Store) -> None:
+        """Two tasks may use the same key; no key is no key."""
+        jobs = put(store, key="k") + put(store, key="k", task="other") + put(store, 2)
+        assert len(taken(store)) == len(jobs)
+
+    @pytest.mark.parametrize("state", FINISHED)
+    def test_a_kick_does_not_steal_the_key(self, store: Store, state: State) -> None:
+        """A finished job stays finished while another has its key, and can be kicked once that one has finished."""
+        first = in_state(store, state, key="k")
+        (second,) = put(store, key="k")
+        assert store.apply([lifecycle.kicked(first, NOW)], NOW) == [False]
+        assert store.get([first.id, second.id]) == [first, second]
+        assert store.apply([lifecycle.cancelled(second, DEFAULT, NOW)], NOW) == [True]
+        assert store.apply([lifecycle.kicked(first, NOW)], NOW) == [True]
+        assert store.insert(made(store, key="k")) == [first.id]
+
+    @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"\0" * 1000 + b"\xff", bytes(range(256)) * 4096])
+    def test_any_bytes_survive(self, store: Store, data: bytes) -> None:
+        """In a body and in a note: none, every value there is, a megabyte."""
+        (job,) = running(store, body=data)
+        assert job.body == data
+        done = settle(store, job, Returned(data))
+        assert (done.body, done.note) == (data, data)
+
+    def test_get_answers_in_order(self, store: Store) -> None:
+        """By position: None where there is no such job, and a job twice if asked for twice."""
+        one, two = put(store, 2)
+        assert store.get([two.id, uuid7(), one.id, two.id]) == [two, None, one, two]
+
+    def test_find_narrows(self, store: Store) -> None:
+        """Each field of a query narrows, and all of them together."""
+        plain, other = put(store)[0], put(store, task="other", queue="slow", key="k", since=NOW - 5)[0]
+        late = put(store, due=NOW + HOUR)[0]
+        for query in (Query(task="other"), Query(queue="slow"), Query(key="k"), Query(before=NOW)):
+            assert store.find(query) == [other]
+        assert store.find(Query(states=(State.SCHEDULED,))) == [late]
+        assert {*ids(store.find(Query(states=WAITING, queue="default", task="mail")))} == {plain.id, late.id}
+        assert store.find(Query(task="other", queue="default")) == []
+
+    def test_find_pages(self, store: Store) -> None:
+        """In the order of ids, `limit` at a time, each page after the last id of the one before."""
+        jobs = sorted(put(store, 7), key=lambda job: job.id)
+        first = store.find(Query(limit=3))
+        second = store.find(Query(limit=3, after=first[-1].id))
+        assert [*first, *second, *store.find(Query(limit=3, after=second[-1].id))] == jobs
+
+    def test_counts(self, store: Store) -> None:
+        """By queue, task and state: how many, the earliest due, the bytes of bodies and notes."""
+        settle(store, running(store, body=b"12")[0], Returned(b"345"))
+        put(store, due=NOW - 3, body=b"12") + put(store, body=b"1") + put(store, queue="slow", body=b"")
+        tallies = {(t.queue, t.task, t.state): (t.count, t.oldest, t.bytes) for t in store.counts()}
+        assert tallies == {
+            ("default", "mail", State.DONE): (1, NOW, 5),
+            ("default", "mail", State.READY): (2, NOW - 3, 3),
+            ("slow", "mail", State.READY): (1, NOW, 0),
+        }
+
+    def test_large_batches(self, store: Store) -> None:
+        """Thousands in one call, through every verb of a job's way."""
+        jobs = put(store, MANY)
+        claimed = taken(store, limit=MANY)
+        assert {*ids(claimed)} == {*ids(jobs)}
+        assert store.extend("ann", {(job.id, job.epoch) for job in claimed}, LEASE, NOW) == []
+        changes = [lifecycle.after(job, Returned(b"%d" % n), DEFAULT, NOW) for n, job in enumerate(claimed)]
+        assert store.apply(changes, NOW) == [True] * MANY
+        assert [job and job.note for job in store.get(ids(claimed))] == [b"%d" % n for n in range(MANY)]
+
+    def test_closed_and_opened_again(self, store: Store) -> None:
+        """What was acknowledged is there: jobs in every state, leases, paused queues."""
+        jobs = [in_state(store, state) for state in (*FINISHED, State.RUNNING, *WAITING)]
+        store.pause("slow", True)
+        again = self.reopen(store)
+        if again is None:
+            pytest.skip("this kind of store keeps nothing beyond its closing")
+        try:
+            assert again.get(ids(jobs)) == jobs
+            assert again.queues() == {"default": False, "slow": True}
+            assert again.reclaim(NOW + 1) == []
+            assert ids(again.reclaim(NOW + LEASE)) == [jobs[3].id]
+        finally:
+            again.close()
+
+    def test_closing_twice_is_fine(self, store: Store) -> None:
+        """As for a file."""
+        store.close()
+        store.close()
+
+    def test_says_what_an_operator_should_know(self, store: Store) -> None:
+        """The durability that it offers is among its facts; its clock is in microseconds."""
+        assert any("durability" in fact.name for fact in store.facts())
+        assert abs(store.time() - time.time_ns() // 1000) < 60 * SECOND

@@ -1,0 +1,157 @@
+"""Leases, holds, pruning."""
+
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.duration import HOUR
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Lost, Released, Returned
+from tarry.store.base import NORMAL, Query, Store, Want
+from tarry.store.conformance.cases import (
+    LEASE,
+    NOW,
+    PLENTY,
+    WAITING,
+    Promises,
+    ids,
+    in_state,
+    made,
+    running,
+    seen,
+    settle,
+    taken,
+)
+from tarry.store.ids import uuid7
+
+
+class Owning(Promises):
+    """Leases, holds, pruning."""
+
+    def test_a_lease_runs_out(self, store: Store) -> None:
+        """Within half a lease nobody's jobs are lost; when it has run out they all are, until somebody says so."""
+        (job,) = running(store)
+        assert store.reclaim(NOW + LEASE // 2 - 1) == []
+        assert store.reclaim(NOW + LEASE) == [job]
+        assert store.get([job.id]) == [job]
+
+    def test_extend_keeps(self, store: Store) -> None:
+        """One call prolongs the lease on all that the owner holds."""
+        jobs = running(store, 3)
+        later = NOW + LEASE - 1
+        assert store.extend("ann", [(job.id, job.epoch) for job in jobs], LEASE, later) == []
+        assert store.reclaim(later + LEASE // 2 - 1) == []
+        assert sorted(ids(store.reclaim(later + LEASE))) == sorted(ids(jobs))
+
+    def test_a_claim_prolongs_too(self, store: Store) -> None:
+        """An owner that goes on getting jobs keeps those that it has."""
+        jobs = [replace(made(store)[0], id=id) for id in self.together(store, 2)]
+        store.insert(jobs)
+        assert len(taken(store, limit=1)) == 1
+        assert len(taken(store, limit=1, now=NOW + LEASE - 1)) == 1
+        assert store.reclaim(NOW + LEASE) == []
+
+    def test_extend_tells_what_is_no_longer_owned(self, store: Store) -> None:
+        """Cancelled, settled, taken back and claimed by another, claimed again by oneself, never heard of."""
+        kept, cancelled, settled, stolen, renewed = jobs = running(store, 5)
+        assert store.apply([lifecycle.cancelled(cancelled, DEFAULT, NOW)], NOW) == [True]
+        settle(store, settled, Returned())
+        settle(store, stolen, Lost())
+        assert ids(taken(store, owner="bob")) == [stolen.id]
+        settle(store, renewed, Released())
+        assert ids(taken(store)) == [renewed.id]
+        unknown = uuid7()
+        lost = store.extend("ann", [*((job.id, job.epoch) for job in jobs), (unknown, 1)], LEASE, NOW)
+        assert sorted(lost) == sorted([cancelled.id, settled.id, stolen.id, renewed.id, unknown])
+        assert store.extend("ann", {(kept.id, kept.epoch), (renewed.id, 2)}, LEASE, NOW) == []
+
+    def test_reclaim_by_owner(self, store: Store) -> None:
+        """All that an owner known to be gone has, whatever its lease says, and nothing of the others'."""
+        gone = running(store, 2, owner="ann")
+        kept = running(store, owner="bob")
+        assert sorted(store.owners()) == ["ann", "bob"]
+        assert sorted(ids(store.reclaim(NOW, of="ann"))) == sorted(ids(gone))
+        assert ids(store.reclaim(NOW, of="bob")) == ids(kept)
+        assert store.reclaim(NOW, of="nobody") == []
+        assert len(store.reclaim(NOW, of="ann", limit=1)) == 1
+        assert len(store.reclaim(NOW + LEASE, limit=2)) == 2
+
+    def test_owners_hold_running_jobs(self, store: Store) -> None:
+        """Who holds none is no owner."""
+        (job,) = running(store)
+        settle(store, job, Returned())
+        assert store.owners() == []
+
+    def test_of_two_rescuers_one_wins(self, store: Store) -> None:
+        """Both see the lost job, both say what becomes of it, one is told that it was too late."""
+        running(store)
+        (first,), (second,) = store.reclaim(NOW + LEASE), store.reclaim(NOW + LEASE)
+        settle(store, first, Lost(), now=NOW + LEASE)
+        assert store.apply([lifecycle.after(second, Lost(on=True), DEFAULT, NOW)], NOW) == [False]
+        assert (seen(store, first).state, seen(store, first).losses) == (State.READY, 0)
+
+    def test_a_worker_that_lost_its_lease_cannot_settle(self, store: Store) -> None:
+        """Not while the job waits again, not while another runs it, not when that one has finished it."""
+        (old,) = running(store)
+        late = lifecycle.after(old, Returned(b'"late"'), DEFAULT, NOW)
+        settle(store, old, Lost())
+        assert store.apply([late], NOW) == [False]
+        (new,) = taken(store, owner="bob")
+        assert store.apply([late], NOW) == [False]
+        assert settle(store, new, Returned(b'"good"')).note == b'"good"'
+        assert store.apply([late], NOW) == [False]
+        assert seen(store, old).note == b'"good"'
+
+    def test_hold(self, store: Store) -> None:
+        """A named lease has one holder, who may prolong it or give it back; others wait until it has run out."""
+        assert store.hold("chores", "ann", NOW + 10, NOW)
+        assert not store.hold("chores", "bob", NOW + 10, NOW + 9)
+        assert store.hold("other", "bob", NOW + 10, NOW)
+        assert store.hold("chores", "ann", NOW + 20, NOW + 9)
+        assert not store.hold("chores", "bob", NOW + 30, NOW + 19)
+        assert store.hold("chores", "bob", NOW + 30, NOW + 20)
+        assert not store.hold("chores", "ann", NOW + 40, NOW + 20)
+        assert store.hold("chores", "bob", NOW + 21, NOW + 21)
+        assert store.hold("chores", "ann", NOW + 40, NOW + 21)
+
+    def test_prune_by_time(self, store: Store) -> None:
+        """Finished jobs go when their `until` has come, not before; unfinished ones never."""
+        old, new = running(store, 2)
+        settle(store, old, Returned(), now=NOW)
+        settle(store, new, Returned(), now=NOW + 1)
+        for state in (State.RUNNING, *WAITING):
+            in_state(store, state)
+        assert store.prune(NOW + HOUR - 1, PLENTY) == 0
+        assert store.prune(NOW + HOUR, PLENTY) == 1
+        assert store.get([old.id]) == [None]
+        assert store.prune(NOW + 9999 * HOUR, PLENTY) == 1
+        assert {job.state for job in store.find(Query())} == {State.RUNNING, *WAITING}
+
+    def test_prune_by_bytes(self, store: Store) -> None:
+        """Where a queue keeps more than it may, those go that would be forgotten first, and no more than needed."""
+        jobs = self.finished(store, "default", 6)
+        others = self.finished(store, "slow", 3)
+        assert store.prune(NOW, 600 * self.shards) == 0
+        assert store.prune(NOW, 350 * self.shards) == 3
+        assert [job is None for job in store.get(ids(jobs))] == [True] * 3 + [False] * 3
+        assert None not in store.get(ids(others))
+
+    def test_prune_by_time_counts_for_the_bytes(self, store: Store) -> None:
+        """What has gone because of its time no longer weighs: the others fit and stay."""
+        jobs = self.finished(store, "default", 6)
+        assert store.prune(NOW + HOUR + 2, 300 * self.shards) == 3
+        assert [job is None for job in store.get(ids(jobs))] == [True] * 3 + [False] * 3
+
+    def test_prune_a_bounded_number(self, store: Store) -> None:
+        """At most `limit` a call, by time and bytes together, the earliest first."""
+        jobs = self.finished(store, "default", 6)
+        assert store.prune(NOW + HOUR + 1, 0, limit=3) == 3
+        assert [job is None for job in store.get(ids(jobs))] == [True] * 3 + [False] * 3
+        assert store.prune(NOW + HOUR + 1, 0) == 3
+
+    def finished(self, store: Store, queue: str, count: int) -> list[Job]:
+        """Jobs of 100 bytes each that live together and are done, one microsecond after another."""
+        start = made(store, body=b"x" * 90, queue=queue)[0]
+        store.insert([replace(start, id=id) for id in self.together(store, count)])
+        jobs = store.claim([Want(queue, NORMAL, count)], count, "ann", LEASE, NOW)
+        return [settle(store, job, Returned(b"y" * 10), now=NOW + n) for n, job in enumerate(jobs)]

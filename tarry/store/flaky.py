@@ -1,0 +1,108 @@
+"""A store that fails once, at the n-th call: for tests of everything that has to survive that.
+
+Run a history with n = 1, 2, 3 ... until `calls` stays below n, and every call in it has failed once.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import ParamSpec, TypeVar
+
+from tarry.errors import StoreUnavailable
+from tarry.model.change import Change
+from tarry.model.job import Job
+from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.bell import Bell
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+class FlakyStore(Store):
+    """All verbs are the inner store's; call number `fail_at` raises StoreUnavailable, the others do not.
+
+    after: False, nothing was done when it fails; True, it was done and only the reply is lost. Calls are counted
+    from 1, over all verbs that read or write jobs, queues and names; bells, ids and closing neither count nor fail.
+    """
+
+    def __init__(self, store: Store, fail_at: int, after: bool) -> None:
+        self.url = store.url
+        self.calls = 0
+        """How many calls were made up to now."""
+        self._store, self._fail_at, self._after = store, fail_at, after
+        self._lock = threading.Lock()
+
+    def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        with self._lock:
+            self.calls += 1
+            fails = self.calls == self._fail_at
+        if fails and not self._after:
+            raise StoreUnavailable(f"{self.url}: call {self._fail_at} was made to fail; send it again")
+        answer = verb(*args, **kwargs)
+        if fails:
+            raise StoreUnavailable(f"{self.url}: the reply to call {self._fail_at} was lost; send it again")
+        return answer
+
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        return self._call(self._store.insert, jobs)
+
+    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
+        return self._call(self._store.claim, wants, limit, owner, lease, now)
+
+    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        return self._call(self._store.apply, changes, now)
+
+    def exchange(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        return self._call(self._store.exchange, changes, wants, limit, owner, lease, now)
+
+    def next_due(self) -> int | None:
+        return self._call(self._store.next_due)
+
+    def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
+        return self._call(self._store.extend, owner, held, lease, now)
+
+    def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
+        return self._call(self._store.reclaim, now, of, limit)
+
+    def owners(self) -> list[str]:
+        return self._call(self._store.owners)
+
+    def hold(self, name: str, owner: str, until: int, now: int) -> bool:
+        return self._call(self._store.hold, name, owner, until, now)
+
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
+        return self._call(self._store.get, ids)
+
+    def find(self, query: Query) -> list[Job]:
+        return self._call(self._store.find, query)
+
+    def counts(self) -> list[Tally]:
+        return self._call(self._store.counts)
+
+    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+        return self._call(self._store.prune, now, most_bytes, limit)
+
+    def pause(self, queue: str, paused: bool) -> None:
+        self._call(self._store.pause, queue, paused)
+
+    def queues(self) -> dict[str, bool]:
+        return self._call(self._store.queues)
+
+    def time(self) -> int:
+        return self._call(self._store.time)
+
+    def facts(self) -> list[Fact]:
+        return self._call(self._store.facts)
+
+    def bell(self) -> Bell:
+        return self._store.bell()
+
+    def ring_recall(self) -> None:
+        self._store.ring_recall()
+
+    def mint(self, task: str, key: str | None) -> bytes:
+        return self._store.mint(task, key)
+
+    def close(self) -> None:
+        self._store.close()

@@ -1,0 +1,5 @@
+"""Asserts in the conformance suite, which is library code, tell what they compared."""
+
+import pytest
+
+pytest.register_assert_rewrite("tarry.store.conformance")

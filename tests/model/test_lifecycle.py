@@ -1,0 +1,339 @@
+"""The life of a job: the whole table of events and states, written out, and what holds for every job there may be."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tarry.model import lifecycle, outcome
+from tarry.model.change import Change
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.model.job import FINISHED, Job, State
+from tarry.model.lifecycle import NotPossible, Rules
+from tarry.model.retry import Retry
+from tests.lifecycle_page import EVENTS, NOW, job_in, tried, ways
+from tests.model import strategies
+
+TABLE = """\
+event             | scheduled | ready     | running   | done      | dead      | cancelled
+returned          | -         | -         | done      | -         | -         | -
+raised            | -         | -         | scheduled | -         | -         | -
+out of attempts   | -         | -         | dead      | -         | -         | -
+failed for good   | -         | -         | dead      | -         | -         | -
+timed out         | -         | -         | scheduled | -         | -         | -
+out of attempts   | -         | -         | dead      | -         | -         | -
+worker died       | -         | -         | ready     | -         | -         | -
+worker died again | -         | -         | scheduled | -         | -         | -
+poison            | -         | -         | dead      | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -
+snoozed           | -         | -         | scheduled | -         | -         | -
+unknown task      | -         | -         | scheduled | -         | -         | -
+no longer wanted  | -         | -         | cancelled | -         | -         | -
+expired           | -         | -         | cancelled | -         | -         | -
+cancelled         | cancelled | cancelled | cancelled | -         | -         | -
+run now           | ready     | ready     | -         | ready     | ready     | ready
+put off           | scheduled | scheduled | -         | -         | -         | -
+brought forward   | ready     | ready     | -         | -         | -         | -
+deleted           | [*]       | [*]       | -         | [*]       | [*]       | [*]
+"""
+"""A dash: refused. `[*]`: forgotten."""
+
+_, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.splitlines()]
+
+
+def test_the_table_names_every_event() -> None:
+    assert [row[0] for row in ROWS] == [event.name for event in EVENTS]
+
+
+@pytest.mark.parametrize("number", range(len(EVENTS)))
+@pytest.mark.parametrize(("column", "state"), list(enumerate(State, start=1)))
+def test_every_event_in_every_state(number: int, column: int, state: State) -> None:
+    way = tried(EVENTS[number], state)
+    assert (way.end if way else "-") == ROWS[number][column]
+
+
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [
+        (lambda: lifecycle.after(job_in(State.READY), outcome.Returned(), Rules(), NOW), "it is ready, not running"),
+        (lambda: lifecycle.kicked(job_in(State.RUNNING), NOW), "it is running"),
+        (lambda: lifecycle.cancelled(job_in(State.DONE), Rules(), NOW), "it is done already"),
+        (lambda: lifecycle.cancelled(job_in(State.CANCELLED), Rules(), NOW), "it is cancelled already"),
+        (lambda: lifecycle.moved(job_in(State.RUNNING), NOW), "it is running, not waiting"),
+        (lambda: lifecycle.moved(job_in(State.DEAD), NOW), "it is dead, not waiting"),
+        (lambda: lifecycle.forgotten(job_in(State.RUNNING)), "it is running: cancel it first"),
+    ],
+)
+def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:
+    with pytest.raises(NotPossible, match=f"^{why}$"):
+        refused()
+
+
+@pytest.mark.parametrize(("due", "state"), [(NOW - 1, "ready"), (NOW, "ready"), (NOW + 1, "scheduled"), (0, "ready")])
+def test_a_new_job_waits_for_its_time(due: int, state: str) -> None:
+    assert lifecycle.placed(job_in(State.READY, due=due), NOW) is State(state)
+
+
+def test_from_every_state_some_event_leads_elsewhere() -> None:
+    left = {way.start for way in ways() if way.start != way.end}
+    assert left >= set(State)
+
+
+@pytest.mark.parametrize("state", [state for state in State if not state.finished])
+def test_every_unfinished_state_can_reach_a_finished_one(state: State) -> None:
+    reached, more = set[str](), {str(state)}
+    while more - reached:
+        reached |= more
+        more = {way.end for way in ways() if way.start in reached}
+    assert reached >= FINISHED
+
+
+def ended(job: Job, kind: outcome.Outcome, rules: Rules, now: int = NOW) -> Change:
+    return lifecycle.after(job, kind, rules, now)
+
+
+def message(change: Change) -> tuple[str, str]:
+    note = msgspec.json.decode(change.note)
+    return note["type"], note["message"]
+
+
+def some_change(job: Job, kind: outcome.Outcome, rules: Rules, number: int, due: int) -> Change:
+    """One of the changes that may be asked for; for a running job, the end of its attempt."""
+    if job.state is State.RUNNING and number:
+        return ended(job, kind, rules)
+    asked = (
+        lambda: lifecycle.cancelled(job, rules, NOW, "why"),
+        lambda: lifecycle.kicked(job, NOW),
+        lambda: lifecycle.moved(job, NOW, due=due),
+        lambda: lifecycle.moved(job, NOW, queue="slow", priority=7),
+        lambda: lifecycle.forgotten(job),
+    )
+    return asked[number]()
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[Job, Rules, Change]:
+    """A job, the rules for it, and any change that the lifecycle allows."""
+    job, kind, rules = draw(strategies.jobs()), draw(strategies.outcomes), draw(strategies.rules)
+    possible = (0, 1, 2, 3, 4) if not job.state.finished else (1, 4)
+    return job, rules, some_change(job, kind, rules, draw(st.sampled_from(possible)), draw(strategies.times))
+
+
+@given(changes())
+def test_a_change_is_stamped_with_the_state_and_epoch_as_seen(made: tuple[Job, Rules, Change]) -> None:
+    job, _, change = made
+    assert (change.id, change.was, change.epoch) == (job.id, job.state, job.epoch)
+
+
+@given(changes())
+def test_scheduled_if_and_only_if_due_in_the_future(made: tuple[Job, Rules, Change]) -> None:
+    _, _, change = made
+    if change.to in (State.SCHEDULED, State.READY):
+        assert change.due is not None
+        assert (change.to is State.SCHEDULED) == (change.due > NOW)
+    else:
+        assert change.due is None
+
+
+@given(changes())
+def test_no_change_makes_a_job_run(made: tuple[Job, Rules, Change]) -> None:
+    assert made[2].to is not State.RUNNING
+
+
+@given(changes())
+def test_a_time_of_keeping_is_set_for_finished_jobs_and_only_for_them(made: tuple[Job, Rules, Change]) -> None:
+    _, rules, change = made
+    if change.to in FINISHED:
+        assert change.until == NOW + (rules.keep_dead if change.to is State.DEAD else rules.keep_done)
+        assert change.until > NOW
+    elif change.to is not None:
+        assert change.until == 0
+
+
+@given(changes())
+def test_a_change_says_since_when(made: tuple[Job, Rules, Change]) -> None:
+    _, _, change = made
+    assert change.to is None or change.since == NOW
+
+
+@given(strategies.running, strategies.counted, strategies.rules)
+def test_a_failed_attempt_counts_exactly_one(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
+    assert ended(job, kind, rules).failures == job.failures + 1
+
+
+@given(strategies.running, strategies.uncounted, strategies.rules)
+def test_nothing_else_counts(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
+    assert ended(job, kind, rules).failures == job.failures
+
+
+@given(strategies.running, strategies.outcomes, strategies.rules)
+def test_only_a_death_while_the_job_was_on_counts_as_a_loss(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
+    died = kind == outcome.Lost(on=True)
+    assert ended(job, kind, rules).losses == job.losses + died
+
+
+INTERRUPTIONS = [
+    outcome.Released(),
+    outcome.Lost(on=False),
+    outcome.Snoozed(MINUTE),
+    outcome.Unknown(),
+    outcome.Expired(),
+]
+
+
+@given(strategies.running, st.sampled_from(INTERRUPTIONS), strategies.rules)
+def test_an_interruption_never_uses_up_an_attempt_and_never_kills(
+    job: Job, kind: outcome.Outcome, rules: Rules
+) -> None:
+    change = ended(job, kind, rules)
+    assert (change.failures, change.losses) == (job.failures, job.losses)
+    assert change.to is not State.DEAD
+
+
+@given(strategies.running, st.sampled_from([outcome.Released(), outcome.Lost(on=False)]), strategies.rules)
+def test_what_is_given_back_is_as_it_was(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
+    change = ended(job, kind, rules)
+    assert (change.due, change.note, change.queue, change.priority) == (job.due, job.note, None, None)
+
+
+@given(strategies.jobs((State.RUNNING,), losses=0), strategies.rules)
+def test_three_deaths_make_a_job_dead_whatever_the_retry_rule(job: Job, rules: Rules) -> None:
+    seen = [job]
+    for _ in range(lifecycle.MAX_LOSSES - 1):
+        change = ended(seen[-1], outcome.Lost(on=True), rules)
+        assert change.to in (State.READY, State.SCHEDULED)
+        seen.append(replace(seen[-1], failures=change.failures, losses=change.losses))
+    last = ended(seen[-1], outcome.Lost(on=True), rules)
+    assert last.to is (State.DEAD if rules.keep_dead else None)
+    assert message(last)[0] == "Poison"
+
+
+def test_after_a_death_at_once_then_after_five_seconds() -> None:
+    first = ended(job_in(State.RUNNING), outcome.Lost(on=True), Rules())
+    second = ended(job_in(State.RUNNING, losses=1), outcome.Lost(on=True), Rules())
+    assert (first.to, first.due) == (State.READY, NOW)
+    assert (second.to, second.due) == (State.SCHEDULED, NOW + 5 * SECOND)
+    assert message(first) == ("WorkerDied", "worker worker-1 died while this job was on")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "kept"),
+    [
+        (outcome.Returned(), Rules(keep_done=0), None),
+        (outcome.Cancelled(), Rules(keep_done=0), None),
+        (outcome.Expired(), Rules(keep_done=0), None),
+        (outcome.Raised(b""), Rules(keep_done=0), State.DEAD),
+        (outcome.Raised(b""), Rules(keep_dead=0), None),
+        (outcome.TimedOut(b""), Rules(keep_dead=0), None),
+        (outcome.Returned(), Rules(keep_dead=0), State.DONE),
+    ],
+)
+def test_what_is_kept_for_no_time_is_forgotten_at_once(kind: outcome.Outcome, rules: Rules, kept: State | None) -> None:
+    assert ended(job_in(State.RUNNING), kind, rules).to is kept
+
+
+def test_poison_that_is_kept_for_no_time_is_forgotten_too() -> None:
+    poisoned = job_in(State.RUNNING, losses=lifecycle.MAX_LOSSES - 1)
+    assert ended(poisoned, outcome.Lost(on=True), Rules(keep_dead=0)).to is None
+    assert lifecycle.cancelled(job_in(State.READY), Rules(keep_done=0), NOW).to is None
+
+
+def test_the_result_the_error_and_the_reason_are_noted() -> None:
+    job = job_in(State.RUNNING)
+    assert ended(job, outcome.Returned(b"42"), Rules()).note == b"42"
+    assert ended(job, outcome.Raised(b"{}"), Rules()).note == b"{}"
+    assert ended(job, outcome.TimedOut(b"[]"), Rules()).note == b"[]"
+    assert message(ended(job, outcome.Cancelled("gone"), Rules())) == ("Cancelled", "gone")
+    assert message(ended(job, outcome.Expired(), Rules())) == ("Expired", "it could not start in time")
+    assert message(lifecycle.cancelled(job, Rules(), NOW, "why not")) == ("Cancelled", "why not")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (outcome.Raised(b""), (State.SCHEDULED, NOW + 10 * SECOND)),
+        (outcome.Raised(b"", after=HOUR), (State.SCHEDULED, NOW + HOUR)),
+        (outcome.Raised(b"", after=0), (State.READY, NOW)),
+        (outcome.Raised(b"", ("KeyError",)), (State.DEAD, None)),
+        (outcome.Raised(b"", ("KeyError",), after=HOUR), (State.SCHEDULED, NOW + HOUR)),
+        (outcome.Raised(b"", final=True, after=HOUR), (State.DEAD, None)),
+    ],
+)
+def test_an_error_is_retried_as_the_rule_or_the_task_itself_says(
+    raised: outcome.Raised, expected: tuple[State, int | None]
+) -> None:
+    change = ended(job_in(State.RUNNING), raised, Rules(Retry(5, base=10, never=(KeyError,))))
+    assert (change.to, change.due) == expected
+
+
+def test_the_limit_holds_for_the_tasks_own_word_too() -> None:
+    change = ended(job_in(State.RUNNING, failures=5), outcome.Raised(b"", after=0), Rules(Retry(5)))
+    assert (change.to, change.failures) == (State.DEAD, 6)
+
+
+def test_a_snooze_of_nothing_is_ready_behind_its_equals() -> None:
+    change = ended(job_in(State.RUNNING), outcome.Snoozed(0), Rules())
+    assert (change.to, change.due) == (State.READY, NOW)
+
+
+def test_an_unknown_task_waits_longer_each_time_up_to_a_minute() -> None:
+    dues = [ended(job_in(State.RUNNING, epoch=epoch), outcome.Unknown(), Rules()).due for epoch in (1, 2, 3, 7, 10**6)]
+    assert dues == [NOW + wait * SECOND for wait in (1, 2, 4, 60, 60)]
+
+
+def test_to_run_a_finished_job_again_gives_it_all_its_attempts() -> None:
+    change = lifecycle.kicked(job_in(State.DEAD, losses=2, note=b"{}"), NOW)
+    assert (change.to, change.due, change.failures, change.losses, change.note) == (State.READY, NOW, 0, 0, b"{}")
+
+
+def test_to_run_a_waiting_job_now_keeps_its_count_and_its_place() -> None:
+    scheduled = lifecycle.kicked(job_in(State.SCHEDULED, losses=1), NOW)
+    ready = lifecycle.kicked(job_in(State.READY, due=NOW - DAY), NOW)
+    assert (scheduled.due, scheduled.failures, scheduled.losses) == (NOW, 2, 1)
+    assert ready.due == NOW - DAY
+
+
+def test_moved_changes_what_is_named_and_leaves_the_rest() -> None:
+    job = job_in(State.SCHEDULED)
+    elsewhere = lifecycle.moved(job, NOW, queue="slow", priority=-3)
+    later = lifecycle.moved(job, NOW, due=NOW + HOUR)
+    assert (elsewhere.to, elsewhere.due) == (State.SCHEDULED, job.due)
+    assert (elsewhere.queue, elsewhere.priority) == ("slow", -3)
+    assert (later.due, later.queue, later.priority) == (NOW + HOUR, None, None)
+
+
+def made(job: Job, change: Change) -> Job:
+    """The job as a store has it when the change is made."""
+    assert (change.was, change.epoch) == (job.state, job.epoch)
+    due = job.due if change.due is None else change.due
+    state = change.to or job.state
+    return replace(job, state=state, due=due, failures=change.failures, losses=change.losses, note=change.note)
+
+
+def claimed(job: Job) -> Job:
+    return replace(job, state=State.RUNNING, epoch=job.epoch + 1)
+
+
+@given(st.data(), strategies.jobs((State.READY, State.SCHEDULED), losses=0), st.integers(0, 6))
+def test_a_job_ends_after_its_limit_of_retries_however_often_it_is_interrupted(
+    data: st.DataObject, fresh: Job, limit: int
+) -> None:
+    rules = Rules(Retry(limit, data.draw(st.sampled_from(["fixed", "exponential"])), jitter=0.5))
+    job, now, raises = replace(fresh, failures=0, losses=0), NOW, 0
+    kinds: st.SearchStrategy[outcome.Outcome] = st.one_of(strategies.counted, st.sampled_from(INTERRUPTIONS[:-1]))
+    interrupted = 0
+    while not job.state.finished:
+        job, now = claimed(job), max(now, job.due)
+        kind = data.draw(kinds) if interrupted < 20 else outcome.Raised(b"")
+        change = ended(job, kind, rules, now)
+        assert change.epoch == job.epoch
+        job = made(job, change)
+        raises += isinstance(kind, outcome.Raised)
+        interrupted += kind in INTERRUPTIONS
+    assert job.state is State.DEAD
+    assert raises <= limit + 1
+    assert job.failures <= limit + lifecycle.MAX_LOSSES

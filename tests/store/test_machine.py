@@ -1,0 +1,330 @@
+"""Random histories, in which a store must answer every call as the reference does, and keep what it keeps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
+from tarry.model.outcome import (
+    Cancelled,
+    Expired,
+    Lost,
+    Outcome,
+    Raised,
+    Released,
+    Returned,
+    Snoozed,
+    TimedOut,
+    Unknown,
+)
+from tarry.model.retry import Retry
+from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.memory import MemoryStore
+from tarry.store.sharded import ShardedStore
+from tarry.store.sqlite import SqliteStore
+
+NOW = 1_800_000_000 * SECOND
+LEASE = 30 * SECOND
+ALL = 10**6
+RULES = [
+    DEFAULT,
+    Rules(retry=Retry(2, base=5), keep_done=20 * SECOND, keep_dead=40 * SECOND),
+    Rules(keep_done=0),
+]
+OUTCOMES: list[Outcome] = [
+    Returned(b'"good"'),
+    Raised(b'"bad"', ("ValueError",)),
+    Raised(b'"bad"', final=True),
+    Raised(b'"bad"', after=7),
+    TimedOut(b'"late"'),
+    Lost(),
+    Lost(on=True),
+    Released(),
+    Snoozed(0),
+    Snoozed(9 * SECOND),
+    Cancelled("gone"),
+    Expired(),
+    Unknown(),
+]
+Decision = Callable[[Job, Rules, int], Change]
+DECISIONS: list[Decision] = [
+    lambda job, rules, now: lifecycle.kicked(job, now),
+    lambda job, rules, now: lifecycle.cancelled(job, rules, now, "no"),
+    lambda job, rules, now: lifecycle.moved(job, now, due=now + 3 * SECOND, priority=-2),
+    lambda job, rules, now: lifecycle.moved(job, now, due=now - 3, queue="slow"),
+    lambda job, rules, now: lifecycle.forgotten(job),
+]
+
+
+class New(NamedTuple):
+    """A job to insert; `again`: not a new one, but the one sent so long ago."""
+
+    again: int | None
+    task: str
+    queue: str
+    priority: int
+    delay: int
+    key: str | None
+    body: bytes
+
+
+class Said(NamedTuple):
+    """What somebody says of the job as it was seen so long ago: of a running one, how its attempt ended."""
+
+    back: int
+    outcome: Outcome
+    decision: Decision | None
+    rules: Rules
+
+
+BACK = st.integers(0, 30) | st.integers(0, 3)
+QUEUES, OWNERS = st.sampled_from(["default", "slow"]), st.sampled_from(["ann", "bob"])
+NEW = st.builds(
+    New,
+    st.none() | st.none() | BACK,
+    st.sampled_from(["mail", "fetch"]),
+    QUEUES,
+    st.sampled_from([-9, -1, 0, 0, 0, 1, 9]),
+    st.sampled_from([-5, 0, 1, 2 * SECOND, 20 * SECOND]),
+    st.sampled_from([None, None, "a", "b"]),
+    st.binary(max_size=20),
+)
+SAID = st.builds(Said, BACK, st.sampled_from(OUTCOMES), st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES))
+WANTS = st.lists(st.builds(Want, QUEUES, st.sampled_from(BANDS), st.integers(0, 4)), max_size=7)
+LEASES = st.sampled_from([LEASE, 10 * SECOND])
+
+
+class Histories(RuleBasedStateMachine):
+    """Drives both. A subclass says what is under test, and, for shards, leaves out what differs by design."""
+
+    limits = st.integers(0, 6)
+    sizes = st.sampled_from([0, 15, 40, ALL])
+    one_lease = True
+
+    def opened(self) -> Store:
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.store, self.reference = self.opened(), MemoryStore()
+        self.now, self.made = NOW, 0
+        self.sent: list[Job] = []
+        self.seen: list[Job] = []
+
+    def teardown(self) -> None:
+        try:
+            self.everything_is_the_same()
+        finally:
+            self.store.close()
+            self.folder.cleanup()
+
+    def fits(self, id: bytes, task: str, key: str | None) -> bool:
+        """Whether a job of that task and key may have the id."""
+        return True
+
+    def minted(self, task: str, key: str | None) -> bytes:
+        """By counting: a history that failed can be run again just so."""
+        while True:
+            self.made += 1
+            if self.fits(id := self.made.to_bytes(16, "big"), task, key):
+                return id
+
+    def saw(self, *jobs: Job | None) -> None:
+        self.seen += [job for job in jobs if job is not None]
+
+    @rule(news=st.lists(NEW, min_size=1, max_size=6))
+    def insert(self, news: list[New]) -> None:
+        jobs = [self.job(new) for new in news]
+        ids = self.reference.insert(jobs)
+        assert self.store.insert(jobs) == ids
+        self.saw(*self.reference.get(ids))
+
+    def job(self, new: New) -> Job:
+        if new.again is not None and self.sent:
+            return self.sent[-1 - new.again % len(self.sent)]
+        id, due = self.minted(new.task, new.key), self.now + new.delay
+        job = Job(id, new.task, new.body, new.queue, new.priority, due, since=self.now, key=new.key)
+        self.sent.append(replace(job, state=lifecycle.placed(job.due, self.now)))
+        return self.sent[-1]
+
+    def back(self, number: int) -> Job:
+        return self.seen[-1 - number % len(self.seen)]
+
+    @rule(data=st.data(), wants=WANTS, owner=OWNERS, lease=LEASES)
+    def claim(self, data: st.DataObject, wants: list[Want], owner: str, lease: int) -> None:
+        limit = data.draw(self.limits)
+        jobs = self.reference.claim(wants, limit, owner, lease, self.now)
+        assert self.store.claim(wants, limit, owner, lease, self.now) == jobs
+        self.saw(*jobs)
+
+    @rule(owner=OWNERS)
+    def claim_all(self, owner: str) -> None:
+        wants = [Want(queue, band, 1) for queue in ("default", "slow") for band in BANDS]
+        jobs = self.reference.claim(wants, ALL, owner, LEASE, self.now)
+        assert self.store.claim(wants, ALL, owner, LEASE, self.now) == jobs
+        self.saw(*jobs)
+
+    @precondition(lambda self: self.seen)
+    @rule(said=st.lists(SAID, min_size=1, max_size=8))
+    def apply(self, said: list[Said]) -> None:
+        changes = self.changes(said)
+        valid = self.reference.apply(changes, self.now)
+        assert self.store.apply(changes, self.now) == valid
+        self.saw(*self.reference.get([change.id for change in changes]))
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data(), said=st.lists(SAID, max_size=5), wants=WANTS, owner=OWNERS)
+    def exchange(self, data: st.DataObject, said: list[Said], wants: list[Want], owner: str) -> None:
+        limit, changes = data.draw(self.limits), self.changes(said)
+        answer = self.reference.exchange(changes, wants, limit, owner, LEASE, self.now)
+        assert self.store.exchange(changes, wants, limit, owner, LEASE, self.now) == answer
+        self.saw(*self.reference.get([change.id for change in changes]), *answer.jobs)
+
+    @precondition(lambda self: self.seen)
+    @rule(back=BACK, outcome=st.sampled_from(OUTCOMES), copies=st.integers(1, 6))
+    def apply_alike(self, back: int, outcome: Outcome, copies: int) -> None:
+        """Many jobs that end the same way at once, as a busy worker reports them."""
+        running = self.reference.find(Query(states=(State.RUNNING,)))
+        stale = [job for job in [self.back(back)] if job.state is State.RUNNING]
+        jobs = (running + stale)[: 3 * copies]
+        changes = self.apart([lifecycle.after(job, outcome, DEFAULT, self.now) for job in jobs])
+        valid = self.reference.apply(changes, self.now)
+        assert self.store.apply(changes, self.now) == valid
+        self.saw(*self.reference.get([change.id for change in changes]))
+
+    def changes(self, said: list[Said]) -> list[Change]:
+        changes = []
+        for back, outcome, decision, rules in said:
+            job = self.back(back)
+            try:
+                if decision is not None:
+                    changes.append(decision(job, rules, self.now))
+                elif job.state is State.RUNNING:
+                    changes.append(lifecycle.after(job, outcome, rules, self.now))
+            except NotPossible:
+                continue
+        return self.apart(changes)
+
+    def apart(self, changes: list[Change]) -> list[Change]:
+        """No two jobs with one key: in which order the changes of a batch are made is not promised."""
+        keys = {job.id: (job.task, job.key) for job in self.seen if job.key is not None}
+        first: dict[tuple[str, str | None], bytes] = {}
+        return [c for c in changes if c.id not in keys or first.setdefault(keys[c.id], c.id) == c.id]
+
+    @precondition(lambda self: self.seen)
+    @rule(owner=OWNERS, backs=st.lists(BACK, max_size=6), lease=LEASES)
+    def extend(self, owner: str, backs: list[int], lease: int) -> None:
+        held = {(job.id, job.epoch) for job in map(self.back, backs)}
+        lost = self.reference.extend(owner, held, lease, self.now)
+        assert sorted(self.store.extend(owner, held, lease, self.now)) == sorted(lost)
+
+    @rule(of=st.none() | OWNERS)
+    def reclaim(self, of: str | None) -> None:
+        jobs = self.reference.reclaim(self.now, of)
+        if of is not None or self.one_lease:
+            assert by_id(self.store.reclaim(self.now, of)) == jobs
+        self.saw(*jobs)
+
+    @rule(name=st.sampled_from(["chores", "cron"]), owner=OWNERS, length=st.sampled_from([0, SECOND, LEASE]))
+    def hold(self, name: str, owner: str, length: int) -> None:
+        held = self.reference.hold(name, owner, self.now + length, self.now)
+        assert self.store.hold(name, owner, self.now + length, self.now) == held
+
+    @rule(queue=QUEUES, paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        self.reference.pause(queue, paused)
+        self.store.pause(queue, paused)
+
+    @rule(data=st.data())
+    def prune(self, data: st.DataObject) -> None:
+        size = data.draw(self.sizes)
+        assert self.store.prune(self.now, size) == self.reference.prune(self.now, size)
+
+    @rule(limit=st.integers(0, 3))
+    def prune_some(self, limit: int) -> None:
+        """As many; of shards, not the same ones: so all that is due goes then."""
+        assert self.store.prune(self.now, ALL, limit) == self.reference.prune(self.now, ALL, limit)
+        if not self.one_lease:
+            assert self.store.prune(self.now, ALL) == self.reference.prune(self.now, ALL)
+
+    @rule(step=st.sampled_from([1, SECOND, 5 * SECOND, LEASE // 2, LEASE]))
+    def time_passes(self, step: int) -> None:
+        self.now += step
+
+    @rule(
+        states=st.lists(st.sampled_from(State), max_size=3, unique=True),
+        queue=st.none() | QUEUES,
+        task=st.sampled_from([None, "mail"]),
+        key=st.sampled_from([None, "a"]),
+        ago=st.none() | st.sampled_from([0, SECOND, LEASE]),
+        after=st.integers(0, 20),
+        limit=st.integers(0, 9),
+    )
+    def find(
+        self,
+        states: list[State],
+        queue: str | None,
+        task: str | None,
+        key: str | None,
+        ago: int | None,
+        after: int,
+        limit: int,
+    ) -> None:
+        before = None if ago is None else self.now - ago
+        query = Query(tuple(states), queue, task, key, before, after.to_bytes(16, "big"), limit)
+        assert self.store.find(query) == self.reference.find(query)
+
+    @invariant()
+    def everything_is_the_same(self) -> None:
+        jobs = self.reference.find(Query(limit=ALL))
+        assert self.store.find(Query(limit=ALL)) == jobs
+        assert self.store.next_due() == self.reference.next_due()
+
+    @invariant()
+    def what_people_see_is_the_same(self) -> None:
+        ids = [number.to_bytes(16, "big") for number in range(self.made + 2)]
+        assert self.store.get(ids) == self.reference.get(ids)
+        assert sorted(self.store.owners()) == self.reference.owners()
+        assert self.store.queues() == self.reference.queues()
+        tallies = sorted(self.store.counts(), key=lambda tally: (tally.queue, tally.task, tally.state))
+        assert tallies == self.reference.counts()
+
+
+def by_id(jobs: list[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: job.id)
+
+
+class SqliteHistories(Histories):
+    def opened(self) -> Store:
+        return SqliteStore(Path(self.folder.name) / "jobs.db", durable=False)
+
+
+class ShardHistories(Histories):
+    """Who gets only some of the jobs may get others than from one store; leases and bytes are each shard's own."""
+
+    limits = st.sampled_from([0, ALL])
+    sizes = st.sampled_from([0, ALL])
+    one_lease = False
+
+    def opened(self) -> Store:
+        self.shards = ShardedStore([MemoryStore(name=name) for name in "abc"])
+        return self.shards
+
+    def fits(self, id: bytes, task: str, key: str | None) -> bool:
+        return key is None or self.shards.shard(id) == self.shards.home(task, key)
+
+
+TestSqlite = SqliteHistories.TestCase
+TestShards = ShardHistories.TestCase
+TestSqlite.settings = TestShards.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

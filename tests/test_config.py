@@ -1,0 +1,458 @@
+"""The settings: defaults, files, variables, and what is said of a setting that is unknown or wrong."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.config import Config, Keep, Master, Pool, Queue, load, template
+from tarry.errors import ConfigError
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.settings import line_of
+
+Loads = Callable[..., Config]
+
+
+@pytest.fixture
+def loads(tmp_path: Path) -> Loads:
+    """Loads the settings of a text, as tarry.toml or another file of the directory, and of variables."""
+
+    def load_text(text: str = "", *, name: str = "tarry.toml", environ: Mapping[str, str] | None = None) -> Config:
+        if text:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return load(environ=environ or {}, directory=tmp_path)
+
+    return load_text
+
+
+def told(loads: Loads, text: str = "", **more: object) -> str:
+    """The message of the ConfigError that this text, or these variables, must raise."""
+    with pytest.raises(ConfigError) as error:
+        loads(text, **more)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_without_a_file_and_variables_all_is_default(loads: Loads, tmp_path: Path) -> None:
+    config = loads()
+    assert (config.app, config.store, config.max_body, config.file) == (None, None, 1_048_576, None)
+    assert config.stores == [f"sqlite:///{tmp_path}/tarry.db"]
+    assert config.master == Master(tmp_path / "run/tarry.pid", 8.0, "stderr", "text", "info")
+    assert config.pools == {"default": Pool("default", "*", 1, 1, 100, (5, 3, 2), 30 * SECOND)}
+    assert config.keep("any") == Keep(HOUR, 30 * DAY, 64_000_000)
+    assert config.directory == tmp_path
+
+
+FULL = """
+app = "shop.jobs:app"
+store = ["sqlite:///a.db", "sqlite:////var/b.db"]
+max_body = "64KB"
+
+[master]
+pid_file = "/run/shop.pid"
+term_grace = "1m30s"
+log = "log/shop.log"
+log_format = "json"
+log_level = "debug"
+
+[pools.default]
+queues = ["default", "mail"]
+workers = 2
+threads = 0
+async = 1000
+shares = "strict"
+lease = 5
+
+[pools.bulk]
+queues = { bulk = 5, "order.timeout" = 1 }
+threads = 8
+shares = [8, 1, 1]
+
+[queues.mail]
+keep = { done = "10m", dead = 0, bytes = "1MiB" }
+
+[queues."order.timeout".keep]
+bytes = 0
+"""
+
+
+def test_every_setting_in_a_file(loads: Loads, tmp_path: Path) -> None:
+    config = loads(FULL)
+    assert config.app == "shop.jobs:app"
+    assert config.store == config.stores == [f"sqlite:///{tmp_path}/a.db", "sqlite:////var/b.db"]
+    assert config.max_body == 64_000
+    assert config.master == Master(Path("/run/shop.pid"), 90.0, f"{tmp_path}/log/shop.log", "json", "debug")
+    assert config.pools == {
+        "default": Pool("default", ["default", "mail"], 2, 0, 1000, "strict", 5 * SECOND),
+        "bulk": Pool("bulk", {"bulk": 5, "order.timeout": 1}, 1, 8, 100, (8, 1, 1), 30 * SECOND),
+    }
+    assert config.queues == {
+        "mail": Queue(Keep(10 * MINUTE, 0, 2**20)),
+        "order.timeout": Queue(Keep(HOUR, 30 * DAY, 0)),
+    }
+    assert config.keep("mail").done == 10 * MINUTE
+    assert config.file == tmp_path / "tarry.toml"
+
+
+def test_a_table_of_pyproject_toml_does_as_well(loads: Loads, tmp_path: Path) -> None:
+    config = loads(
+        '[project]\nname = "x"\n[tool.tarry]\napp = "a:b"\n[tool.tarry.master]\nterm_grace = 0\n', name="pyproject.toml"
+    )
+    assert (config.app, config.master.term_grace) == ("a:b", 0.0)
+    assert config.file == tmp_path / "pyproject.toml"
+
+
+def test_a_pyproject_toml_of_others_is_no_file_of_ours(loads: Loads) -> None:
+    assert loads("[tool.ruff]\nline-length = 110\n", name="pyproject.toml").file is None
+
+
+def test_tarry_toml_comes_before_pyproject_toml(loads: Loads) -> None:
+    loads('[tool.tarry]\napp = "second:app"\n', name="pyproject.toml")
+    assert loads('app = "first:app"\n').app == "first:app"
+
+
+def test_an_empty_tarry_toml_is_a_file_with_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "tarry.toml").touch()
+    assert load(environ={}, directory=tmp_path).file == tmp_path / "tarry.toml"
+
+
+def test_paths_start_where_the_file_is_not_where_one_stands(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/shop.toml").write_text('store = "sqlite:///rel.db"\n', encoding="utf-8")
+    config = load(Path("etc/shop.toml"), {}, tmp_path)
+    assert config.store == f"sqlite:///{tmp_path}/etc/rel.db"
+    assert config.master.pid_file == tmp_path / "etc/run/tarry.pid"
+    assert config.directory == tmp_path / "etc"
+
+
+def test_the_working_directory_is_where_one_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tarry.toml").write_text('app = "here:app"\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TARRY_MASTER__TERM_GRACE", "3")
+    config = load()
+    assert (config.app, config.master.term_grace) == ("here:app", 3.0)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////abs/tarry.db", "sqlite:///:memory:", "redis://h1:1,h2:2/0", "postgresql://u@h/db?a=sqlite:///"]
+)
+def test_other_urls_stay_as_they_are(loads: Loads, url: str) -> None:
+    assert loads(f'store = "{url}"').store == url
+
+
+def test_options_of_a_relative_url_stay(loads: Loads, tmp_path: Path) -> None:
+    assert loads('store = "sqlite:///a.db?durable=0"').store == f"sqlite:///{tmp_path}/a.db?durable=0"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"STORE": "sqlite:////x.db"}, lambda c: c.store == "sqlite:////x.db"),
+        ({"STORE": "sqlite:////x.db,sqlite:////y.db"}, lambda c: c.store == ["sqlite:////x.db", "sqlite:////y.db"]),
+        (
+            {"STORE": '["sqlite:////x.db", "sqlite:////y.db"]'},
+            lambda c: c.store == ["sqlite:////x.db", "sqlite:////y.db"],
+        ),
+        ({"STORE": "redis+cluster://h1:1,h2:2"}, lambda c: c.store == "redis+cluster://h1:1,h2:2"),
+        ({"APP": " shop:app "}, lambda c: c.app == "shop:app"),
+        ({"APP": ""}, lambda c: c.app is None),
+        ({"MAX_BODY": "2MiB"}, lambda c: c.max_body == 2**21),
+        ({"MAX_BODY": "1000"}, lambda c: c.max_body == 1000),
+        ({"MASTER__PID_FILE": "/tmp/x.pid"}, lambda c: c.master.pid_file == Path("/tmp/x.pid")),
+        ({"MASTER__PID_FILE": "12"}, lambda c: c.master.pid_file == c.directory / "12"),
+        ({"MASTER__TERM_GRACE": "2.5"}, lambda c: c.master.term_grace == 2.5),
+        ({"MASTER__TERM_GRACE": "1m"}, lambda c: c.master.term_grace == 60),
+        ({"MASTER__LOG_LEVEL": "DEBUG"}, lambda c: c.master.log_level == "debug"),
+        ({"POOLS__DEFAULT__WORKERS": "2"}, lambda c: c.pools["default"].workers == 2),
+        ({"POOLS__DEFAULT__ASYNC": "1000"}, lambda c: c.pools["default"].async_ == 1000),
+        ({"POOLS__MAIL__QUEUES": "mail"}, lambda c: c.pools["mail"].queues == ["mail"]),
+        ({"POOLS__MAIL__QUEUES": "mail, 7"}, lambda c: c.pools["mail"].queues == ["mail", "7"]),
+        ({"POOLS__MAIL__QUEUES": '["mail", "sms"]'}, lambda c: c.pools["mail"].queues == ["mail", "sms"]),
+        ({"POOLS__MAIL__QUEUES": '{"mail": 3}'}, lambda c: c.pools["mail"].queues == {"mail": 3}),
+        ({"POOLS__MAIL__QUEUES": "*"}, lambda c: c.pools["mail"].queues == "*"),
+        ({"POOLS__MAIL__SHARES": "7,2,1"}, lambda c: c.pools["mail"].shares == (7, 2, 1)),
+        ({"POOLS__MAIL__SHARES": "[7, 2, 1]"}, lambda c: c.pools["mail"].shares == (7, 2, 1)),
+        ({"POOLS__MAIL__SHARES": "strict"}, lambda c: c.pools["mail"].shares == "strict"),
+        ({"POOLS__MAIL__LEASE": "90"}, lambda c: c.pools["mail"].lease == 90 * SECOND),
+        ({"QUEUES__MAIL__KEEP__DONE": "5m"}, lambda c: c.keep("mail") == Keep(done=5 * MINUTE)),
+        ({"QUEUES__MAIL__KEEP": '{"dead": "1d"}'}, lambda c: c.keep("mail") == Keep(dead=DAY)),
+        (
+            {"QUEUES__MAIL__KEEP__DONE": "5m", "QUEUES__MAIL__KEEP": '{"dead": "1d"}'},
+            lambda c: c.keep("mail") == Keep(done=5 * MINUTE, dead=DAY),
+        ),
+    ],
+)
+def test_each_setting_as_a_variable(
+    loads: Loads, variables: dict[str, str], expected: Callable[[Config], bool]
+) -> None:
+    config = loads(environ={f"TARRY_{name}": text for name, text in variables.items()})
+    assert expected(config), config
+
+
+def test_a_variable_comes_before_the_file_and_leaves_the_rest(loads: Loads) -> None:
+    config = loads(FULL, environ={"TARRY_POOLS__BULK__WORKERS": "9", "TARRY_QUEUES__MAIL__KEEP__DEAD": "2d"})
+    assert config.pools["bulk"] == Pool("bulk", {"bulk": 5, "order.timeout": 1}, 9, 8, 100, (8, 1, 1))
+    assert config.keep("mail") == Keep(10 * MINUTE, 2 * DAY, 2**20)
+    assert config.app == "shop.jobs:app"
+
+
+def test_a_variable_finds_a_name_that_it_cannot_spell(loads: Loads) -> None:
+    config = loads('[pools."Bulk-mail"]\nworkers = 1\n', environ={"TARRY_POOLS__BULK_MAIL__WORKERS": "3"})
+    assert {name: pool.workers for name, pool in config.pools.items()} == {"Bulk-mail": 3}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TARRY_PORT", "TARRY_PORT_7800_TCP_ADDR", "TARRY_SERVICE_HOST", "TARRY_MASTER_PORT", "TARRYING", "tarry_app"],
+)
+def test_a_strangers_variable_is_left_alone(loads: Loads, name: str) -> None:
+    assert loads(environ={name: "tcp://10.0.0.1:7800"}) == loads()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("TARRY_MASTER__PIDFILE", "did you mean TARRY_MASTER__PID_FILE?"),
+        ("TARRY_MASTER_PID_FILE", "did you mean TARRY_MASTER__PID_FILE?"),
+        ("TARRY_STORES", "did you mean TARRY_STORE?"),
+        ("TARRY_POOL__DEFAULT__WORKERS", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
+        ("TARRY_POOLS__DEFAULT__WORKERS__MAX", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
+        ("TARRY_APP__NAME__X__Y", "known here: TARRY_APP, TARRY_STORE, TARRY_MAX_BODY, TARRY_MASTER__PID_FILE, "),
+    ],
+)
+def test_an_unknown_variable_is_told_with_the_nearest(loads: Loads, name: str, advice: str) -> None:
+    assert told(loads, environ={name: "1"}).startswith(f"{name}: unknown setting; {advice}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("POOLS__DEFAULT__WORKERS", "two", 'expected a whole number of 1 or more, got "two"'),
+        ("POOLS__DEFAULT__WORKERS", "2.5", "expected a whole number of 1 or more, got 2.5"),
+        (
+            "POOLS__A__SHARES",
+            "5,x",
+            'expected three whole numbers of 1 or more such as [5, 3, 2], or "strict", got [5, "x"]',
+        ),
+        ("STORE", "[oops", 'expected a URL such as "sqlite:///tarry.db", or a list of them, got "[oops"'),
+        ("QUEUES__MAIL__KEEP", "1h", 'expected a table of settings such as done and dead, got "1h"'),
+        ("QUEUES__MAIL__KEEP", '{"done": []}', 'expected a duration such as 90 (seconds) or "1h30m", got []'),
+    ],
+)
+def test_a_wrong_variable_is_told_by_its_name(loads: Loads, name: str, text: str, message: str) -> None:
+    assert told(loads, environ={f"TARRY_{name}": text}) == f"TARRY_{name}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[master]\n\npidfile = 1\n", "tarry.toml:3: unknown setting master.pidfile; did you mean pid_file?"),
+        ("master = { pidfile = 1 }", "tarry.toml:1: unknown setting master.pidfile; did you mean pid_file?"),
+        ("\nmaster.pidfile = 1", "tarry.toml:2: unknown setting master.pidfile; did you mean pid_file?"),
+        ("[mastr]\nlog = 1\n", "tarry.toml:1: unknown setting mastr; did you mean master?"),
+        ("# x\nStore = 1", "tarry.toml:2: unknown setting Store; did you mean store?"),
+        (
+            'app = "a:b"\n[server]\nhttp = "127.0.0.1:7800"',
+            "tarry.toml:2: unknown setting server; known here: app, store, max_body, master, pools, queues",
+        ),
+        ("[pools.default]\nasync_ = 1", "tarry.toml:2: unknown setting pools.default.async_; did you mean async?"),
+        ("[pools.default]\nname = 'x'", "tarry.toml:2: unknown setting pools.default.name; known here: queues, "),
+        ('[queues."a.b"]\nkep = 1', 'tarry.toml:2: unknown setting queues."a.b".kep; did you mean keep?'),
+        ("directory = '/'", "tarry.toml:1: unknown setting directory; known here: app, store, "),
+    ],
+)
+def test_an_unknown_setting_is_told_with_its_line_and_the_nearest(loads: Loads, text: str, message: str) -> None:
+    assert told(loads, text).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("app = 5", '1: app: expected a module and a name in it, such as "shop.jobs:app", got 5'),
+        ("app = 'shop.jobs'", '1: app: expected a module and a name in it, such as "shop.jobs:app", got "shop.jobs"'),
+        (
+            "store = 'tarry.db'",
+            '1: store: expected a URL such as "sqlite:///tarry.db", or a list of them, got "tarry.db"',
+        ),
+        ("store = []", '1: store: expected a URL such as "sqlite:///tarry.db", or a list of them, got []'),
+        (
+            "max_body = '1 meg'",
+            '1: max_body: expected a size of 1 byte or more, such as 65536, "64KB" or "1MiB", got "1 meg"',
+        ),
+        ("max_body = 0", '1: max_body: expected a size of 1 byte or more, such as 65536, "64KB" or "1MiB", got 0'),
+        ("master = 5", "1: master: expected a table of settings such as pid_file and term_grace, got 5"),
+        ("[[master]]", "1: master: expected a table of settings such as pid_file and term_grace, got [{}]"),
+        ("[master]\npid_file = ''", '2: master.pid_file: expected the path of a file, got ""'),
+        (
+            "[master]\nterm_grace = -1",
+            '2: master.term_grace: expected a duration such as 90 (seconds) or "1h30m", got -1',
+        ),
+        (
+            "[master]\nterm_grace = nan",
+            '2: master.term_grace: expected a duration such as 90 (seconds) or "1h30m", got NaN',
+        ),
+        (
+            "[master]\nterm_grace = true",
+            '2: master.term_grace: expected a duration such as 90 (seconds) or "1h30m", got true',
+        ),
+        ("[master]\nlog = 'syslog'", '2: master.log: expected "stderr" or the path of a file, got "syslog"'),
+        ("[master]\nlog_format = 'xml'", '2: master.log_format: expected "text" or "json", got "xml"'),
+        (
+            "[master]\nlog_level = 'loud'",
+            '2: master.log_level: expected "debug", "info", "warning" or "error", got "loud"',
+        ),
+        ("pools = 5", "1: pools: expected a table for each name, as in [pools.default], got 5"),
+        ("[pools]\nworkers = 2", "2: pools.workers: expected a table of settings such as queues and workers, got 2"),
+        (
+            "\n\n\n\n\n[pools.default]\nworkers = 'two'",
+            '7: pools.default.workers: expected a whole number of 1 or more, got "two"',
+        ),
+        ("[pools.default]\nworkers = 0", "2: pools.default.workers: expected a whole number of 1 or more, got 0"),
+        ("[pools.default]\nworkers = true", "2: pools.default.workers: expected a whole number of 1 or more, got true"),
+        ("[pools.default]\nthreads = -1", "2: pools.default.threads: expected a whole number of 0 or more, got -1"),
+        (
+            "[pools.default]\nasync = 0\nthreads = 0",
+            "3: pools.default.threads: expected 1 or more while async is 0, got 0",
+        ),
+        (
+            "[pools.default]\nlease = '1.9s'",
+            '2: pools.default.lease: expected a duration of 2 seconds or more, such as "30s", got "1.9s"',
+        ),
+        (
+            "[pools.default]\nshares = [5, 3]",
+            (
+                "2: pools.default.shares: expected three whole numbers of 1 or more such as [5, 3, 2], "
+                'or "strict", got [5, 3]'
+            ),
+        ),
+        (
+            "[pools.default]\nqueues = 'mail'",
+            (
+                '2: pools.default.queues: expected "*", a list of names such as ["default", "mail"], or weights '
+                'such as { critical = 5, default = 3 }, got "mail"'
+            ),
+        ),
+        (
+            "[queues.mail]\nkeep = { done = 'soon' }",
+            '2: queues.mail.keep.done: expected a duration such as 90 (seconds) or "1h30m", got "soon"',
+        ),
+        (
+            "[queues.mail.keep]\n\nbytes = 1.5",
+            '3: queues.mail.keep.bytes: expected a size such as 65536 (bytes), "64KB" or "1MiB", got 1.5',
+        ),
+        (
+            f"app = '{'x' * 100}'",
+            f'1: app: expected a module and a name in it, such as "shop.jobs:app", got "{"x" * 56}...',
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_line_and_what_was_expected(loads: Loads, text: str, message: str) -> None:
+    assert told(loads, text) == f"tarry.toml:{message}"
+
+
+@pytest.mark.parametrize("queues", ["[]", "{}", "{ a = 0 }", "['']", "{ a = 'x' }", "[1]"])
+def test_queues_that_are_none_are_refused(loads: Loads, queues: str) -> None:
+    assert told(loads, f"[pools.default]\nqueues = {queues}").startswith(
+        'tarry.toml:2: pools.default.queues: expected "*", '
+    )
+
+
+def test_the_line_in_pyproject_toml_is_that_of_our_table(loads: Loads) -> None:
+    text = "[tool.other.master]\npidfile = 1\n[tool.tarry]\n[tool.tarry.master]\npidfile = 2\n"
+    message = told(loads, text, name="pyproject.toml")
+    assert message == "pyproject.toml:5: unknown setting master.pidfile; did you mean pid_file?"
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("app = 'a:b'\nstore =\n", "tarry.toml:2: Invalid value: this is no TOML"),
+        ("app = 'a:b'\napp = 'a:b'\n", "tarry.toml:2: Cannot overwrite a value: this is no TOML"),
+        ("app = 'a:b'\n\nstore = [", "tarry.toml:3: Invalid value: this is no TOML"),
+    ],
+)
+def test_what_is_no_toml_is_told_with_its_line(loads: Loads, text: str, start: str) -> None:
+    assert told(loads, text) == start
+
+
+def test_a_file_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^no\.toml does not exist: `tarry init` writes a tarry\.toml to start from$"
+    ):
+        load(Path("no.toml"), {}, tmp_path)
+
+
+def test_a_given_pyproject_toml_without_our_table_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^pyproject\.toml has no \[tool\.tarry\]: add it, or name another file$"):
+        load(Path("pyproject.toml"), {}, tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tarry.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"^tarry\.toml cannot be read: Is a directory$"):
+        load(environ={}, directory=tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"^latin\.toml cannot be read: it is not UTF-8$"):
+        load(Path("latin.toml"), {}, tmp_path)
+
+
+def test_loading_does_not_touch_the_variables(loads: Loads) -> None:
+    before = dict(os.environ)
+    environ = {"TARRY_APP": "a:b"}
+    loads(environ=environ)
+    assert environ == {"TARRY_APP": "a:b"}
+    assert dict(os.environ) == before
+
+
+def test_one_load_leaves_nothing_behind_for_the_next(loads: Loads) -> None:
+    loads(environ={"TARRY_POOLS__MAIL__WORKERS": "3", "TARRY_QUEUES__MAIL__KEEP__DONE": "1s"})
+    assert set(loads().pools) == {"default"}
+    assert loads().queues == {}
+    assert told(loads, "app = 5").startswith("tarry.toml:1: app:")
+
+
+def uncommented(text: str) -> str:
+    """Settings are commented with a `#` alone, words with a `#` and a space."""
+    return "\n".join(line[1:] if line[:1] == "#" and line[:2] != "# " else line for line in text.split("\n"))
+
+
+def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
+    default = loads()
+    config = loads(uncommented(template()))
+    assert config.stores == default.stores
+    assert config.keep("default") == default.keep("default")
+    expected = replace(default, app="app:app", store=default.stores[0], queues={"default": Queue()}, file=config.file)
+    assert config == expected
+
+
+def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
+    default = loads()
+    config = loads(template())
+    assert config == replace(default, app="app:app", file=config.file)
+
+
+@pytest.mark.parametrize("kind", [Config, Master, Pool, Queue, Keep])
+def test_the_template_shows_every_setting(kind: type[Config | Master | Pool | Queue | Keep]) -> None:
+    text = uncommented(template())
+    for field in set(kind.__struct_fields__) - {"name", "directory", "file"}:
+        name = field.rstrip("_")
+        assert any(start in text for start in (f"\n{name} = ", f"[{name}", f" {name} = ")), name
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (("a",), 1),
+        (("b", "c"), 4),
+        (("b", "missing"), 3),
+        (("b", "d", "e"), 5),
+        (("x.y", "z"), 7),
+        (("nowhere",), None),
+    ],
+)
+def test_where_a_setting_stands(keys: tuple[str, ...], line: int | None) -> None:
+    text = "a = 1\n\n[ b ] # words\n  c = 2\nd.e = [\n]\n['x.y'] \n"
+    assert line_of(text + "z = 1\n" if keys == ("z",) else text, keys) == line
