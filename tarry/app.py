@@ -43,7 +43,7 @@ class App:
         _apps.add(self)
 
     @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
 
     @overload
     def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
@@ -60,16 +60,14 @@ class App:
         expires: Duration | None = None,
     ) -> "Decorator": ...
 
-    def task(self, fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+    def task(self, *fn: Callable[..., Any], **settings: Any) -> Any:
         """Makes a function a task: `@app.task` or `@app.task(queue="mail", timeout=30, retry=Retry(5))`.
 
         name: `module.function` unless given. queue, priority: where its jobs wait. timeout: seconds an attempt may
         take. retry: when to try again; never, unless given. expires: a job that has not started within so long after
         it was due is cancelled.
         """
-        if fn is None:
-            return Decorator(self, settings)
-        return self._add(fn, settings)
+        return self._add(fn[0], settings) if fn else Decorator(self, settings)
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueues by the task's name; UnknownTask if this app has none such."""
@@ -161,6 +159,9 @@ class App:
         if self._client is not None:
             _inherited.append(self._client)
         self._client = None
+        if isinstance(self._given, Store):
+            _inherited.append(self._given)
+            self._given = self._given.url
 
 
 class Decorator:
@@ -171,7 +172,7 @@ class Decorator:
         self._settings = settings
 
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
@@ -181,7 +182,7 @@ class Decorator:
         return self._app._add(fn, self._settings)
 
 
-_inherited: list[Client] = []
+_inherited: list[Client | Store] = []
 """Kept alive on purpose: were they collected, a driver might say goodbye on its parent's connection."""
 
 

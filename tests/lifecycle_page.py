@@ -106,7 +106,7 @@ def ways() -> list[Way]:
 
 def _placed() -> Iterable[Way]:
     for when, due in (("It was enqueued for later", NOW + 1), ("It was enqueued", NOW)):
-        state = lifecycle.placed(job_in(State.READY, due=due), NOW)
+        state = lifecycle.placed(due, NOW)
         yield Way("enqueued", when, OUTSIDE, state, "no")
 
 

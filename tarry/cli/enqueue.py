@@ -39,8 +39,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="put a job, or a file of jobs",
         description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by name);
         several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the ARGS
-        of one job of TASK, or, without TASK, an object {"task", "args", "delay", "at", "key", "priority", "queue",
-        "expires"}. Nothing is stored unless every line is right.""",
+        of one job of TASK, or, without TASK, an object with "task", "args" and any of "delay", "at", "key",
+        "priority", "queue" and "expires". Nothing is stored unless every line is right.""",
     )
     command.add_argument("task", nargs="?", help="the task's full name")
     command.add_argument("args", nargs="*", metavar="ARGS", help="JSON")
@@ -121,7 +121,7 @@ def _batch(client: Client, args: argparse.Namespace) -> int:
 def _rereadable(name: str) -> IO[bytes]:
     """The file, or standard input laid aside: it is read twice, first to check and then to store."""
     if name != "-":
-        return open(name, "rb")
+        return open(name, "rb")  # noqa: SIM115 - the caller closes it
     aside: IO[bytes] = tempfile.TemporaryFile()
     for block in iter(lambda: sys.stdin.buffer.read(2**20), b""):
         aside.write(block)

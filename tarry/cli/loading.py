@@ -23,7 +23,10 @@ class Setup:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Setup":
-        """From parsed arguments."""
+        """From parsed arguments. Modules are found in the working directory, also by a daemon that leaves it."""
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
         return cls(args.config, args.app)
 
     @cached_property

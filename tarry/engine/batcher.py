@@ -5,6 +5,7 @@ fsync. Coroutines never flush themselves, since that would block their loop; a t
 """
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -92,7 +93,13 @@ class Batcher(Generic[T, R]):
                 ticket.result = result
         except Exception as error:
             self._each_alone(batch, error)
-        _tell(batch)
+        except BaseException:
+            # Ctrl-C in the thread that flushes for all: the others must not wait for ever.
+            for ticket in batch:
+                ticket.error = StoreUnavailable("the call was interrupted before its answer came; send it again")
+            raise
+        finally:
+            _tell(batch)
 
     def _each_alone(self, batch: list[_Ticket[T, R]], error: Exception) -> None:
         """One caller's item must not fail the others; a store that is away fails for all alike."""
@@ -113,7 +120,8 @@ def _tell(batch: list[_Ticket[T, R]]) -> None:
         if ticket.future is not None:
             loops.setdefault(ticket.future.get_loop(), []).append(ticket)
     for loop, tickets in loops.items():
-        if not loop.is_closed():
+        # Closed in the meantime: who waited there is gone.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve, tickets)
 
 

@@ -3,7 +3,11 @@
 import time
 from collections.abc import Callable
 
+from tarry.errors import StoreError
+
 MEASURED_EVERY = 30_000_000
+MEASURED_AGAIN = 1_000_000
+"""After the store could not tell."""
 
 
 class Clock:
@@ -24,7 +28,14 @@ class Clock:
 
     def _measure(self) -> int:
         before = time.monotonic_ns() // 1000
-        told = self._store_time()
+        try:
+            told = self._store_time()
+        except StoreError:
+            if not self._again:
+                raise
+            # The clock measured last is good enough until the store is back.
+            self._again = before + MEASURED_AGAIN
+            return before
         after = time.monotonic_ns() // 1000
         self._offset = told - (before + after) // 2
         self._again = after + MEASURED_EVERY

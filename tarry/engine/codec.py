@@ -16,7 +16,7 @@ import msgspec
 
 from tarry.errors import ArgumentError
 
-_PATH = re.compile(r"(.*) - at `\$(?:\[(\d+)\]|\.(\w+))?(.*)`$")
+_PATH = re.compile(r"(.*) - at `\$(?:\[(\d+)\]|\.(\w+|\*))?(.*)`$")
 _PLAIN = (str, int, bool, type(None))
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -36,7 +36,7 @@ class Codec:
         """The body of a call; ArgumentError, naming the argument, if it does not fit or cannot travel."""
         try:
             content = args if not kwargs else self._by_name(args, kwargs)
-            body = msgspec.json.encode(content)
+            body = _encoded(content)
             self.decode(body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise self._explained(error, args, kwargs) from None
@@ -47,10 +47,12 @@ class Codec:
     def decode(self, body: bytes) -> Arguments:
         """The arguments in a body, of the types that the signature says; ArgumentError if they do not fit."""
         try:
-            if body[:1] == b"[":
+            if body[:1] == b"[" or body.lstrip()[:1] == b"[":
                 return self._positional(body), {}
             return self._named(body)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except ArgumentError:
+            raise
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise ArgumentError(f"{self._task}: {self._located(str(error))}") from None
 
     def encode_result(self, value: Any) -> bytes:
@@ -58,13 +60,21 @@ class Codec:
         return msgspec.json.encode(value)
 
     def decode_result(self, note: bytes) -> Any:
-        """The result, of the type that the function's return annotation says."""
-        return self._result.decode(note)
+        """The result, of the type that the function's return annotation says; as JSON has it where the function
+        returned another."""
+        try:
+            return self._result.decode(note)
+        except msgspec.ValidationError:
+            return msgspec.json.decode(note)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
         """Resolved when first needed: an annotation may name what the module defines further down."""
-        return typing.get_type_hints(self._fn, include_extras=True)
+        try:
+            return typing.get_type_hints(self._fn, include_extras=True)
+        except NameError as error:
+            why = f"an annotation cannot be resolved: {error}; import it at run time, not only under TYPE_CHECKING"
+            raise ArgumentError(f"{self._task}: {why}") from None
 
     def _hint(self, parameter: inspect.Parameter) -> Any:
         return self._hints.get(parameter.name, Any)
@@ -81,6 +91,11 @@ class Codec:
         """The type of each of `*rest`, if the function takes any number."""
         rest = self._of_kind(inspect.Parameter.VAR_POSITIONAL)
         return self._hint(rest[0]) if rest else None
+
+    @cached_property
+    def _starred(self) -> str:
+        """`*rest`, as the function calls it."""
+        return "".join(f"*{parameter.name}" for parameter in self._of_kind(inspect.Parameter.VAR_POSITIONAL))
 
     @cached_property
     def _array(self) -> msgspec.json.Decoder[Any]:
@@ -107,9 +122,11 @@ class Codec:
     def _with_rest(self, raw: list[msgspec.Raw]) -> tuple[Any, ...]:
         types = [self._hint(parameter) for parameter in self._of_kind(*_POSITIONAL)]
         types += [self._rest] * (len(raw) - len(types))
-        values = tuple(msgspec.json.decode(item, type=kind) for item, kind in zip(raw, types, strict=False))
+        values: list[Any] = []
+        for index, (item, kind) in enumerate(zip(raw, types, strict=False)):
+            values.append(self._alone(item, kind, self._name_at(index)))
         self._signature.bind(*values)
-        return values
+        return tuple(values)
 
     @cached_property
     def _object(self) -> msgspec.json.Decoder[Any]:
@@ -129,7 +146,8 @@ class Codec:
         given |= self._further(body, given)
         args = [given.pop(p.name) for p in self._of_kind(inspect.Parameter.POSITIONAL_ONLY) if p.name in given]
         if self._rest is not None and found.rest:
-            args += [given.pop(p.name) for p in self._of_kind(inspect.Parameter.POSITIONAL_OR_KEYWORD)] + found.rest
+            before = self._of_kind(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            args += [given.pop(p.name, p.default) for p in before] + found.rest
         return args, given
 
     def _given(self, found: Any) -> Iterator[tuple[inspect.Parameter, Any]]:
@@ -146,7 +164,15 @@ class Codec:
             return {}
         raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         names = [name for name in raw if name not in self._signature.parameters and name != "*" and name not in known]
-        return {name: msgspec.json.decode(raw[name], type=self._hint(further[0])) for name in names}
+        return {name: self._alone(raw[name], self._hint(further[0]), name) for name in names}
+
+    def _alone(self, raw: msgspec.Raw, kind: Any, name: str) -> Any:
+        """One argument, of a type that msgspec cannot be told together with the others'."""
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.ValidationError as error:
+            what, _, deeper = str(error).partition(" - at `$")
+            raise ArgumentError(f"{self._task}: argument {name}{deeper}: {what}".replace("`", "")) from None
 
     def _by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         bound = self._signature.bind(*args, **kwargs).arguments
@@ -171,16 +197,16 @@ class Codec:
 
     def _explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ArgumentError:
         """The clearest thing that can be said: Python's word on the call, then the value that cannot travel."""
-        if isinstance(error, ArgumentError) and "required" not in str(error):
-            fits = self._binding_error(args, kwargs)
-            return ArgumentError(f"{self._task}: {fits}") if fits else error
-        if fits := self._binding_error(args, kwargs):
-            return ArgumentError(f"{self._task}: {fits}")
+        if misfit := self._binding_error(args, kwargs):
+            return ArgumentError(f"{self._task}: {misfit}")
+        if isinstance(error, ArgumentError):
+            return error
         for name, value in self._by_name(args, kwargs).items():
             try:
-                msgspec.json.encode(value)
+                _encoded(value)
             except (TypeError, ValueError, OverflowError, RecursionError) as why:
-                return ArgumentError(f"{self._task}({name}): cannot travel as JSON: {why}")
+                own = self._starred if name == "*" else name
+                return ArgumentError(f"{self._task}({own}): cannot travel as JSON: {why}")
         return ArgumentError(f"{self._task}: {error}")
 
     def _binding_error(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -196,25 +222,55 @@ class Codec:
         if not found:
             return message.replace("`", "")
         what, index, name, deeper = found.groups()
-        names = [parameter.name for parameter in self._of_kind(*_POSITIONAL)]
         if index is not None:
-            name = names[int(index)] if int(index) < len(names) else "*"
-        where = f"argument {name}{deeper}: " if name else ""
+            name = self._name_at(int(index))
+        where = f"argument {self._starred if name == '*' else name}{deeper}: " if name else ""
         return where + what.replace("`", "")
+
+    def _name_at(self, index: int) -> str:
+        names = [parameter.name for parameter in self._of_kind(*_POSITIONAL)]
+        return names[index] if index < len(names) else f"{self._starred}[{index - len(names)}]"
 
     def _check_untyped(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Without an annotation a value must come back as it went; a datetime would come back as text."""
-        for name, value in self._signature.bind(*args, **kwargs).arguments.items():
-            if name in self._untyped and not _comes_back(value):
+        for parameter, name, value in self._each(args, kwargs):
+            if parameter in self._untyped and not _comes_back(value):
                 raise ArgumentError(
                     f"{self._task}({name}): {type(value).__name__} would not come back from JSON as it is; "
                     f"annotate the parameter with its type"
                 )
 
+    def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+        """Every value of a call: its parameter, its own name, itself."""
+        for name, value in self._signature.bind(*args, **kwargs).arguments.items():
+            match self._signature.parameters[name].kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    yield from ((name, f"*{name}[{index}]", item) for index, item in enumerate(value))
+                case inspect.Parameter.VAR_KEYWORD:
+                    yield from ((name, further, item) for further, item in value.items())
+                case _:
+                    yield name, name, value
+
 
 def _field(parameter: inspect.Parameter, hint: Any, index: int) -> tuple[Any, ...]:
     field = (f"p{index}", hint)
     return field if parameter.default is parameter.empty else (*field, msgspec.UNSET)
+
+
+def _encoded(value: Any) -> bytes:
+    """JSON has no nan and no infinity; msgspec writes null, which would come back as None where None is allowed."""
+    body = msgspec.json.encode(value)
+    if b"null" in body and not _is_finite(msgspec.to_builtins(value)):
+        raise ValueError("JSON has no nan and no infinity")
+    return body
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_is_finite, value))
 
 
 def _comes_back(value: Any) -> bool:

@@ -18,7 +18,7 @@ from tarry.store.base import Store
 
 log = logging.getLogger("tarry.keeper")
 
-KEPT_BYTES = 64 * 2**20
+KEPT_BYTES = 64_000_000
 """What the finished jobs of a queue may take, unless configured."""
 _BATCH = 1000
 
@@ -32,7 +32,7 @@ class Keeper:
         *,
         clock: Clock | None = None,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
-        kept_bytes: Callable[[str], int] = lambda queue: KEPT_BYTES,
+        kept_bytes: Mapping[str, int] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock or Clock(store.time)
@@ -79,7 +79,7 @@ class Keeper:
         now = self._clock.now()
         if self._store.hold("prune", self._name, now + 30 * SECOND, now):
             for _ in range(100):
-                if self._store.prune(now, self._kept_bytes, _BATCH) < _BATCH:
+                if self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes) < _BATCH:
                     return
 
     def _done(self, chore: Callable[[], None]) -> bool:

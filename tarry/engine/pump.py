@@ -26,7 +26,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Unknown
-from tarry.store.base import Store
+from tarry.store.base import NORMAL, Store, Want
 
 log = logging.getLogger("tarry.worker")
 
@@ -36,6 +36,10 @@ LOOK_ANYWAY = 1.0
 TEND_EVERY = 1.0
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
+
+OVERDUE_PAUSE = 0.02
+_PROMPT = Want("", NORMAL, 0)
+"""No queue has this name."""
 
 RulesFor = Callable[[str, str], Rules]
 
@@ -84,6 +88,8 @@ class Pump:
         self._tended = 0.0
         self._trouble = 0
         self._retry_at = 0.0
+        self._unheard = False
+        self._looked = 0.0
         self._next_due: int | None = None
 
     def attach(self, sync: Runner, loop: Runner) -> None:
@@ -125,6 +131,8 @@ class Pump:
         if jobs is None:
             return self._retry_at - now
         self._hand_out(jobs, now)
+        if self._unheard:
+            self._return_unheard()
         self._tend(now)
         if jobs or settled or self._unsettled or self.outcomes.ended:
             return 0.0
@@ -143,9 +151,11 @@ class Pump:
         for _ in range(len(ended)):
             running, outcome = ended.popleft()
             counts[running.task.is_async] += 1
-            if self._held.pop(running.job.id, None) is running:
+            self._count[running.task.is_async] -= 1
+            # A job that was called back may have come here again while its first attempt still ran.
+            if self._held.get(running.job.id) is running:
+                del self._held[running.job.id]
                 self._unsettled.append((running, outcome))
-                self._count[running.task.is_async] -= 1
         now = time.monotonic()
         for kind, count in counts.items():
             if count:
@@ -172,10 +182,10 @@ class Pump:
 
     def _exchange(self, room: int, now: float) -> list[Job] | None:
         """One round trip: the changes of what ended, and new jobs. None: the store could not."""
-        moment = self._clock.now()
-        changes = [self._after(running.job, outcome, moment) for running, outcome in self._unsettled]
-        wants = self._shares.plan(room) if room and self._serve() else ()
         try:
+            moment = self._clock.now()
+            changes = [self._after(running.job, outcome, moment) for running, outcome in self._unsettled]
+            wants = self._wants(room, moment, now) if room else ()
             answer = self.store.exchange(changes, wants, room if wants else 0, self.owner, self._lease, moment)
         except StoreError as error:
             self._in_trouble(error, now)
@@ -185,6 +195,13 @@ class Pump:
         self._unsettled.clear()
         self._next_due = answer.next_due
         return answer.jobs
+
+    def _wants(self, room: int, moment: int, now: float) -> Sequence[Want]:
+        wants = self._shares.plan(room) if self._serve(now) else []
+        if self._next_due is not None and self._next_due <= moment:
+            # A claim makes due jobs ready, also those of queues not found yet; with no line open it would not be one.
+            wants.append(_PROMPT)
+        return wants
 
     def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
         return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment)
@@ -203,19 +220,36 @@ class Pump:
         if self._trouble % 20 == 0:
             log.error("%s; holding %d jobs, trying again", error, self.holds)
         self._trouble += 1
+        self._unheard = True
         self._retry_at = now + min(5.0, 0.05 * 2 ** min(self._trouble, 10)) * random.uniform(0.5, 1.0)
 
-    def _serve(self) -> bool:
+    def _return_unheard(self) -> None:
+        """A call whose answer was lost may have claimed jobs that we never saw: they go back as they were."""
+        known = {(running.job.id, running.job.epoch) for running in self._held.values()}
+        known |= {(running.job.id, running.job.epoch) for running, _ in self._unsettled}
+        try:
+            ours = self.store.reclaim(self._clock.now(), self.owner, len(known) + CLAIMED_AT_ONCE)
+        except StoreError:
+            return
+        self._unheard = False
+        self._unsettled += [(_unstarted(job), Released()) for job in ours if (job.id, job.epoch) not in known]
+
+    def _serve(self, now: float) -> bool:
         """Plans for the configured queues, or, for "*", for those that have jobs; False if there is none."""
-        if not self._served and "*" not in self._queues:
-            self._served = self._queues
-            self._shares.serve(self._served)
-        return bool(self._served) or self._found_queues()
+        if "*" not in self._queues:
+            if not self._served:
+                self._served = self._queues
+                self._shares.serve(self._served)
+        elif not self._served or now - self._looked >= LOOK_ANYWAY:
+            # Also now and then while busy: a worker that is never idle would find no new queue.
+            self._found_queues()
+        return bool(self._served)
 
     def _found_queues(self) -> bool:
         """With "*": whether queues have come that were not served yet."""
         if "*" not in self._queues:
             return False
+        self._looked = time.monotonic()
         try:
             found = {queue: 1 for queue, paused in self.store.queues().items() if not paused}
         except StoreError:
@@ -243,6 +277,8 @@ class Pump:
             else:
                 running = Running(job, task)
                 self._held[job.id] = running
+                # After that, so that a stop from another thread either finds it or is seen here.
+                running.stopping = running.stopping or self.stopping
                 batches[task.is_async].append(running)
         self._bring(batches, now)
 
@@ -269,9 +305,10 @@ class Pump:
     def _withdraw(self, kinds: Sequence[bool]) -> None:
         for kind in kinds:
             for running in self._runners[kind].withdraw():
-                del self._held[running.job.id]
                 self._count[kind] -= 1
-                self._unsettled.append((running, Released()))
+                if self._held.get(running.job.id) is running:
+                    del self._held[running.job.id]
+                    self._unsettled.append((running, Released()))
 
     def _tend(self, now: float) -> None:
         self._enforce(now)
@@ -318,7 +355,9 @@ class Pump:
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
         if room and self._next_due is not None:
-            pause = min(pause, (self._next_due - self._clock.now()) / SECOND)
+            left = (self._next_due - self._clock.now()) / SECOND
+            # Due, and not ready though we claimed: more than a claim makes ready at once, or not in our power.
+            pause = min(pause, left if left > 0 else OVERDUE_PAUSE)
         if self._deadlines:
             pause = min(pause, self._deadlines[0][0] - time.monotonic())
         return max(pause, 0.0)

@@ -22,8 +22,8 @@ def of_value(running: Running, value: Any, most: int) -> Outcome:
         return of_verdict(value)
     try:
         encoded = running.task.codec.encode_result(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {error}"
+    except Exception as error:
+        why = f"{running.job.task} returned {type(value).__name__}, which cannot be kept as JSON: {message(error)}"
         return Raised(outcome.note("ResultError", why), final=True)
     if len(encoded) > most:
         why = f"{running.job.task} returned a result of {len(encoded)} bytes; max_body is {most}"
@@ -38,7 +38,7 @@ def of_error(running: Running, error: BaseException) -> Outcome:
     if isinstance(error, Interrupted) or running.interrupt is not None:
         return _of_interrupt(running, error)
     kinds = tuple(qualified(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
-    return Raised(outcome.note(kinds[0], str(error), shown(error)), kinds)
+    return Raised(outcome.note(kinds[0], message(error), shown(error)), kinds)
 
 
 def of_verdict(verdict: Verdict) -> Outcome:
@@ -49,10 +49,10 @@ def of_verdict(verdict: Verdict) -> Outcome:
         case Cancel():
             return Cancelled(verdict.reason)
         case RetryAfter():
-            return Raised(outcome.note("RetryAfter", str(verdict)), ("RetryAfter",), after=verdict.delay)
+            return Raised(outcome.note("RetryAfter", message(verdict)), ("RetryAfter",), after=verdict.delay)
         case Fail():
-            return Raised(outcome.note("Fail", str(verdict)), ("Fail",), final=True)
-    raise TypeError(f"{type(verdict).__name__} is no verdict that tarry knows")
+            return Raised(outcome.note("Fail", message(verdict)), ("Fail",), final=True)
+    return Raised(outcome.note("Fail", f"{type(verdict).__name__} is no verdict that tarry knows"), final=True)
 
 
 def _of_interrupt(running: Running, error: BaseException) -> Outcome:
@@ -63,9 +63,25 @@ def _of_interrupt(running: Running, error: BaseException) -> Outcome:
     return Released()
 
 
+def message(error: BaseException) -> str:
+    """What the error says; an error of a task may fail even at that, and must not take the worker with it."""
+    try:
+        return _encodable(str(error))
+    except Exception as worse:
+        return f"<its str() raised {type(worse).__name__}>"
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair, as in a badly decoded file name, has no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def shown(error: BaseException) -> str:
     """The traceback as text, its middle left out where it is long."""
-    text = "".join(traceback.format_exception(error))
+    try:
+        text = _encodable("".join(traceback.format_exception(error)))
+    except Exception as worse:
+        return f"<its traceback cannot be shown: {type(worse).__name__}>"
     if len(text) <= MAX_TRACEBACK:
         return text
     return text[: MAX_TRACEBACK // 2] + "\n  ... left out ...\n" + text[-MAX_TRACEBACK // 2 :]

@@ -22,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_NAME = 200
+MAX_AT = 253_402_300_799
+"""The last second of the year 9999."""
 Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 
@@ -41,11 +43,13 @@ class Options(Struct, frozen=True):
             raise ValueError("delay= and at= both say when; give one of them")
         if isinstance(self.at, datetime) and self.at.tzinfo is None:
             raise ValueError("at= needs a time zone: datetime(..., tzinfo=...) or datetime.now(timezone.utc) + ...")
-        if self.priority is not None and abs(self.priority) > MAX_PRIORITY:
-            raise ValueError(f"priority={self.priority}: an integer within +-2^40")
+        if isinstance(self.at, int | float) and not 0 <= self.at <= MAX_AT:
+            raise ValueError(f"at={self.at}: seconds since the epoch, up to the year 9999, or a datetime")
+        if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
+            raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
         for name, value in (("key", self.key), ("queue", self.queue)):
-            if value is not None and not 0 < len(value) <= MAX_NAME:
-                raise ValueError(f"{name}={value!r}: 1 to {MAX_NAME} characters")
+            if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
+                raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
         return self
 
     def due(self, now: int) -> int:

@@ -1,6 +1,7 @@
 """Waiting for jobs to finish, without asking again and again: one bell for all who wait in a process."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -45,7 +46,9 @@ class Waiting:
         future: asyncio.Future[Job | None] = loop.create_future()
 
         def told(job: Job | None) -> None:
-            loop.call_soon_threadsafe(_resolve, future, job)
+            # Closed in the meantime: who waited there is gone.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_resolve, future, job)
 
         self._add(id, told)
         try:

@@ -84,18 +84,18 @@ class Role(Struct, frozen=True):
         return named(self.name, self.pool, number)
 
 
-def become(role: Role, slot: Slot, number: int, link: Link) -> NoReturn:
-    """The life of a forked child. Called with all signals held back, and the master's recorder of them gone."""
-    status = 1
+def become(role: Role, slot: Slot, number: int, link: Link, forget: Callable[[], None]) -> NoReturn:
+    """The life of a forked child. Called with all signals held back; `forget` closes what is the master's."""
     try:
         gc.freeze()
+        forget()
         _stand_alone()
         with Signals(_WANTED) as signals:
             let_through()
             slot.seated(os.getpid())
-            status = _status(role, Child(slot, role.pool, number, link, signals))
+            leave(_status(role, Child(slot, role.pool, number, link, signals)))
     finally:
-        leave(status)
+        leave(1)
 
 
 def leave(status: int) -> NoReturn:

@@ -127,7 +127,7 @@ class Slot:
         self._cells_at = at + _SLOT_SIZE
 
     def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
-        """This cell's thread begins a job. kill_at: monotonic seconds after which the master kills us; 0: never.
+        """The cell's thread begins a job. kill_at: monotonic seconds after which the master kills us; 0: never.
 
         The id is cleared first and written last: a cell half written is no job.
         """
@@ -137,7 +137,7 @@ class Slot:
         _pack_id(memory, at, id)
 
     def off(self, cell: int) -> None:
-        """This cell's thread is done with its job."""
+        """The cell's thread is done with its job."""
         _pack_id(self._memory, self._cells_at + cell * _CELL_SIZE, b"")
 
     def count(self, processed: int, failed: int) -> None:

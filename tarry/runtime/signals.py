@@ -14,8 +14,8 @@ class Signals:
     """While entered, the wanted signals do nothing but make `fileno()` readable. Main thread only."""
 
     def __init__(self, wanted: Iterable[int], ignored: Iterable[int] = ()) -> None:
-        self._handlers: dict[int, Any] = {number: _recorded for number in wanted}
-        self._handlers |= {number: signal.SIG_IGN for number in ignored}
+        self._handlers: dict[int, Any] = dict.fromkeys(wanted, _recorded)
+        self._handlers |= dict.fromkeys(ignored, signal.SIG_IGN)
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
         # A pipe, not a socket: it has room for 65536 signals that nobody took yet, a socket for some 250.

@@ -13,7 +13,7 @@ The promises hold for every store and are proved by `conformance`:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -151,9 +151,10 @@ class Store(ABC):
         """How many jobs there are, by queue, task and state. For people: may read all."""
 
     @abstractmethod
-    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """Forgets finished jobs whose `until` has come, and, in a queue whose finished jobs take more than
-        `most_bytes`, those that are the earliest to be forgotten. At most `limit` a call; answers how many."""
+        `most_bytes` (or what `by_queue` says for it), those that are the earliest to be forgotten. At most `limit` a
+        call; answers how many."""
 
     @abstractmethod
     def pause(self, queue: str, paused: bool) -> None:
@@ -161,7 +162,7 @@ class Store(ABC):
 
     @abstractmethod
     def queues(self) -> dict[str, bool]:
-        """Every queue that holds a job that is not finished, or that is paused: whether it is paused."""
+        """Every queue that has ready jobs, or is paused: whether it is paused. Cheap, whatever waits in them."""
 
     @abstractmethod
     def bell(self) -> Bell:

@@ -4,7 +4,7 @@ Run a history with n = 1, 2, 3 ... until `calls` stays below n, and every call i
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
 from tarry.errors import StoreUnavailable
@@ -80,8 +80,8 @@ class FlakyStore(Store):
     def counts(self) -> list[Tally]:
         return self._call(self._store.counts)
 
-    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
-        return self._call(self._store.prune, now, most_bytes, limit)
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
+        return self._call(self._store.prune, now, most_bytes, limit, by_queue)
 
     def pause(self, queue: str, paused: bool) -> None:
         self._call(self._store.pause, queue, paused)

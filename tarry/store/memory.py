@@ -7,7 +7,7 @@ import threading
 import time as clock
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -166,7 +166,7 @@ class MemoryStore(Store):
             for group, jobs in sorted(groups.items())
         ]
 
-    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         with self._lock:
             finished = [job for job in self._jobs.values() if job.state.finished]
             finished.sort(key=lambda job: (job.until, job.id))
@@ -175,7 +175,7 @@ class MemoryStore(Store):
                 held[job.queue] += size(job)
             gone: list[Job] = []
             for job in finished:
-                if job.until <= now or held[job.queue] > most_bytes:
+                if job.until <= now or held[job.queue] > (by_queue or {}).get(job.queue, most_bytes):
                     held[job.queue] -= size(job)
                     gone.append(job)
             for job in gone[:limit]:
@@ -192,8 +192,8 @@ class MemoryStore(Store):
 
     def queues(self) -> dict[str, bool]:
         with self._lock:
-            live = {job.queue for job in self._jobs.values() if not job.state.finished}
-            return {queue: queue in self._paused for queue in sorted(live | self._paused)}
+            ready = {queue for (queue, _), line in self._ready.items() if line}
+            return {queue: queue in self._paused for queue in sorted(ready | self._paused)}
 
     # Bells
 

@@ -7,7 +7,7 @@ shard fails, and what the other shards did of it stays: the same as a lost reply
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import count
 from typing import TypeVar
@@ -151,11 +151,12 @@ class ShardedStore(Store):
             groups[tally.queue, tally.task, tally.state].append(tally)
         return [_summed(tallies) for _, tallies in sorted(groups.items())]
 
-    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """As promised; each shard may keep an equal part of the bytes."""
-        pruned = 0
+        pruned, among = 0, len(self.stores)
+        parts = {queue: most // among for queue, most in (by_queue or {}).items()}
         for store in self.stores:
-            pruned += store.prune(now, most_bytes // len(self.stores), limit - pruned)
+            pruned += store.prune(now, most_bytes // among, limit - pruned, parts)
         return pruned
 
     def pause(self, queue: str, paused: bool) -> None:

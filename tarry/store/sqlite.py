@@ -8,17 +8,19 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from tarry.errors import StoreFull
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store.base import HIGH, NORMAL, PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
+from tarry.store.reserve import Reserve
 from tarry.store.sqlite_file import SCHEMA_VERSION, mapped, opened, transaction
 
 STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
@@ -39,6 +41,12 @@ _ANY_READY = "SELECT 1 FROM job INDEXED BY ready WHERE state = 1 AND queue = ? A
 ANY_READY = {HIGH: _ANY_READY.format("<"), NORMAL: _ANY_READY.format("="), -1: _ANY_READY.format(">")}
 PROMOTE = """UPDATE job SET state = 1, since = ?1 WHERE n IN
     (SELECT n FROM job INDEXED BY scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
+READY_QUEUES = """WITH RECURSIVE found (queue) AS (
+    SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1
+    UNION ALL
+    SELECT (SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1 AND queue > found.queue)
+    FROM found WHERE queue IS NOT NULL)
+    SELECT queue FROM found WHERE queue IS NOT NULL"""
 NEXT_DUE = "SELECT min(due) FROM job INDEXED BY scheduled WHERE state = 0"
 CLAIM = """UPDATE job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
     WHERE n IN (SELECT value FROM carray(?))"""
@@ -60,8 +68,8 @@ TALLY = """SELECT queue, task, state, count(*), min(due), sum(length(body) + len
     FROM job GROUP BY queue, task, state"""
 PRUNE = """DELETE FROM job WHERE n IN
     (SELECT n FROM job INDEXED BY finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
-HEAVY = """SELECT queue, sum(length(body) + length(note)) AS bytes FROM job INDEXED BY finished
-    WHERE state >= 3 GROUP BY queue HAVING bytes > ?"""
+WEIGHTS = """SELECT queue, sum(length(body) + length(note)) FROM job INDEXED BY finished
+    WHERE state >= 3 GROUP BY queue"""
 FIRST_FINISHED = """SELECT n, length(body) + length(note) FROM job INDEXED BY finished
     WHERE state >= 3 AND queue = ? ORDER BY until, id LIMIT ?"""
 
@@ -79,9 +87,15 @@ class SqliteStore(Store):
         self._lock = threading.Lock()
         self._db = opened(self.path, durable)
         self._board = BellBoard(Path(f"{self.path}-bells"))
+        self._durable = durable
+        self._reserve = Reserve(self.path)
+        if not durable:
+            self._reserve.keep()
         self._closed = False
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        if self._reserve.spent:
+            raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
         with self._lock, mapped(self.path):
             with transaction(self._db):
                 if any(job.key is not None for job in jobs):
@@ -114,13 +128,23 @@ class SqliteStore(Store):
             wants = self._open(wants)
             if not changes and not self._worth_claiming(wants, limit, now):
                 return Exchange([], [], self._next_due())
-            with transaction(self._db):
-                valid = self._apply(changes) if changes else []
-                jobs = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else []
-                next_due = self._next_due()
+            try:
+                answer = self._exchange(changes, wants, limit, owner, lease, now)
+            except apsw.FullError:
+                if self._durable or not self._reserve.spend():
+                    raise
+                answer = self._exchange(changes, wants, limit, owner, lease, now)
             if changes:
                 self._ring(changes)
-        return Exchange(valid, jobs, next_due)
+        return answer
+
+    def _exchange(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        with transaction(self._db):
+            valid = self._apply(changes) if changes else []
+            jobs = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else []
+            return Exchange(valid, jobs, self._next_due())
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows("SELECT queue FROM paused")}
@@ -286,16 +310,19 @@ class SqliteStore(Store):
             rows = self._rows(TALLY)
         return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
-    def prune(self, now: int, most_bytes: int, limit: int = 1000) -> int:
+    def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
+        if not self._durable:
+            self._reserve.keep()
         with self._lock, mapped(self.path):
             if not self._db.execute("SELECT 1 FROM job INDEXED BY finished WHERE state >= 3 LIMIT 1").get:
                 return 0
-            heavy = self._rows(HEAVY, (most_bytes,))
             with transaction(self._db):
                 self._db.execute(PRUNE, (now, limit))
                 pruned = self._db.changes()
-                for queue, size in heavy:
-                    pruned += self._lighten(queue, size - most_bytes, limit - pruned)
+                for queue, size in self._rows(WEIGHTS):
+                    excess = size - (by_queue or {}).get(queue, most_bytes)
+                    if excess > 0:
+                        pruned += self._lighten(queue, excess, limit - pruned)
         return pruned
 
     def _lighten(self, queue: str, excess: int, limit: int) -> int:
@@ -318,9 +345,8 @@ class SqliteStore(Store):
 
     def queues(self) -> dict[str, bool]:
         with self._lock, mapped(self.path):
-            paused = {queue for (queue,) in self._rows("SELECT queue FROM paused")}
-            rows = self._rows("SELECT DISTINCT queue FROM job WHERE state < 3")
-        return {queue: queue in paused for queue in sorted({queue for (queue,) in rows} | paused)}
+            found = {queue: False for (queue,) in self._rows(READY_QUEUES)}
+            return found | {queue: True for (queue,) in self._rows("SELECT queue FROM paused")}
 
     def bell(self) -> Bell:
         return self._board.bell()

@@ -75,7 +75,7 @@ def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:
 
 @pytest.mark.parametrize(("due", "state"), [(NOW - 1, "ready"), (NOW, "ready"), (NOW + 1, "scheduled"), (0, "ready")])
 def test_a_new_job_waits_for_its_time(due: int, state: str) -> None:
-    assert lifecycle.placed(job_in(State.READY, due=due), NOW) is State(state)
+    assert lifecycle.placed(due, NOW) is State(state)
 
 
 def test_from_every_state_some_event_leads_elsewhere() -> None:
@@ -273,6 +273,13 @@ def test_an_error_is_retried_as_the_rule_or_the_task_itself_says(
 def test_the_limit_holds_for_the_tasks_own_word_too() -> None:
     change = ended(job_in(State.RUNNING, failures=5), outcome.Raised(b"", after=0), Rules(Retry(5)))
     assert (change.to, change.failures) == (State.DEAD, 6)
+
+
+def test_the_age_of_the_job_decides_whether_a_retry_is_in_time() -> None:
+    job = job_in(State.RUNNING)  # made two minutes ago
+    late = ended(job, outcome.Raised(b""), Rules(Retry(5, base="1m", within="179s")))
+    in_time = ended(job, outcome.Raised(b""), Rules(Retry(5, base="1m", within="180s")))
+    assert (late.to, in_time.to) == (State.DEAD, State.SCHEDULED)
 
 
 def test_a_snooze_of_nothing_is_ready_behind_its_equals() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
@@ -34,24 +35,27 @@ from tarry.store.sharded import ShardedStore
 from tarry.store.sqlite import SqliteStore
 
 NOW = 1_800_000_000 * SECOND
-LEASE = 30 * SECOND
+TICK = 5 * SECOND
+"""All times are multiples of it, so that *just now* and *at the same time* are common."""
+LEASE = 6 * TICK
 ALL = 10**6
 RULES = [
     DEFAULT,
-    Rules(retry=Retry(2, base=5), keep_done=20 * SECOND, keep_dead=40 * SECOND),
+    Rules(retry=Retry(2, base=5), keep_done=2 * TICK, keep_dead=3 * TICK),
+    Rules(retry=Retry(2, base=5), keep_done=TICK, keep_dead=TICK),
     Rules(keep_done=0),
 ]
 OUTCOMES: list[Outcome] = [
     Returned(b'"good"'),
     Raised(b'"bad"', ("ValueError",)),
     Raised(b'"bad"', final=True),
-    Raised(b'"bad"', after=7),
+    Raised(b'"bad"', after=TICK),
     TimedOut(b'"late"'),
     Lost(),
     Lost(on=True),
     Released(),
     Snoozed(0),
-    Snoozed(9 * SECOND),
+    Snoozed(2 * TICK),
     Cancelled("gone"),
     Expired(),
     Unknown(),
@@ -60,8 +64,8 @@ Decision = Callable[[Job, Rules, int], Change]
 DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.kicked(job, now),
     lambda job, rules, now: lifecycle.cancelled(job, rules, now, "no"),
-    lambda job, rules, now: lifecycle.moved(job, now, due=now + 3 * SECOND, priority=-2),
-    lambda job, rules, now: lifecycle.moved(job, now, due=now - 3, queue="slow"),
+    lambda job, rules, now: lifecycle.moved(job, now, due=now + TICK, priority=-2),
+    lambda job, rules, now: lifecycle.moved(job, now, due=now - TICK, queue="slow"),
     lambda job, rules, now: lifecycle.forgotten(job),
 ]
 
@@ -95,13 +99,14 @@ NEW = st.builds(
     st.sampled_from(["mail", "fetch"]),
     QUEUES,
     st.sampled_from([-9, -1, 0, 0, 0, 1, 9]),
-    st.sampled_from([-5, 0, 1, 2 * SECOND, 20 * SECOND]),
+    st.sampled_from([-2 * TICK, -TICK, 0, 1, TICK, 2 * TICK, 4 * TICK]),
     st.sampled_from([None, None, "a", "b"]),
     st.binary(max_size=20),
 )
 SAID = st.builds(Said, BACK, st.sampled_from(OUTCOMES), st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES))
 WANTS = st.lists(st.builds(Want, QUEUES, st.sampled_from(BANDS), st.integers(0, 4)), max_size=7)
-LEASES = st.sampled_from([LEASE, 10 * SECOND])
+LEASES = st.sampled_from([LEASE, 2 * TICK])
+STEPS = st.sampled_from([0, 0, 1, TICK, 2 * TICK, LEASE // 2])
 
 
 class Histories(RuleBasedStateMachine):
@@ -143,6 +148,11 @@ class Histories(RuleBasedStateMachine):
     def saw(self, *jobs: Job | None) -> None:
         self.seen += [job for job in jobs if job is not None]
 
+    @initialize(news=st.lists(NEW, min_size=8, max_size=12))
+    def begin(self, news: list[New]) -> None:
+        self.insert(news)
+        self.claim_all(0, "ann")
+
     @rule(news=st.lists(NEW, min_size=1, max_size=6))
     def insert(self, news: list[New]) -> None:
         jobs = [self.job(new) for new in news]
@@ -161,15 +171,17 @@ class Histories(RuleBasedStateMachine):
     def back(self, number: int) -> Job:
         return self.seen[-1 - number % len(self.seen)]
 
-    @rule(data=st.data(), wants=WANTS, owner=OWNERS, lease=LEASES)
-    def claim(self, data: st.DataObject, wants: list[Want], owner: str, lease: int) -> None:
+    @rule(data=st.data(), step=STEPS, wants=WANTS, owner=OWNERS, lease=LEASES)
+    def claim(self, data: st.DataObject, step: int, wants: list[Want], owner: str, lease: int) -> None:
+        self.now += step
         limit = data.draw(self.limits)
         jobs = self.reference.claim(wants, limit, owner, lease, self.now)
         assert self.store.claim(wants, limit, owner, lease, self.now) == jobs
         self.saw(*jobs)
 
-    @rule(owner=OWNERS)
-    def claim_all(self, owner: str) -> None:
+    @rule(step=STEPS, owner=OWNERS)
+    def claim_all(self, step: int, owner: str) -> None:
+        self.now += step
         wants = [Want(queue, band, 1) for queue in ("default", "slow") for band in BANDS]
         jobs = self.reference.claim(wants, ALL, owner, LEASE, self.now)
         assert self.store.claim(wants, ALL, owner, LEASE, self.now) == jobs
@@ -191,17 +203,22 @@ class Histories(RuleBasedStateMachine):
         assert self.store.exchange(changes, wants, limit, owner, LEASE, self.now) == answer
         self.saw(*self.reference.get([change.id for change in changes]), *answer.jobs)
 
-    @precondition(lambda self: self.seen)
-    @rule(back=BACK, outcome=st.sampled_from(OUTCOMES), copies=st.integers(1, 6))
-    def apply_alike(self, back: int, outcome: Outcome, copies: int) -> None:
+    @rule(outcome=st.sampled_from(OUTCOMES), rules=st.sampled_from(RULES), most=st.integers(1, 18))
+    def apply_alike(self, outcome: Outcome, rules: Rules, most: int) -> None:
         """Many jobs that end the same way at once, as a busy worker reports them."""
-        running = self.reference.find(Query(states=(State.RUNNING,)))
-        stale = [job for job in [self.back(back)] if job.state is State.RUNNING]
-        jobs = (running + stale)[: 3 * copies]
-        changes = self.apart([lifecycle.after(job, outcome, DEFAULT, self.now) for job in jobs])
+        running = self.reference.find(Query(states=(State.RUNNING,), limit=most))
+        changes = self.apart([lifecycle.after(job, outcome, rules, self.now) for job in running])
         valid = self.reference.apply(changes, self.now)
         assert self.store.apply(changes, self.now) == valid
         self.saw(*self.reference.get([change.id for change in changes]))
+
+    @rule(outcome=st.sampled_from(OUTCOMES))
+    def apply_late(self, outcome: Outcome) -> None:
+        """A worker that slept reports all that it once ran."""
+        ran = {(job.id, job.epoch): job for job in self.seen if job.state is State.RUNNING}
+        runs = {(job.id, job.epoch) for job in self.reference.find(Query(states=(State.RUNNING,), limit=ALL))}
+        late = [lifecycle.after(ran[old], outcome, DEFAULT, self.now) for old in ran.keys() - runs]
+        assert self.store.apply(late, self.now) == [False] * len(late)
 
     def changes(self, said: list[Said]) -> list[Change]:
         changes = []
@@ -229,14 +246,15 @@ class Histories(RuleBasedStateMachine):
         lost = self.reference.extend(owner, held, lease, self.now)
         assert sorted(self.store.extend(owner, held, lease, self.now)) == sorted(lost)
 
-    @rule(of=st.none() | OWNERS)
-    def reclaim(self, of: str | None) -> None:
+    @rule(step=STEPS, of=st.none() | st.none() | OWNERS)
+    def reclaim(self, step: int, of: str | None) -> None:
+        self.now += step
         jobs = self.reference.reclaim(self.now, of)
         if of is not None or self.one_lease:
             assert by_id(self.store.reclaim(self.now, of)) == jobs
         self.saw(*jobs)
 
-    @rule(name=st.sampled_from(["chores", "cron"]), owner=OWNERS, length=st.sampled_from([0, SECOND, LEASE]))
+    @rule(name=st.sampled_from(["chores", "cron"]), owner=OWNERS, length=st.sampled_from([0, TICK, LEASE]))
     def hold(self, name: str, owner: str, length: int) -> None:
         held = self.reference.hold(name, owner, self.now + length, self.now)
         assert self.store.hold(name, owner, self.now + length, self.now) == held
@@ -246,8 +264,9 @@ class Histories(RuleBasedStateMachine):
         self.reference.pause(queue, paused)
         self.store.pause(queue, paused)
 
-    @rule(data=st.data())
-    def prune(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), step=STEPS)
+    def prune(self, data: st.DataObject, step: int) -> None:
+        self.now += step
         size = data.draw(self.sizes)
         assert self.store.prune(self.now, size) == self.reference.prune(self.now, size)
 
@@ -258,16 +277,12 @@ class Histories(RuleBasedStateMachine):
         if not self.one_lease:
             assert self.store.prune(self.now, ALL) == self.reference.prune(self.now, ALL)
 
-    @rule(step=st.sampled_from([1, SECOND, 5 * SECOND, LEASE // 2, LEASE]))
-    def time_passes(self, step: int) -> None:
-        self.now += step
-
     @rule(
         states=st.lists(st.sampled_from(State), max_size=3, unique=True),
         queue=st.none() | QUEUES,
         task=st.sampled_from([None, "mail"]),
         key=st.sampled_from([None, "a"]),
-        ago=st.none() | st.sampled_from([0, SECOND, LEASE]),
+        ago=st.none() | st.sampled_from([0, TICK, LEASE]),
         after=st.integers(0, 20),
         limit=st.integers(0, 9),
     )
@@ -325,6 +340,7 @@ class ShardHistories(Histories):
         return key is None or self.shards.shard(id) == self.shards.home(task, key)
 
 
-TestSqlite = SqliteHistories.TestCase
-TestShards = ShardHistories.TestCase
+TestSqlite = pytest.mark.timeout(400)(SqliteHistories.TestCase)
+TestShards = pytest.mark.timeout(400)(ShardHistories.TestCase)
+"""Found at once or never; the time is for Hypothesis to make a failure small."""
 TestSqlite.settings = TestShards.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -97,7 +97,7 @@ class Loop(Runner):
         try:
             args, kwargs = running.task.codec.decode(running.job.body)
         except ArgumentError as error:
-            return Raised(outcome.note("ArgumentError", str(error)), ("ArgumentError",), final=True)
+            return Raised(outcome.note("ArgumentError", report.message(error)), ("ArgumentError",), final=True)
         current.set(running)
         job = running.job
         gauge, cell, until = self.gauge, self._cell, kill_at(running)

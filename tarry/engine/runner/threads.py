@@ -107,7 +107,7 @@ class Slot:
         try:
             args, kwargs = running.task.codec.decode(running.job.body)
         except ArgumentError as error:
-            return Raised(outcome.note("ArgumentError", str(error)), ("ArgumentError",), final=True)
+            return Raised(outcome.note("ArgumentError", report.message(error)), ("ArgumentError",), final=True)
         token = current.set(running)
         self._current = running
         try:

@@ -98,17 +98,19 @@ class Claiming(Promises):
         (slow,) = put(store, queue="slow")
         wants = [Want("default", NORMAL, 5), Want("slow", NORMAL, 5)]
         assert ids(store.claim(wants, 5, "ann", LEASE, NOW + 2)) == [slow.id]
-        assert store.queues() == {"default": True, "slow": False}
+        assert store.queues() == {"default": True}
         store.pause("default", False)
         assert len(store.claim(wants, 5, "ann", LEASE, NOW + 2)) == 2
 
     def test_queues(self, store: Store) -> None:
-        """A queue is there while it has unfinished jobs or is paused; pausing twice is pausing."""
+        """A queue is there while it has ready jobs or is paused; pausing twice is pausing."""
         assert store.queues() == {}
         store.pause("empty", True)
         store.pause("empty", True)
-        in_state(store, State.DONE, queue="default")
-        put(store, queue="slow", due=NOW + HOUR)
+        in_state(store, State.DONE)
+        running(store)
+        put(store, queue="late", due=NOW + HOUR)
+        put(store, queue="slow")
         assert store.queues() == {"empty": True, "slow": False}
         store.pause("empty", False)
         store.pause("never", False)

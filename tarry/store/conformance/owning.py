@@ -142,6 +142,14 @@ class Owning(Promises):
         assert store.prune(NOW + HOUR + 2, 300 * self.shards) == 3
         assert [job is None for job in store.get(ids(jobs))] == [True] * 3 + [False] * 3
 
+    def test_prune_by_the_bytes_of_each_queue(self, store: Store) -> None:
+        """What is said for a queue holds for it, whether it is more or less than for the others."""
+        more, fewer, plain = (self.finished(store, queue, 4) for queue in ("more", "fewer", "plain"))
+        said = {"more": 300 * self.shards, "fewer": 100 * self.shards, "none": 0}
+        assert store.prune(NOW, 200 * self.shards, by_queue=said) == 1 + 3 + 2
+        for jobs, gone in ((more, 1), (fewer, 3), (plain, 2)):
+            assert [job is None for job in store.get(ids(jobs))] == [True] * gone + [False] * (4 - gone)
+
     def test_prune_a_bounded_number(self, store: Store) -> None:
         """At most `limit` a call, by time and bytes together, the earliest first."""
         jobs = self.finished(store, "default", 6)

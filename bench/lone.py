@@ -1,0 +1,30 @@
+"""One worker, or one keeper, with no master above it: `python -m bench.lone SETTINGS worker|keeper`."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bench.app import app
+from tarry.config import load
+from tarry.engine.keeper import Keeper
+from tarry.engine.worker import Settings, Worker
+
+
+def main(settings: str, role: str) -> None:
+    """Works until killed."""
+    app.configure(load(Path(settings), {}))
+    # What is measured ends as a crash would end it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    store = app.open_store(durable=False)
+    if role == "keeper":
+        keeper = Keeper(store, rules=app.rules)
+        while True:
+            time.sleep(keeper.tick())
+    pool = app.config.pools["default"]
+    worker = Worker(store, app.tasks, Settings(threads=pool.threads, coroutines=pool.async_), rules=app.rules)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+"""The raw limit of the embedded store: its own statements, on its own schema, with nothing of tarry around them."""
+
+import contextlib
+import os
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from bench.app import BODY
+from bench.measure import Figure, measure, rate
+from bench.place import Bench
+from tarry.store import sqlite
+from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
+from tarry.store.ids import uuid7
+from tarry.store.sqlite_file import opened
+
+ONE, HUNDRED, THOUSAND = "raw: insert, one by one, FULL", "raw: insert by 100, FULL", "raw: insert by 1000, FULL"
+_JOBS = 200_000
+_LONG_LEASE = 3_600_000_000
+_QUEUE, _TASK = "default", "bench.app.noop"
+
+
+def moved(size: int, processes: int) -> str:
+    """The name of that figure."""
+    return f"raw: claim and finish by {size}, NORMAL, {processes} process{'es' if processes > 1 else ''}"
+
+
+@measure("raw-insert", limit=60)
+def inserting(bench: Bench) -> Iterator[Figure]:
+    for name, size, count in ((ONE, 1, 10_000), (HUNDRED, 100, 100_000), (THOUSAND, 1000, _JOBS)):
+        batches = [_rows(size) for _ in range(bench.scaled(count) // size)]
+        with _file(bench) as path, contextlib.closing(opened(path, durable=True)) as connection:
+            yield rate(name, size * len(batches), lambda: _insert(connection, batches))  # noqa: B023
+
+
+@measure("raw-move", limit=120)
+def moving(bench: Bench) -> Iterator[Figure]:
+    for size in (100, 1000):
+        for processes in (1, 2):
+            with _file(bench) as path:
+                with contextlib.closing(opened(path, durable=False)) as connection:
+                    _insert(connection, [_rows(1000) for _ in range(bench.scaled(_JOBS) // 1000)])
+                yield Figure(moved(size, processes), _move_rate(path, size, processes), "/s")
+
+
+@contextlib.contextmanager
+def _file(bench: Bench) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=bench.directory) as home:
+        yield Path(home) / "raw.db"
+
+
+def _rows(count: int) -> list[tuple[Any, ...]]:
+    now = time.time_ns() // 1000
+    body = f'[123456,"{BODY}"]'.encode()
+    return [(uuid7(), _TASK, body, _QUEUE, 0, now, 1, 0, 0, 0, now, 0, 0, None, b"") for _ in range(count)]
+
+
+def _insert(connection: apsw.Connection, batches: list[list[tuple[Any, ...]]]) -> None:
+    for rows in batches:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(sqlite.INSERT, rows)
+        connection.execute("COMMIT")
+
+
+def _move_rate(path: Path, size: int, processes: int) -> float:
+    """Jobs over the time from the first claim to the last commit."""
+    context = get_context("spawn")
+    start, answers = context.Barrier(processes), context.SimpleQueue()
+    movers = [context.Process(target=_mover, args=(path, size, start, answers)) for _ in range(processes)]
+    try:
+        for mover in movers:
+            mover.start()
+        told = [answers.get() for _ in movers]
+    finally:
+        for mover in movers:
+            mover.kill()
+            mover.join()
+    counts, begins, ends = zip(*told, strict=True)
+    return float(sum(counts) / (max(ends) - min(begins)))
+
+
+def _mover(path: Path, size: int, start: Barrier, answers: "SimpleQueue[tuple[int, float, float]]") -> None:
+    connection, owner = opened(path, durable=False), f"raw:{os.getpid()}"
+    start.wait(30)
+    begin, count = time.monotonic(), 0
+    ids: list[bytes] = []
+    while claimed := _exchange(connection, owner, ids, size):
+        ids = claimed
+        count += len(ids)
+    answers.put((count, begin, time.monotonic()))
+
+
+def _exchange(connection: apsw.Connection, owner: str, finished: list[bytes], size: int) -> list[bytes]:
+    """One turn of a worker: finish what it had, claim the next, ask when to come again."""
+    execute, now = connection.execute, time.time_ns() // 1000
+    execute("BEGIN IMMEDIATE")
+    if finished:
+        done = (3, now, None, 0, 0, now + _LONG_LEASE, b"null", None, None)
+        execute(sqlite.CHANGE_GROUP, (*done, apsw.carray(tuple(finished)), 2, 1)).fetchall()
+    execute(sqlite.PROMOTE, (now, PROMOTED_AT_ONCE))
+    rows = execute(sqlite.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
+    if rows:
+        execute(sqlite.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
+        execute(sqlite.LEASE, (owner, now + _LONG_LEASE, now + _LONG_LEASE // 2))
+    execute(sqlite.NEXT_DUE).fetchall()
+    execute("COMMIT")
+    return cast("list[bytes]", [row[1] for row in rows])

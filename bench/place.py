@@ -1,0 +1,117 @@
+"""An empty store to measure in, the app connected to it, and workers on it."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from bench.app import app
+from bench.board import BOARD
+from bench.crew import Crew, crew
+from tarry.config import load
+from tarry.errors import ConfigError
+from tarry.model import lifecycle
+from tarry.store.base import Query, Store
+
+_SQLITE = "sqlite:///"
+_TABLE = """\
+app = "bench.app:app"
+store = "{store}"
+[master]
+pid_file = "bench.pid"
+log = "bench.log"
+log_level = "warning"
+[pools.default]
+workers = {workers}
+threads = 1
+async = {coroutines}
+"""
+
+
+class Bench(Struct, frozen=True):
+    """What all measures have in common. directory: where files may be left; it is removed at the end."""
+
+    directory: Path
+    url: str
+    quick: bool
+    launcher: str
+
+    def scaled(self, count: int) -> int:
+        """A tenth of it with --quick."""
+        return max(1, count // 10) if self.quick else count
+
+    @contextlib.contextmanager
+    def place(self) -> "Iterator[Place]":
+        """An empty store, an empty board, and the app connected; all gone afterwards."""
+        BOARD.clear()
+        home = self.directory / "place"
+        home.mkdir()
+        place = Place(home, self.url or f"{_SQLITE}{home}/bench.db", self.launcher)
+        try:
+            place.open()
+            yield place
+        finally:
+            place.close()
+            shutil.rmtree(home)
+
+    def check(self) -> None:
+        """ConfigError if the store cannot be used, or holds what is not ours."""
+        if self.url.startswith("memory:"):
+            raise ConfigError("--url memory: is not shared by processes; name a store that is")
+        if self.url.startswith(_SQLITE) and Path(self.url.removeprefix(_SQLITE)).exists():
+            raise ConfigError(f"--url {self.url}: that file exists; name one that the benchmark may make and remove")
+
+
+class Place:
+    """See `Bench.place`."""
+
+    def __init__(self, home: Path, url: str, launcher: str) -> None:
+        self._home, self._launcher = home, launcher
+        self.url = url
+
+    def open(self) -> None:
+        """Connects the app; ConfigError if jobs are there that we did not put."""
+        app.configure(load(self._settings(1, 100), {}))
+        if app.client.store.find(Query(limit=1)):
+            raise ConfigError(f"--url {self.url}: jobs are there; the benchmark needs an empty store")
+
+    def close(self) -> None:
+        """Empties the store and disconnects."""
+        if self.url.startswith(_SQLITE):
+            app.close()
+            path = Path(self.url.removeprefix(_SQLITE))
+            for file in path.parent.glob(f"{path.name}*"):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+        else:
+            _empty(app.client.store)
+            app.close()
+
+    @contextlib.contextmanager
+    def workers(self, count: int = 1, coroutines: int = 100) -> Iterator[Crew]:
+        """So many worker processes, each known to be ready, on all queues; killed at the end."""
+        settings = self._settings(count, coroutines)
+        with crew(self._launcher, settings, count) as ours:
+            yield ours
+
+    def hold_back(self) -> None:
+        """From now on nothing of the queue `default` starts; `let_go` ends that."""
+        app.client.store.pause("default", True)
+
+    def let_go(self) -> None:
+        """What was held back may start."""
+        app.client.store.pause("default", False)
+
+    def _settings(self, workers: int, coroutines: int) -> Path:
+        path = self._home / "tarry.toml"
+        path.write_text(_TABLE.format(store=self.url, workers=workers, coroutines=coroutines))
+        return path
+
+
+def _empty(store: Store) -> None:
+    while jobs := store.find(Query(limit=1000)):
+        now = store.time()
+        running = [job for job in jobs if job.state == "running"]
+        store.apply([lifecycle.cancelled(job, lifecycle.DEFAULT, now) for job in running], now)
+        store.apply([lifecycle.forgotten(job) for job in jobs if job not in running], now)

@@ -1,0 +1,122 @@
+"""What the master's children do: a worker runs jobs, the keeper keeps order. Here the engine meets the processes."""
+
+import logging
+import select
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tarry.app import App
+from tarry.cli.loading import imported
+from tarry.config import Config, Pool
+from tarry.engine import owner
+from tarry.engine.keeper import Keeper
+from tarry.engine.worker import Settings, Worker
+from tarry.errors import TarryError
+from tarry.runtime.role import KEEPER, Child, Role
+from tarry.store.base import Store
+
+log = logging.getLogger("tarry.keeper")
+
+
+def roles(config: Config, app_name: str) -> list[Role]:
+    """The keeper, and the workers of every pool."""
+    keeper = Role(KEEPER, "", 1, 1, partial(_booted, config, app_name, _keep))
+    workers = [
+        # One cell for each thread, and one for the event loop.
+        Role("worker", pool.name, pool.workers, pool.threads + 1, partial(_booted, config, app_name, _worker(pool)))
+        for pool in config.pools.values()
+    ]
+    return [keeper, *workers]
+
+
+Body = Callable[[Child, App, Store], None]
+
+
+def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
+    """Imports the app and opens the store; what fails is told to the master, in a line."""
+    try:
+        app = imported(app_name, config.directory)
+        app.configure(config)
+        store = app.open_store(durable=False)
+    except (TarryError, OSError) as error:
+        return child.failed(str(error))
+    body(child, app, store)
+    app.close()
+    store.close()
+    return 0
+
+
+def _worker(pool: Pool) -> Body:
+    def work(child: Child, app: App, store: Store) -> None:
+        name = owner.new_name()
+        child.slot.own(name)
+        worker = Worker(
+            store,
+            app.tasks,
+            settings(pool, app.config.max_body),
+            rules=app.rules,
+            gauge=child.slot,
+            name=name,
+            outside=FromMaster(child),
+        )
+        child.ready()
+        worker.run()
+
+    return work
+
+
+def settings(pool: Pool, max_body: int) -> Settings:
+    """A pool's configuration as a worker wants it."""
+    queues = pool.queues if isinstance(pool.queues, dict) else dict.fromkeys(pool.queues, 1)
+    return Settings(queues, pool.threads, pool.async_, pool.shares, pool.lease, max_body)
+
+
+class FromMaster:
+    """The master's child, as the worker's outside."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def filenos(self) -> Sequence[int]:
+        """The master's line, and our signals."""
+        return (self._child.parent_fd, self._child.signals.fileno())
+
+    def signals(self) -> Sequence[int]:
+        """Those that came."""
+        return self._child.signals.take()
+
+    def parent_lives(self) -> bool:
+        """False once the master's end of the line is closed."""
+        self._child.lines()
+        return not self._child.orphaned
+
+
+def _keep(child: Child, app: App, store: Store) -> None:
+    bounds = {name: queue.keep.bytes for name, queue in app.config.queues.items()}
+    keeper = Keeper(store, rules=app.rules, kept_bytes=bounds)
+    sleeper = select.poll()
+    sleeper.register(child.parent_fd, select.POLLIN)
+    sleeper.register(child.signals.fileno(), select.POLLIN)
+    child.ready()
+    owed: list[dict[str, Any]] = []
+    while True:
+        owed = _heard(child, keeper, [*owed, *child.lines()])
+        if child.orphaned or {signal.SIGINT, signal.SIGTERM} & set(child.signals.take()):
+            return
+        pause = keeper.tick()
+        # What could not be done because the store is away is tried again soon.
+        sleeper.poll(1000 * (min(pause, 0.25) if owed else pause))
+
+
+def _heard(child: Child, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Does what the master asks; answers what is still to do."""
+    left: list[dict[str, Any]] = []
+    for line in lines:
+        answer = keeper.hear(line)
+        if answer is None:
+            left.append(line)
+        else:
+            child.answer(answer)
+    return left

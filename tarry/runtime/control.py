@@ -1,0 +1,101 @@
+"""What other processes do to a master: see it, stop it, end it. The pid file's lock, not the pid, says it lives."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+
+from msgspec.structs import replace
+
+from tarry.errors import MasterError
+from tarry.runtime.pidfile import holder
+from tarry.runtime.report import awaited
+from tarry.runtime.scoreboard import QUITTING, Board, board_path, read
+
+_POLL = 0.05
+_TELL_EVERY = 1.0
+
+Tell = Callable[[str], None]
+
+
+def status(pid_file: Path) -> Board | None:
+    """The scoreboard; `alive` False if a dead master left it. None: no master is running, and it ended cleanly."""
+    board = read(board_path(pid_file))
+    return None if board is None else replace(board, alive=holder(pid_file) == board.pid)
+
+
+def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
+    """Graceful: waits until the master is gone, telling once a second for whom; seconds, None: however long.
+
+    MasterError: none is running, or it still is when the time is over. Stopping one that stops already only waits.
+    """
+    # Not INT: the second INT is a quit, and two people who stop one master do not mean that.
+    pid = _signalled(pid_file, signal.SIGQUIT)
+    if not _gone(pid_file, pid, timeout, tell, lambda: None):
+        raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
+
+
+def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
+    """Forced: the workers are killed now. Waits and raises like `stop`."""
+    pid = _signalled(pid_file, signal.SIGINT)
+
+    def insist() -> None:
+        board = read(board_path(pid_file))
+        if board is not None and board.pid == pid and board.state != QUITTING:
+            _signal(pid_file, pid, signal.SIGINT)
+
+    if not _gone(pid_file, pid, timeout, tell, insist):
+        raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
+
+
+def _gone(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
+    """Whether the lock was given up in time, by ending or to the next master."""
+    began = told = monotonic()
+    while holder(pid_file) == pid:
+        now = monotonic()
+        if timeout is not None and now - began >= timeout:
+            return False
+        if now - told >= _TELL_EVERY:
+            told = now
+            _tell_whom(pid_file, tell)
+        sleep(_POLL)
+        insist()
+    return True
+
+
+def _tell_whom(pid_file: Path, tell: Tell) -> None:
+    if board := read(board_path(pid_file)):
+        for line in awaited(board) or ["the master"]:
+            tell(f"waiting for {line}")
+
+
+def _signalled(pid_file: Path, number: int) -> int:
+    pid = holder(pid_file)
+    if pid is None or not _signal(pid_file, pid, number):
+        raise MasterError(f"no master is running ({pid_file}): `tarry start` starts one")
+    return pid
+
+
+def _signal(pid_file: Path, pid: int, number: int) -> bool:
+    """False: it is gone. The master is asked for once more when we have a hold of it: never signal a stranger."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            os.kill(pid, number)
+            return True
+        return _signal_held(pid_file, pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        raise MasterError(f"the master, pid {pid}, belongs to another user: run this as that user") from None
+
+
+def _signal_held(pid_file: Path, pid: int, number: int) -> bool:
+    process = os.pidfd_open(pid)
+    try:
+        held = holder(pid_file) == pid
+        if held:
+            signal.pidfd_send_signal(process, number)
+        return held
+    finally:
+        os.close(process)

@@ -1,0 +1,41 @@
+"""The scoreboard as lines of text: for the log, and for whoever waits for the end."""
+
+from tarry.model.duration import SECOND, spoken
+from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
+
+
+def report(board: Board, now: float) -> list[str]:
+    """One line for the master and one for each child. now: seconds since the epoch."""
+    head = f"master pid {board.pid} {board.state}, up {_span(now - board.started)}, {len(board.children)} children"
+    return [head, *(_line(child, now) for child in board.children)]
+
+
+def awaited(board: Board) -> list[str]:
+    """What a stop waits for: a line for each process that still lives."""
+    return [
+        f"{child.name} pid {child.pid}" + ("; " + _jobs(child) if child.running else "")
+        for child in board.children
+        if child.boot != GONE
+    ]
+
+
+def _line(child: ChildStatus, now: float) -> str:
+    facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed", f"{child.failed} failed"]
+    facts.append(f"{child.rss / 2**20:.1f} MB")
+    facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {_span(now - child.started)}")
+    return ", ".join(facts) + ("; " + _jobs(child) if child.running else "")
+
+
+def _jobs(child: ChildStatus) -> str:
+    shown = sorted(child.running, key=_longest_first)[:3]
+    more = len(child.running) - len(shown)
+    names = ", ".join(f"{job.task} {job.id} for {_span(job.seconds)}" for job in shown)
+    return f"runs {names}" + (f" and {more} more" if more else "")
+
+
+def _longest_first(job: Running) -> float:
+    return -job.seconds
+
+
+def _span(seconds: float) -> str:
+    return spoken(max(0, int(seconds * SECOND)))

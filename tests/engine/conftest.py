@@ -1,0 +1,42 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry import App
+from tarry.store.memory import MemoryStore
+from tarry.store.sqlite import SqliteStore
+from tests.engine.bench import Bench
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tarry.toml lies about, and no variable says where the store is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TARRY_STORE", raising=False)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    app = App(f"sqlite:///{tmp_path}/tarry.db")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def bench(app: App, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(app, lambda: SqliteStore(tmp_path / "tarry.db", durable=False))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "memory":
+        store = MemoryStore()
+        bench = Bench(App(store), lambda: store)
+    else:
+        path = tmp_path / "tarry.db"
+        bench = Bench(App(f"sqlite:///{path}"), lambda: SqliteStore(path, durable=False))
+    yield bench
+    bench.close()

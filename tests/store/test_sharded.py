@@ -1,0 +1,99 @@
+"""What is the shards' own, beyond the promises that every store keeps."""
+
+import select
+from contextlib import closing
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.errors import ConfigError
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.store.base import BANDS, Query, Want
+from tarry.store.bell import WORK
+from tarry.store.ids import uuid7
+from tarry.store.memory import MemoryStore
+from tarry.store.sharded import ShardedStore
+
+NOW = 1_800_000_000 * SECOND
+WANTS = [Want("default", band, 100) for band in BANDS]
+
+
+def shards(names: str) -> ShardedStore:
+    return ShardedStore([MemoryStore(name=name) for name in names])
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(uuid7(), "mail", b"", due=NOW, since=NOW) for _ in range(count)]
+
+
+def test_jobs_spread_over_all() -> None:
+    store = shards("abcd")
+    store.insert(jobs(4000))
+    parts = [len(part.find(Query(limit=10**6))) for part in store.stores]
+    assert sum(parts) == 4000
+    assert min(parts) > 800
+
+
+def test_the_order_of_the_list_does_not_matter() -> None:
+    one, other = shards("abc"), shards("cab")
+    for job in jobs(100):
+        assert one.stores[one.shard(job.id)].url == other.stores[other.shard(job.id)].url
+
+
+def test_one_more_takes_only_its_own() -> None:
+    before, after = shards("abc"), shards("abcd")
+    moved = [after.shard(job.id) for job in jobs(1000) if after.shard(job.id) != before.shard(job.id)]
+    assert set(moved) == {3}
+    assert len(moved) < 400
+
+
+def test_an_id_for_a_key_falls_on_the_shard_of_the_key() -> None:
+    store = shards("abc")
+    for number in range(50):
+        ids = {store.mint("mail", f"key {number}") for _ in range(5)}
+        assert len(ids) == 5
+        assert {store.shard(minted) for minted in ids} == {store.home("mail", f"key {number}")}
+
+
+def test_a_key_on_another_shard_is_refused_with_the_whole_batch() -> None:
+    store = shards("abc")
+    wrong = next(job for job in jobs(1000) if store.shard(job.id) != store.home("mail", "k"))
+    with pytest.raises(ValueError, match="mint its id"):
+        store.insert([*jobs(3), replace(wrong, key="k")])
+    assert store.find(Query()) == []
+
+
+def test_a_claim_takes_a_fair_part_of_each() -> None:
+    store = shards("abcd")
+    store.insert(jobs(1000))
+    claimed = store.claim(WANTS, 40, "ann", SECOND, NOW)
+    assert sorted(sum(store.shard(job.id) == number for job in claimed) for number in range(4)) == [10] * 4
+
+
+def test_claims_of_one_visit_all() -> None:
+    store = shards("abcd")
+    store.insert(jobs(1000))
+    claimed = [job for _ in range(8) for job in store.claim(WANTS, 1, "ann", SECOND, NOW)]
+    assert sorted(sum(store.shard(job.id) == number for job in claimed) for number in range(4)) == [2] * 4
+
+
+def test_one_bell_hears_every_shard() -> None:
+    store = shards("abc")
+    for part in store.stores:
+        with closing(store.bell()) as bell:
+            bell.arm(WORK)
+            part.insert(jobs(1))
+            assert select.select(bell.filenos(), [], [], 10)[0]
+            bell.wait(0)
+            assert not select.select(bell.filenos(), [], [], 0)[0]
+
+
+def test_facts_say_whose() -> None:
+    assert [fact.name for fact in shards("ab").facts()] == ["memory://a durability", "memory://b durability"]
+
+
+@pytest.mark.parametrize("names", ["", "aa"])
+def test_no_shards_or_one_twice(names: str) -> None:
+    with pytest.raises(ConfigError, match="one or more stores, each named once"):
+        shards(names)

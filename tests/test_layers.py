@@ -1,0 +1,182 @@
+"""The layers of docs/architecture.md: an arrow is an import, and there is no other arrow than those listed here.
+
+Imports inside functions and those that only type checkers follow count too.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
+
+ROOT = "tarry"
+"""The layer of tarry/__init__.py."""
+
+_BELOW_APP = {"errors", "model", "settings", "config", "store", "engine"}
+_ALL_BUT_CLI = _BELOW_APP | {"app", "push", "door", "runtime"}
+
+ALLOWED: Mapping[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "settings": {"errors", "model"},
+    "config": {"errors", "model", "settings"},
+    "store": {"errors", "model", "settings", "config"},
+    "engine": {"errors", "model", "settings", "config", "store"},
+    "app": _BELOW_APP,
+    "push": _BELOW_APP | {"app"},
+    "door": _BELOW_APP | {"app"},
+    # Not even by way of the app: a master must be able to live without a store and without anybody's code.
+    "runtime": {"errors", "model"},
+    "testing": _ALL_BUT_CLI,
+    ROOT: _ALL_BUT_CLI,
+    "cli": _ALL_BUT_CLI | {"testing", ROOT},
+    "__main__": {"cli"},
+}
+
+OUTSIDE: Mapping[str, set[str]] = {"errors": set(), "model": {"msgspec"}, "runtime": {"msgspec"}}
+"""What a layer may import besides Python's own library, where that is part of its promise."""
+
+
+def layer_of(module: str) -> str:
+    """tarry.store.sqlite -> store, tarry -> tarry."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ROOT
+
+
+def modules(package: Path) -> Iterator[tuple[str, Path]]:
+    """Every module of the package: its dotted name, and its file."""
+    for file in sorted(package.rglob("*.py")):
+        parts = (package.name, *file.relative_to(package).with_suffix("").parts)
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+
+
+def imports(module: str, file: Path, names: set[str]) -> Iterator[tuple[str, int]]:
+    """What the file imports, wherever in it, as dotted names with lines; `names`: all modules there are."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = _absolute(package, node)
+            inner = (f"{start}.{alias.name}" for alias in node.names)
+            yield from ((name if name in names else start, node.lineno) for name in inner)
+        elif isinstance(node, ast.Call) and (called := _called_for(node)):
+            yield called, node.lineno
+
+
+def _absolute(package: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    outer = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*outer, node.module] if node.module else outer)
+
+
+def _called_for(call: ast.Call) -> str | None:
+    """The module of `import_module("...")` and `__import__("...")` where it is written out."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    first = call.args[0] if call.args else None
+    if name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return first.value
+    return None
+
+
+def violations(package: Path) -> list[str]:
+    """A line for each import that is no allowed arrow, and for each module that belongs to no layer."""
+    found = list(modules(package))
+    names = {module.rsplit(".", cut)[0] for module, _ in found for cut in range(module.count(".") + 1)}
+    return [
+        f"{file.relative_to(package.parent)}:{line}: {layer_of(module)} may not import {imported}"
+        for module, file in found
+        for imported, line in [("", 0), *imports(module, file, names)]
+        if not _allowed(layer_of(module), imported)
+    ]
+
+
+def _allowed(layer: str, imported: str) -> bool:
+    if layer not in ALLOWED:
+        return False
+    first = imported.partition(".")[0]
+    if first == ROOT:
+        return layer_of(imported) in ALLOWED[layer] | {layer}
+    return layer not in OUTSIDE or not first or first in OUTSIDE[layer] | set(sys.stdlib_module_names)
+
+
+def test_there_is_no_other_arrow() -> None:
+    assert violations(PACKAGE) == []
+
+
+def test_the_package_is_seen() -> None:
+    layers = {layer_of(module) for module, _ in modules(PACKAGE)}
+    assert layers >= {"errors", "model", "config", "store"}
+
+
+MADE_UP = {
+    "model/job.py": "import os\nimport msgspec\nfrom tarry.model import change\n",
+    "model/change.py": "",
+    "errors.py": "",
+    "store/base.py": "from tarry.model.job import Job\nfrom . import sqlite\nfrom ..errors import X\nimport apsw\n",
+    "store/sqlite.py": "",
+    "runtime/master.py": "import signal\nfrom tarry.errors import MasterError\n",
+    "door/http.py": "import tarry.app\n",
+    "push/deliver.py": "",
+    "app.py": "from tarry.store import base\n",
+    "engine/pump.py": "from tarry import errors\n",
+    "testing.py": "from tarry.app import App\n",
+    "cli/main.py": "import tarry\nfrom tarry import App, testing\n",
+    "__init__.py": "from tarry.app import App as App\n",
+    "__main__.py": "from tarry.cli.main import main\n",
+}
+
+
+def build(directory: Path, files: Mapping[str, str]) -> Path:
+    """A package `tarry` of these files."""
+    for name, text in files.items():
+        file = directory / ROOT / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return directory / ROOT
+
+
+def test_a_package_that_keeps_to_the_arrows_is_found_innocent(tmp_path: Path) -> None:
+    assert violations(build(tmp_path, MADE_UP)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "told"),
+    [
+        ("model/job.py", "from tarry.store.base import Store", 1, "model may not import tarry.store.base"),
+        ("model/job.py", "from tarry.errors import X", 1, "model may not import tarry.errors"),
+        ("model/job.py", "import apsw", 1, "model may not import apsw"),
+        ("errors.py", "from tarry import model", 1, "errors may not import tarry.model"),
+        ("store/base.py", "def f():\n    from tarry.engine import pump", 2, "store may not import tarry.engine.pump"),
+        (
+            "store/base.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tarry.engine.pump import P",
+            3,
+            "store may not import tarry.engine.pump",
+        ),
+        ("store/base.py", "from ..engine import pump", 1, "store may not import tarry.engine.pump"),
+        ("store/base.py", "from .. import engine", 1, "store may not import tarry.engine"),
+        ("store/base.py", "import tarry.app as a", 1, "store may not import tarry.app"),
+        ("engine/pump.py", "from tarry import app", 1, "engine may not import tarry.app"),
+        ("engine/pump.py", "from tarry import App", 1, "engine may not import tarry"),
+        ("app.py", "import tarry.runtime.master", 1, "app may not import tarry.runtime.master"),
+        ("push/deliver.py", "from tarry.door.http import h", 1, "push may not import tarry.door.http"),
+        ("door/http.py", "import tarry.runtime.master", 1, "door may not import tarry.runtime.master"),
+        ("door/http.py", "import tarry.push.deliver", 1, "door may not import tarry.push.deliver"),
+        ("runtime/master.py", "import tarry.store.base", 1, "runtime may not import tarry.store.base"),
+        ("runtime/master.py", "import tarry.engine.pump", 1, "runtime may not import tarry.engine.pump"),
+        ("runtime/master.py", "from tarry.app import App", 1, "runtime may not import tarry.app"),
+        ("runtime/master.py", "import apsw", 1, "runtime may not import apsw"),
+        ("testing.py", "from tarry.cli.main import main", 1, "testing may not import tarry.cli.main"),
+        ("__init__.py", "from .cli import main", 1, "tarry may not import tarry.cli.main"),
+        ("app.py", "import importlib\nimportlib.import_module('tarry.cli')", 2, "app may not import tarry.cli"),
+        ("app.py", "__import__('tarry.door')", 1, "app may not import tarry.door"),
+        ("stray.py", "", 0, "stray may not import "),
+    ],
+)
+def test_a_made_up_violation_is_caught(tmp_path: Path, name: str, text: str, line: int, told: str) -> None:
+    assert violations(build(tmp_path, MADE_UP | {name: text})) == [f"tarry/{name}:{line}: {told}"]
