@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TarryError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     finally:
         BOARD.remove()
     print(table.json(about) if args.json else table.markdown(about))

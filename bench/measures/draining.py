@@ -61,9 +61,12 @@ def drained(
         for start in range(0, len(numbers), 1000):
             task.enqueue_many([(number, BODY) for number in numbers[start : start + 1000]])
         with place.workers(workers, coroutines) as crew:
+            used = _cpu(crew.everybody)
             place.let_go()
             done = wait_for(numbers, len(numbers), 60)
+            used = _cpu(crew.everybody) - used
             yield Figure(name, end_rate(numbers), "/s", against, target)
+            yield Figure(f"{name}: CPU a job, of all processes", used / max(done, 1) * 1e6, "µs")
             yield Figure(f"{name}: lost", len(numbers) - done, "jobs", target=NONE)
             yield Figure(f"{name}: run twice", BOARD.doubled(numbers), "jobs", target=NONE)
             yield Figure(f"{name}: RSS of a worker", most_memory(crew.pids), "MB")
@@ -79,6 +82,10 @@ def end_rate(numbers: range, first: int | None = None) -> float:
     """Ends a second, from the first end to the last; or over the `first` so many."""
     ends = BOARD.ends(numbers)[:first]
     return (len(ends) - 1) / (ends[-1] - ends[0]) if len(ends) > 1 else 0.0
+
+
+def _cpu(pids: list[int]) -> float:
+    return sum(machine.cpu(pid) for pid in pids)
 
 
 def most_memory(pids: list[int]) -> float:

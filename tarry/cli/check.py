@@ -35,14 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_check(args: argparse.Namespace) -> int:
     """Status 1 if something has to be changed."""
-    setup = Setup.of(args)
-    facts: list[Fact] = []
-    try:
-        facts += _configuration(setup)
-        facts += _app(setup)
-        facts += _store(setup)
-    except (TarryError, ValueError) as error:
-        facts.append(Fact("error", str(error), "see above"))
+    facts = _facts(Setup.of(args))
     troubles = [fact for fact in facts if fact.advice]
     if args.json:
         as_json({"facts": facts, "ok": not troubles})
@@ -50,6 +43,18 @@ def run_check(args: argparse.Namespace) -> int:
         table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
         print("All is well." if not troubles else f"{len(troubles)} to change.")
     return 1 if troubles else 0
+
+
+def _facts(setup: Setup) -> list[Fact]:
+    """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
+    facts: list[Fact] = []
+    for name, look in (("configuration", _configuration), ("app", _app), ("store", _store)):
+        try:
+            facts += look(setup)
+        except (TarryError, ValueError, OSError) as error:
+            if str(error) not in [fact.advice for fact in facts]:
+                facts.append(Fact(name, "of no use as it is", str(error)))
+    return facts
 
 
 def _configuration(setup: Setup) -> list[Fact]:

@@ -1,10 +1,12 @@
 """`tarry enqueue`: one job, or a file of them."""
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import IO, Any
 
 import msgspec
@@ -37,9 +39,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "enqueue",
         help="put a job, or a file of jobs",
-        description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by name);
-        several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the ARGS
-        of one job of TASK, or, without TASK, an object with "task", "args" and any of "delay", "at", "key",
+        description="""Puts one job and prints its id. ARGS is one JSON array (positional arguments) or object (by
+        name); several, or a plain value, are positional arguments one by one. With --batch, each line of FILE is the
+        ARGS of one job of TASK, or, without TASK, an object with "task", "args" and any of "delay", "at", "key",
         "priority", "queue" and "expires". Nothing is stored unless every line is right.""",
     )
     command.add_argument("task", nargs="?", help="the task's full name")
@@ -104,7 +106,7 @@ def _job(client: Client, task: str, body: bytes, options: Options) -> Job:
 
 
 def _batch(client: Client, args: argparse.Namespace) -> int:
-    with _rereadable(args.batch) as lines:
+    with _laid_aside(args.batch) as lines:
         total = sum(1 for _ in bar(_jobs(client, lines, args), None, "checked"))
         lines.seek(0)
         stored, new = 0, 0
@@ -118,13 +120,15 @@ def _batch(client: Client, args: argparse.Namespace) -> int:
     return 0
 
 
-def _rereadable(name: str) -> IO[bytes]:
-    """The file, or standard input laid aside: it is read twice, first to check and then to store."""
-    if name != "-":
-        return open(name, "rb")  # noqa: SIM115 - the caller closes it
+def _laid_aside(name: str) -> IO[bytes]:
+    """A copy of the file or of standard input, to be read twice, first to check and then to store: what is stored is
+    what was checked, also if somebody writes to the file meanwhile."""
     aside: IO[bytes] = tempfile.TemporaryFile()
-    for block in iter(lambda: sys.stdin.buffer.read(2**20), b""):
-        aside.write(block)
+    if name == "-":
+        shutil.copyfileobj(sys.stdin.buffer, aside)
+    else:
+        with Path(name).open("rb") as source:
+            shutil.copyfileobj(source, aside)
     aside.seek(0)
     return aside
 

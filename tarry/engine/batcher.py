@@ -39,6 +39,7 @@ class Batcher(Generic[T, R]):
         self._most = most
         self._waiting: deque[_Ticket[T, R]] = deque()
         self._turn = threading.Lock()
+        self._starting = threading.Lock()
         self._signal: SimpleQueue[bool] = SimpleQueue()
         self._signalled = False
         self._flusher: threading.Thread | None = None
@@ -69,7 +70,8 @@ class Batcher(Generic[T, R]):
 
     def _call_flusher(self) -> None:
         if self._flusher is None:
-            with self._turn:
+            # A lock of its own: the turn may be another's for as long as a store call takes.
+            with self._starting:
                 if self._flusher is None:
                     self._flusher = threading.Thread(target=self._flush_for_loops, name="tarry-flusher", daemon=True)
                     self._flusher.start()

@@ -4,6 +4,7 @@ A body is a JSON array of positional arguments, or, where the call named some, a
 function takes as `*rest` stands under `"*"`). Any client, in any language, can write either.
 """
 
+import functools
 import inspect
 import math
 import re
@@ -71,7 +72,7 @@ class Codec:
     def _hints(self) -> dict[str, Any]:
         """Resolved when first needed: an annotation may name what the module defines further down."""
         try:
-            return typing.get_type_hints(self._fn, include_extras=True)
+            return typing.get_type_hints(_annotated(self._fn), include_extras=True)
         except NameError as error:
             why = f"an annotation cannot be resolved: {error}; import it at run time, not only under TYPE_CHECKING"
             raise ArgumentError(f"{self._task}: {why}") from None
@@ -122,11 +123,10 @@ class Codec:
     def _with_rest(self, raw: list[msgspec.Raw]) -> tuple[Any, ...]:
         types = [self._hint(parameter) for parameter in self._of_kind(*_POSITIONAL)]
         types += [self._rest] * (len(raw) - len(types))
-        values: list[Any] = []
-        for index, (item, kind) in enumerate(zip(raw, types, strict=False)):
-            values.append(self._alone(item, kind, self._name_at(index)))
+        pairs = enumerate(zip(raw, types, strict=False))
+        values = tuple(self._alone(item, kind, self._name_at(index)) for index, (item, kind) in pairs)
         self._signature.bind(*values)
-        return tuple(values)
+        return values
 
     @cached_property
     def _object(self) -> msgspec.json.Decoder[Any]:
@@ -250,6 +250,13 @@ class Codec:
                     yield from ((name, further, item) for further, item in value.items())
                 case _:
                     yield name, name, value
+
+
+def _annotated(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the annotations stand: for an object that can be called, at its class's `__call__`."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn if inspect.isroutine(fn) else type(fn).__call__
 
 
 def _field(parameter: inspect.Parameter, hint: Any, index: int) -> tuple[Any, ...]:

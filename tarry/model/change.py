@@ -30,3 +30,5 @@ class Change(Struct, frozen=True, gc=False):
     """Another queue; None, the same."""
     priority: int | None = None
     """Another priority; None, the same."""
+    expires: int | None = None
+    """Another time by which it must have started, 0 for none; None, the same."""

@@ -83,7 +83,9 @@ def kicked(job: Job, now: int) -> Change:
     fresh = job.state.finished
     failures, losses = (0, 0) if fresh else (job.failures, job.losses)
     due = now if fresh else min(job.due, now)
-    return _change(job, State.READY, now, due=due, failures=failures, losses=losses, note=job.note)
+    # Whoever asks for it now wants it although its time was over.
+    expires = 0 if fresh or 0 < job.expires <= now else None
+    return _change(job, State.READY, now, due=due, failures=failures, losses=losses, note=job.note, expires=expires)
 
 
 def cancelled(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
@@ -134,10 +136,11 @@ def _change(
     losses: int | None = None,
     queue: str | None = None,
     priority: int | None = None,
+    expires: int | None = None,
 ) -> Change:
     failures = job.failures if failures is None else failures
     losses = job.losses if losses is None else losses
-    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, queue, priority)
+    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, queue, priority, expires)
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:

@@ -14,6 +14,10 @@ _SHAPES = ("fixed", "linear", "exponential")
 Kinds = Iterable[type[BaseException] | str]
 
 
+_BY_SHAPE = -(2**63)
+"""No limit was said: as many as the list has delays, or three."""
+
+
 class Retry:
     """How often and when to try again.
 
@@ -35,7 +39,7 @@ class Retry:
 
     def __init__(
         self,
-        limit: int | None = -1,
+        limit: int | None = _BY_SHAPE,
         backoff: str | Sequence[Duration] = "fixed",
         *,
         base: Duration = 1.0,
@@ -57,7 +61,7 @@ class Retry:
         self._delays = self._compiled()
 
     def _checked_limit(self, limit: int | None) -> int | None:
-        if limit == -1:
+        if limit == _BY_SHAPE:
             return 3 if isinstance(self.backoff, str) else len(self.backoff)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise ValueError(f"limit={limit!r}: 0 or more, or None for no limit")

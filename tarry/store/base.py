@@ -99,13 +99,15 @@ class Store(ABC):
         """Makes due jobs ready, then gives up to `limit` ready ones to `owner`, running, epoch one more.
 
         First up to `count` of each want in turn, then whatever the wants still match, in turn, up to `limit`. Paused
-        queues give nothing. The owner's lease runs until at least `now + lease / 2`, at most `now + lease`.
+        queues give nothing. If it gave any, the owner's lease runs until at least `now + lease / 2`, at most
+        `now + lease`. Wants that are all paused promote nothing.
         """
 
     @abstractmethod
     def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
         """Makes each change whose job is still (was, epoch), whole; answers which. The answer is the truth.
 
+        Changes of one job are made in their order; among those of different jobs no order is promised.
         A change that would give a key to two unfinished jobs of a task is not valid.
         """
 
@@ -123,7 +125,8 @@ class Store(ABC):
 
     @abstractmethod
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
-        """Prolongs the owner's lease on all that it holds; answers which of (id, epoch) it does not own any more."""
+        """Prolongs the owner's lease on all that it holds, to at least `now + lease / 2`; answers which of (id, epoch)
+        it does not own any more."""
 
     @abstractmethod
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:

@@ -38,7 +38,7 @@ def text(id: bytes) -> str:
 def parsed(text: str) -> bytes:
     """The 16 bytes of an id in text, with or without dashes; ValueError if it is none."""
     digits = text.replace("-", "")
-    if len(digits) != 32:
+    if len(digits) != 32 or not digits.isalnum():
         raise ValueError(f"{text!r} is no job id: 32 hexadecimal digits, with or without dashes")
     try:
         return bytes.fromhex(digits)

@@ -306,6 +306,7 @@ def changed(job: Job, to: State, change: Change) -> Job:
         note=change.note,
         queue=job.queue if change.queue is None else change.queue,
         priority=job.priority if change.priority is None else change.priority,
+        expires=job.expires if change.expires is None else change.expires,
     )
 
 

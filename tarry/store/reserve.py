@@ -1,8 +1,8 @@
 """Room set aside on the disk, so that when it is full what runs can still be settled.
 
 A file beside the database holds the room. A worker that finds the disk full empties the file and goes on in the room
-that this gives; while it is empty producers are refused, or their jobs would eat it up. It is filled again once the
-disk has space for twice as much.
+that this gives; while it is empty producers are refused, or their jobs would eat it up. They are taken again once
+the disk has space for it anew, or the database has as much inside, where jobs were forgotten.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 ROOM = 16 * 2**20
-"""More than the write-ahead log grows to before it is written back and used again."""
+"""Bytes: more than the write-ahead log grows to before it is written back and used again."""
 
 
 class Reserve:
@@ -27,14 +27,16 @@ class Reserve:
         except OSError:
             return False
 
-    def keep(self) -> None:
-        """Sets the room aside if it is not, and if the disk has enough for that."""
+    def keep(self, spare: int = 0) -> None:
+        """Sets the room aside if it is not, and if the disk has enough for that. spare: free bytes in the database."""
         with contextlib.suppress(OSError):
             if os.path.exists(self._path) and not self.spent:
                 return
             disk = os.statvfs(os.path.dirname(self._path))
             if disk.f_bavail * disk.f_frsize > 2 * ROOM:
                 self._fill()
+            elif spare > ROOM and self.spent:
+                os.unlink(self._path)
 
     def spend(self) -> bool:
         """Gives the room to whoever has to write now; False if there was none to give."""

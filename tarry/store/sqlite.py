@@ -53,7 +53,7 @@ CLAIM = """UPDATE job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
 LEASE = """INSERT INTO owner (name, until) VALUES (?1, ?2)
     ON CONFLICT (name) DO UPDATE SET until = ?2 WHERE until < ?3"""
 SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
-    queue = ifnull(?, queue), rank = ifnull(?, rank)"""
+    queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires)"""
 CHANGE = f"UPDATE OR IGNORE job {SET} WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
 CHANGE_GROUP = f"""UPDATE OR IGNORE job {SET}
     WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? RETURNING id"""
@@ -311,9 +311,9 @@ class SqliteStore(Store):
         return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        if not self._durable:
-            self._reserve.keep()
         with self._lock, mapped(self.path):
+            if not self._durable:
+                self._reserve.keep(self._db.pragma("freelist_count") * self._db.pragma("page_size"))
             if not self._db.execute("SELECT 1 FROM job INDEXED BY finished WHERE state >= 3 LIMIT 1").get:
                 return 0
             with transaction(self._db):
@@ -396,12 +396,12 @@ def _values(change: Change) -> tuple[Any, ...]:
     rank = None if change.priority is None else -change.priority
     return (
         CODE[change.to], change.since, change.due, change.failures, change.losses, change.until, change.note,
-        change.queue, rank,
+        change.queue, rank, change.expires,
     )  # fmt: skip
 
 
 def _alike(change: Change) -> tuple[Any, ...]:
     return (
         change.was, change.epoch, change.to, change.since, change.due, change.failures, change.losses, change.until,
-        change.note, change.queue, change.priority,
+        change.note, change.queue, change.priority, change.expires,
     )  # fmt: skip

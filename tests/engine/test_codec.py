@@ -1,4 +1,5 @@
 import enum
+import functools
 import math
 import uuid
 from collections.abc import Callable
@@ -377,3 +378,14 @@ def test_a_result_of_another_type_than_announced_is_what_json_says() -> None:
 
     codec = Codec("shop.task", number)
     assert codec.decode_result(codec.encode_result("many")) == "many"
+
+
+def test_a_partial_and_a_callable_object_have_their_own_annotations() -> None:
+    class Sender:
+        def __call__(self, when: datetime) -> Any:
+            return when
+
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    assert called(Sender(), when)[1] == when
+    assert called(functools.partial(keyword_only, b=2), 1, c=4)[1] == (1, 2, 4)
+    assert refused(functools.partial(plain, 1), b=5) == "shop.task: argument b: Expected str, got int"

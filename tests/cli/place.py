@@ -1,0 +1,218 @@
+"""A directory with an app, settings and a store, in which real commands run and real masters live and die."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from tarry.model.job import Job
+from tarry.runtime import control
+from tarry.runtime.scoreboard import Board, ChildStatus
+from tarry.store import ids
+from tarry.store.base import Query
+from tarry.store.sqlite import SqliteStore
+
+T = TypeVar("T")
+
+MARK = "PLACE_OF_A_TEST"
+"""A variable that all processes of a place inherit: what is left of them is found by it."""
+
+SMALL_APP = """
+from tarry import App
+
+app = App()
+
+@app.task
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+@app.task(queue="mail", priority=5, timeout=30, retry=3)
+async def greet(name: str) -> str:
+    return f"Hello, {name}!"
+
+@app.task
+def fail(why: str) -> None:
+    raise ValueError(why)
+"""
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+def until(look: Callable[[], T], limit: float = 30.0) -> T:
+    """The first true answer."""
+    end = time.monotonic() + limit
+    while not (answer := look()):
+        assert time.monotonic() < end, f"still {answer!r} after {limit} s"
+        time.sleep(0.01)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    """False for a zombie, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Place:
+    def __init__(self, directory: Path, app: str = SMALL_APP, settings: str = "") -> None:
+        self.directory = directory
+        self.pid_file = directory / "run" / "tarry.pid"
+        self.database = directory / "tarry.db"
+        self.log_file = directory / "log"
+        self._masters: list[subprocess.Popen[bytes]] = []
+        self.write("app.py", app)
+        self.settings(settings)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def settings(self, text: str) -> None:
+        self.write("tarry.toml", f'app = "app:app"\n{text}')
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Of the commands: none of the test's own settings, and no stale bytecode of an app that was changed."""
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
+        return ours | {MARK: str(self.directory), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
+
+    def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> Ran:
+        """One command, to its end."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "tarry", *map(str, words)],
+            cwd=self.directory,
+            env=self.environ | environ,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+    def said(self, *words: object, **rest: Any) -> str:
+        """What a command that succeeds prints."""
+        ran = self.tarry(*words, **rest)
+        assert (ran.status, ran.err) == (0, ""), ran
+        return ran.out.rstrip("\n")
+
+    def facts(self, *words: object, **rest: Any) -> Any:
+        """What it prints as JSON."""
+        return msgspec.json.decode(self.said("--json", *words, **rest))
+
+    def refused(self, *words: object, **rest: Any) -> str:
+        """The one line on stderr of a command that fails."""
+        ran = self.tarry(*words, **rest)
+        assert ran.status == 1, ran
+        (line,) = ran.err.splitlines()
+        assert line.startswith("tarry: "), line
+        return line.removeprefix("tarry: ")
+
+    def start(self, *words: object) -> "subprocess.Popen[bytes]":
+        """A master in the foreground, not waited for; its log goes to `log_file`."""
+        with self.log_file.open("ab") as log:
+            master = subprocess.Popen(
+                [sys.executable, "-m", "tarry", "start", *map(str, words)],
+                cwd=self.directory,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._masters.append(master)
+        return master
+
+    def serve(self) -> "subprocess.Popen[bytes]":
+        """A master in the foreground that serves."""
+        master = self.start()
+        until(lambda: self._serving(master) or master.poll() is not None)
+        assert master.poll() is None, self.log()
+        return master
+
+    def _serving(self, master: "subprocess.Popen[bytes]") -> bool:
+        board = control.status(self.pid_file)
+        return bool(board and board.alive and board.pid == master.pid and board.state == "serving")
+
+    def log(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def board(self) -> Board:
+        board = control.status(self.pid_file)
+        assert board is not None, self.log()
+        return board
+
+    def children(self, role: str = "worker") -> list[ChildStatus]:
+        """Those that are there and ready."""
+        board = control.status(self.pid_file)
+        found = board.children if board else []
+        return [child for child in found if child.role == role and child.boot == "ready"]
+
+    def pids(self, role: str = "worker") -> list[int]:
+        return [child.pid for child in self.children(role)]
+
+    def processes(self) -> list[int]:
+        """All that live in this place, also those that nobody knows any more."""
+        mark = f"{MARK}={self.directory}\0".encode()
+        return [pid for pid in _pids() if mark in _environ(pid) and alive(pid)]
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[SqliteStore]:
+        store = SqliteStore(self.database)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def jobs(self, *, task: str | None = None) -> list[Job]:
+        with self.store() as store:
+            return store.find(Query(task=task, limit=100_000))
+
+    def job(self, id: str) -> Job:
+        with self.store() as store:
+            (job,) = store.get([ids.parsed(id)])
+        assert job is not None, f"no job {id}"
+        return job
+
+    def enqueue(self, *words: object) -> str:
+        """The id of the job that `tarry enqueue` put."""
+        return self.said("enqueue", *words)
+
+    def close(self) -> None:
+        """Kills whatever is left; those that stopped too."""
+        until(self._all_killed)
+        for master in self._masters:
+            master.wait()
+
+    def _all_killed(self) -> bool:
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return b""

@@ -1,0 +1,253 @@
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.engine import owner
+from tarry.engine.clock import FakeClock
+from tarry.engine.keeper import Keeper
+from tarry.errors import StoreUnavailable
+from tarry.model import lifecycle
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import Rules
+from tarry.model.outcome import Returned
+from tarry.model.retry import Retry
+from tarry.store import ids
+from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.memory import MemoryStore
+from tarry.store.sqlite import SqliteStore
+
+LEASE = 30 * SECOND
+WANTS = [Want("default", band, 100) for band in BANDS]
+RETRYING = Rules(retry=Retry(3, base=60))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    store = MemoryStore(clock.now) if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def keeper(store: Store, clock: FakeClock) -> Keeper:
+    return Keeper(store, clock=clock, rules=lambda task, queue: RETRYING)
+
+
+def claimed(store: Store, clock: FakeClock, by: str, count: int = 1) -> list[Job]:
+    """New jobs, in the hands of that owner."""
+    store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), since=clock.now()) for _ in range(count)])
+    return reclaimed(store, clock, by)
+
+
+def reclaimed(store: Store, clock: FakeClock, by: str) -> list[Job]:
+    return store.claim(WANTS, 100, by, LEASE, clock.now())
+
+
+def seen(store: Store, jobs: list[Job]) -> list[tuple[State, int, int]]:
+    """State, failures and losses of each."""
+    return [(job.state, job.failures, job.losses) for job in store.get([job.id for job in jobs]) if job]
+
+
+def test_the_jobs_of_a_dead_owner_come_back_and_only_those_that_were_on_count(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    jobs, others = claimed(store, clock, "gone", 3), claimed(store, clock, "alive")
+    keeper.rescue("gone", on=[jobs[0].id.hex()])
+    assert seen(store, jobs) == [(State.READY, 1, 1), (State.READY, 0, 0), (State.READY, 0, 0)]
+    assert seen(store, others) == [(State.RUNNING, 0, 0)]
+    assert b"worker gone died while this job was on" in store.find(Query(limit=1))[0].note
+
+
+def test_a_stuck_job_has_timed_out(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    stuck, neighbour = claimed(store, clock, "gone", 2)
+    keeper.rescue("gone", on=[stuck.id.hex(), neighbour.id.hex()], stuck=[stuck.id.hex()])
+    assert seen(store, [stuck, neighbour]) == [(State.SCHEDULED, 1, 0), (State.READY, 1, 1)]
+    record = store.get([stuck.id])[0]
+    assert record is not None
+    assert b"did not end after its timeout, so its worker was killed" in record.note
+    assert record.due == clock.now() + 60 * SECOND, "by the task's own rule"
+
+
+def test_an_overdue_lease_ends_and_one_that_is_not_does_not(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "silent", 2)
+    clock.advance(LEASE / SECOND - 1)
+    keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.RUNNING, 0, 0)] * 2
+    clock.advance(2)
+    keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.READY, 0, 0)] * 2, "which of the two was on is not known"
+
+
+def test_a_job_that_its_silent_owner_held_alone_was_on(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "silent")
+    clock.advance(LEASE / SECOND + 1)
+    keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.READY, 1, 1)]
+
+
+def test_an_owner_that_came_too_late_changes_nothing(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    (job,) = claimed(store, clock, "silent")
+    clock.advance(LEASE / SECOND + 1)
+    keeper.rescue_overdue()
+    change = lifecycle.after(job, Returned(), RETRYING, clock.now())
+    assert store.apply([change], clock.now()) == [False]
+
+
+def test_three_deaths_are_poison(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "gone 1")
+    for number, waits in ((1, 0), (2, 6), (3, 0)):
+        if number > 1:
+            assert len(reclaimed(store, clock, f"gone {number}")) == 1
+        keeper.rescue(f"gone {number}", on=[jobs[0].id.hex()])
+        clock.advance(waits)
+    assert seen(store, jobs) == [(State.DEAD, 3, 3)]
+    record = store.get([jobs[0].id])[0]
+    assert record is not None
+    assert b"3 workers died while this job was on" in record.note
+    assert reclaimed(store, clock, "next") == []
+
+
+def test_rescue_brings_back_more_than_a_page(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = [Job(ids.uuid7(), "pay", b"[]", due=clock.now()) for _ in range(2500)]
+    store.insert(jobs)
+    for _ in range(3):
+        store.claim(WANTS, 1000, "gone", LEASE, clock.now())
+    keeper.rescue("gone")
+    assert store.owners() == []
+    assert [tally.count for tally in store.counts()] == [2500]
+
+
+def _holding_child(path: Path, clock: FakeClock) -> tuple[int, list[bytes]]:
+    """A forked process that claimed what is there, and its jobs."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store = SqliteStore(path)
+            jobs = reclaimed(store, clock, owner.new_name())
+            os.write(writing, b"".join(job.id for job in jobs))
+            os.close(writing)
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with open(reading, "rb") as told:
+        text = told.read()
+    return child, [text[start : start + 16] for start in range(0, len(text), 16)]
+
+
+def test_a_killed_process_of_this_host_is_noticed_before_its_lease_ends(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "tarry.db"
+    setup = SqliteStore(path)
+    jobs = [Job(ids.uuid7(), "pay", b"[]", due=clock.now()) for _ in range(3)]
+    setup.insert(jobs)
+    setup.close()
+    child, held = _holding_child(path, clock)
+    store = SqliteStore(path)
+    keeper = Keeper(store, clock=clock)
+    try:
+        assert held == [job.id for job in jobs]
+        keeper.rescue_dead()
+        assert seen(store, jobs) == [(State.RUNNING, 0, 0)] * 3, "it lives"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    keeper.rescue_dead()
+    assert seen(store, jobs) == [(State.READY, 0, 0)] * 3
+    store.close()
+
+
+def test_finished_jobs_are_forgotten_after_their_time(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "me", 3)
+    store.apply([lifecycle.after(job, Returned(), RETRYING, clock.now()) for job in jobs[:2]], clock.now())
+    keeper.prune()
+    assert len(store.find(Query())) == 3
+    clock.advance(HOUR / SECOND + 1)
+    keeper.prune()
+    assert [job.id for job in store.find(Query())] == [jobs[2].id]
+
+
+def test_a_queues_finished_jobs_take_no_more_room_than_they_may(store: Store, clock: FakeClock) -> None:
+    keeper = Keeper(store, clock=clock, kept_bytes={"default": 250})
+    jobs = claimed(store, clock, "me", 5)
+    results = [lifecycle.after(job, Returned(b"x" * 98), RETRYING, clock.now()) for job in jobs]
+    store.apply(results, clock.now())
+    keeper.prune()
+    assert [job.id for job in store.find(Query())] == [job.id for job in jobs[3:]]
+
+
+def test_one_keeper_of_several_prunes(store: Store, clock: FakeClock) -> None:
+    one, two = Keeper(store, clock=clock), Keeper(store, clock=clock)
+    one.prune()
+    jobs = claimed(store, clock, "me")
+    store.apply([lifecycle.after(jobs[0], Returned(), Rules(keep_done=1), clock.now())], clock.now())
+    clock.advance(1)
+    two.prune()
+    assert len(store.find(Query())) == 1
+    one.prune()
+    assert store.find(Query()) == []
+
+
+def test_it_hears_the_masters_word_and_answers(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "gone", 3)
+    on, stuck = [jobs[0].id.hex(), jobs[1].id.hex()], [jobs[1].id.hex()]
+    assert keeper.hear({"gone": "gone", "on": on, "stuck": stuck}) == {"returned": "gone"}
+    assert seen(store, jobs) == [(State.READY, 1, 1), (State.SCHEDULED, 1, 0), (State.READY, 0, 0)]
+    assert keeper.hear({"gone": "never heard of"}) == {"returned": "never heard of"}
+    assert keeper.hear({"hello": 1}) is None
+
+
+class Away(MemoryStore):
+    """A store that cannot be reached for so many calls of `reclaim`."""
+
+    left = 0
+
+    def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
+        if self.left:
+            self.left -= 1
+            raise StoreUnavailable("away")
+        return super().reclaim(now, of, limit)
+
+
+def test_while_the_store_is_away_it_gives_no_answer(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    store = Away(clock.now)
+    keeper = Keeper(store, clock=clock)
+    jobs = claimed(store, clock, "gone")
+    store.left = 1
+    assert keeper.hear({"gone": "gone"}) is None
+    assert "away; the jobs of gone come back later" in caplog.text
+    assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
+    assert keeper.hear({"gone": "gone"}) == {"returned": "gone"}
+    assert seen(store, jobs) == [(State.READY, 0, 0)]
+
+
+def test_a_tick_does_what_is_due_and_says_how_long_it_may_sleep(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "silent")
+    clock.advance(LEASE / SECOND + 1)
+    assert 0.5 < keeper.tick() <= 1.1
+    assert seen(store, jobs) == [(State.READY, 1, 1)]
+    assert reclaimed(store, clock, "silent too")
+    clock.advance(LEASE / SECOND + 1)
+    keeper.tick()
+    assert seen(store, jobs) == [(State.RUNNING, 1, 1)], "not due again yet"
+
+
+def test_a_tick_outlasts_trouble_tells_it_once_and_tries_again_sooner(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Away(clock.now)
+    keeper = Keeper(store, clock=clock)
+    store.left = 1
+    caplog.set_level(logging.ERROR)
+    assert keeper.tick() < 0.3
+    assert [record.getMessage() for record in caplog.records] == ["rescue_overdue: away"]

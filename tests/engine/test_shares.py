@@ -1,0 +1,82 @@
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.engine.shares import Shares
+from tarry.store.base import Want
+
+
+def planned(shares: Shares, limits: Sequence[int]) -> Counter[tuple[str, int]]:
+    total: Counter[tuple[str, int]] = Counter()
+    for limit in limits:
+        total.update({(want.queue, want.band): want.count for want in shares.plan(limit)})
+    return total
+
+
+def test_bands_share_in_one_large_claim_and_in_many_small_ones() -> None:
+    for limits in ([1000], [1] * 1000, [7] * 100 + [300]):
+        shares = Shares()
+        shares.serve({"default": 1})
+        assert planned(shares, limits) == {("default", 1): 500, ("default", 0): 300, ("default", -1): 200}
+
+
+def test_weights_multiply_bands() -> None:
+    shares = Shares((1, 1, 1))
+    shares.serve({"critical": 5, "default": 3, "bulk": 2})
+    total = planned(shares, [1] * 3000)
+    assert [total[queue, band] for queue in ("critical", "default", "bulk") for band in (1, 0, -1)] == [
+        500, 500, 500, 300, 300, 300, 200, 200, 200,
+    ]  # fmt: skip
+
+
+def test_strict_asks_the_high_band_of_every_queue_first() -> None:
+    shares = Shares("strict")
+    shares.serve({"a": 1, "b": 1})
+    assert shares.plan(5) == [Want(queue, band, 5) for band in (1, 0, -1) for queue in ("a", "b")]
+
+
+def test_every_line_is_in_every_plan() -> None:
+    """What the lines that come first cannot fill, the others may."""
+    shares = Shares()
+    shares.serve({"a": 1, "b": 1})
+    assert {(want.queue, want.band) for want in shares.plan(1)} == {(q, b) for q in "ab" for b in (1, 0, -1)}
+
+
+def test_what_is_owed_stays_when_the_queues_change() -> None:
+    shares = Shares()
+    shares.serve({"a": 1})
+    first = planned(shares, [1] * 5)
+    shares.serve({"a": 1, "b": 1})
+    shares.serve({"a": 1})
+    assert first + planned(shares, [1] * 5) == {("a", 1): 5, ("a", 0): 3, ("a", -1): 2}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 50), min_size=1),
+    st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20)),
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+)
+def test_a_plan_never_asks_for_more_or_less_than_there_is_room(
+    queues: dict[str, int], bands: tuple[int, int, int], limits: list[int]
+) -> None:
+    shares = Shares(bands)
+    shares.serve(queues)
+    for limit in limits:
+        plan = shares.plan(limit)
+        assert sum(want.count for want in plan) == limit
+        assert min(want.count for want in plan) >= 0
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1),
+    st.lists(st.integers(1, 40), min_size=20, max_size=60),
+)
+def test_shares_hold_over_time_whatever_the_claims_size(queues: dict[str, int], limits: list[int]) -> None:
+    shares = Shares()
+    shares.serve(queues)
+    total = planned(shares, limits)
+    for (queue, band), count in total.items():
+        fair = sum(limits) * queues[queue] / sum(queues.values()) * {1: 0.5, 0: 0.3, -1: 0.2}[band]
+        assert abs(count - fair) < 3

@@ -1,0 +1,295 @@
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from tests.runtime.actors import FIRST, SECOND
+from tests.runtime.theatre import KEEPER, Theatre, alive, state, until
+
+TWO = ("worker", "default", 2, "plain")
+BOTH = [FIRST.hex(), SECOND.hex()]
+
+
+def test_a_killed_worker_is_replaced_at_once(theatre: Theatre) -> None:
+    theatre.serve(TWO, KEEPER)
+    first, second = theatre.ready()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(theatre.ready()) == 2 and first not in theatre.ready())
+    assert second in theatre.ready()
+    (again,) = [child for child in theatre.children() if child.pid != second]
+    assert again.last_exit == "signal 9"
+    assert again.name in ("worker default.1", "worker default.2")
+    assert f"ended, pid {first}: signal 9" in theatre.log()
+
+
+def test_the_keeper_learns_who_is_gone_and_what_it_was_at(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "busy"), KEEPER)
+    (pid,) = theatre.ready()
+    os.kill(pid, signal.SIGKILL)
+    until(theatre.told)
+    assert theatre.told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "signal 9"}]
+
+
+def test_a_worker_that_ended_well_was_at_nothing(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "busy"), KEEPER)
+    (pid,) = theatre.ready()
+    os.kill(pid, signal.SIGTERM)
+    until(theatre.told)
+    assert theatre.told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "status 0"}]
+
+
+def test_a_role_that_crashes_is_logged_with_its_traceback(theatre: Theatre) -> None:
+    theatre.start(("worker", "default", 1, "crashes"))
+    until(lambda: "ValueError: a bug in the role" in theatre.log())
+
+
+def test_what_the_keeper_did_not_answer_is_told_to_the_next(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "busy"), ("keeper", "", 1, "mute_once"))
+    (pid,), (keeper,) = theatre.ready(), theatre.ready("keeper")
+    os.kill(pid, signal.SIGKILL)
+    until(theatre.told)
+    os.kill(keeper, signal.SIGKILL)
+    until(lambda: len(theatre.told()) == 2)
+    first, second = theatre.facts("told")
+    assert first["line"] == second["line"]
+    assert first["pid"] == keeper != second["pid"]
+
+
+def test_what_was_answered_is_not_told_again(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "busy"), KEEPER)
+    (pid,), (keeper,) = theatre.ready(), theatre.ready("keeper")
+    os.kill(pid, signal.SIGKILL)
+    until(theatre.told)
+    until(lambda: pid not in theatre.ready() and theatre.ready())
+    os.kill(keeper, signal.SIGKILL)
+    until(lambda: keeper not in theatre.ready("keeper") and theatre.ready("keeper"))
+    os.kill(theatre.ready()[0], signal.SIGKILL)
+    until(lambda: len(theatre.told()) == 2)
+    assert [line["gone"] for line in theatre.told()].count(f"owner-{pid}") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM])
+def test_stop_asks_the_workers_then_the_keeper(theatre: Theatre, number: signal.Signals) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    master.send_signal(number)
+    assert theatre.ended(master) == (0, "")
+    order = [fact["what"] for fact in theatre.facts() if "asked" in fact["what"] or fact["what"] == "told"]
+    assert [what for what in order if what != "told"] == ["asked", "asked", "keeper asked"]
+    assert order[-1] == "keeper asked"
+    assert len(theatre.told()) == 2
+    assert not theatre.pid_file.exists()
+    assert not list(theatre.pid_file.parent.iterdir())
+
+
+def test_quit_and_then_int_is_still_a_stop(theatre: Theatre) -> None:
+    master = theatre.serve(("worker", "default", 1, "stubborn"), KEEPER)
+    master.send_signal(signal.SIGQUIT)
+    until(lambda: theatre.board().state == "stopping")
+    master.send_signal(signal.SIGINT)
+    until(lambda: theatre.log().count("received") == 2)
+    assert theatre.board().state == "stopping"
+    assert alive(theatre.children()[0].pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_one_kills_and_blames_no_job(theatre: Theatre, number: signal.Signals) -> None:
+    master = theatre.serve(("worker", "default", 1, "stubborn"), KEEPER)
+    (pid,) = theatre.ready()
+    master.send_signal(number)
+    until(lambda: theatre.facts("ignored"))
+    assert alive(pid)
+    master.send_signal(number)
+    assert theatre.ended(master) == (0, "")
+    assert theatre.told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
+
+
+@pytest.mark.parametrize("grace", [0.0, 0.5])
+def test_term_kills_after_its_grace(theatre: Theatre, grace: float) -> None:
+    master = theatre.serve(("worker", "default", 1, "stubborn"), KEEPER, grace=grace)
+    began = time.monotonic()
+    master.send_signal(signal.SIGTERM)
+    assert theatre.ended(master) == (0, "")
+    assert grace <= time.monotonic() - began < grace + 4
+    assert [line["on"] for line in theatre.told()] == [[]]
+
+
+def test_a_keeper_that_never_answers_does_not_hold_the_end_up(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, ("keeper", "", 1, "mute"))
+    master.send_signal(signal.SIGINT)
+    assert theatre.ended(master) == (0, "")
+    assert "the keeper did not answer for owner-" in theatre.log()
+
+
+def test_a_keeper_that_dies_while_stopping_is_replaced_to_be_told(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, ("keeper", "", 1, "mute_once"))
+    (keeper,) = theatre.ready("keeper")
+    master.send_signal(signal.SIGINT)
+    until(lambda: len(theatre.told()) == 2)
+    os.kill(keeper, signal.SIGKILL)
+    assert theatre.ended(master) == (0, "")
+    assert len(theatre.told()) == 4
+    assert "did not answer" not in theatre.log()
+
+
+@pytest.mark.parametrize("ending", ["cannot_boot", "vanishes"])
+def test_a_child_that_cannot_boot_ends_the_first_start(theatre: Theatre, ending: str) -> None:
+    master = theatre.start(TWO, ("worker", "slow", 1, ending), KEEPER)
+    status, said = theatre.ended(master)
+    assert status == 1
+    reason = {"cannot_boot": "could not start: no module named shop\n", "vanishes": "ended with status 7"}[ending]
+    assert said.startswith(f"worker slow.1 {reason}")
+    assert not theatre.facts("serving")
+    assert not theatre.pid_file.exists()
+    assert not any(alive(fact["pid"]) for fact in theatre.facts())
+
+
+def test_a_child_that_is_never_ready_ends_the_first_start(theatre: Theatre) -> None:
+    master = theatre.start(TWO, ("worker", "slow", 1, "never_ready"), boot_limit=0.5)
+    assert theatre.ended(master) == (1, "worker slow.1 not ready within 0.5 s\n")
+
+
+def test_told_to_stop_before_it_serves_it_has_not_failed(theatre: Theatre) -> None:
+    master = theatre.start(("worker", "default", 1, "never_ready"), KEEPER)
+    until(lambda: theatre.facts("keeper"))
+    master.send_signal(signal.SIGINT)
+    assert theatre.ended(master) == (0, "")
+
+
+def test_later_a_child_that_cannot_boot_ends_nothing(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "cannot_boot_again"), KEEPER)
+    os.kill(theatre.ready()[0], signal.SIGKILL)
+    until(lambda: theatre.log().count("could not start: gone bad") > 2)
+    assert theatre.children()[0].last_exit == "status 3"
+    assert theatre.board().state == "serving"
+
+
+def test_a_worker_that_dies_again_and_again_comes_back_ever_later(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "crash_loop"), KEEPER)
+    os.kill(theatre.ready()[0], signal.SIGKILL)
+    until(lambda: theatre.log().count("another in") >= 5)
+    delays = [float(text) for text in re.findall(r"another in ([\d.]+) s", theatre.log())]
+    assert delays[0] == 0.0
+    for n, delay in enumerate(delays[1:5]):
+        assert 0.1 * 2**n * 0.5 - 0.05 <= delay <= 0.1 * 2**n + 0.05
+
+
+def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "overdue"), KEEPER)
+    until(theatre.told)
+    (line,) = theatre.told()
+    assert line == {"gone": line["gone"], "on": [], "stuck": [FIRST.hex()], "why": "signal 9"}
+    until(theatre.ready)
+    assert f"job {FIRST.hex()} (shop.first) still ran" in theatre.log()
+
+
+def test_what_a_job_started_dies_with_its_worker(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 1, "breeder"), KEEPER)
+    (worker,), grandchild = theatre.ready(), theatre.facts("grandchild")[0]["born"]
+    assert alive(grandchild)
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: not alive(grandchild))
+
+
+def test_a_killed_master_leaves_no_orphan_and_another_may_start_meanwhile(theatre: Theatre) -> None:
+    master = theatre.serve(("worker", "default", 2, "busy"), KEEPER)
+    orphans = theatre.ready() + theatre.ready("keeper")
+    os.kill(orphans[0], signal.SIGSTOP)  # slow to notice, so that both generations live at once
+    master.kill()
+    master.wait()
+    until(lambda: not any(alive(pid) for pid in orphans[1:]))
+    theatre.serve(TWO, KEEPER)
+    assert len(theatre.ready()) == 2
+    os.kill(orphans[0], signal.SIGCONT)
+    until(lambda: not alive(orphans[0]))
+    assert {fact["pid"] for fact in theatre.facts("orphaned")} == set(orphans)
+    assert len(theatre.ready()) == 2
+
+
+def test_a_storm_of_signals_ends_stopped(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    kinds = [signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR2]
+    kinds += [signal.SIGPIPE, signal.SIGTTOU, signal.SIGTTIN, signal.SIGINT, signal.SIGTERM]
+    for n in range(200):
+        if master.poll() is None:
+            master.send_signal(kinds[n % len(kinds)])
+    assert theatre.ended(master) == (0, "")
+    assert not any(alive(fact["pid"]) for fact in theatre.facts())
+    assert not theatre.pid_file.exists()
+
+
+def test_signals_that_change_nothing_change_nothing(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    before = theatre.ready()
+    for number in (signal.SIGPIPE, signal.SIGTTOU, signal.SIGTTIN, signal.SIGHUP, signal.SIGUSR1):
+        master.send_signal(number)
+    until(lambda: "worker default.2 pid" in theatre.log())
+    assert "HUP: reload is not part of this release: use `tarry restart`" in theatre.log()
+    assert "master pid" in theatre.log()
+    assert theatre.ready() == before
+    assert theatre.board().state == "serving"
+
+
+def test_an_int_in_the_instant_of_birth_is_neither_deadly_nor_lost(theatre: Theatre) -> None:
+    theatre.start(("worker", "default", 4, "plain"), interrupt_at_birth=True)
+    until(lambda: len(theatre.facts("asked")) >= 4)
+    assert "signal 2" not in theatre.log()
+
+
+def test_a_fork_that_fails_is_tried_again(theatre: Theatre) -> None:
+    theatre.serve(TWO, KEEPER, forks_fail=[1, 2, 4])
+    assert len(theatre.ready()) == 2
+    assert theatre.log().count("Resource temporarily unavailable") == 3
+
+
+def test_a_child_has_nothing_of_its_master(theatre: Theatre) -> None:
+    theatre.serve(("worker", "default", 2, "nosy"), KEEPER)
+    for fact in theatre.facts("nosy"):
+        kinds = sorted(re.sub(r"\d+", "N", link.rpartition("/")[2]) for link in fact["fds"])
+        assert kinds == ["facts", "log", "pipe:[N]", "pipe:[N]", "socket:[N]", "tarry.pid.board"]
+        assert fact["mask"] == []
+        assert fact["recorded"] == ["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1"]
+        assert fact["stdin"] == "/dev/null"
+        assert fact["group"] == fact["pid"]
+
+
+def test_a_thread_left_behind_does_not_keep_a_child(theatre: Theatre) -> None:
+    master = theatre.serve(("worker", "default", 1, "leaker"), KEEPER)
+    master.send_signal(signal.SIGINT)
+    said, _ = master.communicate(timeout=20)
+    assert (master.returncode, said) == (0, "last words")
+
+
+def test_an_idle_master_sleeps(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, KEEPER)
+
+    def wakeups() -> int:
+        with open(f"/proc/{master.pid}/status") as status:
+            return sum(int(line.split()[1]) for line in status if "ctxt_switches" in line)
+
+    def settled() -> bool:
+        """Nothing moved for half a second: the start is over."""
+        before = wakeups()
+        time.sleep(0.4)
+        return wakeups() - before <= 1
+
+    until(settled)
+    before, began = wakeups(), time.monotonic()
+    time.sleep(3.0)
+    assert wakeups() - before <= time.monotonic() - began + 2
+
+
+def test_the_scoreboard_is_there_while_the_master_is_stopped(theatre: Theatre) -> None:
+    master = theatre.serve(("worker", "default", 1, "busy"), KEEPER)
+    master.send_signal(signal.SIGSTOP)
+    until(lambda: state(master.pid) == "T")
+    (worker,) = theatre.children()
+    assert (worker.processed, worker.failed, worker.rss) == (7, 2, 12345678)
+    assert [(job.id, job.task, job.epoch) for job in worker.running] == [
+        (FIRST.hex(), "shop.first", 3),
+        (SECOND.hex(), "shop.zweites·", 4),
+    ]
+    assert 0 <= worker.running[0].seconds < 60
+    assert 0 <= worker.heartbeat < 60
+    master.send_signal(signal.SIGCONT)

@@ -1,0 +1,114 @@
+"""Starts real masters, and waits for what they do."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
+from tests.runtime.actors import Script
+
+T = TypeVar("T")
+
+KEEPER = ("keeper", "", 1, "keeper")
+
+
+def until(look: Callable[[], T], limit: float = 20.0) -> T:
+    """The first true answer."""
+    end = time.monotonic() + limit
+    while not (answer := look()):
+        assert time.monotonic() < end, f"still {answer!r} after {limit} s"
+        time.sleep(0.01)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    """False for a zombie, too: what is left of a process that nobody reaped."""
+    return state(pid) not in "ZX"
+
+
+def state(pid: int) -> str:
+    """S sleeps, R runs, T is stopped, Z is a zombie; X: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+class Theatre:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.pid_file = directory / "run" / "tarry.pid"
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
+        """A master that is not waited for."""
+        script = msgspec.json.encode(Script(list(roles), **rest)).decode()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.runtime.actors", str(self.directory), script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def serve(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
+        """A master that serves."""
+        before = len(self.facts("serving"))
+        process = self.start(*roles, **rest)
+        until(lambda: len(self.facts("serving")) > before or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    def facts(self, what: str | None = None) -> list[dict[str, Any]]:
+        """What the actors noted."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self.directory / "facts").read_bytes().splitlines(keepends=True)
+            facts = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
+            return [fact for fact in facts if what is None or fact["what"] == what]
+        return []
+
+    def told(self) -> list[dict[str, Any]]:
+        """The notices that keepers got."""
+        return [fact["line"] for fact in self.facts("told")]
+
+    def log(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / "log").read_text()
+        return ""
+
+    def board(self) -> Board:
+        board = read(board_path(self.pid_file))
+        assert board is not None
+        return board
+
+    def children(self, role: str = "worker") -> list[ChildStatus]:
+        return [child for child in self.board().children if child.role == role]
+
+    def ready(self, role: str = "worker") -> list[int]:
+        return [child.pid for child in self.children(role) if child.boot == "ready"]
+
+    def ended(self, process: "subprocess.Popen[str]", limit: float = 20.0) -> tuple[int, str]:
+        """The master's exit status, and what it said on stderr."""
+        _, said = process.communicate(timeout=limit)
+        return process.returncode, said
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+        for pid in {fact["pid"] for fact in self.facts()} | {f["born"] for f in self.facts("grandchild")}:
+            if alive(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.communicate(timeout=20)
