@@ -14,9 +14,12 @@ from typing import Any, cast
 
 import apsw
 
-from bench.app import BODY
+from bench.app import BODY, noop
 from bench.measure import Figure, measure, rate
 from bench.place import Bench
+from bench.waiting import until
+from tarry.model.change import Change
+from tarry.model.job import Job, State
 from tarry.store import sqlite
 from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
 from tarry.store.ids import uuid7
@@ -25,7 +28,7 @@ from tarry.store.sqlite_file import opened
 ONE, HUNDRED, THOUSAND = "raw: insert, one by one, FULL", "raw: insert by 100, FULL", "raw: insert by 1000, FULL"
 _JOBS = 200_000
 _LONG_LEASE = 3_600_000_000
-_QUEUE, _TASK = "default", "bench.app.noop"
+_QUEUE = "default"
 
 
 def moved(size: int, processes: int) -> str:
@@ -60,7 +63,7 @@ def _file(bench: Bench) -> Iterator[Path]:
 def _rows(count: int) -> list[tuple[Any, ...]]:
     now = time.time_ns() // 1000
     body = f'[123456,"{BODY}"]'.encode()
-    return [(uuid7(), _TASK, body, _QUEUE, 0, now, 1, 0, 0, 0, now, 0, 0, None, b"") for _ in range(count)]
+    return [sqlite._row(Job(uuid7(), noop.name, body, _QUEUE, due=now, since=now)) for _ in range(count)]
 
 
 def _insert(connection: apsw.Connection, batches: list[list[tuple[Any, ...]]]) -> None:
@@ -78,6 +81,10 @@ def _move_rate(path: Path, size: int, processes: int) -> float:
     try:
         for mover in movers:
             mover.start()
+        if not until(lambda: all(mover.exitcode is not None for mover in movers), 60) or any(
+            mover.exitcode for mover in movers
+        ):
+            raise RuntimeError(f"a process ended with {[mover.exitcode for mover in movers]}: see above")
         told = [answers.get() for _ in movers]
     finally:
         for mover in movers:
@@ -103,8 +110,9 @@ def _exchange(connection: apsw.Connection, owner: str, finished: list[bytes], si
     execute, now = connection.execute, time.time_ns() // 1000
     execute("BEGIN IMMEDIATE")
     if finished:
-        done = (3, now, None, 0, 0, now + _LONG_LEASE, b"null", None, None)
-        execute(sqlite.CHANGE_GROUP, (*done, apsw.carray(tuple(finished)), 2, 1)).fetchall()
+        done = Change(finished[0], State.RUNNING, 1, State.DONE, now, until=now + _LONG_LEASE, note=b"null")
+        ids = apsw.carray(tuple(finished))
+        execute(sqlite.CHANGE_GROUP, (*sqlite._values(done), ids, sqlite.CODE[done.was], done.epoch)).fetchall()
     execute(sqlite.PROMOTE, (now, PROMOTED_AT_ONCE))
     rows = execute(sqlite.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
     if rows:

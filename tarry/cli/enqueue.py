@@ -123,7 +123,7 @@ def _batch(client: Client, args: argparse.Namespace) -> int:
 def _laid_aside(name: str) -> IO[bytes]:
     """A copy of the file or of standard input, to be read twice, first to check and then to store: what is stored is
     what was checked, also if somebody writes to the file meanwhile."""
-    aside: IO[bytes] = tempfile.TemporaryFile()
+    aside: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     if name == "-":
         shutil.copyfileobj(sys.stdin.buffer, aside)
     else:

@@ -56,6 +56,7 @@ class Theatre:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=os.environ | {"TARRY_TEST_STAGE": str(self.directory)},
             text=True,
         )
         self._started.append(process)
@@ -102,12 +103,19 @@ class Theatre:
         _, said = process.communicate(timeout=limit)
         return process.returncode, said
 
+    def _ours(self, pid: int) -> bool:
+        """Not a stranger that has got the number of one of ours."""
+        try:
+            return f"TARRY_TEST_STAGE={self.directory}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
         for pid in {fact["pid"] for fact in self.facts()} | {f["born"] for f in self.facts("grandchild")}:
-            if alive(pid):
+            if self._ours(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for process in self._started:

@@ -1,0 +1,101 @@
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tarry.errors import MasterError
+from tarry.runtime import control
+from tests.runtime.actors import FIRST
+from tests.runtime.theatre import KEEPER, Theatre, alive, until
+
+ONE = ("worker", "default", 1, "plain")
+STUBBORN = ("worker", "default", 1, "stubborn")
+
+
+def silence(line: str) -> None:
+    """Whoever waits wants to hear nothing."""
+
+
+def test_stop_returns_when_the_master_is_gone(theatre: Theatre) -> None:
+    master = theatre.serve(ONE, KEEPER)
+    control.stop(theatre.pid_file, 20, silence)
+    assert not theatre.pid_file.exists()
+    assert theatre.ended(master) == (0, "")
+    assert theatre.facts("asked")
+
+
+def test_stop_tells_whom_it_waits_for_and_gives_up_in_time(theatre: Theatre) -> None:
+    theatre.serve(STUBBORN, KEEPER)
+    (pid,) = theatre.ready()
+    told: list[str] = []
+    with pytest.raises(MasterError, match=r"still running after 1\.5 s; `tarry quit` ends it now"):
+        control.stop(theatre.pid_file, 1.5, told.append)
+    assert told[0].startswith(f"waiting for worker default.1 pid {pid}; runs shop.first {FIRST.hex()} for ")
+    assert alive(pid)
+
+
+def test_a_second_stop_does_not_force_and_quit_then_does(theatre: Theatre) -> None:
+    master = theatre.serve(STUBBORN, KEEPER)
+    (pid,) = theatre.ready()
+    for _ in range(2):
+        with pytest.raises(MasterError, match="still running"):
+            control.stop(theatre.pid_file, 0.2, silence)
+    assert theatre.board().state == "stopping"
+    assert alive(pid)
+    control.quit(theatre.pid_file, 20, silence)
+    assert theatre.ended(master) == (0, "")
+    assert not alive(pid)
+
+
+def test_quit_forces_at_once(theatre: Theatre) -> None:
+    master = theatre.serve(STUBBORN, KEEPER)
+    (pid,) = theatre.ready()
+    control.quit(theatre.pid_file, 20, silence)
+    assert theatre.ended(master) == (0, "")
+    assert theatre.told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
+
+
+def test_stop_waits_while_a_quit_overtakes_it(theatre: Theatre) -> None:
+    theatre.serve(STUBBORN, KEEPER)
+    stopping = threading.Thread(target=control.stop, args=(theatre.pid_file, 20, silence))
+    stopping.start()
+    until(lambda: theatre.board().state == "stopping")
+    control.quit(theatre.pid_file, 20, silence)
+    stopping.join(20)
+    assert not stopping.is_alive()
+
+
+@pytest.mark.parametrize("command", [control.stop, control.quit])
+def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, float, control.Tell], None]) -> None:
+    path = tmp_path / "tarry.pid"
+    with pytest.raises(MasterError, match=r"no master is running .*: `tarry start` starts one"):
+        command(path, 1, silence)
+    path.write_text(f"{os.getpid()}\n")  # stale, and its pid has become that of a stranger: us
+    with pytest.raises(MasterError, match="no master is running"):
+        command(path, 1, silence)
+
+
+def test_a_master_that_does_not_answer_is_named(theatre: Theatre) -> None:
+    master = theatre.serve(ONE, KEEPER)
+    master.send_signal(signal.SIGSTOP)
+    with pytest.raises(MasterError, match=f"pid {master.pid}, does not answer; `kill -9` it"):
+        control.quit(theatre.pid_file, 0.3, silence)
+
+
+def test_status_of_a_live_a_dead_and_an_ended_master(theatre: Theatre) -> None:
+    assert control.status(theatre.pid_file) is None
+    master = theatre.serve(ONE, KEEPER)
+    board = control.status(theatre.pid_file)
+    assert board is not None
+    assert (board.alive, board.pid, board.state) == (True, master.pid, "serving")
+    master.kill()
+    master.wait()
+    board = control.status(theatre.pid_file)
+    assert board is not None
+    assert (board.alive, board.pid) == (False, master.pid)
+    theatre.serve(ONE, KEEPER)
+    control.stop(theatre.pid_file, 20, silence)
+    assert control.status(theatre.pid_file) is None

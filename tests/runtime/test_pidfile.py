@@ -1,0 +1,138 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tarry.errors import MasterError
+from tarry.runtime.pidfile import PidFile, holder
+from tests.runtime.theatre import KEEPER, Theatre, until
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "deep" / "tarry.pid"
+
+
+def test_held_it_names_us_and_afterwards_nobody(path: Path) -> None:
+    assert holder(path) is None
+    with PidFile(path):
+        assert holder(path) == os.getpid()
+        assert path.read_text() == f"{os.getpid()}\n"
+    assert holder(path) is None
+    assert not path.exists()
+
+
+def test_a_second_one_is_refused_with_the_pid(path: Path) -> None:
+    with PidFile(path), pytest.raises(MasterError) as refused, PidFile(path):
+        pass
+    assert str(refused.value) == f"a master is already running, pid {os.getpid()} ({path})"
+
+
+@pytest.mark.parametrize("left", ["", "1\n", "99999999999999999999\n", "nonsense"])
+def test_a_stale_file_is_taken_over_whatever_it_says(path: Path, left: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(left)
+    assert holder(path) is None
+    with PidFile(path):
+        assert holder(path) == os.getpid()
+
+
+def test_a_locked_file_that_names_nobody_is_no_masters(path: Path) -> None:
+    with PidFile(path):
+        path.write_text("nonsense")
+        with pytest.raises(MasterError, match="holds no pid"):
+            holder(path)
+
+
+def test_whoever_only_asks_keeps_no_master_out(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("1\n")
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            holder(path)
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(20):
+            with PidFile(path):
+                pass
+    finally:
+        over.set()
+        for asker in askers:
+            asker.join()
+
+
+def test_a_forked_child_that_forgets_it_does_not_hold_it(path: Path) -> None:
+    pid_file = PidFile(path)
+    with pid_file:
+        hear, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            pid_file.forget()
+            os.close(tell)
+            os.read(hear, 1)
+            os._exit(0)
+        os.close(hear)
+        try:
+            pid_file.forget()
+            until(lambda: holder(path) is None)
+        finally:
+            os.close(tell)
+            os.waitpid(child, 0)
+
+
+def test_a_race_has_one_winner(path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tarry.runtime.pidfile import PidFile\n"
+        "from tarry.errors import MasterError\n"
+        "try:\n"
+        "  with PidFile(Path(sys.argv[1])): print('won', flush=True); sys.stdin.read()\n"
+        "except MasterError: print('lost', flush=True)\n"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    words = []
+    for racer in racers:
+        assert racer.stdout is not None
+        words.append(racer.stdout.readline().strip())
+    for racer in racers:
+        racer.communicate("")
+    assert sorted(words) == ["lost"] * 5 + ["won"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MasterError, match=r"cannot be written .*: set master\.pid_file"), PidFile(tmp_path / "file/p"):
+        pass
+
+
+def test_a_second_master_is_refused_and_the_first_goes_on(theatre: Theatre) -> None:
+    first = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
+    second = theatre.start(("worker", "default", 1, "plain"), KEEPER)
+    status, said = theatre.ended(second)
+    assert (status, said) == (1, f"a master is already running, pid {first.pid} ({theatre.pid_file})\n")
+    assert theatre.board().pid == first.pid
+    assert holder(theatre.pid_file) == first.pid
+    assert len(theatre.ready()) == 1
+
+
+def test_after_a_killed_master_its_file_is_stale(theatre: Theatre) -> None:
+    first = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert theatre.pid_file.exists()
+    assert holder(theatre.pid_file) is None
+    second = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
+    assert holder(theatre.pid_file) == second.pid

@@ -1,0 +1,176 @@
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.errors import MasterError
+from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
+
+ID, OTHER = bytes(range(16)), bytes(range(1, 17))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "board"
+
+
+def begun(board: Scoreboard, index: int = 0) -> Slot:
+    slot = board.slot(index)
+    slot.begin("worker", "default", index + 1, 1)
+    return slot
+
+
+def seen(path: Path) -> Board:
+    board = read(path)
+    assert board is not None
+    return board
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    board = Scoreboard(path, 3, 2)
+    slot = begun(board, 1)
+    slot.seated(77)
+    slot.own("host:77:ünïcode")
+    slot.count(2**40, 5)
+    slot.beat(2**33)
+    slot.boot("ready")
+    slot.on(1, ID, 2**35, b"shop.send", time.monotonic() + 5)
+    board.state("serving")
+    whole = seen(path)
+    (child,) = whole.children
+    assert (whole.pid, whole.state) == (os.getpid(), "serving")
+    assert abs(whole.started - time.time()) < 60
+    assert (child.role, child.pool, child.number, child.generation, child.pid) == ("worker", "default", 2, 1, 77)
+    assert (child.owner, child.processed, child.failed, child.rss) == ("host:77:ünïcode", 2**40, 5, 2**33)
+    assert (child.boot, child.last_exit, child.name) == ("ready", "", "worker default.2")
+    assert child.running == [Running(ID.hex(), "shop.send", child.running[0].seconds, 2**35)]
+    assert 0 <= child.running[0].seconds < 60
+    assert slot.owner() == "host:77:ünïcode"
+
+
+def test_off_ends_a_job_and_only_that(path: Path) -> None:
+    slot = begun(Scoreboard(path, 1, 2))
+    slot.on(0, ID, 1, b"one", 0.0)
+    slot.on(1, OTHER, 1, b"two", 0.0)
+    slot.off(0)
+    assert [cell.id for cell in slot.cells()] == [OTHER]
+    slot.on(1, ID, 2, b"three", 0.0)
+    assert [(cell.id, cell.task) for cell in slot.cells()] == [(ID, "three")]
+
+
+def test_slots_do_not_touch_each_other(path: Path) -> None:
+    board = Scoreboard(path, 3, 1)
+    slots = [begun(board, n) for n in range(3)]
+    for n, slot in enumerate(slots):
+        slot.own("o" * 120)
+        slot.on(0, ID, n, b"t" * 500, 0.0)
+        slot.count(n, n)
+        slot.beat(n)
+    slots[1].ended("e" * 500)
+    first, middle, last = seen(path).children
+    assert [child.owner for child in (first, middle, last)] == ["o" * 120] * 3
+    assert [len(child.running) for child in (first, middle, last)] == [1, 0, 1]
+    assert [child.processed for child in (first, middle, last)] == [0, 1, 2]
+    assert (middle.boot, middle.last_exit, last.last_exit) == ("gone", "e" * 120, "")
+
+
+def test_the_next_process_begins_anew_and_keeps_how_the_last_one_ended(path: Path) -> None:
+    slot = begun(Scoreboard(path, 1, 1))
+    slot.own("first")
+    slot.count(9, 9)
+    slot.on(0, ID, 1, b"one", 0.0)
+    slot.ended("signal 9")
+    slot.begin("worker", "default", 1, 1)
+    (child,) = seen(path).children
+    assert (child.boot, child.owner, child.processed, child.running) == ("starting", "", 0, [])
+    assert (child.last_exit, child.heartbeat) == ("signal 9", -1.0)
+
+
+def test_a_name_that_is_cut_inside_a_letter_still_reads(path: Path) -> None:
+    slot = begun(Scoreboard(path, 1, 1))
+    slot.on(0, ID, 1, ("ü" * 100).encode()[1:], 0.0)
+    assert slot.cells()[0].task == "ü" * 43
+
+
+def test_too_long_an_owner_is_refused(path: Path) -> None:
+    slot = begun(Scoreboard(path, 1, 1))
+    with pytest.raises(MasterError, match="longer than 120 bytes"):
+        slot.own("ü" * 61)
+
+
+def test_the_next_master_does_not_share_the_file(path: Path) -> None:
+    orphan = begun(Scoreboard(path, 1, 1))
+    Scoreboard(path, 1, 1)
+    orphan.on(0, ID, 1, b"one", 0.0)
+    orphan.boot("ready")
+    assert seen(path).children == []
+
+
+def test_removed_it_is_gone(path: Path) -> None:
+    Scoreboard(path, 1, 1).remove()
+    assert read(path) is None
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_job_is_never_seen_with_the_facts_of_another(path: Path) -> None:
+    slot = begun(Scoreboard(path, 1, 1))
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            slot.on(0, ID, 1, b"one", 0.0)
+            slot.on(0, OTHER, 2, b"two", 0.0)
+            slot.off(0)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        met = {(cell.id, cell.epoch, cell.task) for _ in range(20_000) for cell in slot.cells()}
+    finally:
+        over.set()
+        worker.join()
+    assert met <= {(ID, 1, "one"), (OTHER, 2, "two")}
+    assert met
+
+
+def test_where_there_is_no_board_none_is_read(path: Path) -> None:
+    assert read(path) is None
+    assert read(path.parent) is None
+    assert read(path / "below") is None
+    assert board_path(Path("run/tarry.pid")) == Path("run/tarry.pid.board")
+
+
+@given(size=st.integers(0, 1200))
+def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+    path = tmp_path_factory.mktemp("boards") / "board"
+    begun(Scoreboard(path, 2, 1))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: min(size, len(whole) - 1)])
+    assert read(path) is None
+
+
+@given(garbage=st.binary(max_size=3000), keep=st.integers(0, 200))
+def test_garbage_is_survived(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, keep: int) -> None:
+    path = tmp_path_factory.mktemp("boards") / "board"
+    begun(Scoreboard(path, 2, 1))
+    whole = path.read_bytes()
+    path.write_bytes((whole[:keep] + garbage).ljust(len(whole), b"\xff")[: len(whole)])
+    try:
+        board = read(path)
+    except MasterError:
+        return
+    assert board is None or len(board.children) <= 2
+
+
+def test_another_release_is_named(path: Path) -> None:
+    Scoreboard(path, 1, 1)
+    whole = bytearray(path.read_bytes())
+    struct.pack_into("=I", whole, 8, 2)
+    path.write_bytes(whole)
+    with pytest.raises(MasterError, match="another release of tarry"):
+        read(path)

@@ -1,0 +1,62 @@
+import os
+import select
+import signal
+
+import pytest
+
+from tarry.runtime.signals import Signals, held_back, spoken
+from tests.runtime.theatre import until
+
+WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def me(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_they_are_taken_in_their_order() -> None:
+    came = [signal.SIGUSR1, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR2]
+    with Signals(WANTED) as signals:
+        for number in came:
+            me(number)
+        assert select.select([signals], [], [], 5)[0] == [signals]
+        assert signals.take() == came
+        assert signals.take() == []
+        assert select.select([signals], [], [], 0)[0] == []
+
+
+def test_thousands_are_kept() -> None:
+    with Signals(WANTED) as signals:
+        for _ in range(5000):
+            me(signal.SIGUSR1)
+        assert signals.take() == [signal.SIGUSR1] * 5000
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    descriptors = len(os.listdir("/dev/fd"))
+    with Signals(WANTED, [signal.SIGTTIN]):
+        assert signal.getsignal(signal.SIGTTIN) == signal.SIG_IGN
+    assert {number: signal.getsignal(number) for number in signal.valid_signals()} == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+def test_what_is_held_back_comes_after() -> None:
+    with Signals(WANTED) as signals:
+        with held_back():
+            me(signal.SIGTERM)
+            assert signals.take() == []
+        assert until(signals.take) == [signal.SIGTERM]
+
+
+def test_they_do_not_cut_a_sleep_short() -> None:
+    with Signals([signal.SIGALRM]) as signals:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert select.select([], [], [], 0.2) == ([], [], [])
+        assert signals.take() == [signal.SIGALRM]
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "INT"), (signal.SIGUSR2, "USR2")])
+def test_they_are_called_by_their_names(number: int, name: str) -> None:
+    assert spoken(number) == name
