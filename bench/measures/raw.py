@@ -5,8 +5,9 @@ import os
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -21,6 +22,7 @@ from bench.waiting import until
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store import sqlite
+from tarry.store import sqlite_sql as sql
 from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
 from tarry.store.ids import uuid7
 from tarry.store.sqlite_file import opened
@@ -69,7 +71,7 @@ def _rows(count: int) -> list[tuple[Any, ...]]:
 def _insert(connection: apsw.Connection, batches: list[list[tuple[Any, ...]]]) -> None:
     for rows in batches:
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(sqlite.INSERT, rows)
+        connection.executemany(sql.INSERT, rows)
         connection.execute("COMMIT")
 
 
@@ -81,10 +83,9 @@ def _move_rate(path: Path, size: int, processes: int) -> float:
     try:
         for mover in movers:
             mover.start()
-        if not until(lambda: all(mover.exitcode is not None for mover in movers), 60) or any(
-            mover.exitcode for mover in movers
-        ):
-            raise RuntimeError(f"a process ended with {[mover.exitcode for mover in movers]}: see above")
+        until(lambda: None not in _statuses(movers) or any(_statuses(movers)), 60)
+        if _statuses(movers) != [0] * processes:
+            raise RuntimeError(f"the processes ended with {_statuses(movers)}: see above")
         told = [answers.get() for _ in movers]
     finally:
         for mover in movers:
@@ -92,6 +93,10 @@ def _move_rate(path: Path, size: int, processes: int) -> float:
             mover.join()
     counts, begins, ends = zip(*told, strict=True)
     return float(sum(counts) / (max(ends) - min(begins)))
+
+
+def _statuses(processes: Sequence[BaseProcess]) -> list[int | None]:
+    return [process.exitcode for process in processes]
 
 
 def _mover(path: Path, size: int, start: Barrier, answers: "SimpleQueue[tuple[int, float, float]]") -> None:
@@ -111,13 +116,13 @@ def _exchange(connection: apsw.Connection, owner: str, finished: list[bytes], si
     execute("BEGIN IMMEDIATE")
     if finished:
         done = Change(finished[0], State.RUNNING, 1, State.DONE, now, until=now + _LONG_LEASE, note=b"null")
-        ids = apsw.carray(tuple(finished))
-        execute(sqlite.CHANGE_GROUP, (*sqlite._values(done), ids, sqlite.CODE[done.was], done.epoch)).fetchall()
-    execute(sqlite.PROMOTE, (now, PROMOTED_AT_ONCE))
-    rows = execute(sqlite.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
+        these = apsw.carray(tuple(finished))
+        execute(sql.CHANGE_GROUP, (*sqlite._values(done), these, sqlite.CODE[done.was], done.epoch)).fetchall()
+    execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
+    rows = execute(sql.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
     if rows:
-        execute(sqlite.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
-        execute(sqlite.LEASE, (owner, now + _LONG_LEASE, now + _LONG_LEASE // 2))
-    execute(sqlite.NEXT_DUE).fetchall()
+        execute(sql.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
+        execute(sql.LEASE, (owner, now + _LONG_LEASE, now + _LONG_LEASE // 2))
+    execute(sql.NEXT_DUE).fetchall()
     execute("COMMIT")
     return cast("list[bytes]", [row[1] for row in rows])

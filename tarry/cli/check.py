@@ -93,8 +93,11 @@ def run_init(args: argparse.Namespace) -> int:
     files = {Path("tarry.toml"): template(), Path("app.py"): APP}
     there = [str(path) for path in files if path.exists()]
     if there:
-        raise TarryError(f"{' and '.join(there)} exist already; nothing was written")
+        raise TarryError(f"already there: {' and '.join(there)}; nothing was written")
     for path, content in files.items():
         path.write_text(content)
+    if args.json:
+        as_json({"written": [str(path) for path in files]})
+        return 0
     print("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
     return 0

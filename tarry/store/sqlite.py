@@ -17,7 +17,8 @@ import apsw
 from tarry.errors import StoreFull
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store.base import HIGH, NORMAL, PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
+from tarry.store import sqlite_sql as sql
+from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
 from tarry.store.reserve import Reserve
@@ -28,50 +29,6 @@ CODE = {state: code for code, state in enumerate(STATES)}
 RUNNING = State.RUNNING
 GROUP_FROM = 4
 """Changes that differ only in their job are made by one statement, from so many on."""
-
-COLUMNS = """id, task, body, queue, -rank, due, state, epoch, failures, losses, ifnull(owner, ''),
-    since, until, expires, key, note"""
-INSERT = """INSERT INTO job
-    (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until, expires, key, note)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
-_READY = """SELECT n, id, task, body, queue, -rank, due, epoch + 1, failures, losses, expires, key, note
-    FROM job INDEXED BY ready WHERE state = 1 AND queue = ? AND rank {} 0 ORDER BY rank, due, id LIMIT ? OFFSET ?"""
-READY = {HIGH: _READY.format("<"), NORMAL: _READY.format("="), -1: _READY.format(">")}
-_ANY_READY = "SELECT 1 FROM job INDEXED BY ready WHERE state = 1 AND queue = ? AND rank {} 0 LIMIT 1"
-ANY_READY = {HIGH: _ANY_READY.format("<"), NORMAL: _ANY_READY.format("="), -1: _ANY_READY.format(">")}
-PROMOTE = """UPDATE job SET state = 1, since = ?1 WHERE n IN
-    (SELECT n FROM job INDEXED BY scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
-READY_QUEUES = """WITH RECURSIVE found (queue) AS (
-    SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1
-    UNION ALL
-    SELECT (SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1 AND queue > found.queue)
-    FROM found WHERE queue IS NOT NULL)
-    SELECT queue FROM found WHERE queue IS NOT NULL"""
-NEXT_DUE = "SELECT min(due) FROM job INDEXED BY scheduled WHERE state = 0"
-CLAIM = """UPDATE job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
-    WHERE n IN (SELECT value FROM carray(?))"""
-LEASE = """INSERT INTO owner (name, until) VALUES (?1, ?2)
-    ON CONFLICT (name) DO UPDATE SET until = ?2 WHERE until < ?3"""
-SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
-    queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires)"""
-CHANGE = f"UPDATE OR IGNORE job {SET} WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
-CHANGE_GROUP = f"""UPDATE OR IGNORE job {SET}
-    WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? RETURNING id"""
-FORGET = "DELETE FROM job WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
-HOLDER = "SELECT id FROM job WHERE task = ? AND key = ? AND state < 3"
-OVERDUE = f"""SELECT {COLUMNS} FROM job INDEXED BY running WHERE state = 2
-    AND owner NOT IN (SELECT name FROM owner WHERE until > ?) ORDER BY id LIMIT ?"""
-HELD_BY = f"SELECT {COLUMNS} FROM job INDEXED BY running WHERE state = 2 AND owner = ? ORDER BY id LIMIT ?"
-HOLD = """INSERT INTO hold (name, owner, until) VALUES (?1, ?2, ?3)
-    ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4 RETURNING name"""
-TALLY = """SELECT queue, task, state, count(*), min(due), sum(length(body) + length(note))
-    FROM job GROUP BY queue, task, state"""
-PRUNE = """DELETE FROM job WHERE n IN
-    (SELECT n FROM job INDEXED BY finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
-WEIGHTS = """SELECT queue, sum(length(body) + length(note)) FROM job INDEXED BY finished
-    WHERE state >= 3 GROUP BY queue"""
-FIRST_FINISHED = """SELECT n, length(body) + length(note) FROM job INDEXED BY finished
-    WHERE state >= 3 AND queue = ? ORDER BY until, id LIMIT ?"""
 
 
 class SqliteStore(Store):
@@ -101,7 +58,7 @@ class SqliteStore(Store):
                 if any(job.key is not None for job in jobs):
                     lives = [self._insert_keyed(job) for job in jobs]
                 else:
-                    self._db.executemany(INSERT, [_row(job) for job in jobs])
+                    self._db.executemany(sql.INSERT, [_row(job) for job in jobs])
                     lives = [job.id for job in jobs]
             self._board.ring_work()
         return lives
@@ -109,10 +66,10 @@ class SqliteStore(Store):
     def _insert_keyed(self, job: Job) -> bytes:
         known = self._db.execute("SELECT 1 FROM job WHERE id = ?", (job.id,)).get
         if not known and job.key is not None:
-            holder = self._db.execute(HOLDER, (job.task, job.key)).get
+            holder = self._db.execute(sql.HOLDER, (job.task, job.key)).get
             if holder is not None:
                 return bytes(holder)
-        self._db.execute(INSERT, _row(job))
+        self._db.execute(sql.INSERT, _row(job))
         return job.id
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
@@ -157,15 +114,15 @@ class SqliteStore(Store):
         due = self._next_due()
         if due is not None and due <= now:
             return True
-        return any(self._db.execute(ANY_READY[want.band], (want.queue,)).get for want in wants)
+        return any(self._db.execute(sql.ANY_READY[want.band], (want.queue,)).get for want in wants)
 
     def _claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
-        self._db.execute(PROMOTE, (now, PROMOTED_AT_ONCE))
+        self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
         rows = self._chosen(wants, limit)
         if not rows:
             return []
-        self._db.execute(CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
-        self._db.execute(LEASE, (owner, now + lease, now + lease // 2))
+        self._db.execute(sql.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
+        self._db.execute(sql.LEASE, (owner, now + lease, now + lease // 2))
         jobs = [
             Job(
                 id,
@@ -200,7 +157,7 @@ class SqliteStore(Store):
                 before = taken.get((want.queue, want.band), 0)
                 if room <= 0 or before < 0:
                     continue
-                found = self._rows(READY[want.band], (want.queue, room, before))
+                found = self._rows(sql.READY[want.band], (want.queue, room, before))
                 # Fewer than asked for: this line is at its end, no use in asking again.
                 taken[want.queue, want.band] = before + len(found) if len(found) == room else -1
                 rows += found
@@ -228,14 +185,14 @@ class SqliteStore(Store):
     def _change_group(self, alike: list[Change]) -> set[bytes]:
         first = alike[0]
         ids = apsw.carray(tuple([change.id for change in alike]))
-        rows = self._rows(CHANGE_GROUP, (*_values(first), ids, CODE[first.was], first.epoch))
+        rows = self._rows(sql.CHANGE_GROUP, (*_values(first), ids, CODE[first.was], first.epoch))
         return {id for (id,) in rows}
 
     def _change_each(self, changes: list[Change]) -> set[bytes]:
         kept = [(*_values(c), c.id, CODE[c.was], c.epoch) for c in changes if c.to is not None]
         gone = [(c.id, CODE[c.was], c.epoch) for c in changes if c.to is None]
-        rows: list[Any] = self._db.executemany(CHANGE, kept).fetchall() if kept else []
-        rows += self._db.executemany(FORGET, gone).fetchall() if gone else []
+        rows: list[Any] = self._db.executemany(sql.CHANGE, kept).fetchall() if kept else []
+        rows += self._db.executemany(sql.FORGET, gone).fetchall() if gone else []
         return {id for (id,) in rows}
 
     def _ring(self, changes: Sequence[Change]) -> None:
@@ -250,7 +207,7 @@ class SqliteStore(Store):
             return self._next_due()
 
     def _next_due(self) -> int | None:
-        due: int | None = self._db.execute(NEXT_DUE).get
+        due: int | None = self._db.execute(sql.NEXT_DUE).get
         return due
 
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
@@ -258,7 +215,7 @@ class SqliteStore(Store):
             until = self._db.execute("SELECT until FROM owner WHERE name = ?", (owner,)).get
             if held and (until is None or until < now + lease // 2):
                 with transaction(self._db):
-                    self._db.execute(LEASE, (owner, now + lease, now + lease))
+                    self._db.execute(sql.LEASE, (owner, now + lease, now + lease))
             rows = self._db.execute(
                 "SELECT id, epoch FROM job INDEXED BY running WHERE state = 2 AND owner = ?", (owner,)
             )
@@ -266,7 +223,7 @@ class SqliteStore(Store):
         return [id for id, epoch in held if (id, epoch) not in owned]
 
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
-        query, arguments = (OVERDUE, (now, limit)) if of is None else (HELD_BY, (of, limit))
+        query, arguments = (sql.OVERDUE, (now, limit)) if of is None else (sql.HELD_BY, (of, limit))
         with self._lock, mapped(self.path):
             return [_job(row) for row in self._rows(query, arguments)]
 
@@ -278,11 +235,11 @@ class SqliteStore(Store):
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         with self._lock, mapped(self.path), transaction(self._db):
             self._db.execute("DELETE FROM owner WHERE until < ?", (now - 86_400_000_000,))
-            return self._db.execute(HOLD, (name, owner, until, now)).get is not None
+            return self._db.execute(sql.HOLD, (name, owner, until, now)).get is not None
 
     def get(self, ids: Sequence[bytes]) -> list[Job | None]:
         found: dict[bytes, Job] = {}
-        query = f"SELECT {COLUMNS} FROM job WHERE id IN (SELECT value FROM carray(?))"
+        query = f"SELECT {sql.COLUMNS} FROM job WHERE id IN (SELECT value FROM carray(?))"
         with self._lock, mapped(self.path):
             if ids:
                 rows = self._rows(query, (apsw.carray(tuple(ids)),))
@@ -301,13 +258,13 @@ class SqliteStore(Store):
         if query.before is not None:
             where.append("since < ?")
             values.append(query.before)
-        text = f"SELECT {COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
+        text = f"SELECT {sql.COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
         with self._lock, mapped(self.path):
             return [_job(row) for row in self._rows(text, (*values, query.limit))]
 
     def counts(self) -> list[Tally]:
         with self._lock, mapped(self.path):
-            rows = self._rows(TALLY)
+            rows = self._rows(sql.TALLY)
         return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
@@ -317,9 +274,9 @@ class SqliteStore(Store):
             if not self._db.execute("SELECT 1 FROM job INDEXED BY finished WHERE state >= 3 LIMIT 1").get:
                 return 0
             with transaction(self._db):
-                self._db.execute(PRUNE, (now, limit))
+                self._db.execute(sql.PRUNE, (now, limit))
                 pruned = self._db.changes()
-                for queue, size in self._rows(WEIGHTS):
+                for queue, size in self._rows(sql.WEIGHTS):
                     excess = size - (by_queue or {}).get(queue, most_bytes)
                     if excess > 0:
                         pruned += self._lighten(queue, excess, limit - pruned)
@@ -327,7 +284,7 @@ class SqliteStore(Store):
 
     def _lighten(self, queue: str, excess: int, limit: int) -> int:
         doomed = array("q")
-        for n, size in self._rows(FIRST_FINISHED, (queue, max(limit, 0))):
+        for n, size in self._rows(sql.FIRST_FINISHED, (queue, max(limit, 0))):
             if excess <= 0:
                 break
             excess -= size
@@ -345,7 +302,7 @@ class SqliteStore(Store):
 
     def queues(self) -> dict[str, bool]:
         with self._lock, mapped(self.path):
-            found = {queue: False for (queue,) in self._rows(READY_QUEUES)}
+            found = {queue: False for (queue,) in self._rows(sql.READY_QUEUES)}
             return found | {queue: True for (queue,) in self._rows("SELECT queue FROM paused")}
 
     def bell(self) -> Bell:

@@ -3,7 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.disk import MB, Disk
 from tests.cli.place import Place
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """48 MB."""
+    disk = Disk(tmp_path / "disk", 48 * MB)
+    yield disk
+    disk.close()
 
 
 @pytest.fixture

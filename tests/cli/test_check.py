@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cli.disk import Disk
 from tests.cli.place import Place, until
 
 
@@ -48,7 +49,7 @@ def test_init_writes_what_works_end_to_end(empty: Place) -> None:
 def test_init_overwrites_nothing(empty: Place, name: str) -> None:
     empty.write(name, "# mine\n")
     before = set(empty.directory.iterdir())
-    assert empty.refused("init") == f"{name} exist already; nothing was written"
+    assert empty.refused("init") == f"already there: {name}; nothing was written"
     assert set(empty.directory.iterdir()) == before
     assert (empty.directory / name).read_text() == "# mine\n"
 
@@ -79,9 +80,7 @@ def test_check_of_wrong_settings(place: Place) -> None:
 
 def test_check_of_an_app_that_cannot_be_imported(place: Place) -> None:
     path = place.write("app.py", "from tarry import App\napp = App()\n1 / 0\n")
-    assert troubles(place) == {
-        "app": f"app app:app cannot be imported: ZeroDivisionError: division by zero ({path}:3)"
-    }
+    assert troubles(place) == {"app": f"app app:app cannot be imported: ZeroDivisionError: division by zero ({path}:3)"}
 
 
 def test_check_tells_of_jobs_that_no_task_is_for(place: Place) -> None:
@@ -142,3 +141,12 @@ def test_check_of_a_store_that_nobody_knows(place: Place) -> None:
     place.settings('store = "mongodb://here"\n')
     (advice,) = troubles(place).values()
     assert advice.startswith("store 'mongodb://here': begin with one of sqlite:///")
+
+
+def test_check_of_a_database_that_may_not_be_written(place: Place, disk: Disk) -> None:
+    place.settings(f'store = "sqlite:///{disk.path}/tarry.db"\n')
+    place.enqueue("app.add", "1")
+    disk.read_only()
+    (advice,) = troubles(place).values()
+    assert advice.startswith(f"{disk.path}/tarry.db is read-only: make it and its directory writable")
+    assert place.refused("enqueue", "app.add", "1") == advice

@@ -1,0 +1,255 @@
+"""What is the SQLite store's own: files that are not ours, locks, a full disk, a crash, bells between processes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tarry import errors
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.job import Job, State
+from tarry.model.outcome import Returned
+from tarry.store import sqlite_file
+from tarry.store.base import BANDS, Want
+from tarry.store.bell import RESULT, Bell
+from tarry.store.ids import uuid7
+from tarry.store.sqlite import SqliteStore
+
+LEASE = 30_000_000
+WANTS = [Want("default", band, 0) for band in BANDS]
+
+
+def job(body: bytes = b"[]") -> Job:
+    return Job(uuid7(), "t", body, due=1)
+
+
+@pytest.fixture
+def close() -> Iterator[ExitStack]:
+    """Closes what was opened, whatever happens."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def opened(close: ExitStack, path: Path, durable: bool = True) -> SqliteStore:
+    store = SqliteStore(path, durable)
+    close.callback(store.close)
+    return store
+
+
+def rung(close: ExitStack, store: SqliteStore) -> Bell:
+    bell = store.bell()
+    close.callback(bell.close)
+    return bell
+
+
+def test_no_database_at_all(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_bytes(b"this is a text that is no database " * 100)
+    with pytest.raises(errors.StoreCorrupt, match=r"x\.db is damaged or no database"):
+        SqliteStore(tmp_path / "x.db")
+    assert (tmp_path / "x.db").read_bytes().startswith(b"this is a text")
+
+
+def test_another_programs_database(tmp_path: Path) -> None:
+    other = apsw.Connection(str(tmp_path / "x.db"))
+    other.execute("CREATE TABLE theirs (a)")
+    with pytest.raises(errors.StoreForeign, match="another program"):
+        SqliteStore(tmp_path / "x.db")
+    assert other.pragma("journal_mode") == "delete"
+
+
+def test_a_newer_schema(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "x.db").close()
+    newer = apsw.Connection(str(tmp_path / "x.db"))
+    newer.execute(f"PRAGMA user_version={sqlite_file.SCHEMA_VERSION + 1}")
+    newer.close()
+    with pytest.raises(errors.StoreNewer, match="upgrade tarry on this host"):
+        SqliteStore(tmp_path / "x.db")
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreUnavailable, match="create it first"):
+        SqliteStore(tmp_path / "no" / "x.db")
+
+
+def test_a_directory_in_the_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreUnavailable, match="cannot be opened"):
+        SqliteStore(tmp_path)
+
+
+def test_locked_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_LIMIT", 0.05)
+    store = SqliteStore(tmp_path / "x.db")
+    other = apsw.Connection(str(tmp_path / "x.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(errors.StoreBusy, match="locked by another program"):
+        store.insert([job()])
+    other.execute("ROLLBACK")
+    store.insert([job()])
+    assert store.counts()[0].count == 1
+
+
+def test_damaged_while_open(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "x.db")
+    store.insert([job(b"x" * 3000) for _ in range(200)])
+    store.close()
+    with (tmp_path / "x.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(4096 * 40))
+    store = SqliteStore(tmp_path / "x.db")
+    with pytest.raises(errors.StoreCorrupt, match="restore it"):
+        store.exchange((), WANTS, 500, "me", LEASE, store.time())
+
+
+def test_first_openers_at_the_same_moment(tmp_path: Path) -> None:
+    code = "import sys; from tarry.store.sqlite import SqliteStore; SqliteStore(sys.argv[1]).insert([])"
+    openers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")]) for _ in range(6)]
+    assert [opener.wait(30) for opener in openers] == [0] * 6
+
+
+WRITER = """
+import sys, time
+from tarry.model.job import Job
+from tarry.store.ids import uuid7
+from tarry.store.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1])
+while True:
+    jobs = [Job(uuid7(), "t", b"x" * 300, due=1) for _ in range(20)]
+    store.insert(jobs)
+    sys.stdout.buffer.write(b"".join(job.id for job in jobs))
+    sys.stdout.buffer.flush()
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    told = b""
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "x.db")], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        told += writer.stdout.read(16 * 200)
+        writer.send_signal(signal.SIGKILL)
+        told += writer.stdout.read()
+        writer.wait()
+        writer.stdout.close()
+    ids = [told[k : k + 16] for k in range(0, len(told) // 16 * 16, 16)]
+    store = SqliteStore(tmp_path / "x.db")
+    assert len(ids) >= 1000
+    assert None not in store.get(ids)
+
+
+def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> None:
+    store = opened(close, tmp_path / "x.db", durable=False)
+    bell = rung(close, store)
+    bell.arm("work:default")
+    code = (
+        "import sys; from tarry.store.sqlite import SqliteStore; from tarry.model.job import Job;"
+        "from tarry.store.ids import uuid7; SqliteStore(sys.argv[1]).insert([Job(uuid7(), 't', b'[]', due=1)])"
+    )
+    producer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")])
+    began = time.monotonic()
+    bell.wait(30)
+    assert time.monotonic() - began < 25
+    assert producer.wait(30) == 0
+    assert len(store.claim(WANTS, 10, "me", LEASE, store.time())) == 1
+
+
+def test_one_of_each_kind_is_woken(tmp_path: Path, close: ExitStack) -> None:
+    store = opened(close, tmp_path / "x.db")
+    same, also_same, other, waiter = (rung(close, store) for _ in range(4))
+    same.arm("work:default")
+    also_same.arm("work:default")
+    other.arm("work:mail")
+    waiter.arm(RESULT)
+    store.insert([job()])
+    heard = [len(bell.filenos()) == 2 and _readable(bell.filenos()[1]) for bell in (same, also_same, other, waiter)]
+    assert sorted(heard[:2]) == [False, True]
+    assert heard[2:] == [True, False]
+
+
+def test_a_dead_sleepers_place_is_taken_again(tmp_path: Path, close: ExitStack) -> None:
+    store = opened(close, tmp_path / "x.db")
+    first = store.bell()
+    first.arm("work:default")
+    first.close()
+    again = rung(close, store)
+    again.arm("work:default")
+    store.insert([job()])
+    assert _readable(again.filenos()[1])
+
+
+def test_very_deep_directories(tmp_path: Path, close: ExitStack) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    store = opened(close, deep / "x.db")
+    bell = rung(close, store)
+    bell.arm("work:default")
+    store.insert([job()])
+    assert len(bell.filenos()) == 2
+    assert _readable(bell.filenos()[1])
+
+
+def _readable(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MB."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("only root may mount a small disk to fill")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_refuses_producers_and_lets_workers_finish(small_disk: Path) -> None:
+    producer = SqliteStore(small_disk / "x.db")
+    worker = SqliteStore(small_disk / "x.db", durable=False)
+    stored = _fill(producer)
+    done = 0
+    changes: list[Change] = []
+    while True:
+        now = worker.time()
+        answer = worker.exchange(changes, WANTS, 500, "me", LEASE, now)
+        assert all(answer.valid)
+        done += len(changes)
+        if not answer.jobs:
+            break
+        changes = [
+            lifecycle.after(one, Returned(b'"%d"' % n), lifecycle.DEFAULT, now) for n, one in enumerate(answer.jobs)
+        ]
+    assert done == stored > 1000
+    with pytest.raises(errors.StoreFull, match="free some space"):
+        producer.insert([job()])
+    assert {tally.state for tally in worker.counts()} == {State.DONE}
+    while worker.prune(worker.time() + 10**12, 0):
+        pass
+    worker.prune(worker.time(), 0)
+    producer.insert([job()])
+    producer.close()
+    worker.close()
+
+
+def _fill(store: SqliteStore) -> int:
+    stored = 0
+    while stored < 1_000_000:
+        try:
+            store.insert([job(b'"' + b"x" * 500 + b'"') for _ in range(200)])
+        except errors.StoreFull:
+            return stored
+        stored += 200
+    raise AssertionError("the disk is not small")
