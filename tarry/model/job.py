@@ -17,6 +17,9 @@ class State(StrEnum):
     DEAD = "dead"
     CANCELLED = "cancelled"
 
+    # An enum's own hash is a Python function; states are keys on the way of every job.
+    __hash__ = str.__hash__
+
     @property
     def finished(self) -> bool:
         """No attempt will follow unless somebody asks for one."""

@@ -21,6 +21,7 @@ from tarry.model.outcome import (
     Snoozed,
     TimedOut,
     Unknown,
+    Unsuccessful,
     note,
 )
 from tarry.model.retry import NEVER, Retry
@@ -44,6 +45,9 @@ class Rules(Struct, frozen=True):
 
 DEFAULT = Rules()
 
+# Looked up once: an enum's members are found the slow way, and these two are on the way of every job.
+RUNNING, DONE = State.RUNNING, State.DONE
+
 
 def placed(due: int, now: int) -> State:
     """Where a job begins, and comes back to, that is to run at `due`."""
@@ -52,10 +56,16 @@ def placed(due: int, now: int) -> State:
 
 def after(job: Job, outcome: Outcome, rules: Rules, now: int) -> Change:
     """What a running job becomes when its attempt ended so; NotPossible for a job that does not run."""
-    _require(job, State.RUNNING)
+    if job.state is not RUNNING:
+        raise NotPossible(f"it is {job.state}, not {RUNNING}")
+    # By far the most jobs end so: they need not go through the cases.
+    if isinstance(outcome, Returned):
+        return _finished(job, DONE, rules, now, outcome.value)
+    return _after_all_but_success(job, outcome, rules, now)
+
+
+def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
     match outcome:
-        case Returned(value):
-            return _finished(job, State.DONE, rules, now, value)
         case Raised(text, kinds, final, delay):
             return _failed(job, kinds, final, delay, text, rules, now)
         case TimedOut(text, kinds):
@@ -113,11 +123,6 @@ def forgotten(job: Job) -> Change:
 
 class NotPossible(ValueError):
     """The job is in a state from which that way does not lead."""
-
-
-def _require(job: Job, state: State) -> None:
-    if job.state is not state:
-        raise NotPossible(f"it is {job.state}, not {state}")
 
 
 def _refuse(job: Job, state: State, why: str) -> None:

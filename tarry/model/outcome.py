@@ -59,7 +59,8 @@ class Unknown(Struct, frozen=True, gc=False):
     """Claimed by a worker that knows no task of that name; another, of a newer release, may."""
 
 
-Outcome = Returned | Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown
+Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown
+Outcome = Returned | Unsuccessful
 
 
 def note(kind: str, message: str, traceback: str = "") -> bytes:
