@@ -13,7 +13,6 @@ from pathlib import Path
 
 import bench.measures  # noqa: F401 - fills MEASURES
 from bench import machine
-from bench.board import BOARD
 from bench.crew import LAUNCHERS
 from bench.measure import MEASURES, Figure, Measure, limited
 from bench.place import Bench
@@ -36,8 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    finally:
-        BOARD.remove()
     print(table.json(about) if args.json else table.markdown(about))
     return 1 if table.failures else 0
 

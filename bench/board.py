@@ -4,6 +4,7 @@ Per job number: how often it was started, whether it ended, when it started and 
 writes only its own cells, so that no lock is needed, and a lost or doubled job is seen.
 """
 
+import atexit
 import mmap
 import os
 import tempfile
@@ -78,4 +79,12 @@ def _place() -> Path:
     return Path(os.environ.setdefault(_VARIABLE, str(home / f"tarry-bench-{os.getpid()}")))
 
 
-BOARD = Board(_place())
+def _opened() -> Board:
+    ours = _VARIABLE not in os.environ
+    board = Board(_place())
+    if ours:
+        atexit.register(board.remove)
+    return board
+
+
+BOARD = _opened()

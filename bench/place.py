@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,15 +47,14 @@ class Bench(Struct, frozen=True):
     def place(self) -> "Iterator[Place]":
         """An empty store, an empty board, and the app connected; all gone afterwards."""
         BOARD.clear()
-        home = self.directory / "place"
-        home.mkdir()
-        place = Place(home, self.url or f"{_SQLITE}{home}/bench.db", self.launcher)
-        try:
+        with tempfile.TemporaryDirectory(dir=self.directory) as home:
+            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher)
+            # What is refused is not ours to empty.
             place.open()
-            yield place
-        finally:
-            place.close()
-            shutil.rmtree(home)
+            try:
+                yield place
+            finally:
+                place.close()
 
     def check(self) -> None:
         """ConfigError if the store cannot be used, or holds what is not ours."""
@@ -62,6 +62,9 @@ class Bench(Struct, frozen=True):
             raise ConfigError("--url memory: is not shared by processes; name a store that is")
         if self.url.startswith(_SQLITE) and Path(self.url.removeprefix(_SQLITE)).exists():
             raise ConfigError(f"--url {self.url}: that file exists; name one that the benchmark may make and remove")
+        if self.url:
+            with self.place():
+                pass
 
 
 class Place:
@@ -75,6 +78,7 @@ class Place:
         """Connects the app; ConfigError if jobs are there that we did not put."""
         app.configure(load(self._settings(1, 100), {}))
         if app.client.store.find(Query(limit=1)):
+            app.close()
             raise ConfigError(f"--url {self.url}: jobs are there; the benchmark needs an empty store")
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ def late(bench: Bench) -> Iterator[Figure]:
     numbers = range(bench.scaled(2000))
     chance = random.Random(7)
     with bench.place() as place, place.workers(1):
-        # So long as all may be put before the first is due.
-        begin = time.time() + 1 + len(numbers) / 1000
+        # So long that all are put before the first is due, also by a slow disk.
+        begin = time.time() + 2 + len(numbers) / 400
         for number in numbers:
             BOARD.put[number] = due = round(begin + chance.random() * _SPAN, 6)
             timed.using(at=due).enqueue(number, BODY)

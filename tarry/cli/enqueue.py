@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, bar
 from tarry.engine.client import Client
-from tarry.engine.task import Options
+from tarry.engine.task import NOW, Options
 from tarry.errors import TarryError
 from tarry.model.job import Job
 
@@ -60,11 +61,14 @@ def run(args: argparse.Namespace) -> int:
     """Status 0 once all is stored."""
     setup = Setup.of(args)
     if args.batch:
+        _check_batch(args)
         return _batch(setup.client, args)
     if not args.task:
         raise TarryError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
     options = _options(args)
-    handle = setup.client.put([_job(setup.client, args.task, _body(args.args), options)])[0]
+    job = setup.client.job(args.task, _body(args.args), options)
+    _warn_if_unknown(setup.client, args.task)
+    handle = setup.client.put([job])[0]
     if args.json:
         as_json({"id": handle.id, "is_new": handle.is_new})
     else:
@@ -73,8 +77,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    at = datetime.fromisoformat(args.at).astimezone() if args.at else None
+    at = _moment(args.at)
     return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).checked()
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise TarryError(
+            f"--at {text!r} is no time: write it as in 2030-12-31T23:59 or 2030-12-31T23:59+01:00"
+        ) from None
 
 
 def _number(text: str | None) -> float | str | None:
@@ -98,19 +111,27 @@ def _value(text: str) -> Any:
         raise TarryError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
 
 
-def _job(client: Client, task: str, body: bytes, options: Options) -> Job:
-    known = client.tasks.get(task)
-    if client.tasks and known is None:
+def _warn_if_unknown(client: Client, task: str) -> None:
+    if client.tasks and task not in client.tasks:
         print(f"tarry: this app has no task {task}; its jobs wait until a worker knows it", file=sys.stderr)
-    return client.job(task, body, options)
+
+
+def _check_batch(args: argparse.Namespace) -> None:
+    """What would be passed over in silence is refused."""
+    if args.args:
+        raise TarryError(f"the arguments are given twice: here, and in {_named(args.batch)}; leave out one")
+    if not args.task and _options(args) != NOW:
+        raise TarryError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
 
 def _batch(client: Client, args: argparse.Namespace) -> int:
     with _laid_aside(args.batch) as lines:
-        total = sum(1 for _ in bar(_jobs(client, lines, args), None, "checked"))
+        found = Counter(job.task for job in bar(_jobs(client, lines, args), None, "checked"))
+        for task in found:
+            _warn_if_unknown(client, task)
         lines.seek(0)
         stored, new = 0, 0
-        for part in _parts(bar(_jobs(client, lines, args), total, "jobs")):
+        for part in _parts(bar(_jobs(client, lines, args), found.total(), "jobs")):
             stored += len(part)
             new += sum(handle.is_new for handle in client.put(part))
     if args.json:
@@ -127,10 +148,17 @@ def _laid_aside(name: str) -> IO[bytes]:
     if name == "-":
         shutil.copyfileobj(sys.stdin.buffer, aside)
     else:
-        with Path(name).open("rb") as source:
-            shutil.copyfileobj(source, aside)
+        try:
+            with Path(name).open("rb") as source:
+                shutil.copyfileobj(source, aside)
+        except OSError as error:
+            raise TarryError(f"{name} cannot be read: {error.strerror}") from None
     aside.seek(0)
     return aside
+
+
+def _named(batch: str) -> str:
+    return "standard input" if batch == "-" else batch
 
 
 def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterator[Job]:
@@ -140,7 +168,7 @@ def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterato
             try:
                 yield _of_line(client, line, args.task, options)
             except (TarryError, ValueError) as error:
-                raise TarryError(f"{args.batch}, line {number}: {error}; nothing was stored") from None
+                raise TarryError(f"{_named(args.batch)}, line {number}: {error}; nothing was stored") from None
 
 
 def _of_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:

@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from tarry.cli.loading import Setup
 from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, table
 from tarry.engine.bulk import changed, matching
@@ -17,6 +15,7 @@ from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
 
+LISTED = 50
 ACTIONS = ("list", "show", "retry", "cancel", "delete")
 
 
@@ -33,13 +32,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--task")
     command.add_argument("--state", action="append", choices=[state.value for state in State], default=[])
     command.add_argument("--older", help='in their state for longer than this, such as "1h"')
-    command.add_argument("--limit", type=int, default=50, help="list at most so many (50)")
+    command.add_argument("--limit", type=int, help=f"list at most so many ({LISTED})")
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
+    _check(args)
     client = Setup.of(args).client
     if args.action == "list":
         return _list(client, args)
@@ -48,9 +48,22 @@ def run(args: argparse.Namespace) -> int:
     return _change_named(client, args) if args.ids else _change_matching(client, args)
 
 
+def _check(args: argparse.Namespace) -> None:
+    """What would be passed over in silence is refused: it might have spared a job."""
+    narrowed = args.queue or args.task or args.state or args.older
+    if args.ids and (narrowed or args.action == "list"):
+        raise TarryError("give ids, or --queue --task --state --older, not both; `tarry jobs show ID` shows one job")
+    if args.limit is not None and args.action != "list":
+        raise TarryError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
+    if args.limit is not None and args.limit < 1:
+        raise TarryError(f"--limit {args.limit}: 1 or more")
+
+
 def _query(client: Client, args: argparse.Namespace) -> Query:
     older = None if args.older is None else client.clock.now() - microseconds(_seconds(args.older))
-    return Query(tuple(State(state) for state in args.state), args.queue, args.task, None, older, limit=args.limit)
+    return Query(
+        tuple(State(state) for state in args.state), args.queue, args.task, None, older, limit=args.limit or LISTED
+    )
 
 
 def _seconds(text: str) -> float | str:
@@ -71,8 +84,8 @@ def _list(client: Client, args: argparse.Namespace) -> int:
         for job in jobs
     ]
     table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
-    if len(jobs) == args.limit:
-        print(f"The first {args.limit}; --limit shows more.")
+    if len(jobs) == (args.limit or LISTED):
+        print(f"The first {len(jobs)}; --limit shows more.")
     return 0
 
 
@@ -128,20 +141,24 @@ def _change_named(client: Client, args: argparse.Namespace) -> int:
 
 def _change_matching(client: Client, args: argparse.Namespace) -> int:
     query = _query(client, args)
-    if query == replace(Query(), limit=args.limit):
+    if query == Query(limit=query.limit):
         raise TarryError(f"{args.action} which jobs? Give ids, or narrow with --queue --task --state --older")
     total = sum(map(len, matching(client, query)))
     rule, done = _rule(args.action, client)
     if not total:
-        print("No job matches.")
+        _say(args, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
     if not confirmed(f"{total:,} jobs match; {args.action} them?", args.yes):
         return 1
     made = sum(changed(client, page, rule) for page in bar(matching(client, query), -(-total // 1000), "page"))
     if args.action == "cancel":
         client.store.ring_recall()
-    if args.json:
-        as_json({"matched": total, "changed": made})
-    else:
-        print(f"{made:,} of {total:,} jobs {done}")
+    _say(args, {"matched": total, "changed": made}, f"{made:,} of {total:,} jobs {done}")
     return 0
+
+
+def _say(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
+    if args.json:
+        as_json(facts)
+    else:
+        print(line)

@@ -37,6 +37,8 @@ TEND_EVERY = 1.0
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
+PROBED_AT_ONCE = 8
+PROBE_EVERY = 0.25
 OVERDUE_PAUSE = 0.02
 _PROMPT = Want("", NORMAL, 0)
 """No queue has this name."""
@@ -90,6 +92,9 @@ class Pump:
         self._retry_at = 0.0
         self._unheard = False
         self._looked = 0.0
+        self._probe_at = 0.0
+        self._tasks_seen = -1
+        self._kinds_seen: frozenset[bool] = frozenset()
         self._next_due: int | None = None
 
     def attach(self, sync: Runner, loop: Runner) -> None:
@@ -167,12 +172,26 @@ class Pump:
         free = {kind: self._appetites[kind].target() - self._count[kind] for kind in (False, True)}
         mix = self._mix()
         limits = [free[kind] / part for kind, part in mix.items() if part > 0.02]
-        return max(0, min(CLAIMED_AT_ONCE, int(min(limits, default=0))))
+        room = max(0, min(CLAIMED_AT_ONCE, int(min(limits, default=0))))
+        return room or self._probe(free)
+
+    def _probe(self, free: Mapping[bool, int]) -> int:
+        """One kind of task is full and the other is not: now and then take a few, to see whether they are of the
+        other kind. What is of the full one goes back at once."""
+        most = max(free[kind] for kind in self._kinds())
+        return min(most, PROBED_AT_ONCE) if most > 0 and time.monotonic() >= self._probe_at else 0
+
+    def _kinds(self) -> frozenset[bool]:
+        """Which kinds of task the app has; a notebook adds to them while it works."""
+        if len(self._tasks) != self._tasks_seen:
+            self._tasks_seen = len(self._tasks)
+            self._kinds_seen = frozenset(task.is_async for task in self._tasks.values()) or frozenset({False})
+        return self._kinds_seen
 
     def _mix(self) -> dict[bool, float]:
         if self._async_share is None:
-            kinds = {task.is_async for task in self._tasks.values()}
-            share = 0.5 if len(kinds) != 1 else float(kinds.pop())
+            kinds = self._kinds()
+            share = 0.5 if len(kinds) != 1 else float(True in kinds)
         else:
             share = self._async_share
         slots = {kind: runner.slots for kind, runner in self._runners.items()}
@@ -194,6 +213,8 @@ class Pump:
         self._tell(changes, answer.valid, moment)
         self._unsettled.clear()
         self._next_due = answer.next_due
+        if wants:
+            self._shares.given(wants, answer.jobs)
         return answer.jobs
 
     def _wants(self, room: int, moment: int, now: float) -> Sequence[Want]:
@@ -293,6 +314,8 @@ class Pump:
                 if not self._count[kind]:
                     self._appetites[kind].idle(now)
                 self._count[kind] += len(batch)
+                if self._count[kind] > self._appetites[kind].target():
+                    self._probe_at = now + PROBE_EVERY
                 self._runners[kind].low = self._appetites[kind].ahead() // 2
                 self._runners[kind].put(batch)
                 self._watch(batch, now)
@@ -347,7 +370,7 @@ class Pump:
                 self._runners[running.task.is_async].interrupt(running, CalledBack)
 
     def look_after_recall(self) -> None:
-        """A bell rang while there was no room: perhaps something that runs here is no longer wanted."""
+        """The next turn asks whether what runs here is still wanted: a bell that rang while nobody listened is lost."""
         self._tended = 0.0
 
     def _rest(self, room: int) -> float:
@@ -358,6 +381,8 @@ class Pump:
             left = (self._next_due - self._clock.now()) / SECOND
             # Due, and not ready though we claimed: more than a claim makes ready at once, or not in our power.
             pause = min(pause, left if left > 0 else OVERDUE_PAUSE)
+        if self._probe_at > time.monotonic():
+            pause = min(pause, self._probe_at - time.monotonic())
         if self._deadlines:
             pause = min(pause, self._deadlines[0][0] - time.monotonic())
         return max(pause, 0.0)

@@ -153,10 +153,10 @@ class Worker:
                 # Armed first, then one more look: what came in between would be slept over.
                 bell.arm(self._topic if pump.hungry else FULL)
                 armed = pump.outcomes.awaited = True
+                pump.look_after_recall()
             elif not pump.outcomes.ended:
                 bell.wait(seconds, self._outside.filenos())
                 armed = pump.outcomes.awaited = False
-                pump.look_after_recall()
             self._heed()
 
     def _heed(self) -> None:

@@ -285,7 +285,7 @@ class Master:
 
     def _forget(self) -> None:
         """For a forked child: what is the master's alone."""
-        self._signals.__exit__(None, None, None)
+        self._signals.forget()
         self._pid_file.forget()
         self._forget_children()
 

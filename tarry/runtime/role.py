@@ -122,7 +122,9 @@ def _stand_alone() -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
-    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+    # What we want ourselves goes from the master's handler to ours: were it ignored in between, even for an instant,
+    # as it is before a handler in a process started with `nohup` or `&`, one that is pending would be lost.
+    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, *_WANTED}:
         if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -36,6 +36,10 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
+        self.forget()
+
+    def forget(self) -> None:
+        """For a forked child, with its signals held back: no record any more, and the handlers are its to replace."""
         os.close(self._hear)
         os.close(self._tell)
 

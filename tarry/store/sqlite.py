@@ -4,6 +4,7 @@ What makes it fast: few statements a batch, arrays bound whole (carray) instead 
 finished and scheduled jobs cost a claim nothing, and apply + claim in one transaction.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from tarry.errors import StoreFull
+from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store import sqlite_sql as sql
@@ -43,6 +44,7 @@ class SqliteStore(Store):
         self.url = f"sqlite:///{self.path}"
         self._lock = threading.Lock()
         self._db = opened(self.path, durable)
+        self._file = os.stat(self.path)
         self._board = BellBoard(Path(f"{self.path}-bells"))
         self._durable = durable
         self._reserve = Reserve(self.path)
@@ -53,6 +55,7 @@ class SqliteStore(Store):
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         if self._reserve.spent:
             raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
+        self._check_file()
         with self._lock, mapped(self.path):
             with transaction(self._db):
                 if any(job.key is not None for job in jobs):
@@ -72,6 +75,13 @@ class SqliteStore(Store):
         self._db.execute(sql.INSERT, _row(job))
         return job.id
 
+    def _check_file(self) -> None:
+        """SQLite goes on in a file that was deleted, where nobody would ever find what it is told to keep."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self.path), self._file):
+                return
+        raise StoreUnavailable(f"{self.path} was moved or deleted while in use: put it back, or restart all that use it")
+
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
         return self.exchange((), wants, limit, owner, lease, now).jobs
 
@@ -81,6 +91,7 @@ class SqliteStore(Store):
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
+        self._check_file()
         with self._lock, mapped(self.path):
             wants = self._open(wants)
             if not changes and not self._worth_claiming(wants, limit, now):
@@ -88,7 +99,7 @@ class SqliteStore(Store):
             try:
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
             except apsw.FullError:
-                if self._durable or not self._reserve.spend():
+                if not self._reserve.spend():
                     raise
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
             if changes:

@@ -1,4 +1,6 @@
 import datetime
+import os
+import threading
 import time
 from typing import Any
 
@@ -54,11 +56,14 @@ def test_the_id_is_printed(place: Place) -> None:
         (("app.add",), "a"),
         (("app.add", "1", "--delay", "soon"), "'soon' is no duration"),
         (("app.add", "1", "--delay", "-5"), "-5"),
-        (("app.add", "1", "--at", "soon"), "'soon'"),
+        (("app.add", "1", "--at", "soon"), "--at 'soon' is no time: write it as in 2030-12-31T23:59"),
         (("app.add", "1", "--at", "2030-01-01", "--delay", "5"), "give one of them"),
         (("app.add", "1", "--priority", "9999999999999"), "priority=9999999999999"),
         (("app.add", "1", "--expires", "x"), "'x' is no duration"),
-        (("app.add", "1", "--batch", "lines"), "lines"),
+        (("app.add", "--batch", "lines"), "lines cannot be read: No such file or directory"),
+        (("app.add", "--batch", "."), ". cannot be read: Is a directory"),
+        (("app.add", "1", "--batch", "app.py"), "the arguments are given twice"),
+        (("--batch", "app.py", "--priority", "3"), "without a TASK each line has options of its own"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_nothing_is_stored(place: Place, words: tuple[str, ...], told: str) -> None:
@@ -200,6 +205,15 @@ def test_one_bad_line_of_a_batch_of_any_tasks(place: Place, bad: str) -> None:
 def test_an_empty_batch_is_no_error(place: Place) -> None:
     place.write("lines", "")
     assert place.said("enqueue", "app.add", "--batch", "lines") == "0 jobs stored"
+
+
+def test_a_pipe_is_read_like_a_file(place: Place) -> None:
+    pipe = place.directory / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("[1]\n[2]\n",))
+    writer.start()
+    assert place.said("enqueue", "app.add", "--batch", "pipe") == "2 jobs stored"
+    writer.join()
 
 
 def test_twenty_thousand_lines(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the engine stand on: an app on a store of its own, and workers in threads that end with the test."""
+"""What the tests of the engine stand on: an app on a store of its own, and workers that end with the test."""
 
 import threading
 import time
@@ -7,8 +7,6 @@ from typing import Any
 
 from tarry import App
 from tarry.engine.worker import Settings, Worker
-from tarry.model.lifecycle import Rules
-from tarry.model.outcome import Outcome
 from tarry.store.base import Store
 
 LIMIT = 15.0
@@ -51,6 +49,8 @@ class Bench:
         self.app = app
         self.connect = connect
         self.gates: list[threading.Event] = []
+        self.at_last: list[Callable[[], None]] = []
+        """Called when no worker works any more."""
         self._workers: list[ThreadWorker] = []
         self._stores: list[Store] = []
 
@@ -76,9 +76,6 @@ class Bench:
         self.gates.append(threading.Event())
         return self.gates[-1]
 
-    def rules(self, task: str = "t", queue: str = "default") -> Rules:
-        return self.app.rules(task, queue)
-
     def close(self) -> None:
         for gate in self.gates:
             gate.set()
@@ -86,11 +83,8 @@ class Bench:
             worker.stop()
         for worker in self._workers:
             worker.end()
+        for action in self.at_last:
+            action()
         self.app.close()
         for store in self._stores:
             store.close()
-
-
-def ended(worker: Worker) -> list[Outcome]:
-    """The outcomes that the runners reported and the pump has not seen yet."""
-    return [outcome for _, outcome in worker.pump.outcomes.ended]

@@ -97,7 +97,7 @@ def test_except_exception_does_not_swallow_it(bench: Bench) -> None:
         while True:
             try:
                 time.sleep(0.002)
-            except Exception:  # noqa: PERF203
+            except Exception:
                 continue
 
     @bench.app.task(name="astubborn", timeout=0.05)

@@ -1,10 +1,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.engine.shares import Shares
+from tarry.model.job import Job
 from tarry.store.base import Want
 
 
@@ -53,6 +54,43 @@ def test_what_is_owed_stays_when_the_queues_change() -> None:
     assert first + planned(shares, [1] * 5) == {("a", 1): 5, ("a", 0): 3, ("a", -1): 2}
 
 
+def served(shares: Shares, limit: int, empty: set[tuple[str, int]]) -> Counter[tuple[str, int]]:
+    """What a store gives for one plan, whose lines never end but for those that are empty."""
+    plan = shares.plan(limit)
+    jobs: list[Job] = []
+    for want in plan:
+        count = 0 if (want.queue, want.band) in empty else min(want.count, limit - len(jobs))
+        jobs += [Job(b"", "t", b"", want.queue, want.band)] * count
+    for want in plan:
+        if (want.queue, want.band) not in empty:
+            jobs += [Job(b"", "t", b"", want.queue, want.band)] * (limit - len(jobs))
+    shares.given(plan, jobs)
+    return Counter((job.queue, job.priority) for job in jobs)
+
+
+def test_weights_of_queues_hold_also_when_all_jobs_are_of_one_band() -> None:
+    shares = Shares()
+    shares.serve({"critical": 7, "bulk": 3})
+    empty = {(queue, band) for queue in ("critical", "bulk") for band in (1, -1)}
+    total: Counter[tuple[str, int]] = Counter()
+    for _ in range(200):
+        total += served(shares, 10, empty)
+    assert abs(total["critical", 0] - 1400) <= 20
+    assert sum(total.values()) == 2000
+
+
+def test_a_line_that_was_empty_has_its_share_as_soon_as_something_comes() -> None:
+    shares = Shares()
+    shares.serve({"a": 1, "b": 1})
+    for _ in range(50):
+        served(shares, 10, {("b", 1), ("b", 0), ("b", -1)})
+    total: Counter[tuple[str, int]] = Counter()
+    for _ in range(10):
+        total += served(shares, 10, set())
+    assert abs(sum(total["b", band] for band in (1, 0, -1)) - 50) <= 3
+
+
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 50), min_size=1),
     st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20)),
@@ -69,6 +107,7 @@ def test_a_plan_never_asks_for_more_or_less_than_there_is_room(
         assert min(want.count for want in plan) >= 0
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1),
     st.lists(st.integers(1, 40), min_size=20, max_size=60),

@@ -7,12 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tarry import App, Cancel, Fail, JobFailed, Retry, Snooze, State, current_job
 from tarry.engine.task import Task
+from tarry.engine.worker import Worker
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 
@@ -101,11 +103,15 @@ def test_the_caller_of_run_is_a_slot(bench: Bench) -> None:
     def where() -> int:
         return threading.get_ident()
 
-    worker = bench.idle(threads=1)
-    worker._sync._main = True
+    worker = Worker(bench.store(), bench.app.tasks, main_thread=True)
     job = where.enqueue()
     came: list[int] = []
-    waiter = threading.Thread(target=lambda: (came.append(job.result(LIMIT)), worker.stop()))
+
+    def wait() -> None:
+        came.append(job.result(LIMIT))
+        worker.stop()
+
+    waiter = threading.Thread(target=wait)
     waiter.start()
     worker.run()
     waiter.join(LIMIT)
@@ -256,7 +262,7 @@ def test_a_failed_attempt_is_tried_again_later_and_later(any_bench: Bench) -> No
     job = flaky.enqueue()
     assert job.result(LIMIT) == 4
     assert [attempt for attempt, _ in starts] == [1, 2, 3, 4]
-    pauses = [after - before for (_, before), (_, after) in zip(starts, starts[1:], strict=False)]
+    pauses = [after - before for (_, before), (_, after) in pairwise(starts)]
     assert all(pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True)), pauses
     assert (job.record().failures, job.record().epoch) == (3, 4)
 
@@ -581,3 +587,27 @@ def test_jobs_in_line_behind_a_long_one_go_to_another_worker(bench: Bench) -> No
     assert {(job.record().epoch, job.record().failures) for job in others} == {(2, 0)}
     gate.set()
     assert first.result(LIMIT) == 1
+
+
+def test_coroutines_run_on_while_the_threads_are_busy_and_others_wait_for_them(bench: Bench) -> None:
+    gate, begun = bench.gate(), threading.Event()
+
+    @bench.app.task
+    def long(number: int) -> int:
+        begun.set()
+        gate.wait(LIMIT)
+        return number
+
+    @bench.app.task
+    async def quick(number: int) -> int:
+        return number
+
+    worker = bench.work(threads=1, coroutines=10)
+    held = long.enqueue_many([(number,) for number in range(20)])
+    wait_for(begun)
+    assert [quick.using(priority=1).enqueue(number).result(LIMIT) for number in range(4)] == list(range(4))
+    until(lambda: worker.pump.holds == 1)
+    assert sum(job.state == "ready" for job in held) == 19, "what no thread is free for is others' to take"
+    assert {job.record().failures for job in held} == {0}
+    gate.set()
+    assert [job.result(LIMIT) for job in held] == list(range(20))

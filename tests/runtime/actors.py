@@ -32,6 +32,8 @@ class Script(Struct):
     boot_limit: float = 60.0
     interrupt_at_birth: bool = False
     """Every child gets an INT in the instant after its fork."""
+    deaf: bool = False
+    """Started as by `nohup ... &`: INT and QUIT are ignored."""
     forks_fail: list[int] = []
     """Which forks fail, counted from 1."""
     daemon: bool = False
@@ -231,6 +233,9 @@ def main(directory: Path, script: Script) -> int:
     if script.crash == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     hasty_forks(script)
+    if script.deaf:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
 
     def serving() -> None:
         stage.note("serving")
@@ -239,6 +244,7 @@ def main(directory: Path, script: Script) -> int:
             stage.note("told so")
             readiness.serving()
 
+    print("first words, ", end="")  # in the buffer at every fork
     master = Master(roles, pid_file, board_path(pid_file), script.grace, serving, script.boot_limit)
     try:
         status = master.run()

@@ -231,8 +231,9 @@ def test_signals_that_change_nothing_change_nothing(theatre: Theatre) -> None:
     assert theatre.board().state == "serving"
 
 
-def test_an_int_in_the_instant_of_birth_is_neither_deadly_nor_lost(theatre: Theatre) -> None:
-    theatre.start(("worker", "default", 4, "plain"), interrupt_at_birth=True)
+@pytest.mark.parametrize("deaf", [False, True])
+def test_an_int_in_the_instant_of_birth_is_neither_deadly_nor_lost(theatre: Theatre, deaf: bool) -> None:
+    theatre.start(("worker", "default", 4, "plain"), interrupt_at_birth=True, deaf=deaf)
     until(lambda: len(theatre.facts("asked")) >= 4)
     assert "signal 2" not in theatre.log()
 
@@ -254,11 +255,11 @@ def test_a_child_has_nothing_of_its_master(theatre: Theatre) -> None:
         assert fact["group"] == fact["pid"]
 
 
-def test_a_thread_left_behind_does_not_keep_a_child(theatre: Theatre) -> None:
+def test_a_thread_left_behind_does_not_keep_a_child_nor_its_words(theatre: Theatre) -> None:
     master = theatre.serve(("worker", "default", 1, "leaker"), KEEPER)
     master.send_signal(signal.SIGINT)
     said, _ = master.communicate(timeout=20)
-    assert (master.returncode, said) == (0, "last words")
+    assert (master.returncode, said) == (0, "first words, last words")
 
 
 def test_an_idle_master_sleeps(theatre: Theatre) -> None:

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import subprocess
@@ -51,23 +52,28 @@ def test_a_locked_file_that_names_nobody_is_no_masters(path: Path) -> None:
 def test_whoever_only_asks_keeps_no_master_out(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("1\n")
-    over = threading.Event()
+    asking = os.open(path, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)  # what `holder` does, for an instant
+    asked = threading.Timer(0.05, os.close, (asking,))
+    asked.start()
+    with PidFile(path):
+        assert holder(path) == os.getpid()
+    asked.join()
 
-    def ask() -> None:
-        while not over.is_set():
-            holder(path)
 
-    askers = [threading.Thread(target=ask) for _ in range(2)]
-    for asker in askers:
-        asker.start()
-    try:
-        for _ in range(20):
-            with PidFile(path):
-                pass
-    finally:
-        over.set()
-        for asker in askers:
-            asker.join()
+def test_a_file_that_its_master_removes_while_we_lock_it_is_not_ours(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, first = fcntl.flock, [True]
+
+    def late(fd: int, kind: int) -> None:
+        if first.pop() if first else False:
+            path.unlink()
+        lock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with PidFile(path):
+        assert holder(path) == os.getpid()
 
 
 def test_a_forked_child_that_forgets_it_does_not_hold_it(path: Path) -> None:

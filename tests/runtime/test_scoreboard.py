@@ -1,6 +1,6 @@
 import os
+import signal
 import struct
-import threading
 import time
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.errors import MasterError
 from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
+from tests.runtime.theatre import until
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))
 
@@ -119,23 +120,24 @@ def test_removed_it_is_gone(path: Path) -> None:
 
 def test_a_job_is_never_seen_with_the_facts_of_another(path: Path) -> None:
     slot = begun(Scoreboard(path, 1, 1))
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.is_set():
-            slot.on(0, ID, 1, b"one", 0.0)
-            slot.on(0, OTHER, 2, b"two", 0.0)
+    writer = os.fork()
+    if writer == 0:
+        while True:
+            slot.on(0, ID, 1, b"one" * 29, 0.0)
+            slot.on(0, OTHER, 2, b"two" * 29, 0.0)
             slot.off(0)
+    met: set[tuple[bytes, int, str]] = set()
 
-    worker = threading.Thread(target=work)
-    worker.start()
+    def both_met() -> bool:
+        met.update((cell.id, cell.epoch, cell.task) for _ in range(20_000) for cell in slot.cells())
+        return len(met) > 1
+
     try:
-        met = {(cell.id, cell.epoch, cell.task) for _ in range(20_000) for cell in slot.cells()}
+        until(both_met)
     finally:
-        over.set()
-        worker.join()
-    assert met <= {(ID, 1, "one"), (OTHER, 2, "two")}
-    assert met
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+    assert met == {(ID, 1, "one" * 29), (OTHER, 2, "two" * 29)}
 
 
 def test_where_there_is_no_board_none_is_read(path: Path) -> None:

@@ -57,6 +57,17 @@ def test_they_do_not_cut_a_sleep_short() -> None:
         assert signals.take() == [signal.SIGALRM]
 
 
+def test_a_forked_child_that_forgets_them_does_not_take_its_parents() -> None:
+    with Signals(WANTED) as signals:
+        child = os.fork()
+        if child == 0:
+            signals.forget()
+            os._exit(0)
+        os.waitpid(child, 0)
+        me(signal.SIGUSR1)
+        assert signals.take() == [signal.SIGUSR1]
+
+
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "INT"), (signal.SIGUSR2, "USR2")])
 def test_they_are_called_by_their_names(number: int, name: str) -> None:
     assert spoken(number) == name

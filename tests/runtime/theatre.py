@@ -103,20 +103,23 @@ class Theatre:
         _, said = process.communicate(timeout=limit)
         return process.returncode, said
 
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+        until(lambda: not self._killed())
+        for process in self._started:
+            process.communicate(timeout=20)
+
+    def _killed(self) -> list[int]:
+        """Kills all that was started here, directly or not; answers what it found."""
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._ours(int(name))]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
+
     def _ours(self, pid: int) -> bool:
-        """Not a stranger that has got the number of one of ours."""
         try:
             return f"TARRY_TEST_STAGE={self.directory}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
-
-    def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-        for pid in {fact["pid"] for fact in self.facts()} | {f["born"] for f in self.facts("grandchild")}:
-            if self._ours(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        for process in self._started:
-            process.communicate(timeout=20)

@@ -16,6 +16,9 @@ from tarry.errors import ArgumentError
 from tarry.model import outcome
 from tarry.model.outcome import Outcome, Raised
 
+LAST_WORDS = 2.0
+"""Seconds that coroutines left behind have to end when they are cancelled."""
+
 
 class Loop(Runner):
     """`slots` coroutines at once; the others wait in line. The thread starts with the first job."""
@@ -65,6 +68,7 @@ class Loop(Runner):
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+            loop.run_until_complete(_cancel_the_rest())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -110,6 +114,15 @@ class Loop(Runner):
         except BaseException as error:
             return report.of_error(running, error)
         return report.of_value(running, value, self.most_result)
+
+
+async def _cancel_the_rest() -> None:
+    """What tasks started and left behind; not waited for without end."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        await asyncio.wait(rest, timeout=LAST_WORDS)
 
 
 @types.coroutine

@@ -1,0 +1,118 @@
+"""What the commands for processes say; what happens to the jobs is in tests/system."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.place import Place, until
+
+
+def test_nothing_runs(place: Place) -> None:
+    ran = place.tarry("status")
+    assert (ran.status, ran.out, ran.err) == (3, f"not running ({place.pid_file})\n", "")
+    ran = place.tarry("status", "--json")
+    assert (ran.status, ran.out) == (3, '{"state":"not running"}\n')
+    for command in ("stop", "quit"):
+        assert place.refused(command) == f"no master is running ({place.pid_file}): `tarry start` starts one"
+
+
+def test_status_of_what_runs(place: Place) -> None:
+    place.settings("[pools.default]\nworkers = 2\n[pools.mail]\nqueues = ['mail']\n")
+    master = place.serve()
+    told = place.facts("status")
+    assert (told["pid"], told["state"], told["alive"]) == (master.pid, "serving", True)
+    named = [(child["role"], child["pool"], child["number"]) for child in told["children"]]
+    assert named == [("keeper", "", 1), ("worker", "default", 1), ("worker", "default", 2), ("worker", "mail", 1)]
+    assert {child["boot"] for child in told["children"]} == {"ready"}
+    lines = place.said("status").splitlines()
+    assert lines[0].startswith(f"master pid {master.pid}, serving, since ")
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        "keeper", "worker default.1", "worker default.2", "worker mail.1",
+    ]  # fmt: skip
+
+
+def test_status_after_a_killed_master(place: Place) -> None:
+    master = place.serve()
+    master.kill()
+    master.wait()
+    assert place.tarry("status").status == 3
+    assert place.refused("stop").startswith("no master is running")
+
+
+def test_stop_and_quit_speak_json(place: Place) -> None:
+    place.serve()
+    assert place.facts("stop") == {"state": "stopped"}
+    place.serve()
+    assert place.facts("quit") == {"state": "ended"}
+    until(lambda: not place.processes())
+
+
+def test_stop_gives_up_waiting_in_time_and_tells_for_whom(place: Place) -> None:
+    master = place.serve()
+    (worker,) = place.pids()
+    os.kill(worker, signal.SIGSTOP)
+    ran = place.tarry("stop", "--timeout", "1.5")
+    assert ran.status == 1
+    *waited, last = ran.err.splitlines()
+    assert any(line.startswith("waiting for worker default.1 pid") for line in waited)
+    assert last == "tarry: still running after 1.5 s; `tarry quit` ends it now"
+    os.kill(worker, signal.SIGCONT)
+    assert master.wait(20) == 0
+
+
+def test_quit_does_not_wait_for_who_does_not_answer(place: Place) -> None:
+    master = place.serve()
+    for pid in place.pids():
+        os.kill(pid, signal.SIGSTOP)
+    assert place.tarry("quit").out == "ended\n"
+    assert master.wait(20) == 0
+    until(lambda: not place.processes())
+
+
+def test_restart_is_quit_and_start(place: Place) -> None:
+    first = place.serve()
+    place.said("restart", "-d")
+    assert first.wait(20) == 0
+    told = place.facts("status")
+    assert told["state"] == "serving"
+    assert told["pid"] != first.pid
+    place.said("quit")
+    place.said("restart", "-d")
+    assert place.facts("status")["pid"] != told["pid"]
+
+
+@pytest.mark.parametrize("words", [("start",), ("start", "-d"), ("restart", "-d")])
+def test_what_cannot_start_says_so_before_it_tries(place: Place, words: tuple[str, ...]) -> None:
+    (place.directory / "tarry.toml").unlink()
+    assert place.refused(*words).startswith("no app is named: give -a module:app")
+    until(lambda: not place.processes())
+
+
+def test_a_pid_file_that_cannot_be_made(place: Place) -> None:
+    place.write("file", "")
+    place.settings('[master]\npid_file = "file/tarry.pid"\n')
+    assert "file/tarry.pid cannot be written (File exists): set master.pid_file" in place.refused("start")
+    assert "file/tarry.log cannot be written (File exists)" in place.refused("start", "-d")
+    until(lambda: not place.processes())
+
+
+def test_a_log_that_cannot_be_written(place: Place) -> None:
+    place.write("file", "")
+    place.settings('[master]\nlog = "file/tarry.log"\n')
+    for words in (("start",), ("start", "-d")):
+        assert "set master.log" in place.refused(*words)
+    until(lambda: not place.processes())
+
+
+def test_a_daemon_logs_beside_its_pid_file_and_leaves_nothing_in_the_terminal(place: Place) -> None:
+    assert place.said("start", "-d") == ""
+    log = place.pid_file.with_suffix(".log")
+    until(lambda: "app:app: 1 workers run jobs" in log.read_text())
+    pid = place.facts("status")["pid"]
+    assert os.getsid(pid) not in (os.getsid(0), pid)
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert "Umask:\t0027" in Path(f"/proc/{pid}/status").read_text()
+    place.said("stop")
+    until(lambda: not place.processes())

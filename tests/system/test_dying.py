@@ -1,0 +1,178 @@
+"""Processes are killed, stopped and cut off; no job is lost, and only one that was on counts it."""
+
+import os
+import signal
+import time
+
+import pytest
+from msgspec import json
+
+from tests.cli.place import until
+from tests.system.scene import Scene
+
+
+def test_a_worker_killed_at_fifty_async_jobs(scene: Scene) -> None:
+    scene.serve()
+    jobs = scene.put("app.await_gate", "go", times=50)
+    scene.begun(50, asleep=50)
+    (worker,) = scene.pids()
+    killed = time.time()
+    scene.kill(worker)
+    until(lambda: len(scene.ledger("began")) == 100)
+    took = max(line.at for line in scene.ledger("began")) - killed
+    print(f"50 jobs ran again {took:.3f} s after their worker was killed")
+    assert took < 5
+    scene.open("go")
+    until(scene.all_finished)
+    assert set(scene.states().values()) == {"done"}
+    assert scene.times("began") == dict.fromkeys(jobs, 2)
+    assert scene.times("ended") == dict.fromkeys(jobs, 1)
+    assert {(job.attempt, job.losses) for job in scene.jobs()} == {(1, 0)}
+    assert {line.attempt for line in scene.ledger()} == {1}
+
+
+def test_a_worker_killed_at_one_sync_job_and_the_async_beside_it(scene: Scene) -> None:
+    scene.serve()
+    asyncs = scene.put("app.await_gate", "go", times=10)
+    (sync,) = scene.put("app.wait", "go")
+    scene.begun(11, asleep=10)
+    scene.kill(scene.pids()[0])
+    scene.begun(22)
+    scene.open("go")
+    until(scene.all_finished)
+    assert scene.times("ended") == dict.fromkeys([*asyncs, sync], 1)
+    assert {job: scene.job(job).attempt for job in (*asyncs, sync)} == dict.fromkeys(asyncs, 1) | {sync: 2}
+    assert scene.job(sync).note == b'"attempt 2"'
+
+
+@pytest.mark.parametrize("task", ["app.die", "app.adie"])
+def test_what_kills_three_workers_is_poison_and_its_neighbours_are_innocent(scene: Scene, task: str) -> None:
+    scene.serve()
+    asyncs = scene.put("app.await_gate", "go", times=20)
+    (killer,) = scene.put(task, 20)
+    behind = scene.put("app.add", 1, 1, times=20) if task == "app.die" else []
+    until(lambda: scene.job(killer).state == "dead", 60)
+    dead = scene.job(killer)
+    assert (dead.losses, dead.failures, json.decode(dead.note)["type"]) == (3, 3, "Poison")
+    assert [line.attempt for line in scene.ledger("dies")] == [1, 2, 3]
+    scene.open("go")
+    until(scene.all_finished)
+    assert {(scene.job(id).state, scene.job(id).attempt) for id in (*asyncs, *behind)} == {("done", 1)}
+    assert scene.times("ended") == dict.fromkeys([*asyncs, *behind], 1)
+    assert scene.said("stop") == "stopped"
+
+
+def test_a_killed_master_leaves_workers_that_finish_and_claim_no_more(scene: Scene) -> None:
+    scene.settings("[pools.default]\nworkers = 2\n")
+    master = scene.serve()
+    busy = scene.put("app.wait", "go", times=2)
+    scene.begun(2)
+    workers = scene.pids()
+    scene.kill(master.pid)
+    master.wait()
+    until(lambda: scene.log().count("the master is gone") == 2)
+    until(lambda: scene.processes() == sorted(workers))
+    late = scene.put("app.add", 1, 1, times=5)
+    scene.open("go")
+    until(lambda: not scene.processes())
+    assert scene.states() == dict.fromkeys(busy, "done") | dict.fromkeys(late, "ready")
+    assert {scene.job(id).epoch for id in late} == {0}
+    scene.serve()
+    until(scene.all_finished)
+    assert scene.times("ended") == dict.fromkeys([*busy, *late], 1)
+
+
+def test_a_new_master_starts_while_workers_of_a_killed_one_still_work(scene: Scene) -> None:
+    first = scene.serve()
+    (busy,) = scene.put("app.wait", "go")
+    scene.begun(1)
+    (orphan,) = scene.pids()
+    scene.kill(first.pid)
+    first.wait()
+    assert scene.tarry("status").status == 3
+    scene.serve()
+    (job,) = scene.put("app.add", 1, 1)
+    until(lambda: scene.job(job).state == "done")
+    assert [line.pid for line in scene.ledger("ended")] != [orphan]
+    assert scene.job(busy).state == "running"
+    scene.open("go")
+    until(scene.all_finished)
+    until(lambda: orphan not in scene.processes())
+    assert scene.times("began") == {busy: 1}
+    assert (scene.job(busy).attempt, scene.job(busy).epoch) == (1, 1)
+    scene.stopped()
+
+
+def test_when_all_are_killed_the_next_start_brings_everything_back_at_once(scene: Scene) -> None:
+    scene.settings("[pools.default]\nworkers = 2\n")
+    master = scene.serve()
+    asyncs = scene.put("app.await_gate", "go", times=20)
+    syncs = scene.put("app.wait", "go", times=2)
+    scene.begun(22, asleep=20)
+    for pid in (master.pid, *scene.processes()):
+        os.kill(pid, signal.SIGKILL)
+    master.wait()
+    until(lambda: not scene.processes())
+    assert set(scene.states().values()) == {"running"}
+    began = time.time()
+    scene.serve()
+    scene.begun(44)
+    took = max(line.at for line in scene.ledger("began")) - began
+    print(f"22 jobs ran again {took:.3f} s after the next start")
+    assert took < 10, "only when the lease of 30 s ended?"
+    scene.open("go")
+    until(scene.all_finished)
+    assert scene.times("ended") == dict.fromkeys([*asyncs, *syncs], 1)
+    assert {scene.job(id).attempt for id in asyncs} == {1}
+
+
+def test_a_worker_that_sleeps_beyond_its_lease_changes_nothing_any_more(scene: Scene) -> None:
+    scene.settings('[pools.default]\nworkers = 2\nlease = "2s"\n')
+    scene.serve()
+    (job,) = scene.put("app.wait", "go")
+    scene.begun(1)
+    (first,) = {line.pid for line in scene.ledger("began")}
+    os.kill(first, signal.SIGSTOP)
+    scene.begun(2)
+    second = scene.ledger("began")[1].pid
+    assert second != first
+    scene.open("go")
+    until(lambda: scene.job(job).state == "done")
+    done = scene.job(job)
+    assert done.note == b'"attempt 2"'
+    os.kill(first, signal.SIGCONT)
+    until(lambda: {line.pid for line in scene.ledger() if line.what != "began"} == {first, second})
+    # It takes other jobs again, after its late outcome was refused.
+    until(lambda: scene.put("app.add", 1, 1) and first in {line.pid for line in scene.ledger("ended")[1:]})
+    assert scene.job(job) == done
+    scene.stopped()
+
+
+@pytest.mark.parametrize("task", ["app.wait", "app.await_gate"])
+def test_a_worker_told_to_give_back(scene: Scene, task: str) -> None:
+    scene.serve()
+    (job,) = scene.put(task, "go")
+    scene.begun(1)
+    (worker,) = scene.pids()
+    os.kill(worker, signal.SIGTERM)
+    scene.begun(2)
+    assert scene.ledger("began")[1].pid != worker
+    scene.open("go")
+    until(scene.all_finished)
+    assert scene.times("ended") == {job: 1}
+    assert (scene.job(job).attempt, scene.job(job).losses) == (1, 0)
+
+
+def test_the_keeper_is_replaced_and_jobs_of_dead_workers_still_come_back(scene: Scene) -> None:
+    scene.serve()
+    jobs = scene.put("app.await_gate", "go", times=5)
+    scene.begun(5, asleep=5)
+    (keeper,), (worker,) = scene.pids("keeper"), scene.pids()
+    os.kill(keeper, signal.SIGSTOP)
+    scene.kill(worker)
+    scene.kill(keeper)
+    scene.begun(10)
+    scene.open("go")
+    until(scene.all_finished)
+    assert scene.times("ended") == dict.fromkeys(jobs, 1)
+    assert {job.attempt for job in scene.jobs()} == {1}
