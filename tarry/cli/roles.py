@@ -104,6 +104,7 @@ def _keep(child: Child, app: App, store: Store) -> None:
     while True:
         owed = _heard(child, keeper, [*owed, *child.lines()])
         if child.orphaned or {signal.SIGINT, signal.SIGTERM} & set(child.signals.take()):
+            keeper.close()
             return
         pause = keeper.tick()
         # What could not be done because the store is away is tried again soon.

@@ -1,5 +1,6 @@
 """The keeper: what has to be done every so often, and the return of jobs whose worker died."""
 
+import contextlib
 import logging
 import random
 import time
@@ -55,6 +56,12 @@ class Keeper:
                 pause = every if self._done(chore) else min(5.0, 0.1 * 2 ** min(self._trouble, 8))
                 self._due[number] = now + pause * random.uniform(0.9, 1.1)
         return max(0.0, min(self._due.values()) - time.monotonic())
+
+    def close(self) -> None:
+        """Leaves the chores that one host does for all to whoever comes next, without a wait for the hold to end."""
+        now = self._clock.now()
+        with contextlib.suppress(StoreError):
+            self._store.hold("prune", self._name, now, now)
 
     def rescue(self, gone: str, on: Collection[str] = (), stuck: Collection[str] = ()) -> None:
         """Brings back all that an owner held who is known to be gone.

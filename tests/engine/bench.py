@@ -1,11 +1,12 @@
 """What the tests of the engine stand on: an app on a store of its own, and workers that end with the test."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from tarry import App
+from tarry import App, State
 from tarry.engine.worker import Settings, Worker
 from tarry.store.base import Store
 
@@ -24,6 +25,19 @@ def until(condition: Callable[[], Any], seconds: float = LIMIT) -> None:
 def wait_for(event: threading.Event) -> None:
     """Waits for the event, and fails if it is not set in time."""
     assert event.wait(LIMIT), f"not set within {LIMIT:g} s"
+
+
+def note(job: Any) -> dict[str, str]:
+    """What the job keeps about how its last attempt ended."""
+    told: dict[str, str] = json.loads(job.record().note)
+    return told
+
+
+def finished(job: Any) -> State:
+    """Its last state."""
+    until(lambda: job.state.finished)
+    state: State = job.state
+    return state
 
 
 class ThreadWorker(Worker):

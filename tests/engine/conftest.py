@@ -1,11 +1,14 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry import App
+from tarry.engine import pump as pumping
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite import SqliteStore
+from tests.engine.bed import Bed, Make, Monotonic
 from tests.engine.bench import Bench
 
 
@@ -40,3 +43,24 @@ def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]
         bench = Bench(App(f"sqlite:///{path}"), lambda: SqliteStore(path, durable=False))
     yield bench
     bench.close()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
+    """Stands still until told otherwise, also for the pump."""
+    time = Monotonic()
+    monkeypatch.setattr(pumping, "time", time)
+    return time
+
+
+@pytest.fixture
+def make(time: Monotonic) -> Iterator[Make]:
+    beds: list[Bed] = []
+
+    def make(**settings: Any) -> Bed:
+        beds.append(Bed(time, **settings))
+        return beds[-1]
+
+    yield make
+    for bed in beds:
+        bed.pump.bell.close()

@@ -1,11 +1,13 @@
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from tarry import App
 from tarry.engine.batcher import Batcher
 from tarry.errors import StoreUnavailable
+from tarry.model.job import Job
 from tests.engine.bench import LIMIT, until, wait_for
 
 
@@ -202,3 +204,25 @@ def test_closing_ends_the_thread() -> None:
     assert flusher.is_alive()
     batcher.close()
     assert not flusher.is_alive()
+
+
+def test_fifty_enqueues_at_the_same_moment_are_few_store_calls(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def pay(number: int) -> None: ...
+
+    sizes: list[int] = []
+    insert = app.client.store.insert
+
+    def counted(jobs: Sequence[Job]) -> list[bytes]:
+        sizes.append(len(jobs))
+        return insert(jobs)
+
+    monkeypatch.setattr(app.client._batcher, "_call", counted)
+
+    async def at_once() -> list[str]:
+        jobs = await asyncio.gather(*(pay.aenqueue(number) for number in range(50)))
+        return [job.record().body.decode() for job in jobs]
+
+    assert asyncio.run(at_once()) == [f"[{number}]" for number in range(50)]
+    assert sum(sizes) == 50
+    assert len(sizes) <= 10

@@ -1,7 +1,6 @@
 """Timeouts and cancels: how a task that runs is stopped, and that nothing else is."""
 
 import asyncio
-import json
 import threading
 import time
 from typing import Any
@@ -9,18 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import CalledBack, JobFailed, Retry, State, TimeLimit, current_job
-from tests.engine.bench import LIMIT, Bench, until, wait_for
-
-
-def note(job: Any) -> dict[str, str]:
-    told: dict[str, str] = json.loads(job.record().note)
-    return told
-
-
-def finished(job: Any) -> State:
-    until(lambda: job.state.finished)
-    state: State = job.state
-    return state
+from tests.engine.bench import LIMIT, Bench, finished, note, until, wait_for
 
 
 def assert_timed_out(job: Any, timeout: str) -> None:

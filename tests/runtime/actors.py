@@ -99,6 +99,14 @@ def busy(stage: Stage, child: Child) -> int:
     return plain(stage, child)
 
 
+def lingers(stage: Stage, child: Child) -> int:
+    """Outlives its master until it may go."""
+    status = busy(stage, child)
+    while not (stage.directory / "go").exists():
+        time.sleep(0.01)
+    return status
+
+
 def stubborn(stage: Stage, child: Child) -> int:
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
     begin(stage, child)

@@ -193,18 +193,31 @@ def test_what_a_job_started_dies_with_its_worker(theatre: Theatre) -> None:
 
 
 def test_a_killed_master_leaves_no_orphan_and_another_may_start_meanwhile(theatre: Theatre) -> None:
-    master = theatre.serve(("worker", "default", 2, "busy"), KEEPER)
-    orphans = theatre.ready() + theatre.ready("keeper")
-    os.kill(orphans[0], signal.SIGSTOP)  # slow to notice, so that both generations live at once
+    master = theatre.serve(("worker", "quick", 1, "busy"), ("worker", "slow", 1, "lingers"), KEEPER)
+    (quick, slow), (keeper,) = theatre.ready(), theatre.ready("keeper")
     master.kill()
     master.wait()
-    until(lambda: not any(alive(pid) for pid in orphans[1:]))
+    until(lambda: not alive(quick) and not alive(keeper))
+    until(lambda: len(theatre.facts("orphaned")) == 3)
+    assert alive(slow)
     theatre.serve(TWO, KEEPER)
     assert len(theatre.ready()) == 2
-    os.kill(orphans[0], signal.SIGCONT)
-    until(lambda: not alive(orphans[0]))
-    assert {fact["pid"] for fact in theatre.facts("orphaned")} == set(orphans)
+    (theatre.directory / "go").touch()
+    until(lambda: not alive(slow))
+    assert {fact["pid"] for fact in theatre.facts("orphaned")} == {quick, slow, keeper}
     assert len(theatre.ready()) == 2
+
+
+def test_a_stopped_worker_survives_the_hangup_that_comes_with_its_masters_death(theatre: Theatre) -> None:
+    """The kernel sends HUP and CONT to a stopped process whose group is left without a parent."""
+    master = theatre.serve(("worker", "default", 1, "busy"))
+    (pid,) = theatre.ready()
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state(pid) == "T")
+    master.kill()
+    master.wait()
+    until(lambda: theatre.facts("orphaned"))
+    assert theatre.facts("orphaned")[0]["pid"] == pid
 
 
 def test_a_storm_of_signals_ends_stopped(theatre: Theatre) -> None:

@@ -115,6 +115,8 @@ class Theatre:
         found = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._ours(int(name))]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
+                if (group := os.getpgid(pid)) != os.getpgid(0):
+                    os.killpg(group, signal.SIGKILL)  # what is between fork and exec shows no environment
                 os.kill(pid, signal.SIGKILL)
         return found
 

@@ -17,7 +17,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """48 MB."""
-    disk = Disk(tmp_path / "disk", 48 * MB)
+    """64 MB."""
+    disk = Disk(tmp_path / "disk", 64 * MB)
     yield disk
     disk.close()
