@@ -8,7 +8,7 @@ from typing import Any
 from tarry.model.change import Change
 from tarry.model.duration import spoken
 from tarry.model.job import Job, State
-from tarry.model.outcome import Outcome, Raised, TimedOut, Unknown
+from tarry.model.outcome import Outcome, Raised, Returned, TimedOut, Unknown
 from tarry.store import ids
 
 log = logging.getLogger("tarry.worker")
@@ -28,6 +28,9 @@ class Events:
 
     def ended(self, job: Job, outcome: Outcome, change: Change, now: int) -> None:
         """An attempt ended so, and the change that follows from it was made."""
+        if type(outcome) is Returned:
+            self.processed += 1
+            return
         if change.to is None or change.to.finished:
             self.processed += 1
         if isinstance(outcome, Raised | TimedOut):

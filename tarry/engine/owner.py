@@ -9,7 +9,7 @@ _numbers = itertools.count(1)
 
 
 def new_name() -> str:
-    """`host:boot:pid:start:n`: unique for ever, also when pids and host names come again."""
+    """`host|boot.namespace:pid:start:n`: unique for ever, also when pids and host names come again."""
     return f"{_host()}:{os.getpid()}:{_started(os.getpid())}:{next(_numbers)}"
 
 

@@ -27,6 +27,8 @@ from tarry.store.bell import FULL, WORK
 log = logging.getLogger("tarry.worker")
 
 BEAT_EVERY = 1.0
+HEED_EVERY = 0.05
+"""Seconds between two looks outside while busy: each is a system call, and every one gives the interpreter away."""
 
 
 class Settings(Struct, frozen=True):
@@ -138,7 +140,7 @@ class Worker:
 
     def _work(self) -> None:
         pump, bell = self.pump, self.pump.bell
-        armed = False
+        armed, heed_at = False, 0.0
         while True:
             seconds = pump.turn()
             if pump.stopping and not pump.holds:
@@ -148,6 +150,8 @@ class Worker:
                 if armed:
                     bell.disarm()
                     armed = pump.outcomes.awaited = False
+                if time.monotonic() < heed_at:
+                    continue
                 bell.clear()
             elif not armed:
                 # Armed first, then one more look: what came in between would be slept over.
@@ -157,6 +161,7 @@ class Worker:
             elif not pump.outcomes.ended:
                 bell.wait(seconds, self._outside.filenos())
                 armed = pump.outcomes.awaited = False
+            heed_at = time.monotonic() + HEED_EVERY
             self._heed()
 
     def _heed(self) -> None:

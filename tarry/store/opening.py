@@ -24,7 +24,7 @@ def _memory(url: str, durable: bool) -> Store:
     return MemoryStore()
 
 
-KINDS: dict[str, Callable[[str, bool], Store]] = {"sqlite:///": _sqlite, "memory:": _memory}
+KINDS: dict[str, Callable[[str, bool], Store]] = {"sqlite:///": _sqlite, "memory://": _memory}
 
 
 def open_store(urls: str | Sequence[str], durable: bool = True) -> Store:

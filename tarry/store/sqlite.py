@@ -80,7 +80,9 @@ class SqliteStore(Store):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(self.path), self._file):
                 return
-        raise StoreUnavailable(f"{self.path} was moved or deleted while in use: put it back, or restart all that use it")
+        raise StoreUnavailable(
+            f"{self.path} was moved or deleted while in use: put it back, or restart all that use it"
+        )
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
         return self.exchange((), wants, limit, owner, lease, now).jobs

@@ -71,7 +71,8 @@ def _prepare(connection: apsw.Connection, path: Path, durable: bool) -> None:
     connection.set_busy_handler(_take_turn())
     if connection.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
-    _check_ours(connection, path)
+    with connection:  # one look at the file as it is at one moment: another process may be making its schema
+        _check_ours(connection, path)
     _to_wal(connection)
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA cache_size=-65536")

@@ -154,8 +154,9 @@ def crashes(stage: Stage, child: Child) -> int:
 
 def crash_loop(stage: Stage, child: Child) -> int:
     """Serves the first time, then ends whenever it begins."""
+    first = stage.first_time("loop")
     begin(stage, child)
-    return until_asked(stage, child) if stage.first_time("loop") else 1
+    return until_asked(stage, child) if first else 1
 
 
 def leaker(stage: Stage, child: Child) -> int:

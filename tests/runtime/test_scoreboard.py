@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.errors import MasterError
@@ -147,6 +147,7 @@ def test_where_there_is_no_board_none_is_read(path: Path) -> None:
     assert board_path(Path("run/tarry.pid")) == Path("run/tarry.pid.board")
 
 
+@settings(deadline=None)
 @given(size=st.integers(0, 1200))
 def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"
@@ -156,6 +157,7 @@ def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, siz
     assert read(path) is None
 
 
+@settings(deadline=None)
 @given(garbage=st.binary(max_size=3000), keep=st.integers(0, 200))
 def test_garbage_is_survived(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, keep: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"

@@ -53,7 +53,7 @@ def test_what_kills_three_workers_is_poison_and_its_neighbours_are_innocent(scen
     behind = scene.put("app.add", 1, 1, times=20) if task == "app.die" else []
     until(lambda: scene.job(killer).state == "dead", 60)
     dead = scene.job(killer)
-    assert (dead.losses, dead.failures, json.decode(dead.note)["type"]) == (3, 3, "Poison")
+    assert (dead.losses, dead.failures, json.decode(dead.note)["type"]) == (3, 3, "Poison"), dead.note
     assert [line.attempt for line in scene.ledger("dies")] == [1, 2, 3]
     scene.open("go")
     until(scene.all_finished)

@@ -5,7 +5,7 @@ import threading
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
 from tarry.engine import report
@@ -81,21 +81,18 @@ class Loop(Runner):
             except IndexError:
                 return
             running.started = time.monotonic()
-            task = self._loop.create_task(self._attempt(running))
-            running.handle = task
+            running.handle = task = self._loop.create_task(self._attempt(running))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if self._line:
-            self._fill()
 
     async def _attempt(self, running: Running) -> None:
         outcome = await self._outcome(running)
         # Nothing may break in on the report.
-        running.handle = None
+        task, running.handle = running.handle, None
         self.outcomes.add(running, outcome, len(self._line) <= self.low)
+        # Not by a done callback: that would be one more turn of the loop for each job.
+        self._tasks.discard(task)
+        if self._line:
+            self._fill()
 
     async def _outcome(self, running: Running) -> Outcome:
         try:
@@ -103,14 +100,8 @@ class Loop(Runner):
         except ArgumentError as error:
             return Raised(outcome.note("ArgumentError", report.message(error)), ("ArgumentError",), final=True)
         current.set(running)
-        job = running.job
-        gauge, cell, until = self.gauge, self._cell, kill_at(running)
-
-        def on() -> None:
-            gauge.on(cell, job.id, job.epoch, running.task.label, until)
-
         try:
-            value = await _watched(running.task.fn(*args, **kwargs), on, lambda: gauge.off(cell))
+            value = await _watched(running.task.fn(*args, **kwargs), running, self.gauge, self._cell)
         except BaseException as error:
             return report.of_error(running, error)
         return report.of_value(running, value, self.most_result)
@@ -127,21 +118,22 @@ async def _cancel_the_rest() -> None:
 
 @types.coroutine
 def _watched(
-    coroutine: Coroutine[Any, Any, Any], on: Callable[[], None], off: Callable[[], None]
+    coroutine: Coroutine[Any, Any, Any], running: Running, gauge: Gauge, cell: int
 ) -> Generator[Any, Any, Any]:
     """Runs the coroutine and shows, for each of its steps, that it is its turn: if the process dies in that step,
     this job was on and its thousand sleeping neighbours were not."""
-    send, throw = coroutine.send, coroutine.throw
+    send, throw, on, off = coroutine.send, coroutine.throw, gauge.on, gauge.off
+    id, epoch, label, until = running.job.id, running.job.epoch, running.task.label, kill_at(running)
     error: BaseException | None = None
     value: Any = None
     while True:
-        on()
+        on(cell, id, epoch, label, until)
         try:
             yielded = send(value) if error is None else throw(error)
         except StopIteration as end:
             return end.value
         finally:
-            off()
+            off(cell)
         try:
             value, error = (yield yielded), None
         except BaseException as thrown:
