@@ -3,21 +3,21 @@
 One thread does all store I/O. Batches form by themselves: an idle worker settles at once, a busy one by the hundred.
 """
 
-import heapq
-import itertools
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tarry.engine.appetite import Appetite
 from tarry.engine.clock import Clock
+from tarry.engine.deadlines import Deadlines
 from tarry.engine.events import Events
 from tarry.engine.gauge import Gauge, NoGauge
+from tarry.engine.room import CLAIMED_AT_ONCE, Room
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import CalledBack, Running, TimeLimit
-from tarry.engine.shares import BandShares, Shares
+from tarry.engine.served import Served
+from tarry.engine.shares import BandShares
 from tarry.engine.task import Task
 from tarry.errors import StoreError
 from tarry.model import lifecycle
@@ -26,22 +26,17 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Unknown
-from tarry.store.base import NORMAL, Store, Want
+from tarry.store.base import Store
 
 log = logging.getLogger("tarry.worker")
 
-CLAIMED_AT_ONCE = 1000
 LOOK_ANYWAY = 1.0
 """Seconds after which an idle pump looks even if no bell rang."""
 TEND_EVERY = 1.0
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
-PROBED_AT_ONCE = 8
-PROBE_EVERY = 0.25
 OVERDUE_PAUSE = 0.02
-_PROMPT = Want("", NORMAL, 0)
-"""No queue has this name."""
 
 RulesFor = Callable[[str, str], Rules]
 
@@ -76,31 +71,22 @@ class Pump:
         self._lease = lease
         self._rules = rules
         self._gauge = gauge or NoGauge()
-        self._shares = Shares(shares)
-        self._queues = dict(queues or {"*": 1})
-        self._served: Mapping[str, int] = {}
+        self._served = Served(store, queues or {"*": 1}, shares)
         self._runners: dict[bool, Runner] = {}
-        self._appetites: dict[bool, Appetite] = {}
+        self._room = Room(tasks, {})
         self._held: dict[bytes, Running] = {}
-        self._count = {False: 0, True: 0}
-        self._async_share: float | None = None
         self._unsettled: list[tuple[Running, Outcome]] = []
-        self._deadlines: list[tuple[float, int, Running]] = []
-        self._order = itertools.count()
+        self._deadlines = Deadlines()
         self._tended = 0.0
         self._trouble = 0
         self._retry_at = 0.0
         self._unheard = False
-        self._looked = 0.0
-        self._probe_at = 0.0
-        self._tasks_seen = -1
-        self._kinds_seen: frozenset[bool] = frozenset()
         self._next_due: int | None = None
 
     def attach(self, sync: Runner, loop: Runner) -> None:
         """The runners for `def` and for `async def`; they report to `self.outcomes`."""
         self._runners = {False: sync, True: loop}
-        self._appetites = {False: Appetite(sync.slots), True: Appetite(loop.slots)}
+        self._room = Room(self._tasks, self._runners)
 
     @property
     def holds(self) -> int:
@@ -130,7 +116,7 @@ class Pump:
             return self._retry_at - now
         if self.stopping:
             self._withdraw((False, True))
-        room = 0 if self.stopping else self._room()
+        room = 0 if self.stopping else self._room.left()
         settled = bool(self._unsettled)
         jobs = self._exchange(room, now)
         if jobs is None:
@@ -141,12 +127,12 @@ class Pump:
         self._tend(now)
         if jobs or settled or self._unsettled or self.outcomes.ended:
             return 0.0
-        return 0.0 if room and self._found_queues() else self._rest(room)
+        return 0.0 if room and self._served.found_new() else self._rest(room)
 
     @property
     def hungry(self) -> bool:
         """There is room for more jobs."""
-        return not self.stopping and self._room() > 0
+        return not self.stopping and self._room.left() > 0
 
     def _collect(self) -> None:
         ended = self.outcomes.ended
@@ -156,55 +142,18 @@ class Pump:
         for _ in range(len(ended)):
             running, outcome = ended.popleft()
             counts[running.task.is_async] += 1
-            self._count[running.task.is_async] -= 1
-            # A job that was called back may have come here again while its first attempt still ran.
-            if self._held.get(running.job.id) is running:
+            if self._holds(running):
                 del self._held[running.job.id]
                 self._unsettled.append((running, outcome))
-        now = time.monotonic()
-        for kind, count in counts.items():
-            if count:
-                self._appetites[kind].ended(count, now)
-
-    def _room(self) -> int:
-        """How many jobs to claim, so that neither kind of task gets many more than its runner can take: which kind
-        they are is known only once they are here, so it goes by the mix of late."""
-        free = {kind: self._appetites[kind].target() - self._count[kind] for kind in (False, True)}
-        mix = self._mix()
-        limits = [free[kind] / part for kind, part in mix.items() if part > 0.02]
-        room = max(0, min(CLAIMED_AT_ONCE, int(min(limits, default=0))))
-        return room or self._probe(free)
-
-    def _probe(self, free: Mapping[bool, int]) -> int:
-        """One kind of task is full and the other is not: now and then take a few, to see whether they are of the
-        other kind. What is of the full one goes back at once."""
-        most = max(free[kind] for kind in self._kinds())
-        return min(most, PROBED_AT_ONCE) if most > 0 and time.monotonic() >= self._probe_at else 0
-
-    def _kinds(self) -> frozenset[bool]:
-        """Which kinds of task the app has; a notebook adds to them while it works."""
-        if len(self._tasks) != self._tasks_seen:
-            self._tasks_seen = len(self._tasks)
-            self._kinds_seen = frozenset(task.is_async for task in self._tasks.values()) or frozenset({False})
-        return self._kinds_seen
-
-    def _mix(self) -> dict[bool, float]:
-        if self._async_share is None:
-            kinds = self._kinds()
-            share = 0.5 if len(kinds) != 1 else float(True in kinds)
-        else:
-            share = self._async_share
-        slots = {kind: runner.slots for kind, runner in self._runners.items()}
-        if not slots[True] or not slots[False]:
-            return {True: float(bool(slots[True])), False: float(bool(slots[False]))}
-        return {True: share, False: 1 - share}
+        self._room.ended(counts, time.monotonic())
 
     def _exchange(self, room: int, now: float) -> list[Job] | None:
         """One round trip: the changes of what ended, and new jobs. None: the store could not."""
         try:
             moment = self._clock.now()
             changes = [self._after(running.job, outcome, moment) for running, outcome in self._unsettled]
-            wants = self._wants(room, moment, now) if room else ()
+            due = self._next_due is not None and self._next_due <= moment
+            wants = self._served.wants(room, due) if room else ()
             answer = self.store.exchange(changes, wants, room if wants else 0, self.owner, self._lease, moment)
         except StoreError as error:
             self._in_trouble(error, now)
@@ -214,15 +163,8 @@ class Pump:
         self._unsettled.clear()
         self._next_due = answer.next_due
         if wants:
-            self._shares.given(wants, answer.jobs)
+            self._served.given(wants, answer.jobs)
         return answer.jobs
-
-    def _wants(self, room: int, moment: int, now: float) -> Sequence[Want]:
-        wants = self._shares.plan(room) if self._serve(now) else []
-        if self._next_due is not None and self._next_due <= moment:
-            # A claim makes due jobs ready, also those of queues not found yet; with no line open it would not be one.
-            wants.append(_PROMPT)
-        return wants
 
     def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
         return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment)
@@ -255,37 +197,9 @@ class Pump:
         self._unheard = False
         self._unsettled += [(_unstarted(job), Released()) for job in ours if (job.id, job.epoch) not in known]
 
-    def _serve(self, now: float) -> bool:
-        """Plans for the configured queues, or, for "*", for those that have jobs; False if there is none."""
-        if "*" not in self._queues:
-            if not self._served:
-                self._served = self._queues
-                self._shares.serve(self._served)
-        elif not self._served or now - self._looked >= LOOK_ANYWAY:
-            # Also now and then while busy: a worker that is never idle would find no new queue.
-            self._found_queues()
-        return bool(self._served)
-
-    def _found_queues(self) -> bool:
-        """With "*": whether queues have come that were not served yet."""
-        if "*" not in self._queues:
-            return False
-        self._looked = time.monotonic()
-        try:
-            found = {queue: 1 for queue, paused in self.store.queues().items() if not paused}
-        except StoreError:
-            return False
-        if not found.keys() - self._served.keys():
-            return False
-        self._served = found
-        self._shares.serve(found)
-        return True
-
     def _hand_out(self, jobs: Sequence[Job], now: float) -> None:
         if not jobs:
-            for kind, appetite in self._appetites.items():
-                if not self._count[kind]:
-                    appetite.idle(now)
+            self._room.nothing_came(now)
             return
         batches: dict[bool, list[Running]] = {False: [], True: []}
         moment = self._clock.now()
@@ -301,61 +215,30 @@ class Pump:
                 # After that, so that a stop from another thread either finds it or is seen here.
                 running.stopping = running.stopping or self.stopping
                 batches[task.is_async].append(running)
-        self._bring(batches, now)
-
-    def _bring(self, batches: Mapping[bool, list[Running]], now: float) -> None:
-        known = sum(map(len, batches.values()))
-        if known:
-            share = len(batches[True]) / known
-            past = share if self._async_share is None else self._async_share
-            self._async_share = past + 0.3 * (share - past)
+        self._room.mixed(batches)
         for kind, batch in batches.items():
             if batch:
-                if not self._count[kind]:
-                    self._appetites[kind].idle(now)
-                self._count[kind] += len(batch)
-                if self._count[kind] > self._appetites[kind].target():
-                    self._probe_at = now + PROBE_EVERY
-                self._runners[kind].low = self._appetites[kind].ahead() // 2
-                self._runners[kind].put(batch)
-                self._watch(batch, now)
-
-    def _watch(self, batch: Sequence[Running], now: float) -> None:
-        for running in batch:
-            if running.task.timeout is not None:
-                heapq.heappush(self._deadlines, (now + running.task.timeout, next(self._order), running))
+                self._room.put(kind, batch, now)
+                self._deadlines.watch(batch, now)
 
     def _withdraw(self, kinds: Sequence[bool]) -> None:
         for kind in kinds:
-            for running in self._runners[kind].withdraw():
-                self._count[kind] -= 1
-                if self._held.get(running.job.id) is running:
+            for running in self._room.withdraw(kind):
+                if self._holds(running):
                     del self._held[running.job.id]
                     self._unsettled.append((running, Released()))
 
     def _tend(self, now: float) -> None:
-        self._enforce(now)
-        for kind, appetite in self._appetites.items():
-            if self._runners[kind].waiting() and appetite.stalled(now):
-                appetite.forget()
-                self._withdraw((kind,))
+        for running in self._deadlines.overdue(now, self._holds):
+            self._runners[running.task.is_async].interrupt(running, TimeLimit)
+        self._withdraw(self._room.stalled(now))
         if self._held and now - self._tended >= TEND_EVERY:
             self._tended = now
             self._extend()
 
-    def _enforce(self, now: float) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, running = heapq.heappop(self._deadlines)
-            if self._held.get(running.job.id) is not running:
-                continue
-            timeout = running.task.timeout
-            assert timeout is not None
-            if running.started and running.started + timeout <= now:
-                self._runners[running.task.is_async].interrupt(running, TimeLimit)
-            else:
-                # It stood in line for a while: its time counts from when it began.
-                begin = running.started or now
-                heapq.heappush(self._deadlines, (begin + timeout, next(self._order), running))
+    def _holds(self, running: Running) -> bool:
+        """A job that was called back may have come here again while its first attempt still runs."""
+        return self._held.get(running.job.id) is running
 
     def _extend(self) -> None:
         held = [(id, running.job.epoch) for id, running in self._held.items()]
@@ -381,10 +264,11 @@ class Pump:
             left = (self._next_due - self._clock.now()) / SECOND
             # Due, and not ready though we claimed: more than a claim makes ready at once, or not in our power.
             pause = min(pause, left if left > 0 else OVERDUE_PAUSE)
-        if self._probe_at > time.monotonic():
-            pause = min(pause, self._probe_at - time.monotonic())
-        if self._deadlines:
-            pause = min(pause, self._deadlines[0][0] - time.monotonic())
+        probe, deadline = self._room.pause(), self._deadlines.next()
+        if probe is not None:
+            pause = min(pause, probe)
+        if deadline is not None:
+            pause = min(pause, deadline - time.monotonic())
         return max(pause, 0.0)
 
 

@@ -111,8 +111,9 @@ class Seat:
         """The process is dead, with its group. Answers what the keeper is to be told; no owner: it claimed nothing."""
         cells = self.slot.cells()
         stuck = [cell.id.hex() for cell in cells if (cell.id, cell.epoch) in self._stuck]
-        # Whoever exits with 0 has given its jobs back; and when we killed it, no job of its is the cause.
-        on = [] if self.killed or why == exit_reason(0) else [cell.id.hex() for cell in cells]
+        # When we killed it, no job of its is the cause. An exit with 0 is no excuse: a task may have called for it; and
+        # what a worker gave back before it ended is not found among its jobs any more.
+        on = [] if self.killed else [cell.id.hex() for cell in cells]
         notice: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
         self.slot.ended(why)
         if self.link is not None:

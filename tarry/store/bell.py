@@ -47,10 +47,6 @@ class Bell(ABC):
         with contextlib.suppress(OSError):
             self._poke.send(b"\0")
 
-    def wakeup_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: the numbers of signals come out of `wait`."""
-        return self._poke.fileno()
-
     def wait(self, seconds: float, also: Sequence[int] = ()) -> bytes:
         """Sleeps until rung, poked, readable at one of `also`, or for that long; then disarms. Answers the pokes."""
         sleeper = select.poll()

@@ -6,6 +6,7 @@ import pytest
 
 from tarry import App
 from tarry.engine import pump as pumping
+from tarry.engine import room, served
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite import SqliteStore
 from tests.engine.bed import Bed, Make, Monotonic
@@ -49,7 +50,8 @@ def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]
 def time(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     """Stands still until told otherwise, also for the pump."""
     time = Monotonic()
-    monkeypatch.setattr(pumping, "time", time)
+    for module in (pumping, room, served):
+        monkeypatch.setattr(module, "time", time)
     return time
 
 

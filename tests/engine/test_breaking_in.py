@@ -128,7 +128,7 @@ def test_the_time_in_line_does_not_count(bench: Bench) -> None:
 
     jobs = short.enqueue_many([()] * 12)
     worker = bench.idle(threads=1)
-    worker.pump._appetites[False]._rate = 4000.0
+    worker.pump._room._appetites[False]._rate = 4000.0
     bench._workers.append(worker.start())
     assert [job.result(LIMIT) for job in jobs] == [1] * 12
 

@@ -218,7 +218,7 @@ def test_unknown_and_expired_jobs_are_settled_without_a_runner(make: Make) -> No
 
 def test_timeouts_count_from_the_start_and_break_in_once(make: Make) -> None:
     bed = make(threads=1)
-    bed.pump._appetites[False]._rate = 400.0
+    bed.pump._room._appetites[False]._rate = 400.0
     bed.insert(2, "timed")
     assert bed.turns() <= 0.5
     first, second = bed.sync.on[0], bed.sync.line[0]
@@ -289,7 +289,7 @@ def test_a_job_that_comes_back_while_its_first_attempt_still_runs_is_not_confuse
 
 def test_stop_withdraws_what_is_in_line(make: Make) -> None:
     bed = make(threads=1)
-    bed.pump._appetites[False]._rate = 400.0
+    bed.pump._room._appetites[False]._rate = 400.0
     jobs = bed.insert(8)
     bed.turns()
     assert (len(bed.sync.on), len(bed.sync.line)) == (1, 7)
@@ -323,7 +323,7 @@ def test_what_is_handed_out_while_a_stop_comes_knows_of_it(make: Make, monkeypat
 
 def test_give_back_returns_all_and_settles_what_ended(make: Make) -> None:
     bed = make(threads=2)
-    bed.pump._appetites[False]._rate = 200.0
+    bed.pump._room._appetites[False]._rate = 200.0
     jobs = bed.insert(4)
     bed.turns()
     bed.sync.end(bed.sync.on[0])
@@ -334,7 +334,7 @@ def test_give_back_returns_all_and_settles_what_ended(make: Make) -> None:
 
 def test_those_in_line_behind_a_long_one_are_given_back(make: Make) -> None:
     bed = make(threads=1)
-    bed.pump._appetites[False]._rate = 400.0
+    bed.pump._room._appetites[False]._rate = 400.0
     bed.insert(8)
     assert bed.turns() == pumping.SETTLE_WITHIN
     bed.pass_time(0.3)

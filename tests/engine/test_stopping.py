@@ -137,7 +137,7 @@ def test_stop_gives_back_what_has_not_begun_and_counts_nothing(bench: Bench) -> 
     first = long.tasks["sync"].enqueue()
     others = short.enqueue_many([(number,) for number in range(10)])
     worker = bench.idle(threads=1)
-    worker.pump._appetites[False]._rate = 4000.0
+    worker.pump._room._appetites[False]._rate = 4000.0
     bench._workers.append(worker.start())
     long.has_begun()
     worker.stop()

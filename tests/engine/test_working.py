@@ -316,7 +316,7 @@ def test_jobs_in_line_behind_a_long_one_go_to_another_worker(bench: Bench) -> No
     others = short.enqueue_many([(number,) for number in range(10)])
     greedy = bench.idle(threads=1)
     # As after a run of short jobs: it expects the next ones to be as short.
-    greedy.pump._appetites[False]._rate = 4000.0
+    greedy.pump._room._appetites[False]._rate = 4000.0
     bench._workers.append(greedy.start())
     wait_for(begun)
     until(lambda: greedy.pump.holds == 11 or all(job.record().epoch == 1 for job in others))

@@ -32,12 +32,12 @@ def test_the_keeper_learns_who_is_gone_and_what_it_was_at(theatre: Theatre) -> N
     assert theatre.told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "signal 9"}]
 
 
-def test_a_worker_that_ended_well_was_at_nothing(theatre: Theatre) -> None:
+def test_an_exit_with_0_is_no_excuse_for_what_it_was_at(theatre: Theatre) -> None:
     theatre.serve(("worker", "default", 1, "busy"), KEEPER)
     (pid,) = theatre.ready()
     os.kill(pid, signal.SIGTERM)
     until(theatre.told)
-    assert theatre.told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "status 0"}]
+    assert theatre.told() == [{"gone": f"owner-{pid}", "on": BOTH, "stuck": [], "why": "status 0"}]
 
 
 def test_a_role_that_crashes_is_logged_with_its_traceback(theatre: Theatre) -> None:

