@@ -189,7 +189,7 @@ def test_a_full_kind_does_not_keep_out_the_other(make: Make) -> None:
 
 def test_with_one_kind_of_task_nothing_is_probed(make: Make) -> None:
     bed = make(threads=1, coroutines=5)
-    bed.pump._tasks = {"sync": TASKS["sync"]}
+    bed.pump._tasks = bed.pump._room._tasks = {"sync": TASKS["sync"]}
     bed.insert(10, "sync")
     bed.turns()
     for _ in range(10):
