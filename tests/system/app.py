@@ -21,7 +21,7 @@ def tell(what: str) -> None:
     """A line of the ledger: one write, so that lines of many processes do not mix."""
     job = current_job()
     line = {"what": what, "job": job.id, "attempt": job.attempt, "pid": os.getpid(), "at": time.time()}
-    fd = os.open(HERE / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    fd = os.open(HERE / "ledger", os.O_WRONLY | os.O_APPEND)
     os.write(fd, json.dumps(line).encode() + b"\n")
     os.close(fd)
 
@@ -104,7 +104,8 @@ def _once_asleep(neighbours: int) -> None:
 
 
 def _told() -> list[dict[str, object]]:
-    return [json.loads(line) for line in (HERE / "ledger").read_text().splitlines()]
+    lines = (HERE / "ledger").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 @app.task(timeout=0.5)

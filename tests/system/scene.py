@@ -1,6 +1,5 @@
 """A place where the stories happen: an app with a ledger, and masters that are killed in the middle."""
 
-import contextlib
 import os
 import signal
 from collections import Counter
@@ -27,13 +26,12 @@ class Line(Struct):
 class Scene(Place):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, APP)
+        self.write("ledger", "")
 
     def ledger(self, what: str | None = None) -> list[Line]:
-        with contextlib.suppress(FileNotFoundError):
-            lines = (self.directory / "ledger").read_bytes().splitlines(keepends=True)
-            told = [json.decode(line, type=Line) for line in lines if line.endswith(b"\n")]
-            return [line for line in told if what in (None, line.what)]
-        return []
+        lines = (self.directory / "ledger").read_bytes().splitlines(keepends=True)
+        told = [json.decode(line, type=Line) for line in lines if line.endswith(b"\n")]
+        return [line for line in told if what in (None, line.what)]
 
     def times(self, what: str) -> Counter[str]:
         """How often each job told this."""

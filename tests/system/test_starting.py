@@ -48,6 +48,14 @@ def test_two_starts_at_once_and_one_wins(scene: Scene) -> None:
     scene.stopped()
 
 
+def test_many_processes_make_a_new_store_at_once(scene: Scene) -> None:
+    for name in ("a", "b", "c"):
+        scene.settings(f'store = "sqlite:///{name}.db"\n[pools.default]\nworkers = 12\n')
+        scene.serve()
+        assert len(scene.pids()) == 12
+        scene.said("quit")
+
+
 @pytest.mark.parametrize("words", WAYS)
 def test_an_app_that_cannot_be_imported(scene: Scene, words: tuple[str, ...]) -> None:
     path = scene.write("app.py", "from tarry import App\n\napp = App()\nimport nowhere\n")
