@@ -68,7 +68,7 @@ def opened(path: Path, durable: bool) -> apsw.Connection:
 
 
 def _prepare(connection: apsw.Connection, path: Path, durable: bool) -> None:
-    connection.set_busy_handler(_take_turn())
+    connection.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
     if connection.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
     with connection:  # one look at the file as it is at one moment: another process may be making its schema
@@ -126,19 +126,28 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
-class _take_turn:  # noqa: N801 - used as a function that remembers since when it waits
-    """SQLite's busy handler: short waits with jitter, because a writer here holds the lock for a millisecond or less
-    and SQLite's own steps of up to 100 ms leave the file idle."""
+class TakeTurn:
+    """SQLite's busy handler: waits with jitter, and producers before workers.
 
-    def __init__(self) -> None:
+    A writer here holds the lock for a millisecond or less, and SQLite's own steps of up to 100 ms leave the file idle.
+    A producer's caller waits for the answer; a worker that waits a little longer has more to do at once. With equal
+    waits a producer beside two workers stores half as many jobs a second (measured: docs/performance.md).
+    """
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._range = (shortest, longest)
         self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
             self._until = now + BUSY_LIMIT
-        time.sleep(random.uniform(0.0001, 0.0004) * min(1 + tries / 4, 8))
+        time.sleep(random.uniform(*self._range) * min(1 + tries / 4, 8))
         return now < self._until
+
+
+PRODUCERS, WORKERS = (0.00003, 0.0001), (0.0005, 0.0015)
+"""Seconds of a first wait, from and to."""
 
 
 @contextlib.contextmanager
