@@ -31,6 +31,7 @@ bench: setup
 
 soak: setup
 	for run in $$(seq 20); do $(BIN)/python -m examples.demo --quiet || exit 1; done
+	$(BIN)/pytest -m soak --timeout 600
 
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from tqdm import tqdm
 
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
@@ -36,7 +35,12 @@ def _text(cell: Any) -> str:
 
 def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
     """The things, with a progress bar on stderr where a person looks on."""
-    return iter(tqdm(things, total=total, unit=what, disable=not sys.stderr.isatty(), leave=False))
+    if not sys.stderr.isatty():
+        return iter(things)
+    # A sixth of a short command's time, so only where a bar is drawn.
+    from tqdm import tqdm  # noqa: PLC0415
+
+    return iter(tqdm(things, total=total, unit=what, leave=False))
 
 
 def confirmed(question: str, yes: bool) -> bool:

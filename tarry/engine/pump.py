@@ -82,6 +82,7 @@ class Pump:
         self._retry_at = 0.0
         self._unheard = False
         self._next_due: int | None = None
+        self._claimed = 0
 
     def attach(self, sync: Runner, loop: Runner) -> None:
         """The runners for `def` and for `async def`; they report to `self.outcomes`."""
@@ -161,7 +162,7 @@ class Pump:
         self._trouble = 0
         self._tell(changes, answer.valid, moment)
         self._unsettled.clear()
-        self._next_due = answer.next_due
+        self._next_due, self._claimed = answer.next_due, moment
         if wants:
             self._served.given(wants, answer.jobs)
         return answer.jobs
@@ -261,9 +262,9 @@ class Pump:
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
         if room and self._next_due is not None:
-            left = (self._next_due - self._clock.now()) / SECOND
-            # Due, and not ready though we claimed: more than a claim makes ready at once, or not in our power.
-            pause = min(pause, left if left > 0 else OVERDUE_PAUSE)
+            # Due when we claimed, and not ready all the same: more than a claim makes ready, or not in our power.
+            left = (self._next_due - self._clock.now()) / SECOND if self._next_due > self._claimed else OVERDUE_PAUSE
+            pause = min(pause, left)
         probe, deadline = self._room.pause(), self._deadlines.next()
         if probe is not None:
             pause = min(pause, probe)

@@ -109,6 +109,22 @@ def test_of_all_queues_it_finds_new_ones_also_while_busy(make: Make) -> None:
     assert bed.states([new]) == [State.DONE]
 
 
+def test_what_falls_due_during_the_claim_is_not_slept_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = make(queues={"default": 1})
+    bed.insert(due=bed.clock.now() + 10)
+    exchange = bed.store.exchange
+
+    def slow(*arguments: Any) -> Any:
+        answer = exchange(*arguments)
+        bed.clock.time += 20
+        return answer
+
+    monkeypatch.setattr(bed.store, "exchange", slow)
+    assert bed.pump.turn() == 0.0
+    bed.turns()
+    assert bed.tally() == {State.RUNNING: 1}
+
+
 def test_of_all_queues_a_job_due_later_in_a_new_one_is_found(make: Make) -> None:
     bed = make()
     (job,) = bed.insert(queue="new", due=bed.clock.now() + SECOND)
