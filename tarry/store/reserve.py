@@ -46,12 +46,20 @@ class Reserve:
         return True
 
     def _fill(self) -> None:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640)
+        # Filled under another name: for a moment it is empty, and an empty reserve says that the disk is full. Two who
+        # fill at once fill the same file, and one of them finds it gone.
+        filling = f"{self._path}-new"
+        fd = os.open(filling, os.O_RDWR | os.O_CREAT, 0o640)
         try:
-            # Real blocks: a file with a hole in it would hold nothing. Filled in one step, so `spent` is never half so.
+            # Real blocks: a file with a hole in it would hold nothing.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, ROOM)
             else:
                 os.write(fd, bytes(ROOM))
+            os.replace(filling, self._path)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(filling)
+            raise
         finally:
             os.close(fd)
