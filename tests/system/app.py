@@ -40,10 +40,11 @@ def wait(gate: str) -> str:
     try:
         while not (HERE / gate).exists():
             time.sleep(0.01)
+        # Within the `try`, since the call back may come while the line is being written, and it would be lost.
+        tell("ended")
     except (CalledBack, TimeLimit) as error:
         tell(type(error).__name__)
         raise
-    tell("ended")
     return f"attempt {attempt}"
 
 
