@@ -1,14 +1,18 @@
 """tarry: the fastest way to do it later. A durable job queue on the store you already have."""
 
 from tarry.app import App
+from tarry.engine.follow import Event
 from tarry.engine.handle import Handle as Job
-from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job
+from tarry.engine.new_job import NewJob
+from tarry.engine.progress import Progress
+from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
 from tarry.engine.task import Task
 from tarry.errors import (
     AppError,
     ArgumentError,
     BodyTooLarge,
     ConfigError,
+    IdempotencyError,
     JobCancelled,
     JobFailed,
     JobNotFound,
@@ -21,6 +25,7 @@ from tarry.errors import (
 )
 from tarry.model.job import State
 from tarry.model.retry import Retry
+from tarry.model.schedule import Cron
 from tarry.model.verdict import Cancel, Fail, Snooze
 
 __version__ = "0.1.0"
@@ -33,13 +38,18 @@ __all__ = [
     "CalledBack",
     "Cancel",
     "ConfigError",
+    "Cron",
     "CurrentJob",
+    "Event",
     "Fail",
+    "IdempotencyError",
     "Interrupted",
     "Job",
     "JobCancelled",
     "JobFailed",
     "JobNotFound",
+    "NewJob",
+    "Progress",
     "ResultTimeout",
     "Retry",
     "Snooze",
@@ -53,4 +63,5 @@ __all__ = [
     "UnknownTask",
     "__version__",
     "current_job",
+    "current_jobs",
 ]

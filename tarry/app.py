@@ -1,45 +1,67 @@
 """The app: tasks, and the store that their jobs are kept in."""
 
-import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from tarry.config import Config, load
+from tarry.engine import limits, reachable, workplace
+from tarry.engine.around import Around, Side
+from tarry.engine.batched import WAIT, AsyncBatchTask, SyncBatchTask, task_class
 from tarry.engine.client import Client
 from tarry.engine.clock import Clock
+from tarry.engine.cron import Ticker, check_names
 from tarry.engine.handle import Handle
+from tarry.engine.middleware import Middleware
+from tarry.engine.running import CurrentJob
 from tarry.engine.task import AsyncTask, SyncTask, Task
+from tarry.engine.workplace import Workplace
 from tarry.errors import ConfigError, UnknownTask
 from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
+from tarry.model.limit import Limit
 from tarry.model.retry import NEVER, Retry
+from tarry.model.schedule import Cron, Missed
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 
+if TYPE_CHECKING:
+    from tarry.engine.keeper import Keeper
+
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
+T = TypeVar("T")
+M = TypeVar("M", bound=Middleware)
 
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App:
+class App(Workplace):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
     in the working directory. Nothing is opened before the first enqueue.
+
+    closures: tasks may be closures, lambdas and bound methods. For tests and notebooks, whose workers are threads or
+    forks of this very process; a worker that imports the module would not find such tasks.
     """
 
-    def __init__(self, store: str | Sequence[str] | Store | None = None) -> None:
+    def __init__(self, store: str | Sequence[str] | Store | None = None, *, closures: bool = False) -> None:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self._given = store
+        self._closures = closures
         self._config: Config | None = None
         self._client: Client | None = None
         self._clock: Clock | None = None
         self._lock = threading.Lock()
         self._known_rules: dict[tuple[str, str], Rules] = {}
+        self._around = Around()
+        self._at_close: list[Callable[[], Any]] = []
+        super().__init__()
         _apps.add(self)
 
     @overload
@@ -58,7 +80,37 @@ class App:
         timeout: Duration | None = None,
         retry: Retry | int | None = None,
         expires: Duration | None = None,
+        limit: int | None = None,
+        rate: str | None = None,
+        limit_by: Callable[..., Any] | None = None,
+        limit_all: int | None = None,
+        rate_all: str | None = None,
+        cron: str | Cron | Sequence[str | Cron] | None = None,
+        zone: str | None = None,
+        missed: Missed | None = None,
     ) -> "Decorator": ...
+
+    @overload
+    def task(
+        self,
+        *,
+        batch: int,
+        wait: Duration = WAIT,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: Retry | int | None = None,
+        expires: Duration | None = None,
+        limit: int | None = None,
+        rate: str | None = None,
+        limit_by: Callable[..., Any] | None = None,
+        limit_all: int | None = None,
+        rate_all: str | None = None,
+        cron: str | Cron | Sequence[str | Cron] | None = None,
+        zone: str | None = None,
+        missed: Missed | None = None,
+    ) -> "BatchDecorator": ...
 
     def task(self, *fn: Callable[..., Any], **settings: Any) -> Any:
         """Makes a function a task: `@app.task` or `@app.task(queue="mail", timeout=30, retry=Retry(5))`.
@@ -66,8 +118,17 @@ class App:
         name: `module.function` unless given. queue, priority: where its jobs wait. timeout: seconds an attempt may
         take. retry: when to try again; never, unless given. expires: a job that has not started within so long after
         it was due is cancelled.
+
+        cron: when it is enqueued by itself, one schedule or several: "*/5 * * * *", "@every 90s", "@daily", or a Cron
+        with arguments. zone: in which its hours are meant; UTC unless given. missed: what becomes of ticks at which
+        nothing ran: "last", one run for all of them, unless given; "skip", none; "all", up to the newest hundred.
+
+        batch: the function takes a list, and one call is for up to so many jobs, each enqueued with one element of it
+        and each with its own outcome. wait: for how long the first of a call waits for others.
         """
-        return self._add(fn[0], settings) if fn else Decorator(self, settings)
+        if fn:
+            return self._add(fn[0], settings)
+        return (BatchDecorator if "batch" in settings else Decorator)(self, settings)
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueues by the task's name; UnknownTask if this app has none such."""
@@ -76,6 +137,65 @@ class App:
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """The same, awaited."""
         return await self._named(name).aenqueue(*args, **kwargs)
+
+    def on_success(self, fn: Callable[[CurrentJob, Any], T]) -> Callable[[CurrentJob, Any], T]:
+        """`@app.on_success`: a hook for all tasks of this app, called after each task's own; see `Task.on_success`."""
+        self._around.hook("success", fn)
+        return fn
+
+    def on_failure(self, fn: Callable[[CurrentJob, BaseException], T]) -> Callable[[CurrentJob, BaseException], T]:
+        """`@app.on_failure`: a hook for all tasks of this app, called after each task's own; see `Task.on_failure`."""
+        self._around.hook("failure", fn)
+        return fn
+
+    def on_dead(self, fn: Callable[[CurrentJob, BaseException], T]) -> Callable[[CurrentJob, BaseException], T]:
+        """`@app.on_dead`: a hook for all tasks of this app, called after each task's own; see `Task.on_dead`."""
+        self._around.hook("dead", fn)
+        return fn
+
+    def middleware(self, side: Side) -> Callable[[M], M]:
+        """`@app.middleware("enqueue")` or `@app.middleware("run")`: a function of `(job, call_next)` that is called
+        in place of each enqueue, or each run, and returns `call_next(job)`, or what it makes of it.
+
+        "enqueue": `job` is a NewJob, whose arguments, options and headers may be changed; `call_next` gives the handle
+        that the caller will get. "run": `job` is the CurrentJob; `call_next` gives what the task returns, or raises
+        what it raises; the timeout is for all of it.
+
+        The first that is registered is the outermost. One function serves both kinds: an `async def` awaits
+        `call_next(job)`, whatever the task is; in a `def`, `call_next(job)` gives an awaitable where `job.is_async`,
+        to be returned as it is. A `def` costs well under a microsecond; an `async def` around what is not async runs
+        on an event loop that each thread has for it, which costs some 15.
+        """
+
+        def add(fn: M) -> M:
+            self._around.use(side, fn)
+            return fn
+
+        return add
+
+    @overload
+    def carry(self, var: ContextVar[str], name: str | None = None) -> None: ...
+
+    @overload
+    def carry(
+        self, var: ContextVar[T], name: str | None = None, *, encode: Callable[[T], str], decode: Callable[[str], T]
+    ) -> None: ...
+
+    def carry(
+        self,
+        var: ContextVar[Any],
+        name: str | None = None,
+        *,
+        encode: Callable[[Any], str] | None = None,
+        decode: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Makes a context variable travel with each job: the value that it has at the enqueue, it has while the task,
+        its middleware and its hooks run. A variable that is not set, or None, does not travel.
+
+        name: of the header that it travels in; the variable's own unless given. encode, decode: to text and back, for
+        values that are no text.
+        """
+        self._around.carry(var, name, encode, decode)
 
     def get(self, id: str | bytes) -> Handle[Any]:
         """A job by its id."""
@@ -95,13 +215,20 @@ class App:
     @property
     def store_url(self) -> str | Sequence[str]:
         """Where the jobs are kept; a store that was given opened says its own URL."""
-        if isinstance(self._given, Store):
-            return self._given.url
+        if workplace.stage is not None or isinstance(self._given, Store):
+            return self.open_store().url
         return self._given or self.config.stores
 
     def open_store(self, durable: bool = True) -> Store:
         """A connection of one's own to the app's store."""
+        if workplace.stage is not None:
+            return workplace.stage.store(self)
         return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable)
+
+    def connection(self) -> tuple[Store, bool]:
+        """A store to work on, and whether it is the worker's own to close: one in memory is there only once."""
+        shared = workplace.stage is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
+        return (self.client.store, False) if shared else (self.open_store(durable=False), True)
 
     @property
     def client(self) -> Client:
@@ -119,20 +246,54 @@ class App:
             self._known_rules[task, queue] = known
         return known
 
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """What tasks and configuration say, by the limit's name."""
+        return {**limits.of_tasks(self.tasks), **self.config.limits}
+
+    def declare_limits(self, store: Store) -> None:
+        """Makes the store keep the limits of code and configuration, except those that were set by hand."""
+        limits.declare(store, self.limits, self.tasks)
+
+    def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
+        """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
+        from tarry.engine.herald import Herald  # noqa: PLC0415 - as in Workplace
+        from tarry.engine.keeper import Keeper  # noqa: PLC0415
+
+        client = Client(store, self.tasks, clock=clock, max_body=self.config.max_body, rules=self.rules)
+        return Keeper(
+            store,
+            clock=clock,
+            rules=self.rules,
+            kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
+            batch_tasks=[task.name for task in self.tasks.values() if task.batch],
+            ticker=Ticker(client),
+            herald=Herald(self.tasks),
+        )
+
+    def on_close(self, action: Callable[[], T]) -> Callable[[], T]:
+        """`@app.on_close`: called whenever the app is closed, as every worker and keeper process does at its end,
+        unless it is killed: the place to send what is still to be sent."""
+        self._at_close.append(action)
+        return action
+
     def close(self) -> None:
         """Gives back the store; the next use opens it again."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+        for action in self._at_close:
+            action()
 
     def _connected(self) -> Client:
         with self._lock:
             if self._client is None:
-                self._client = Client(
+                stage = workplace.stage
+                self._client = (Client if stage is None else stage.client)(
                     self.open_store(),
                     self.tasks,
-                    clock=self._clock,
+                    clock=self._clock if stage is None else stage.clock,
                     max_body=self.config.max_body,
                     rules=self.rules,
                 )
@@ -146,16 +307,19 @@ class App:
         return task
 
     def _add(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:
-        kind = AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask
-        task: Task[Any, Any] = kind(fn, lambda: self.client, **settings)
+        reachable.check(fn, self._closures)
+        task: Task[Any, Any] = task_class(fn, settings)(fn, lambda: self.client, **settings)
         if task.name in self.tasks and not _same_place(self.tasks[task.name].fn, fn):
             raise ConfigError(f"two tasks are named {task.name}: give one of them another with @app.task(name=...)")
+        check_names(self.tasks, task)
         self.tasks[task.name] = task
+        self._around.take(task)
         return task
 
     def _forget_connection(self) -> None:
         """In a forked child: the parent's connection and threads are not ours, and not ours to close."""
         self._lock = threading.Lock()
+        self._workers.clear()
         if self._client is not None:
             _inherited.append(self._client)
         self._client = None
@@ -176,6 +340,34 @@ class Decorator:
 
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
+
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        """The task."""
+        return self._app._add(fn, self._settings)
+
+
+class BatchDecorator:
+    """`@app.task(batch=...)`, waiting for its function: one of a list, returning None or a list of as many results."""
+
+    def __init__(self, app: App, settings: dict[str, Any]) -> None:
+        self._app = app
+        self._settings = settings
+
+    @overload
+    def __call__(self, fn: Callable[[list[D]], Coroutine[Any, Any, None]], /) -> AsyncBatchTask[D, None]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[D]], Coroutine[Any, Any, Sequence[R | Exception | BaseException] | None]], /
+    ) -> AsyncBatchTask[D, R]: ...
+
+    @overload
+    def __call__(self, fn: Callable[[list[D]], None], /) -> SyncBatchTask[D, None]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[D]], Sequence[R | Exception | BaseException] | None], /
+    ) -> SyncBatchTask[D, R]: ...
 
     def __call__(self, fn: Callable[..., Any], /) -> Any:
         """The task."""

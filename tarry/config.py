@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, SECOND, microseconds
+from tarry.model.limit import QUEUE, Limit, limited
 from tarry.model.size import octets
 from tarry.settings import Kind, Source, override, read_file, section
 
@@ -71,6 +72,11 @@ def _lease(written: float | str) -> int:
     return lease
 
 
+def _rate(written: str) -> str:
+    limited(None, written)
+    return written
+
+
 def _log(target: str) -> str:
     if target in ("syslog", "journal", "stdout"):
         raise ValueError("no file, and not to be taken for the name of one")
@@ -102,6 +108,7 @@ SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(writte
 SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, _number)
 SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, _number)
 FROM_0 = Kind("a whole number of 0 or more", Annotated[int, Meta(ge=0)], spelled=_number)
+RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, spelled=_number)
 FILE = Kind("the path of a file", _Text, Path)
 LOG = Kind('"stderr" or the path of a file', _Text, _log)
@@ -159,6 +166,10 @@ class Queue(Struct, frozen=True):
     """[queues.NAME]."""
 
     keep: Keep = Keep()
+    limit: Annotated[int | None, FROM_0] = None
+    """Jobs of the queue that run at once, over all hosts."""
+    rate: Annotated[str | None, RATE] = None
+    """How many start in a period, over all hosts, as written."""
 
 
 class Config(Struct, frozen=True):
@@ -184,6 +195,12 @@ class Config(Struct, frozen=True):
     def keep(self, queue: str) -> Keep:
         """How long finished jobs of that queue are kept, also if it has no section of its own."""
         return self.queues.get(queue, Queue()).keep
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """The limits of queues, by name."""
+        found = {QUEUE + name: limited(queue.limit, queue.rate) for name, queue in self.queues.items()}
+        return {name: limit for name, limit in found.items() if limit is not None}
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Config:
@@ -298,4 +315,7 @@ app = "app:app"
 # How long the finished jobs of a queue are kept, and how many bytes of them.
 #[queues.default]
 #keep = { done = "1h", dead = "30d", bytes = "64MB" }
+# Jobs of the queue that run at once, over all hosts, and how many start in a period; no limit unless given.
+#limit = 10
+#rate = "100/s"
 """

@@ -20,6 +20,10 @@ class ArgumentError(TarryError, TypeError):
     """An argument does not fit the task's signature, or cannot travel as JSON."""
 
 
+class IdempotencyError(TarryError):
+    """The name of a request was used before, for a request with other arguments."""
+
+
 class BodyTooLarge(TarryError, ValueError):
     """A job's arguments take more bytes than `max_body` allows."""
 
@@ -70,6 +74,10 @@ class StoreCorrupt(StoreError):
 
 class StoreForeign(StoreError):
     """The database belongs to another program."""
+
+
+class OtherDatabase(StoreError):
+    """`connection=` is no connection to the database that is the store, so the two cannot commit as one."""
 
 
 class StoreNewer(StoreError):

@@ -95,6 +95,16 @@ EVENTS = (
     Event(
         "brought forward", "Somebody moved it to a time that has come", lambda job: lifecycle.moved(job, NOW, due=NOW)
     ),
+    Event(
+        "replaced",
+        "A later enqueue with its key took its place",
+        lambda job: lifecycle.replaced(job, replace(job, due=NOW), NOW),
+    ),
+    Event(
+        "postponed",
+        "A later enqueue with its key pushed it back",
+        lambda job: lifecycle.postponed(job, replace(job, due=NOW + MINUTE), NOW),
+    ),
     Event("deleted", "Somebody deleted it", lifecycle.forgotten),
 )
 

@@ -424,7 +424,8 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     config = loads(uncommented(template()))
     assert config.stores == default.stores
     assert config.keep("default") == default.keep("default")
-    expected = replace(default, app="app:app", store=default.stores[0], queues={"default": Queue()}, file=config.file)
+    examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
+    expected = replace(default, app="app:app", store=default.stores[0], queues=examples, file=config.file)
     assert config == expected
 
 

@@ -133,7 +133,7 @@ def _batch(client: Client, args: argparse.Namespace) -> int:
         stored, new = 0, 0
         for part in _parts(bar(_jobs(client, lines, args), found.total(), "jobs")):
             stored += len(part)
-            new += sum(handle.is_new for handle in client.put(part))
+            new += sum(bool(handle.is_new) for handle in client.put(part))
     if args.json:
         as_json({"stored": new, "already_there": stored - new})
     else:

@@ -108,6 +108,8 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         facts = facts_of(job)
         facts |= {name: clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
         note = facts.pop("note")
+        if said := facts["progress"]:
+            facts["progress"] = f"{said.fraction:.0%} {said.message}".rstrip()
         told = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():

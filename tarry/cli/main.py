@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tarry import __version__
-from tarry.cli import check, enqueue, jobs, processes, queues
+from tarry.cli import check, enqueue, jobs, limits, processes, queues, schedules, worker
 from tarry.errors import TarryError
 
 
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (processes, enqueue, jobs, queues, check):
+    for module in (processes, worker, enqueue, jobs, queues, limits, schedules, check):
         module.add(commands)
     for command in commands.choices.values():
         # Also after the command; SUPPRESS, so that its absence there does not undo one before.

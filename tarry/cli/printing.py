@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tarry.engine import progress
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
 from tarry.store import ids
@@ -71,6 +72,7 @@ def facts_of(job: Job) -> dict[str, Any]:
         "since": job.since / SECOND,
         "expires": job.expires / SECOND or None,
         "owner": job.owner or None,
+        "progress": progress.read(job.progress),
         "args": _json(job.body),
         "note": _json(job.note),
     }

@@ -11,8 +11,9 @@ from tarry.app import App
 from tarry.cli.loading import imported
 from tarry.config import Config, Pool
 from tarry.engine import owner
+from tarry.engine.here import settings
 from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Settings, Worker
+from tarry.engine.worker import Worker
 from tarry.errors import TarryError
 from tarry.runtime.role import KEEPER, Child, Role
 from tarry.store.base import Store
@@ -40,6 +41,7 @@ def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
         app = imported(app_name, config.directory)
         app.configure(config)
         store = app.open_store(durable=False)
+        app.declare_limits(store)
     except (TarryError, OSError) as error:
         return child.failed(str(error))
     body(child, app, store)
@@ -67,12 +69,6 @@ def _worker(pool: Pool) -> Body:
     return work
 
 
-def settings(pool: Pool, max_body: int) -> Settings:
-    """A pool's configuration as a worker wants it."""
-    queues = pool.queues if isinstance(pool.queues, dict) else dict.fromkeys(pool.queues, 1)
-    return Settings(queues, pool.threads, pool.async_, pool.shares, pool.lease, max_body)
-
-
 class FromMaster:
     """The master's child, as the worker's outside."""
 
@@ -94,8 +90,7 @@ class FromMaster:
 
 
 def _keep(child: Child, app: App, store: Store) -> None:
-    bounds = {name: queue.keep.bytes for name, queue in app.config.queues.items()}
-    keeper = Keeper(store, rules=app.rules, kept_bytes=bounds)
+    keeper = app.keeper(store)
     sleeper = select.poll()
     sleeper.register(child.parent_fd, select.POLLIN)
     sleeper.register(child.signals.fileno(), select.POLLIN)

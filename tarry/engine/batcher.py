@@ -4,7 +4,6 @@ Whoever finds the turn free flushes for all who wait, so a lone caller pays noth
 fsync. Coroutines never flush themselves, since that would block their loop; a thread does it for them.
 """
 
-import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from tarry.engine.lazily import asyncio
 from tarry.errors import StoreUnavailable
 
 T = TypeVar("T")

@@ -1,19 +1,25 @@
 """What everybody calls: enqueue, look, wait, cancel, retry. The doors and the command line call the same."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from msgspec.structs import replace
+
+from tarry.engine import collected, duplicates, transaction
 from tarry.engine.batcher import Batcher
+from tarry.engine.call import AnyCall, arguments
 from tarry.engine.clock import Clock
+from tarry.engine.follow import Follow
 from tarry.engine.handle import Handle
-from tarry.engine.task import NOW, Call, Options, Task
+from tarry.engine.lazily import asyncio
+from tarry.engine.new_job import NewJob
+from tarry.engine.task import NOW, Options, Task
 from tarry.engine.waiting import Waiting
 from tarry.errors import BodyTooLarge, ResultTimeout
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import microseconds
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, UNFINISHED, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
@@ -44,50 +50,107 @@ class Client:
         self._waiting = Waiting(store)
 
     def enqueue(
-        self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = NOW
+        self,
+        task: Task[Any, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: Options = NOW,
+        headers: bytes | None = None,
     ) -> Handle[Any]:
-        """Keeps one call; returns when the store has it for sure."""
-        job = self._job(task, task.codec.encode(args, kwargs), options)
+        """Keeps one call; returns when the store has it for sure. headers: as they are to be kept, if the call has
+        been through the app's middleware already."""
+        if headers is None and task.around.sends:
+            return task.around.send(NewJob(task, args, kwargs, options, self._send, False))
+        lane = task.lane and task.lane(args, kwargs)
+        job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
+        if options.connection is not None:
+            return transaction.enqueued(self, [job], options)[0]
         lives = self._batcher.do(job)
-        return Handle(self, lives, lives == job.id)
+        return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
 
     async def aenqueue(
-        self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = NOW
+        self,
+        task: Task[Any, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: Options = NOW,
+        headers: bytes | None = None,
     ) -> Handle[Any]:
         """The same, awaited."""
-        job = self._job(task, task.codec.encode(args, kwargs), options)
+        if headers is None and task.around.sends:
+            return await task.around.asend(NewJob(task, args, kwargs, options, self._asend, True))
+        lane = task.lane and task.lane(args, kwargs)
+        job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
+        if options.connection is not None:
+            return (await transaction.aenqueued(self, [job], options))[0]
         lives = await self._batcher.ado(job)
-        return Handle(self, lives, lives == job.id)
+        if lives == job.id:
+            return Handle(self, lives, True)
+        return await asyncio.to_thread(self._duplicate, job, lives, options)
 
-    def enqueue_many(self, task: Task[Any, Any], calls: Iterable[Call], options: Options = NOW) -> list[Handle[Any]]:
+    def enqueue_many(
+        self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+    ) -> list[Handle[Any]]:
         """Keeps many calls, thousands a round trip. All are checked before the first is stored."""
-        encode = task.codec.encode
-        bodies = [encode((), call) if isinstance(call, Mapping) else encode(call, {}) for call in calls]
-        return self.put([self._job(task, body, options) for body in bodies])
+        if task.around.sends:
+            return collected.stored(self, task, calls, options)
+        return self.put(self._jobs(task, calls, options), options)
 
     async def aenqueue_many(
-        self, task: Task[Any, Any], calls: Iterable[Call], options: Options = NOW
+        self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
     ) -> list[Handle[Any]]:
         """The same, awaited."""
+        if task.around.sends:
+            return await collected.astored(self, task, calls, options)
+        if options.connection is not None:
+            return await transaction.aenqueued(self, self._jobs(task, calls, options), options)
         return await asyncio.to_thread(self.enqueue_many, task, calls, options)
+
+    def made(self, new: NewJob) -> Job:
+        """The job that came through the middleware."""
+        task, args, kwargs = new.of, new.args, new.kwargs
+        body, lane = task.codec.encode(args, kwargs), task.lane and task.lane(args, kwargs)
+        return self._job(task, body, new.options, lane, new.packed())
+
+    def _send(self, new: NewJob) -> Handle[Any]:
+        return self.enqueue(new.of, new.args, new.kwargs, new.options, new.packed())
+
+    async def _asend(self, new: NewJob) -> Handle[Any]:
+        return await self.aenqueue(new.of, new.args, new.kwargs, new.options, new.packed())
 
     def job(self, name: str, body: bytes, options: Options = NOW) -> Job:
         """A new job by the task's name, its arguments encoded already: checked where this app knows the task, taken
         as they are where only a worker does."""
         task = self.tasks.get(name)
         if task is None:
-            return self._placed(name, body, options, options.queue or "default", 0, None)
-        task.codec.decode(body)
-        return self._job(task, body, options)
+            return self._placed(name, body, options, options.queue or "default", 0, None, None)
+        args, kwargs = task.codec.decode(body)
+        return self._job(task, body, options, task.lane and task.lane(args, kwargs))
 
-    def put(self, jobs: Sequence[Job]) -> list[Handle[Any]]:
-        """Stores jobs made by `job`."""
+    def put(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
+        """Stores jobs made by `job` with these options."""
+        if options.connection is not None:
+            return transaction.enqueued(self, jobs, options)
         handles: list[Handle[Any]] = []
         for start in range(0, len(jobs), INSERTED_AT_ONCE):
             part = jobs[start : start + INSERTED_AT_ONCE]
-            lives = self.store.insert(part)
-            handles += [Handle(self, id, id == job.id) for id, job in zip(lives, part, strict=True)]
+            handles += [self.landed(job, id, options) for id, job in zip(self.store.insert(part), part, strict=True)]
         return handles
+
+    async def aput(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
+        """The same, awaited."""
+        if options.connection is not None:
+            return await transaction.aenqueued(self, jobs, options)
+        return await asyncio.to_thread(self.put, jobs, options)
+
+    def landed(self, job: Job, lives: bytes, options: Options) -> Handle[Any]:
+        """What to give back for a job that was inserted, and the id that the store answered."""
+        return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
+
+    def _duplicate(self, job: Job, holder: bytes, options: Options) -> Handle[Any]:
+        """Another job holds the key."""
+        lives = duplicates.settled(self.store, self.clock.now, job, holder, options)
+        return Handle(self, lives, lives == job.id)
 
     def get(self, id: str | bytes) -> Handle[Any]:
         """A job by its id; ValueError if that is no id at all."""
@@ -102,7 +165,14 @@ class Client:
 
     async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
+        job = (await asyncio.to_thread(self.store.get, [id]))[0]
+        if job is None or job.state.finished:
+            return job
         return _in_time(*await self._waiting.await_end(id, timeout), id, timeout)
+
+    def follow(self, id: bytes, timeout: float | None) -> Follow:
+        """The job as it goes: to iterate over."""
+        return Follow(self._waiting, id, timeout)
 
     def cancel(self, id: bytes, reason: str = "") -> bool:
         """Ends a job that is not finished; the worker that runs it is told."""
@@ -122,6 +192,7 @@ class Client:
     def close(self) -> None:
         """Gives back the store and the threads."""
         self._batcher.close()
+        self._waiting.close()
         self.store.close()
 
     def _change(self, id: bytes, rule: Callable[[Job, int], Change]) -> Job | None:
@@ -142,18 +213,45 @@ class Client:
             seen = job
         return None
 
-    def _job(self, task: Task[Any, Any], body: bytes, options: Options) -> Job:
-        queue = options.queue or task.queue
-        return self._placed(task.name, body, options, queue, task.priority, task.expires)
+    def _jobs(self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
+        encode, lane = task.codec.encode, task.lane
+        given = [arguments(task, call) for call in calls]
+        bodies = [(encode(*each), lane and lane(*each)) for each in given]
+        first = [self._job(task, body, options, line) for body, line in bodies[:1]]
+        return first + [self._alike(first[0], body, line) for body, line in bodies[1:]]
 
-    def _placed(self, name: str, body: bytes, options: Options, queue: str, priority: int, expires: Any) -> Job:
+    def _alike(self, job: Job, body: bytes, lane: str | None) -> Job:
+        """Another of many jobs: put at the same moment, in the same way."""
         if len(body) > self.max_body:
-            raise BodyTooLarge(f"{name}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
+            self._too_large(job.task, body)
+        return replace(job, id=self.store.mint(job.task, job.key, lane), body=body, lane=lane)
+
+    def _too_large(self, name: str, body: bytes) -> NoReturn:
+        raise BodyTooLarge(f"{name}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
+
+    def _job(self, task: Task[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b"") -> Job:
+        queue = options.queue or task.queue
+        return self._placed(task.name, body, options, queue, task.priority, task.expires, lane, headers)
+
+    def _placed(
+        self,
+        name: str,
+        body: bytes,
+        options: Options,
+        queue: str,
+        priority: int,
+        expires: Any,
+        lane: str | None,
+        headers: bytes = b"",
+    ) -> Job:
+        if len(body) > self.max_body:
+            self._too_large(name, body)
         now = self.clock.now()
         due = max(options.due(now), 0)
         within = expires if options.expires is None else options.expires
+        key = options.held_key
         return Job(
-            self.store.mint(name, options.key),
+            self.store.mint(name, key, lane),
             name,
             body,
             queue,
@@ -162,7 +260,11 @@ class Client:
             lifecycle.placed(due, now),
             since=now,
             expires=0 if within is None else due + microseconds(within),
-            key=options.key,
+            key=key,
+            unique=UNFINISHED if key is None else options.unique,
+            holds=0 if key is None else HELD,
+            lane=lane,
+            headers=headers,
         )
 
 

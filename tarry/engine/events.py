@@ -12,6 +12,8 @@ from tarry.model.outcome import Outcome, Raised, Returned, TimedOut, Unknown
 from tarry.store import ids
 
 log = logging.getLogger("tarry.worker")
+failures = logging.getLogger("tarry.worker.failures")
+"""Of its own, for those who hear of failures otherwise and do not want to hear of them twice."""
 
 UNKNOWN_TOLD_EVERY = 10.0
 
@@ -42,10 +44,10 @@ class Events:
     def _failure(self, job: Job, change: Change, now: int) -> None:
         dead = change.to in (State.DEAD, None)
         level = logging.ERROR if dead else logging.WARNING
-        if log.isEnabledFor(level):
+        if failures.isEnabledFor(level):
             told: dict[str, Any] = json.loads(change.note or b"{}")
             then = "dead" if dead else f"again in {spoken(max((change.due or now) - now, 0))}"
-            log.log(
+            failures.log(
                 level,
                 "%s %s attempt %d failed, %s: %s: %s",
                 job.task, ids.text(job.id), job.attempt, then, told.get("type"), told.get("message"),

@@ -1,10 +1,14 @@
 """What an enqueue gives back: a job, seen from outside."""
 
-import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
+from tarry.engine import progress
+from tarry.engine.follow import Event, Follow
+from tarry.engine.lazily import asyncio
+from tarry.engine.progress import Progress
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
 from tarry.model.job import Job, State
 from tarry.store import ids
@@ -20,11 +24,16 @@ class Handle(Generic[R]):
 
     __slots__ = ("_client", "_id", "is_new")
 
-    def __init__(self, client: "Client", id: bytes, is_new: bool = False) -> None:
+    def __init__(self, client: "Client", id: bytes, is_new: bool | None = False) -> None:
         self._client = client
         self._id = id
         self.is_new = is_new
-        """False if the enqueue found an unfinished job with its key and returned that one."""
+        """False if the enqueue found an unfinished job with its key and returned that one. None while the job is held
+        in this process until a transaction on another database is committed."""
+
+    def landed(self, other: "Handle[R]") -> None:
+        """What was held is in the store now; this handle is that one from now on."""
+        self._id, self.is_new = other._id, other.is_new
 
     @property
     def id(self) -> str:
@@ -43,6 +52,11 @@ class Handle(Generic[R]):
         """Where it is in its life: compares equal to "ready", "done" and so on."""
         return self.record().state
 
+    @property
+    def progress(self) -> Progress | None:
+        """What its task said last of how far it is; None if it said nothing."""
+        return progress.read(self.record().progress)
+
     def result(self, timeout: float | None = None) -> R:
         """What the task returned, waiting for it up to `timeout` seconds (None: as long as it takes).
 
@@ -54,6 +68,19 @@ class Handle(Generic[R]):
         """The same, awaited."""
         return self._value(await self._client.await_end(self._id, timeout))
 
+    def follow(self, timeout: float | None = None) -> Follow:
+        """An event for the job as it is, then for every change of state and progress, until it has finished:
+        `for event in job.follow()`, or `async for`.
+
+        It looks when something moved, 20 times a second at most, so what is over sooner may be passed over, but never
+        the end. ResultTimeout if it is not finished after `timeout` seconds; JobNotFound once forgotten.
+        """
+        return self._client.follow(self._id, timeout)
+
+    def afollow(self, timeout: float | None = None) -> AsyncIterator[Event]:
+        """The same, for `async for` only."""
+        return self.follow(timeout).__aiter__()
+
     def cancel(self, reason: str = "") -> bool:
         """No longer wanted. A running task is stopped; False if the job had already finished."""
         return self._client.cancel(self._id, reason)
@@ -61,6 +88,14 @@ class Handle(Generic[R]):
     def retry(self) -> bool:
         """Run it now: a waiting job at once, a finished one anew; False if it runs already, or its key is taken."""
         return self._client.retry(self._id)
+
+    async def astate(self) -> State:
+        """`state`, awaited."""
+        return (await self.arecord()).state
+
+    async def aprogress(self) -> Progress | None:
+        """`progress`, awaited."""
+        return progress.read((await self.arecord()).progress)
 
     async def arecord(self) -> Job:
         """`record`, awaited."""

@@ -1,7 +1,9 @@
 """The keeper: what has to be done every so often, and the return of jobs whose worker died."""
 
 import contextlib
+import itertools
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -9,6 +11,8 @@ from typing import Any
 
 from tarry.engine import owner
 from tarry.engine.clock import Clock
+from tarry.engine.cron import Ticker
+from tarry.engine.herald import Herald
 from tarry.engine.pump import RulesFor
 from tarry.errors import StoreError
 from tarry.model import lifecycle
@@ -34,11 +38,17 @@ class Keeper:
         clock: Clock | None = None,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
         kept_bytes: Mapping[str, int] | None = None,
+        batch_tasks: Collection[str] = (),
+        ticker: Ticker | None = None,
+        herald: Herald | None = None,
     ) -> None:
         self._store = store
+        self._ticker = ticker
+        self._herald = herald
         self._clock = clock or Clock(store.time)
         self._rules = rules
         self._kept_bytes = kept_bytes
+        self._batch_tasks = frozenset(batch_tasks)
         self._name = owner.new_name()
         self._trouble = 0
         self._chores: list[tuple[float, Callable[[], None]]] = [
@@ -49,27 +59,31 @@ class Keeper:
         self._due = dict.fromkeys(range(len(self._chores)), 0.0)
 
     def tick(self) -> float:
-        """Does the chores that are due."""
+        """Does the chores that are due, and first what has to be done at its moment: the ticks of schedules."""
+        ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
         for number, (every, chore) in enumerate(self._chores):
             now = time.monotonic()
             if self._due[number] <= now:
                 pause = every if self._done(chore) else min(5.0, 0.1 * 2 ** min(self._trouble, 8))
                 self._due[number] = now + pause * random.uniform(0.9, 1.1)
-        return max(0.0, min(self._due.values()) - time.monotonic())
+        return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
 
     def close(self) -> None:
         """Leaves the chores that one host does for all to whoever comes next, without a wait for the hold to end."""
         now = self._clock.now()
         with contextlib.suppress(StoreError):
             self._store.hold("prune", self._name, now, now)
+        if self._herald is not None:
+            self._herald.close()
 
     def rescue(self, gone: str, on: Collection[str] = (), stuck: Collection[str] = ()) -> None:
         """Brings back all that an owner held who is known to be gone.
 
         on: ids (hex) of the jobs that were executing when it died: for them it counts. stuck: those for whose sake
-        it was killed, since they did not end after their timeout.
+        it was killed, since they did not end after their timeout. One job of a batch task stands for its whole call.
         """
-        self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, stuck)
+        shared = self._shared(on)
+        self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, stuck, shared)
 
     def rescue_overdue(self) -> None:
         """Brings back what owners held whose lease ran out."""
@@ -100,18 +114,36 @@ class Keeper:
         self._trouble = 0
         return True
 
-    def _bring_back(self, found: Callable[[], list[Job]], on: Collection[str] | None, stuck: Collection[str]) -> None:
+    def _shared(self, on: Collection[str]) -> set[str]:
+        """The batch tasks of which many jobs were on in one call. Which ones is not known but to the dead, so it
+        counts for all of that task that it held. From then on each of them is called alone, and then the cause is
+        found without more harm to the others: one that was called alone answers for itself only."""
+        if not self._batch_tasks or not on:
+            return set()
+        jobs = self._store.get([bytes.fromhex(id) for id in on])
+        return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.losses}
+
+    def _bring_back(
+        self,
+        found: Callable[[], list[Job]],
+        on: Collection[str] | None,
+        stuck: Collection[str],
+        shared: Collection[str] = (),
+    ) -> None:
         for _ in range(100):
             jobs = found()
             if not jobs:
                 return
-            blamed = _blamed(jobs) if on is None else on
+            blamed = _blamed(jobs, self._batch_tasks) if on is None else on
             now = self._clock.now()
             changes = [
-                lifecycle.after(job, _ending(job, blamed, stuck), self._rules(job.task, job.queue), now) for job in jobs
+                lifecycle.after(job, _ending(job, blamed, stuck, shared), self._rules(job.task, job.queue), now)
+                for job in jobs
             ]
-            made = sum(self._store.apply(changes, now))
-            log.warning("brought back %d jobs of %s", made, ", ".join(sorted({job.owner for job in jobs})))
+            made = self._store.apply(changes, now)
+            if self._herald is not None:
+                self._herald.tell(itertools.compress(zip(jobs, changes, strict=True), made))
+            log.warning("brought back %d jobs of %s", sum(made), ", ".join(sorted({job.owner for job in jobs})))
 
     def hear(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...]}`, and the answer to it;
@@ -126,15 +158,23 @@ class Keeper:
         return {"returned": line["gone"]}
 
 
-def _blamed(jobs: Collection[Job]) -> set[str]:
-    """With no evidence of what was on, only a job that its owner held alone is held to have been."""
+def _blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:
+    """With no evidence of what was on, only a job that its owner held alone is held to have been; or those of a batch
+    task, if it held no others, since they may have been on in one call."""
     held: dict[str, list[Job]] = {}
     for job in jobs:
         held.setdefault(job.owner, []).append(job)
-    return {alone[0].id.hex() for alone in held.values() if len(alone) == 1}
+    return {job.id.hex() for alone in held.values() if _one_call(alone, batch_tasks) for job in alone}
 
 
-def _ending(job: Job, on: Collection[str], stuck: Collection[str]) -> Outcome:
+def _one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
+    task = jobs[0].task
+    return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.losses for job in jobs))
+
+
+def _ending(job: Job, on: Collection[str], stuck: Collection[str], shared: Collection[str]) -> Outcome:
+    if job.task in shared and not job.losses:
+        return Lost(on=True)
     if job.id.hex() in stuck:
         why = "it did not end after its timeout, so its worker was killed"
         return TimedOut(note("TimeLimit", why))

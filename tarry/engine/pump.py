@@ -4,18 +4,22 @@ One thread does all store I/O. Batches form by themselves: an idle worker settle
 """
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tarry.engine import hooks
 from tarry.engine.clock import Clock
 from tarry.engine.deadlines import Deadlines
 from tarry.engine.events import Events
+from tarry.engine.gather import Gather
 from tarry.engine.gauge import Gauge, NoGauge
+from tarry.engine.progress import Marks, marks
 from tarry.engine.room import CLAIMED_AT_ONCE, Room
 from tarry.engine.runner.base import Outcomes, Runner
-from tarry.engine.running import CalledBack, Running, TimeLimit
+from tarry.engine.running import Batch, CalledBack, Running, TimeLimit
 from tarry.engine.served import Served
 from tarry.engine.shares import BandShares
 from tarry.engine.task import Task
@@ -66,6 +70,9 @@ class Pump:
         self.bell = store.bell()
         self.outcomes = Outcomes(self.bell.poke)
         self.stopping = False
+        self.attempts = 0
+        """How many have ended here."""
+        self._marks = Marks(self.bell.poke)
         self._tasks = tasks
         self._clock = clock or Clock(store.time)
         self._lease = lease
@@ -73,7 +80,8 @@ class Pump:
         self._gauge = gauge or NoGauge()
         self._served = Served(store, queues or {"*": 1}, shares)
         self._runners: dict[bool, Runner] = {}
-        self._room = Room(tasks, {})
+        self._gather = Gather()
+        self._room = Room(tasks, {}, self._gather)
         self._held: dict[bytes, Running] = {}
         self._unsettled: list[tuple[Running, Outcome]] = []
         self._deadlines = Deadlines()
@@ -84,10 +92,10 @@ class Pump:
         self._next_due: int | None = None
         self._claimed = 0
 
-    def attach(self, sync: Runner, loop: Runner) -> None:
+    def attach(self, sync: Runner, loop: Runner, room: type[Room] = Room) -> None:
         """The runners for `def` and for `async def`; they report to `self.outcomes`."""
         self._runners = {False: sync, True: loop}
-        self._room = Room(self._tasks, self._runners)
+        self._room = room(self._tasks, self._runners, self._gather)
 
     @property
     def holds(self) -> int:
@@ -100,6 +108,12 @@ class Pump:
         for running in list(self._held.values()):
             running.stopping = True
 
+    def call_back(self) -> None:
+        """Breaks in on all that runs: it goes back as it was, once it has let go."""
+        self._release(self._gather.empty())
+        for running in list(self._held.values()):
+            self._call_back(running)
+
     def give_back(self) -> None:
         """Everything goes back as it was, also what runs. The process must end right after."""
         self.stopping = True
@@ -107,6 +121,16 @@ class Pump:
         self._unsettled += [(running, Released()) for running in self._held.values()]
         self._held.clear()
         self._exchange(0, time.monotonic())
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is held, and the store could be asked for more."""
+        return not self.holds and not self._trouble
+
+    @property
+    def overdue(self) -> bool:
+        """At the last claim there were jobs due, of whatever queue, that it did not make ready."""
+        return self._next_due is not None and self._next_due <= self._claimed
 
     def turn(self) -> float:
         """Everything that is due now; then how many seconds there is nothing to do, if no bell rings (0: go on)."""
@@ -117,6 +141,7 @@ class Pump:
             return self._retry_at - now
         if self.stopping:
             self._withdraw((False, True))
+            self._release(self._gather.empty())
         room = 0 if self.stopping else self._room.left()
         settled = bool(self._unsettled)
         jobs = self._exchange(room, now)
@@ -146,10 +171,22 @@ class Pump:
             if self._holds(running):
                 del self._held[running.job.id]
                 self._unsettled.append((running, outcome))
+            elif isinstance(running, Batch):
+                self._collect_members(running, outcome)
+        self.attempts += sum(counts.values())
         self._room.ended(counts, time.monotonic())
+
+    def _collect_members(self, batch: Batch, outcome: Outcome) -> None:
+        self.attempts += len(batch.members) - 1
+        for member in batch.members:
+            if self._holds(member):
+                del self._held[member.job.id]
+                self._unsettled.append((member, batch.ends.get(member, outcome)))
 
     def _exchange(self, room: int, now: float) -> list[Job] | None:
         """One round trip: the changes of what ended, and new jobs. None: the store could not."""
+        if self._marks.said:
+            self._mark(now)
         try:
             moment = self._clock.now()
             changes = [self._after(running.job, outcome, moment) for running, outcome in self._unsettled]
@@ -167,8 +204,24 @@ class Pump:
             self._served.given(wants, answer.jobs)
         return answer.jobs
 
+    def _mark(self, now: float) -> None:
+        """Sends what running jobs said of their progress, and the last word of those that ended. Nothing depends on
+        it, so what settles them goes on also where this fails."""
+        taken = self._marks.take(now, (running for running, _ in self._unsettled))
+        if not taken:
+            return
+        try:
+            self.store.mark(marks(taken))
+        except StoreError as error:
+            log.debug("progress of %d jobs not kept: %s", len(taken), error)
+            self._marks.put_back(taken)
+
     def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
         return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment)
+
+    def ends(self, job: Job, outcome: Outcome) -> bool:
+        """Whether a failed attempt is the job's last. From any thread."""
+        return hooks.is_dead(self._after(job, outcome, self._clock.now()))
 
     def _tell(self, changes: Sequence[Change], valid: Sequence[bool], moment: int) -> None:
         for (running, outcome), change, made in zip(self._unsettled, changes, valid, strict=True):
@@ -203,6 +256,7 @@ class Pump:
             self._room.nothing_came(now)
             return
         batches: dict[bool, list[Running]] = {False: [], True: []}
+        gathered: list[Running] = []
         moment = self._clock.now()
         for job in jobs:
             task = self._tasks.get(job.task)
@@ -211,26 +265,61 @@ class Pump:
             elif job.expires and job.expires <= moment:
                 self._unsettled.append((Running(job, task), Expired()))
             else:
-                running = Running(job, task)
+                running = Running(job, task, self._marks)
                 self._held[job.id] = running
                 # After that, so that a stop from another thread either finds it or is seen here.
                 running.stopping = running.stopping or self.stopping
-                batches[task.is_async].append(running)
-        self._room.mixed(batches)
+                (gathered if task.batch else batches[task.is_async]).append(running)
+        self._room.mixed(batches, gathered)
+        for running in gathered:
+            kind = running.task.is_async
+            if running.job.losses and not self._room.takes(kind, len(batches[kind])):
+                # Should the one before it kill the worker too, then it must not be among those that were held.
+                self._release([running])
+            elif whole := self._gather.add(running, now):
+                batches[kind].append(whole)
         for kind, batch in batches.items():
             if batch:
-                self._room.put(kind, batch, now)
-                self._deadlines.watch(batch, now)
+                self._start(kind, batch, now)
+
+    def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
+        self._room.put(kind, batch, now)
+        self._deadlines.watch(batch, now)
+
+    def call_together(self) -> bool:
+        """Jobs of batch tasks wait for others no longer; False if none did."""
+        waited = bool(self._gather.groups)
+        self._call_together(time.monotonic(), math.inf)
+        return waited
+
+    def _call_together(self, now: float, due: float) -> None:
+        """Calls the batch tasks whose jobs have waited for others for long enough."""
+        moment = self._clock.now()
+        for batch in self._gather.due(due):
+            late = {member: Expired() for member in batch.members if 0 < member.job.expires <= moment}
+            if late:
+                self._unsettled += late.items()
+                batch.members = [member for member in batch.members if member not in late]
+                for member in late:
+                    del self._held[member.job.id]
+            if batch.members:
+                self._start(batch.task.is_async, [batch], now)
 
     def _withdraw(self, kinds: Sequence[bool]) -> None:
         for kind in kinds:
             for running in self._room.withdraw(kind):
-                if self._holds(running):
-                    del self._held[running.job.id]
-                    self._unsettled.append((running, Released()))
+                self._release(running.members if isinstance(running, Batch) else [running])
+
+    def _release(self, back: Sequence[Running]) -> None:
+        for running in back:
+            if self._holds(running):
+                del self._held[running.job.id]
+                self._unsettled.append((running, Released()))
 
     def _tend(self, now: float) -> None:
-        for running in self._deadlines.overdue(now, self._holds):
+        if self._gather.groups:
+            self._call_together(now, now)
+        for running in self._deadlines.overdue(now, self._alive):
             self._runners[running.task.is_async].interrupt(running, TimeLimit)
         self._withdraw(self._room.stalled(now))
         if self._held and now - self._tended >= TEND_EVERY:
@@ -240,6 +329,9 @@ class Pump:
     def _holds(self, running: Running) -> bool:
         """A job that was called back may have come here again while its first attempt still runs."""
         return self._held.get(running.job.id) is running
+
+    def _alive(self, running: Running) -> bool:
+        return any(map(self._holds, running.members if isinstance(running, Batch) else [running]))
 
     def _extend(self) -> None:
         held = [(id, running.job.epoch) for id, running in self._held.items()]
@@ -251,7 +343,22 @@ class Pump:
         for id in lost:
             running = self._held.get(id)
             if running is not None:
-                self._runners[running.task.is_async].interrupt(running, CalledBack)
+                self._call_back(running)
+
+    def _call_back(self, running: Running) -> None:
+        if not running.task.batch:
+            self._runners[running.task.is_async].interrupt(running, CalledBack)
+        elif self._gather.drop(running):
+            del self._held[running.job.id]
+        else:
+            self._call_back_member(running)
+
+    def _call_back_member(self, running: Running) -> None:
+        """A call that has begun without it goes on for the others."""
+        running.interrupt = CalledBack
+        batch = running.handle
+        if isinstance(batch, Batch) and all(member.interrupt for member in batch.members):
+            self._runners[batch.task.is_async].interrupt(batch, CalledBack)
 
     def look_after_recall(self) -> None:
         """The next turn asks whether what runs here is still wanted: a bell that rang while nobody listened is lost."""
@@ -265,11 +372,14 @@ class Pump:
             # Due when we claimed, and not ready all the same: more than a claim makes ready, or not in our power.
             left = (self._next_due - self._clock.now()) / SECOND if self._next_due > self._claimed else OVERDUE_PAUSE
             pause = min(pause, left)
-        probe, deadline = self._room.pause(), self._deadlines.next()
+        probe = self._room.pause()
         if probe is not None:
             pause = min(pause, probe)
-        if deadline is not None:
-            pause = min(pause, deadline - time.monotonic())
+        for moment in (self._deadlines.next(), self._gather.next()):
+            if moment is not None:
+                pause = min(pause, moment - time.monotonic())
+        if self._marks.said:
+            pause = min(pause, self._marks.pause(time.monotonic()))
         return max(pause, 0.0)
 
 

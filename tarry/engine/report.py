@@ -1,15 +1,21 @@
 """From what a task did to an Outcome. The only place that reads a task's exceptions and return values."""
 
 import traceback
+from contextvars import ContextVar
 from typing import Any
 
+import msgspec
+
 from tarry.engine.running import Interrupted, Running, TimeLimit
+from tarry.errors import ArgumentError, JobFailed
 from tarry.model import outcome
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
 
 MAX_TRACEBACK = 8192
+witnessed: "ContextVar[list[BaseException] | None]" = ContextVar("tarry_witnessed", default=None)
+"""Where tests want to see what tasks raise."""
 _NOTHING = Returned(b"null")
 
 
@@ -33,12 +39,40 @@ def of_value(running: Running, value: Any, most: int) -> Outcome:
 
 def of_error(running: Running, error: BaseException) -> Outcome:
     """The task raised this."""
+    if (witness := witnessed.get()) is not None:
+        witness.append(error)
     if isinstance(error, Verdict):
         return of_verdict(error)
     if isinstance(error, Interrupted) or running.interrupt is not None:
         return _of_interrupt(running, error)
     kinds = tuple(qualified(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
     return Raised(outcome.note(kinds[0], message(error), shown(error)), kinds)
+
+
+def of_misfit(error: ArgumentError) -> Outcome:
+    """The body does not fit the task's signature, and never will."""
+    return Raised(outcome.note("ArgumentError", message(error)), ("ArgumentError",), final=True)
+
+
+def failure(running: Running, ended: Outcome, value: Any, error: BaseException | None) -> BaseException | None:
+    """What to tell of an attempt that failed; None if it did not fail."""
+    if not isinstance(ended, Raised | TimedOut):
+        return None
+    return failure_of(running, value, error) or JobFailed(msgspec.json.decode(ended.note)["message"])
+
+
+def failure_of(running: Running, value: Any, error: BaseException | None) -> BaseException | None:
+    """The same before the outcome is known: a value may still prove to be one that cannot be kept."""
+    ended = value if error is None else error
+    if isinstance(ended, Verdict):
+        return None if isinstance(ended, Snooze | Cancel) else ended
+    if error is None or not (isinstance(error, Interrupted) or running.interrupt is not None):
+        return error
+    if running.interrupt is not TimeLimit:
+        return None
+    limit = TimeLimit(_late(running))
+    limit.__cause__ = error
+    return limit
 
 
 def of_verdict(verdict: Verdict) -> Outcome:
@@ -57,10 +91,13 @@ def of_verdict(verdict: Verdict) -> Outcome:
 
 def _of_interrupt(running: Running, error: BaseException) -> Outcome:
     if running.interrupt is TimeLimit:
-        why = f"stopped after its timeout of {running.task.timeout:g} s"
-        return TimedOut(outcome.note("TimeLimit", why, shown(error)))
+        return TimedOut(outcome.note("TimeLimit", _late(running), shown(error)))
     # Called back: the store has decided already, and this outcome will be found stale.
     return Released()
+
+
+def _late(running: Running) -> str:
+    return f"stopped after its timeout of {running.task.timeout:g} s"
 
 
 def message(error: BaseException) -> str:

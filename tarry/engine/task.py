@@ -2,29 +2,36 @@
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from msgspec import Struct
 
+from tarry.engine.around import NOTHING
+from tarry.engine.call import AnyCall, Call
 from tarry.engine.codec import Codec
+from tarry.engine.hooks import Hooks, Kind
+from tarry.engine.lane import lane_of, limits_of
+from tarry.engine.wrapped import Wrapping
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.model.job import MAX_PRIORITY
+from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
 from tarry.model.retry import NEVER, Retry
+from tarry.model.schedule import Cron, Missed, schedules
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client
     from tarry.engine.handle import Handle
+    from tarry.engine.running import CurrentJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 MAX_NAME = 200
 MAX_AT = 253_402_300_799
 """The last second of the year 9999."""
-Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 
 class Options(Struct, frozen=True):
@@ -36,6 +43,11 @@ class Options(Struct, frozen=True):
     priority: int | None = None
     queue: str | None = None
     expires: Duration | None = None
+    unique_for: Duration | Literal["waiting", "unfinished"] | None = None
+    on_duplicate: Literal["return", "replace", "postpone"] = "return"
+    idempotency: str | None = None
+    window: Duration = "1d"
+    connection: Any = None
 
     def checked(self) -> "Options":
         """These options, or ValueError naming the one that cannot be."""
@@ -47,9 +59,19 @@ class Options(Struct, frozen=True):
             raise ValueError(f"at={self.at}: seconds since the epoch, up to the year 9999, or a datetime")
         if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
             raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
-        for name, value in (("key", self.key), ("queue", self.queue)):
+        for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
+        return self._checked_unique()
+
+    def _checked_unique(self) -> "Options":
+        if self.idempotency is not None and self.key is not None:
+            raise ValueError("key= and idempotency= both say what is the same job; give one of them")
+        if self.key is None and (self.unique_for is not None or self.on_duplicate != "return"):
+            raise ValueError("unique_for= and on_duplicate= are about a key: give key= too")
+        if self.on_duplicate not in ("return", "replace", "postpone"):
+            raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
+        self.unique  # noqa: B018
         return self
 
     def due(self, now: int) -> int:
@@ -60,6 +82,21 @@ class Options(Struct, frozen=True):
             return round(self.at.astimezone(UTC).timestamp() * SECOND)
         return now if self.at is None else round(self.at * SECOND)
 
+    @property
+    def held_key(self) -> str | None:
+        """The key that the job is to hold; the name of a request is kept apart from keys."""
+        return self.key if self.idempotency is None else f"idempotency:{self.idempotency}"
+
+    @property
+    def unique(self) -> int:
+        """How long a job holds its key, as `Job.unique` says it."""
+        if self.idempotency is not None:
+            return microseconds(self.window)
+        unique_for = self.unique_for or ("unfinished" if self.on_duplicate == "return" else "waiting")
+        if unique_for == "waiting":
+            return WAITING
+        return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for)
+
 
 NOW = Options()
 
@@ -67,7 +104,13 @@ NOW = Options()
 class Task(Generic[P, R]):
     """A function that can be called later: `send.enqueue(...)`; called directly it is just the function."""
 
-    def __init__(
+    batch = 0
+    """Up to how many jobs one call of the function gets; 0, each has its own."""
+    wait = 0.0
+    """Seconds that the first of a batch waits for others."""
+    codec_class: type[Codec] = Codec
+
+    def __init__(  # noqa: PLR0913 - settings, by name
         self,
         fn: Callable[P, Any],
         client: "Callable[[], Client]",
@@ -78,6 +121,14 @@ class Task(Generic[P, R]):
         timeout: Duration | None = None,
         retry: Retry | int | None = None,
         expires: Duration | None = None,
+        limit: int | None = None,
+        rate: str | None = None,
+        limit_by: Callable[..., Any] | None = None,
+        limit_all: int | None = None,
+        rate_all: str | None = None,
+        cron: str | Cron | Sequence[str | Cron] | None = None,
+        zone: str | None = None,
+        missed: Missed | None = None,
     ) -> None:
         if not callable(fn):
             raise TypeError(f"a task is made of a function, not of {fn!r}")
@@ -90,8 +141,15 @@ class Task(Generic[P, R]):
         self.retry = Retry(retry) if isinstance(retry, int) else retry or NEVER
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.codec = Codec(self.name, fn)
+        self.codec = self.codec_class(self.name, fn)
+        self.limits = limits_of(self.name, limit, rate, limit_by, limit_all, rate_all)
+        self.lane = lane_of(self.name, fn, limit_by, bool(self.limits))
         self.label = self.name.encode()
+        self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
+        self.hooks = Hooks()
+        self.around = NOTHING
+        self.wrapped: Wrapping | None = None
+        """What is around it when it runs; None if nothing is."""
         self._client = client
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", self.name)
@@ -109,15 +167,55 @@ class Task(Generic[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self, args, kwargs, NOW)
 
-    def enqueue_many(self, calls: Iterable[Call]) -> "list[Handle[R]]":
-        """Puts many calls in one round trip: each a tuple of positional arguments, or a mapping by name."""
+    def enqueue_many(self, calls: Iterable[AnyCall[P]]) -> "list[Handle[R]]":
+        """Puts many calls in one round trip: each made by `call`, or a tuple of positional arguments, or a mapping by
+        name. All or none: ArgumentError if the arguments of one do not fit."""
         return self._client().enqueue_many(self, calls, NOW)
 
-    async def aenqueue_many(self, calls: Iterable[Call]) -> "list[Handle[R]]":
+    async def aenqueue_many(self, calls: Iterable[AnyCall[P]]) -> "list[Handle[R]]":
         """The same, awaited."""
         return await self._client().aenqueue_many(self, calls, NOW)
 
-    def using(
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
+        """One call for `enqueue_many`, checked by type checkers: `send.enqueue_many(send.call(to) for to in all)`."""
+        return Call(self, args, kwargs)
+
+    def on_success(self, fn: "Callable[[CurrentJob, R], T]") -> "Callable[[CurrentJob, R], T]":
+        """`@task.on_success`: a hook, called with the job and what the task returned.
+
+        Hooks run right after the task, where it ran, before the store is told of its end: so, like the task itself, at
+        least once. They may be `def` or `async def`. First the task's own are called, in the order of registration,
+        then the app's. One that raises is logged and changes nothing.
+
+        The task's timeout is not for them. They have a minute in all: an `async def` is stopped then; a `def` that
+        still runs counts as stuck, and a master kills its worker. `current_job()` is there for them, and carried
+        variables are set.
+        """
+        self._hook("success", fn)
+        return fn
+
+    def on_failure(self, fn: "Callable[[CurrentJob, BaseException], T]") -> "Callable[[CurrentJob, BaseException], T]":
+        """`@task.on_failure`: a hook, called with the job and the error after each attempt that failed, whether there
+        will be another or not; it timed out if the error is a TimeLimit. Not called for a job that was cancelled,
+        expired, snoozed, or interrupted by us.
+
+        When a worker dies of its job, or is killed since the job did not end, the keeper process calls it, once, with
+        a JobFailed that says so. For all else see `on_success`.
+        """
+        self._hook("failure", fn)
+        return fn
+
+    def on_dead(self, fn: "Callable[[CurrentJob, BaseException], T]") -> "Callable[[CurrentJob, BaseException], T]":
+        """`@task.on_dead`: a hook, called with the job and the error once there will be no other attempt; after
+        `on_failure`, and as that is."""
+        self._hook("dead", fn)
+        return fn
+
+    def _hook(self, kind: Kind, fn: "Callable[[CurrentJob, Any], Any]") -> None:
+        self.hooks.add(kind, fn)
+        self.around.wrap(self)
+
+    def using(  # noqa: PLR0913 - options, by name
         self,
         *,
         delay: Duration | None = None,
@@ -126,14 +224,32 @@ class Task(Generic[P, R]):
         priority: int | None = None,
         queue: str | None = None,
         expires: Duration | None = None,
+        unique_for: Duration | Literal["waiting", "unfinished"] | None = None,
+        on_duplicate: Literal["return", "replace", "postpone"] = "return",
+        idempotency: str | None = None,
+        window: Duration = "1d",
+        connection: Any = None,
     ) -> "Using[P, R]":
         """The task with other settings for the calls that follow.
 
-        delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. key: at most
-        one unfinished job of this task has it; a second enqueue returns the first job. priority: within +-2^40, higher
-        first. expires: must start within so long, else it is cancelled.
+        delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
+        within +-2^40, higher first. expires: must start within so long, else it is cancelled.
+
+        key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker takes the job;
+        "unfinished", until it has ended; a duration, for so long after that. on_duplicate: what an enqueue does while
+        another job holds the key: "return" that job; "replace" its call by this one (debounce); "postpone" it to when
+        this one would have been due (throttle). The latter two hold the key while "waiting", unless you say otherwise.
+
+        idempotency: the name of this very request: sent again, within `window` after its job has ended too, it
+        returns the first job, and IdempotencyError if the arguments are not the same.
+
+        connection: your own connection to the database that is the store: the job is there if, and only if, you
+        commit.
         """
-        return Using(self, self._client, Options(delay, at, key, priority, queue, expires).checked())
+        options = Options(
+            delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection
+        )
+        return Using(self, self._client, options.checked())
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -173,11 +289,11 @@ class Using(Generic[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self._task, args, kwargs, self._options)
 
-    def enqueue_many(self, calls: Iterable[Call]) -> "list[Handle[R]]":
+    def enqueue_many(self, calls: Iterable[AnyCall[P]]) -> "list[Handle[R]]":
         """Puts many calls in one round trip."""
         return self._client().enqueue_many(self._task, calls, self._options)
 
-    async def aenqueue_many(self, calls: Iterable[Call]) -> "list[Handle[R]]":
+    async def aenqueue_many(self, calls: Iterable[AnyCall[P]]) -> "list[Handle[R]]":
         """The same, awaited."""
         return await self._client().aenqueue_many(self._task, calls, self._options)
 

@@ -1,20 +1,42 @@
-"""Waiting for jobs to finish, without asking again and again: one bell for all who wait in a process."""
+"""Waiting for jobs to finish, and watching them, without asking again and again: one bell for all in a process."""
 
-import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
+from tarry.engine.lazily import asyncio
 from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
-from tarry.store.bell import RESULT, Bell
+from tarry.store.bell import FOLLOW, RESULT, Bell
 
 LOOK_ANYWAY = 1.0
 """Seconds after which waiters look even if no bell rang."""
+LOOK_EVERY = 0.05
+"""Seconds between two looks for those who follow, however often it rings."""
 
 Told = Callable[[Job | None], None]
+
+
+class Waiter:
+    """One who is told when a job has finished or is forgotten; or, if he follows, whenever it has changed."""
+
+    __slots__ = ("follows", "seen", "told")
+
+    def __init__(self, told: Told, follows: bool = False) -> None:
+        self.told = told
+        self.follows = follows
+        self.seen: Any = None
+
+    def wants(self, job: Job) -> bool:
+        """The job has changed since he was told last."""
+        if not self.follows:
+            return False
+        seen, self.seen = self.seen, (job.state, job.epoch, job.failures, job.progress, job.note)
+        return bool(self.seen != seen)
 
 
 class Waiting:
@@ -23,8 +45,10 @@ class Waiting:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._waiters: dict[bytes, list[Told]] = {}
+        self._waiters: dict[bytes, list[Waiter]] = {}
         self._bell: Bell | None = None
+        self._thread: threading.Thread | None = None
+        self._new = False
 
     def wait(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
         """(True, the finished job, or None if there is none), or (False, None) when the time is over."""
@@ -35,9 +59,10 @@ class Waiting:
             found.append(job)
             ended.set()
 
-        self._add(id, told)
+        waiter = Waiter(told)
+        self.add(id, waiter)
         ended.wait(timeout)
-        self._remove(id, told)
+        self.remove(id, waiter)
         return (True, found[0]) if found else (False, None)
 
     async def await_end(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
@@ -50,59 +75,91 @@ class Waiting:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_resolve, future, job)
 
-        self._add(id, told)
+        waiter = Waiter(told)
+        self.add(id, waiter)
         try:
             return True, await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return False, None
         finally:
-            self._remove(id, told)
+            self.remove(id, waiter)
 
-    def _add(self, id: bytes, told: Told) -> None:
+    def add(self, id: bytes, waiter: Waiter) -> None:
+        """From now on he is told, in the thread that looks; one who follows at once, and then of each change seen."""
         with self._lock:
-            self._waiters.setdefault(id, []).append(told)
+            self._waiters.setdefault(id, []).append(waiter)
+            self._new = True
             if self._bell is None:
                 self._bell = self._store.bell()
-                threading.Thread(target=self._watch, args=(self._bell,), name="tarry-waiting", daemon=True).start()
+                watch = threading.Thread(target=self._watch, args=(self._bell,), name="tarry-waiting", daemon=True)
+                self._thread = watch
+                watch.start()
             else:
                 self._bell.poke()
 
-    def _remove(self, id: bytes, told: Told) -> None:
+    def remove(self, id: bytes, waiter: Waiter) -> None:
+        """He no longer wants to know; fine also if he was told the last already."""
         with self._lock:
             waiters = self._waiters.get(id, [])
-            if told in waiters:
-                waiters.remove(told)
+            if waiter in waiters:
+                waiters.remove(waiter)
                 if not waiters:
                     del self._waiters[id]
             if self._bell is not None and not self._waiters:
                 self._bell.poke()
 
+    def close(self) -> None:
+        """The store is about to be closed: waits until it is not looked at any more, unless somebody still waits."""
+        thread = self._thread
+        if thread is not None and not self._waiters and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
     def _watch(self, bell: Bell) -> None:
         while self._awaited(bell):
-            bell.arm(RESULT)
+            results, followed = self._kinds()
+            looked = time.monotonic()
+            bell.arm(FOLLOW if followed else RESULT)
             try:
                 self._tell()
             except StoreError as error:
-                logging.getLogger("tarry.client").warning("waiting for results: %s", error)
+                logging.getLogger("tarry.client").warning("waiting for jobs: %s", error)
             bell.wait(LOOK_ANYWAY)
+            if followed and self._waiters and not self._new:
+                self._rest(bell, looked + LOOK_EVERY - time.monotonic(), results)
+
+    def _rest(self, bell: Bell, seconds: float, results: bool) -> None:
+        """Progress may ring a thousand times a second; only who waits for a result is told of it sooner."""
+        if seconds > 0:
+            if results:
+                bell.arm(RESULT)
+            bell.wait(seconds)
 
     def _awaited(self, bell: Bell) -> bool:
         """False, and the bell given back, once nobody waits."""
         with self._lock:
+            self._new = False
             if not self._waiters:
                 self._bell = None
                 bell.close()
             return bool(self._waiters)
 
+    def _kinds(self) -> tuple[bool, bool]:
+        """Whether somebody waits for a result, and whether somebody follows."""
+        with self._lock:
+            kinds = {waiter.follows for waiters in self._waiters.values() for waiter in waiters}
+        return False in kinds, True in kinds
+
     def _tell(self) -> None:
         with self._lock:
             awaited = list(self._waiters)
         for id, job in zip(awaited, self._store.get(awaited), strict=True):
-            if job is None or job.state.finished:
-                with self._lock:
-                    told = self._waiters.pop(id, [])
-                for callback in told:
-                    callback(job)
+            with self._lock:
+                if job is None or job.state.finished:
+                    waiters = self._waiters.pop(id, [])
+                else:
+                    waiters = [waiter for waiter in self._waiters.get(id, ()) if waiter.wants(job)]
+            for waiter in waiters:
+                waiter.told(job)
 
 
 def _resolve(future: "asyncio.Future[Job | None]", job: Job | None) -> None:

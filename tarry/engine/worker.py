@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from tarry.engine import owner
 from tarry.engine.client import MAX_BODY
+from tarry.engine.clock import Clock
 from tarry.engine.gauge import Gauge, NoGauge
 from tarry.engine.pump import Pump, RulesFor
 from tarry.engine.runner.loop import Loop
@@ -85,6 +86,7 @@ class Worker:
         settings: Settings | None = None,
         *,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
+        clock: Clock | None = None,
         gauge: Gauge | None = None,
         name: str | None = None,
         outside: Outside | None = None,
@@ -97,6 +99,7 @@ class Worker:
             store,
             tasks,
             owner=self.name,
+            clock=clock,
             queues=settings.queues,
             shares=settings.shares,
             lease=settings.lease,
@@ -104,8 +107,8 @@ class Worker:
             gauge=self._gauge,
         )
         outcomes, most = self.pump.outcomes, settings.max_body
-        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread)
-        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads)
+        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread, self.pump.ends)
+        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads, self.pump.ends)
         self.pump.attach(self._sync, self._loop)
         self._topic = WORK + ",".join(sorted(settings.queues))
         self._outside: Outside = outside or Nobody()
@@ -143,7 +146,7 @@ class Worker:
         armed, heed_at = False, 0.0
         while True:
             seconds = pump.turn()
-            if pump.stopping and not pump.holds:
+            if self._over(seconds):
                 return
             self._beat()
             if seconds <= 0:
@@ -159,24 +162,35 @@ class Worker:
                 armed = pump.outcomes.awaited = True
                 pump.look_after_recall()
             elif not pump.outcomes.ended:
-                bell.wait(seconds, self._outside.filenos())
+                bell.wait(self._nap(seconds), self._outside.filenos())
                 armed = pump.outcomes.awaited = False
             heed_at = time.monotonic() + HEED_EVERY
             self._heed()
 
+    def _over(self, seconds: float) -> bool:
+        """Nothing is left to do, after a turn that has nothing to do for so many seconds."""
+        return self.pump.stopping and not self.pump.holds
+
+    def _nap(self, seconds: float) -> float:
+        """How long to sleep where the pump would for so long."""
+        return seconds
+
     def _heed(self) -> None:
         for number in self._outside.signals():
-            if number == signal.SIGINT:
-                self.pump.stop()
-            elif number == signal.SIGTERM:
-                self.pump.give_back()
-                self._leave()
-            elif number == signal.SIGUSR1:
-                self._report()
+            self._told(number)
         if not self._orphan and not self._outside.parent_lives():
             log.warning("the master is gone; this worker finishes what it runs and ends")
             self._orphan = True
             self.pump.stop()
+
+    def _told(self, number: int) -> None:
+        if number == signal.SIGINT:
+            self.pump.stop()
+        elif number == signal.SIGTERM:
+            self.pump.give_back()
+            self._leave()
+        elif number == signal.SIGUSR1:
+            self._report()
 
     def _leave(self) -> None:
         """The jobs are others' by now, so not another line of them may run here."""

@@ -32,3 +32,7 @@ class Change(Struct, frozen=True, gc=False):
     """Another priority; None, the same."""
     expires: int | None = None
     """Another time by which it must have started, 0 for none; None, the same."""
+    holds: int | None = None
+    """Until when it holds its key from now on; None, as it was."""
+    body: bytes | None = None
+    """Other arguments; None, the same."""

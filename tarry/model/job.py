@@ -6,6 +6,11 @@ from msgspec import Struct
 
 MAX_PRIORITY = 2**40
 
+WAITING, UNFINISHED = -1, 0
+"""How long a job holds its key, as `Job.unique` says it: until a worker takes it; until it has finished."""
+HELD = 2**62
+"""`Job.holds` of a job that holds its key for as long as it is not finished."""
+
 
 class State(StrEnum):
     """Where a job is in its life; `docs/lifecycle.md` draws the ways between them."""
@@ -58,9 +63,19 @@ class Job(Struct, frozen=True, gc=False):
     expires: int = 0
     """Must not start at or after."""
     key: str | None = None
-    """At most one unfinished job of the task has it."""
+    """At most one job of the task holds it at a time."""
     note: bytes = b""
     """JSON: the result when done, else what the last attempt ended with (`{"type", "message", "traceback"}`)."""
+    unique: int = UNFINISHED
+    """How long it holds its key: WAITING, UNFINISHED, or so many microseconds longer than it is unfinished."""
+    holds: int = 0
+    """Until when it holds its key: HELD while that depends on its state, a time once it has finished, 0 for not."""
+    lane: str | None = None
+    """Its line among the jobs of a task that is limited or fair between keys; None: it waits in the open line."""
+    headers: bytes = b""
+    """JSON object of text by name, or nothing: what travels beside the arguments, as a trace does."""
+    progress: bytes = b""
+    """JSON `[fraction, message]`, or nothing: how far the task said that it is."""
 
     @property
     def attempt(self) -> int:

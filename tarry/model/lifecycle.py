@@ -2,14 +2,17 @@
 
 Each function here takes a job as it was seen and returns the Change that is to be made of it; a store makes the
 change true only if the job is still so. Two moves are the stores' own, because they must be one with the claim:
-a scheduled job whose time has come becomes ready, and a ready one that is claimed becomes running, its epoch one more.
+a scheduled job whose time has come becomes ready, and a ready one that is claimed becomes running, its epoch one more;
+with that, it no longer holds a key that it was to hold only while it waits.
 """
+
+from typing import Any
 
 from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -95,7 +98,17 @@ def kicked(job: Job, now: int) -> Change:
     due = now if fresh else min(job.due, now)
     # Whoever asks for it now wants it although its time was over.
     expires = 0 if fresh or 0 < job.expires <= now else None
-    return _change(job, State.READY, now, due=due, failures=failures, losses=losses, note=job.note, expires=expires)
+    return _change(
+        job,
+        State.READY,
+        now,
+        due=due,
+        failures=failures,
+        losses=losses,
+        note=job.note,
+        expires=expires,
+        holds=HELD if fresh and job.key is not None else None,
+    )
 
 
 def cancelled(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
@@ -109,10 +122,33 @@ def moved(
     job: Job, now: int, *, due: int | None = None, queue: str | None = None, priority: int | None = None
 ) -> Change:
     """Another time, queue or priority for a job that waits."""
-    for state in (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED):
-        _refuse(job, state, f"it is {state}, not waiting")
+    _refuse_unless_waiting(job)
     when = job.due if due is None else due
     return _change(job, placed(when, now), now, due=when, note=job.note, queue=queue, priority=priority)
+
+
+def replaced(job: Job, by: Job, now: int) -> Change:
+    """The same job with another call: what a later enqueue with its key says counts. Only while it waits."""
+    _refuse_unless_waiting(job)
+    return _change(
+        job,
+        placed(by.due, now),
+        now,
+        due=by.due,
+        note=job.note,
+        queue=by.queue,
+        priority=by.priority,
+        expires=by.expires,
+        body=by.body,
+    )
+
+
+def postponed(job: Job, by: Job, now: int) -> Change:
+    """Due when a later enqueue with its key says, if that is later; the call stays as it was."""
+    _refuse_unless_waiting(job)
+    due = max(job.due, by.due)
+    expires = by.expires if job.expires and by.expires > job.expires else None
+    return _change(job, placed(due, now), now, due=due, note=job.note, expires=expires)
 
 
 def forgotten(job: Job) -> Change:
@@ -130,6 +166,11 @@ def _refuse(job: Job, state: State, why: str) -> None:
         raise NotPossible(why)
 
 
+def _refuse_unless_waiting(job: Job) -> None:
+    for state in (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED):
+        _refuse(job, state, f"it is {state}, not waiting")
+
+
 def _change(
     job: Job,
     to: State,
@@ -139,13 +180,12 @@ def _change(
     note: bytes,
     failures: int | None = None,
     losses: int | None = None,
-    queue: str | None = None,
-    priority: int | None = None,
-    expires: int | None = None,
+    **other: Any,
 ) -> Change:
+    """Failures and losses stay as they are unless given; `other` are the fields of Change that change."""
     failures = job.failures if failures is None else failures
     losses = job.losses if losses is None else losses
-    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, queue, priority, expires)
+    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, **other)
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
@@ -162,10 +202,17 @@ def _finished(
     losses: int | None = None,
 ) -> Change:
     keep = rules.keep_dead if to is State.DEAD else rules.keep_done
+    holds = None
+    if job.key is not None:
+        # The record is what keeps the key, so it stays for at least as long.
+        keep = max(keep, job.unique)
+        holds = now + job.unique if job.unique > 0 else 0
     failures = job.failures if failures is None else failures
     losses = job.losses if losses is None else losses
     target = to if keep else None
-    return Change(job.id, job.state, job.epoch, target, now, None, failures, losses, now + keep, text)
+    return Change(
+        job.id, job.state, job.epoch, target, now, None, failures, losses, now + keep, text, None, None, None, holds
+    )
 
 
 def _failed(

@@ -10,15 +10,20 @@ The promises hold for every store and are proved by `conformance`:
 5. Higher priority first, then earlier due, then id.
 6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
 7. Any bytes survive in a body and a note.
+8. At most as many jobs of a queue, a task or a key of a task run at once, and start in any period, as its limit says;
+   what a limit holds back stands in nobody's way, and among the keys of a task each gets its turn.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
+from tarry.errors import OtherDatabase
 from tarry.model.change import Change
 from tarry.model.job import Job, State
+from tarry.model.limit import Level, Limit
 from tarry.store.bell import Bell
 from tarry.store.ids import uuid7
 
@@ -45,7 +50,8 @@ class Exchange(Struct, frozen=True, gc=False):
     jobs: list[Job]
     """What was claimed, in the order to run it."""
     next_due: int | None
-    """When the earliest scheduled job of any queue falls due; None: none is scheduled."""
+    """When to come again: the earliest time at which a scheduled job of any queue falls due, or a rate lets start what
+    it held back now; None: there is none."""
 
 
 class Query(Struct, frozen=True):
@@ -90,17 +96,25 @@ class Store(ABC):
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         """Keeps new jobs, as ready or scheduled as they say; answers the id under which each call lives.
 
-        That is the job's own id, also when the same job was inserted before; or, if an unfinished job of the same
-        task holds the key, the id of that one, and nothing is stored.
+        That is the job's own id, also when the same job was inserted before; or, if a job of the same task holds the
+        key at the new one's `since`, the id of that one, and nothing is stored.
         """
+
+    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+        """`insert` through the caller's own connection: what it stores is there if, and only if, the caller commits.
+
+        Errors of the connection are raised as they are. OtherDatabase unless it is to the database that is this store;
+        StoreError or TypeError if it cannot be used for this; then nothing was stored.
+        """
+        raise OtherDatabase(f"{self.url} cannot take part in a transaction of yours")
 
     @abstractmethod
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
         """Makes due jobs ready, then gives up to `limit` ready ones to `owner`, running, epoch one more.
 
         First up to `count` of each want in turn, then whatever the wants still match, in turn, up to `limit`. Paused
-        queues give nothing. If it gave any, the owner's lease runs until at least `now + lease / 2`, at most
-        `now + lease`. Wants that are all paused promote nothing.
+        queues give nothing, and a limit that is reached holds back what falls under it. If it gave any, the owner's
+        lease runs until at least `now + lease / 2`, at most `now + lease`. Wants that are all paused promote nothing.
         """
 
     @abstractmethod
@@ -108,7 +122,7 @@ class Store(ABC):
         """Makes each change whose job is still (was, epoch), whole; answers which. The answer is the truth.
 
         Changes of one job are made in their order; among those of different jobs no order is promised.
-        A change that would give a key to two unfinished jobs of a task is not valid.
+        A change that would let two jobs of a task hold a key is not valid.
         """
 
     def exchange(
@@ -168,6 +182,26 @@ class Store(ABC):
         """Every queue that has ready jobs, or is paused: whether it is paused. Cheap, whatever waits in them."""
 
     @abstractmethod
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Keeps the progress of running jobs, as (id, epoch, progress); of one that is not so any more, nothing."""
+
+    @abstractmethod
+    def limit(self, name: str, limit: Limit | None) -> None:
+        """Sets the limit of that name (`model.limit` has the names), or lifts it. Counts what runs at that moment."""
+
+    @abstractmethod
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        """The limits by name, and how far each is used; of those for each key of a task, nothing is told of use."""
+
+    @abstractmethod
+    def cells(self, prefix: str) -> dict[str, bytes]:
+        """The named values whose names begin so."""
+
+    @abstractmethod
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        """Sets a named value, or removes it (None), if it is still as it was seen (None: absent)."""
+
+    @abstractmethod
     def bell(self) -> Bell:
         """A hint that something came; never needed for correctness."""
 
@@ -187,7 +221,7 @@ class Store(ABC):
     def close(self) -> None:
         """Gives back what it holds. Closing twice is fine."""
 
-    def mint(self, task: str, key: str | None) -> bytes:
+    def mint(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
         """An id for a new job; a store of several shards draws until it falls on the right one."""
         return uuid7()
 

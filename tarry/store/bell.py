@@ -7,6 +7,7 @@ rests on it. Whoever waits says for what, by a topic:
               of each kind is woken and not all of them
 - `full`      a worker without room, that only wants to hear of jobs called back
 - `result`    somebody who waits for jobs to finish
+- `follow`    somebody who watches jobs: also hears when they start, and how far they are
 
 Sleeping is `arm(topic)`, then one more look, then `wait(seconds)`: what comes
 between the look and the wait still rings.
@@ -18,7 +19,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-WORK, FULL, RESULT = "work:", "full", "result"
+WORK, FULL, RESULT, FOLLOW = "work:", "full", "result", "follow"
 
 
 class Bell(ABC):

@@ -14,12 +14,12 @@ import socket
 from pathlib import Path
 from zlib import crc32
 
-from tarry.store.bell import FULL, RESULT, WORK, Bell, drained, one_of_each
+from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell, drained, one_of_each
 
 SLOTS = 256
 _NOBODY = bytes(SLOTS)
-_CODES = {FULL: 1, RESULT: 2}
-_FIRST_WORK_CODE = 3
+_CODES = {FULL: 1, RESULT: 2, FOLLOW: 3}
+_FIRST_WORK_CODE = 4
 
 
 class BellBoard:
@@ -46,7 +46,11 @@ class BellBoard:
 
     def ring_result(self) -> None:
         """Wakes all who wait for jobs to finish."""
-        self._ring_all({_CODES[RESULT]})
+        self._ring_all({_CODES[RESULT], _CODES[FOLLOW]})
+
+    def ring_follow(self) -> None:
+        """Wakes all who watch jobs."""
+        self._ring_all({_CODES[FOLLOW]})
 
     def ring_recall(self) -> None:
         """Wakes all workers that sleep."""
@@ -123,7 +127,7 @@ class FileBell(Bell):
             self._socket = _listening(board.address(self._slot))
 
     def arm(self, topic: str) -> None:
-        if self._socket is not None:
+        if self._socket is not None and not self._flags.closed:
             self._flags[self._slot] = _code(topic)
 
     def disarm(self) -> None:

@@ -5,11 +5,12 @@ Run a history with n = 1, 2, 3 ... until `calls` stays below n, and every call i
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tarry.errors import StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job
+from tarry.model.limit import Level, Limit
 from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 
@@ -44,6 +45,9 @@ class FlakyStore(Store):
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         return self._call(self._store.insert, jobs)
+
+    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+        return self._call(self._store.insert_within, connection, jobs)
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
         return self._call(self._store.claim, wants, limit, owner, lease, now)
@@ -89,6 +93,21 @@ class FlakyStore(Store):
     def queues(self) -> dict[str, bool]:
         return self._call(self._store.queues)
 
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        self._call(self._store.mark, marks)
+
+    def limit(self, name: str, limit: Limit | None) -> None:
+        self._call(self._store.limit, name, limit)
+
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        return self._call(self._store.limits)
+
+    def cells(self, prefix: str) -> dict[str, bytes]:
+        return self._call(self._store.cells, prefix)
+
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        return self._call(self._store.write, name, value, was)
+
     def time(self) -> int:
         return self._call(self._store.time)
 
@@ -101,8 +120,8 @@ class FlakyStore(Store):
     def ring_recall(self) -> None:
         self._store.ring_recall()
 
-    def mint(self, task: str, key: str | None) -> bytes:
-        return self._store.mint(task, key)
+    def mint(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
+        return self._store.mint(task, key, lane)
 
     def close(self) -> None:
         self._store.close()

@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from tarry.model.change import Change
-from tarry.model.job import Job, State
-from tarry.store.base import PROMOTED_AT_ONCE, Fact, Query, Store, Tally, Want, band
-from tarry.store.bell import RESULT, Bell, one_of_each
+from tarry.model.job import WAITING, Job, State
+from tarry.model.limit import QUEUE, TASK, Level, Limit
+from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want, band
+from tarry.store.bell import FOLLOW, RESULT, Bell, one_of_each
+from tarry.store.lanes import Levels, counted, dealt, each, earliest, laned, limit_of, merged
 
 Rank = tuple[int, int, bytes]
 
@@ -33,11 +35,16 @@ class MemoryStore(Store):
         self._jobs: dict[bytes, Job] = {}
         self._keys: dict[tuple[str, str], bytes] = {}
         self._ready: defaultdict[tuple[str, int], list[Rank]] = defaultdict(list)
+        self._laned: defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]] = _lanes()
         self._scheduled: list[Rank] = []
         self._leases: dict[str, int] = {}
         self._held: dict[str, tuple[str, int]] = {}
         self._paused: set[str] = set()
         self._armed: dict[Bell, str] = {}
+        self._cells: dict[str, bytes] = {}
+        self._limits: dict[str, Limit] = {}
+        self._levels: dict[str, Level] = {}
+        self._turns: dict[str, str] = {}
 
     # Keeping
 
@@ -52,60 +59,109 @@ class MemoryStore(Store):
     def _insert(self, job: Job) -> bytes:
         if job.id in self._jobs:
             return job.id
-        holder = self._holder(job)
+        holder = self._holder(job, job.since)
         if holder is None:
-            self._set(job.id, job)
+            self._set(job.id, replace(job, lane=laned(job.task, job.lane, self._limits)))
         return holder or job.id
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
+        return self.exchange((), wants, limit, owner, lease, now).jobs
+
+    def exchange(
+        self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
+        valid = self.apply(changes, now) if changes else []
         with self._lock:
-            wants = [want for want in wants if want.queue not in self._paused]
-            if limit <= 0 or not wants:
-                return []
-            self._promote(now)
-            taken: list[Job] = []
-            for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
-                taken += self._take(want, min(count, limit - len(taken)), owner, now)
-            if taken:
-                self._prolong(owner, lease, now)
-            return sorted(taken, key=rank)
+            jobs, again = self._claim(wants, limit, owner, lease, now)
+            return Exchange(valid, jobs, earliest(self._next_due(), again))
+
+    def _claim(
+        self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> tuple[list[Job], int | None]:
+        """The jobs; with none, when a rate lets start what it held back."""
+        wants = [want for want in wants if want.queue not in self._paused]
+        if limit <= 0 or not wants:
+            return [], None
+        self._promote(now)
+        levels = Levels(self._limits, self._levels, now)
+        taken: list[Job] = []
+        for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
+            taken += self._take(want, min(count, limit - len(taken)), owner, now, levels)
+        if not taken:
+            return [], levels.again
+        self._prolong(owner, lease, now)
+        self._ring(bell for bell, topic in self._armed.items() if topic == FOLLOW)
+        return sorted(taken, key=rank), None
 
     def _promote(self, now: int) -> None:
         due = bisect_left(self._scheduled, now + 1, key=lambda item: item[1])
         for _, _, id in self._scheduled[: min(due, PROMOTED_AT_ONCE)]:
             self._set(id, replace(self._jobs[id], state=State.READY, since=now))
 
-    def _take(self, want: Want, count: int, owner: str, now: int) -> list[Job]:
-        line = self._ready.get((want.queue, want.band), [])
-        jobs = [self._jobs[id] for _, _, id in line[: max(count, 0)]]
+    def _take(self, want: Want, count: int, owner: str, now: int, levels: Levels) -> list[Job]:
+        open_line = self._ready.get((want.queue, want.band), [])
+        tasks = {task: lanes for task, lanes in self._laned[want.queue, want.band].items() if any(lanes.values())}
+        if count <= 0 or not (open_line or tasks):
+            return []
+        most = levels.room(QUEUE + want.queue, count)
+        lines = [open_line[:most], *(self._dealt(task, lanes, most, levels) for task, lanes in sorted(tasks.items()))]
+        chosen = merged([[((place[0], place[1]), place[2]) for place in line] for line in lines], most)
+        return self._start([self._jobs[id] for id in chosen], owner, now)
+
+    def _dealt(self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels) -> list[Rank]:
+        most = levels.room(TASK + task, most)
+        if not most:
+            return []
+        turn = self._turns.get(task)
+        order = sorted(lanes, key=lambda lane: (turn is not None and lane <= turn, lane))
+        return dealt([lanes[lane][: levels.room(each(task, lane), most)] for lane in order if lanes[lane]], most)
+
+    def _start(self, jobs: Sequence[Job], owner: str, now: int) -> list[Job]:
+        for name, count in counted([(job.queue, job.task, job.lane) for job in jobs], self._limits).items():
+            level = self._levels.get(name, Level())
+            self._levels[name] = level.started(self._limits[limit_of(name)], count, now)
+        self._turns |= {job.task: job.lane for job in jobs if job.lane is not None}
         return [self._set(job.id, _claimed(job, owner, now)) for job in jobs]
+
+    def _end(self, job: Job, now: int) -> None:
+        """It no longer runs: what it took of its limits is free again."""
+        for name in counted([(job.queue, job.task, job.lane)], self._limits):
+            self._levels[name] = self._levels.get(name, Level()).ended(1)
+            self._ring_work()
 
     def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
         with self._lock:
-            valid = [self._apply(change) for change in changes]
+            valid = [self._apply(change, now) for change in changes]
             made = {change.to for change, good in zip(changes, valid, strict=True) if good}
             if made & {State.READY, State.SCHEDULED}:
                 self._ring_work()
-            if None in made or any(to.finished for to in made if to):
-                self._ring(bell for bell, topic in self._armed.items() if topic == RESULT)
+            topics = {FOLLOW, RESULT} if None in made or any(to.finished for to in made if to) else {FOLLOW}
+            self._ring(bell for bell, topic in self._armed.items() if topic in topics)
             return valid
 
-    def _apply(self, change: Change) -> bool:
+    def _apply(self, change: Change, now: int) -> bool:
         job = self._jobs.get(change.id)
         if job is None or (job.state, job.epoch) != (change.was, change.epoch):
             return False
         if change.to is None:
+            if job.state is State.RUNNING:
+                self._end(job, now)
             self._unset(job)
             return True
         new = changed(job, change.to, change)
-        if not new.state.finished and self._holder(new) not in (None, job.id):
+        if new.holds and self._holder(new, now) not in (None, job.id):
             return False
+        if job.state is State.RUNNING:
+            self._end(job, now)
         self._set(job.id, new)
         return True
 
     def next_due(self) -> int | None:
         with self._lock:
-            return self._scheduled[0][1] if self._scheduled else None
+            return self._next_due()
+
+    def _next_due(self) -> int | None:
+        return self._scheduled[0][1] if self._scheduled else None
 
     # Owning
 
@@ -175,7 +231,8 @@ class MemoryStore(Store):
                 held[job.queue] += size(job)
             gone: list[Job] = []
             for job in finished:
-                if job.until <= now or held[job.queue] > (by_queue or {}).get(job.queue, most_bytes):
+                excess = held[job.queue] > (by_queue or {}).get(job.queue, most_bytes) and job.holds <= now
+                if job.until <= now or excess:
                     held[job.queue] -= size(job)
                     gone.append(job)
             for job in gone[:limit]:
@@ -192,8 +249,54 @@ class MemoryStore(Store):
 
     def queues(self) -> dict[str, bool]:
         with self._lock:
-            ready = {queue for (queue, _), line in self._ready.items() if line}
+            ready = {job.queue for job in self._jobs.values() if job.state is State.READY}
             return {queue: queue in self._paused for queue in sorted(ready | self._paused)}
+
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        with self._lock:
+            for id, epoch, progress in marks:
+                job = self._jobs.get(id)
+                if job is not None and (job.state, job.epoch) == (State.RUNNING, epoch):
+                    self._jobs[id] = replace(job, progress=progress)
+            self._ring(bell for bell, topic in self._armed.items() if topic == FOLLOW)
+
+    def limit(self, name: str, limit: Limit | None) -> None:
+        with self._lock:
+            for level in [level for level in self._levels if limit_of(level) == name]:
+                self._levels[level] = Level(0, self._levels[level].next)
+                if limit is None:
+                    del self._levels[level]
+            self._limits.pop(name, None)
+            if limit is not None:
+                self._limits[name] = limit
+                self._count_anew(name)
+            self._ring_work()
+
+    def _count_anew(self, name: str) -> None:
+        for job in list(self._jobs.values()):
+            if not job.state.finished and (lane := laned(job.task, job.lane, self._limits)) != job.lane:
+                self._set(job.id, replace(job, lane=lane))
+        running = counted([(job.queue, job.task, job.lane) for job in self._running()], {name: self._limits[name]})
+        for level, count in running.items():
+            self._levels[level] = Level(count, self._levels.get(level, Level()).next)
+
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        with self._lock:
+            return {name: (limit, self._levels.get(name, Level())) for name, limit in sorted(self._limits.items())}
+
+    def cells(self, prefix: str) -> dict[str, bytes]:
+        with self._lock:
+            return {name: value for name, value in sorted(self._cells.items()) if name.startswith(prefix)}
+
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        with self._lock:
+            if self._cells.get(name) != was:
+                return False
+            if value is None:
+                self._cells.pop(name, None)
+            else:
+                self._cells[name] = value
+            return True
 
     # Bells
 
@@ -202,7 +305,7 @@ class MemoryStore(Store):
 
     def ring_recall(self) -> None:
         with self._lock:
-            self._ring(bell for bell, topic in self._armed.items() if topic != RESULT)
+            self._ring(bell for bell, topic in self._armed.items() if topic not in (RESULT, FOLLOW))
 
     def _ring_work(self) -> None:
         bells = list(self._armed)
@@ -233,7 +336,7 @@ class MemoryStore(Store):
         self._jobs[id] = job
         if (line := self._line(job)) is not None:
             insort(line, _place(job))
-        if job.key is not None and not job.state.finished:
+        if job.key is not None and job.holds:
             self._keys[job.task, job.key] = id
         return job
 
@@ -241,19 +344,27 @@ class MemoryStore(Store):
         del self._jobs[job.id]
         if (line := self._line(job)) is not None:
             del line[bisect_left(line, _place(job))]
-        if job.key is not None and not job.state.finished:
+        if job.key is not None and job.holds:
             del self._keys[job.task, job.key]
 
     def _line(self, job: Job) -> list[Rank] | None:
         match job.state:
+            case State.READY if job.lane is not None:
+                return self._laned[job.queue, band(job.priority)][job.task][job.lane]
             case State.READY:
                 return self._ready[job.queue, band(job.priority)]
             case State.SCHEDULED:
                 return self._scheduled
         return None
 
-    def _holder(self, job: Job) -> bytes | None:
-        return None if job.key is None else self._keys.get((job.task, job.key))
+    def _holder(self, job: Job, now: int) -> bytes | None:
+        """Who holds the key of this job; one whose time with it is over loses it here."""
+        if job.key is None or (id := self._keys.get((job.task, job.key))) is None:
+            return None
+        if self._jobs[id].holds > now:
+            return id
+        self._set(id, replace(self._jobs[id], holds=0))
+        return None
 
 
 class _MemoryBell(Bell):
@@ -277,7 +388,7 @@ def rank(job: Job) -> Rank:
 
 def size(job: Job) -> int:
     """The bytes that count against what a queue may keep."""
-    return len(job.body) + len(job.note)
+    return len(job.body) + len(job.note) + len(job.headers) + len(job.progress)
 
 
 def matches(query: Query, job: Job) -> bool:
@@ -307,11 +418,19 @@ def changed(job: Job, to: State, change: Change) -> Job:
         queue=job.queue if change.queue is None else change.queue,
         priority=job.priority if change.priority is None else change.priority,
         expires=job.expires if change.expires is None else change.expires,
+        holds=job.holds if change.holds is None else change.holds,
+        body=job.body if change.body is None else change.body,
     )
 
 
+def _lanes() -> "defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]]":
+    """Ready jobs with a lane: by queue and band, by task, by lane."""
+    return defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+
+
 def _claimed(job: Job, owner: str, now: int) -> Job:
-    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, since=now)
+    holds = 0 if job.unique == WAITING else job.holds
+    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, since=now, holds=holds)
 
 
 def _place(job: Job) -> Rank:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.store.base import Store
@@ -12,10 +13,28 @@ DEFAULT = "sqlite:///tarry.db"
 def _sqlite(url: str, durable: bool) -> Store:
     from tarry.store.sqlite import SqliteStore
 
-    path = url.removeprefix("sqlite:///")
+    path, query = _parted(url.removeprefix("sqlite:///"))
     if not path or path.startswith(":memory:"):
         raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {DEFAULT}")
-    return SqliteStore(Path(path), durable)
+    return SqliteStore(Path(path), durable, _shared(url, query))
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Path and query; a question mark may also be part of the path."""
+    path, mark, query = text.rpartition("?")
+    return (path, query) if mark and "=" in query and "/" not in query else (text, "")
+
+
+def _shared(url: str, query: str) -> str:
+    """Who else is in the file, as `sqlite_connection.SHARED`."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    shared = given.pop("shared", "no")
+    if given or shared not in ("no", "yes", "apsw"):
+        raise ConfigError(
+            f"{url}: after the ? there may be shared=yes (the file is also your own program's, which uses sqlite3,"
+            " SQLAlchemy or Django) or shared=apsw (your program uses apsw)"
+        )
+    return "" if shared == "no" else shared
 
 
 def _memory(url: str, durable: bool) -> Store:

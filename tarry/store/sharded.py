@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.model.change import Change
 from tarry.model.job import Job, State
+from tarry.model.limit import QUEUE, Level, Limit
 from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want, band
 from tarry.store.bell import Bell
 from tarry.store.ids import text, uuid7
@@ -46,23 +47,27 @@ class ShardedStore(Store):
         digest.update(name)
         return digest.digest()
 
-    def mint(self, task: str, key: str | None) -> bytes:
-        """An id; with a key, one that falls on the shard of that key."""
-        if key is None:
+    def mint(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
+        """An id; with a key or a lane, one that falls on the shard of that key, or of the task."""
+        if key is None and lane is None:
             return uuid7()
-        home = self.home(task, key)
+        home = self.home(task, key, lane)
         while self.shard(drawn := uuid7()) != home:
             pass
         return drawn
 
-    def home(self, task: str, key: str) -> int:
-        """The number of the store where jobs of that task and key live."""
-        return self.shard(blake2b(f"{task}\0{key}".encode(), digest_size=16).digest())
+    def home(self, task: str, key: str | None, lane: str | None = None) -> int:
+        """The number of the store where jobs of that task and key live. Those of a task with lanes live all on one,
+        which can count them, and so their keys do too."""
+        place = f"{task}\0{key}" if lane is None else f"{task}"
+        return self.shard(blake2b(place.encode(), digest_size=16).digest())
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        """As promised; ValueError, and nothing is stored, if a job with a key has an id that `mint` did not make."""
+        """As promised; ValueError, and nothing is stored, if a job with a key or lane has an id that `mint` did not
+        make."""
         for job in jobs:
-            if job.key is not None and self.shard(job.id) != self.home(job.task, job.key):
+            placed = job.key is not None or job.lane is not None
+            if placed and self.shard(job.id) != self.home(job.task, job.key, job.lane):
                 raise ValueError(f"job {text(job.id)} with key {job.key!r} is on the wrong shard: mint its id")
         places = self._places(job.id for job in jobs)
         return _rejoined(places, {n: self.stores[n].insert(_at(jobs, where)) for n, where in places.items()})
@@ -163,6 +168,33 @@ class ShardedStore(Store):
         for store in self.stores:
             store.pause(queue, paused)
 
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        for n, where in self._places(id for id, _, _ in marks).items():
+            self.stores[n].mark(_at(marks, where))
+
+    def limit(self, name: str, limit: Limit | None) -> None:
+        """As promised for tasks, whose jobs live all on one shard if they were enqueued limited. The limit of a queue
+        is shared out: each shard keeps to its part, which is at least one."""
+        among = len(self.stores)
+        for number, store in enumerate(self.stores):
+            store.limit(name, _share(limit, number, among) if limit and name.startswith(QUEUE) else limit)
+
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        found: defaultdict[str, list[tuple[Limit, Level]]] = defaultdict(list)
+        for store in self.stores:
+            for name, pair in store.limits().items():
+                found[name].append(pair)
+        return {name: _joined(name, pairs) for name, pairs in sorted(found.items())}
+
+    def cells(self, prefix: str) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for store in self.stores:
+            found |= store.cells(prefix)
+        return dict(sorted(found.items()))
+
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        return self.stores[self.shard(name.encode())].write(name, value, was)
+
     def queues(self) -> dict[str, bool]:
         seen: defaultdict[str, bool] = defaultdict(bool)
         for queue, paused in (item for store in self.stores for item in store.queues().items()):
@@ -250,6 +282,21 @@ def _rejoined(places: dict[int, list[int]], answers: dict[int, list[Answer]]) ->
     """The shards' answers, in the order in which their questions came."""
     pairs = [pair for number, where in places.items() for pair in zip(where, answers[number], strict=True)]
     return [answer for _, answer in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _share(limit: Limit, number: int, among: int) -> Limit:
+    most = limit.most and max(1, limit.most // among + (number < limit.most % among))
+    count = limit.count and max(1, limit.count // among + (number < limit.count % among))
+    return replace(limit, most=most, count=count)
+
+
+def _joined(name: str, pairs: Sequence[tuple[Limit, Level]]) -> tuple[Limit, Level]:
+    first = pairs[0][0]
+    level = Level(sum(level.running for _, level in pairs), max(level.next for _, level in pairs))
+    if not name.startswith(QUEUE):
+        return first, level
+    most = None if first.most is None else sum(limit.most or 0 for limit, _ in pairs)
+    return replace(first, most=most, count=sum(limit.count for limit, _ in pairs)), level
 
 
 def _earliest(times: Iterable[int | None]) -> int | None:

@@ -18,12 +18,19 @@ import apsw
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job, State
+from tarry.model.limit import Level, Limit
 from tarry.store import sqlite_sql as sql
 from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
+from tarry.store.lanes import earliest
 from tarry.store.reserve import Reserve
-from tarry.store.sqlite_file import SCHEMA_VERSION, mapped, opened, transaction
+from tarry.store.sqlite_connection import Statements
+from tarry.store.sqlite_file import mapped, opened, transaction
+from tarry.store.sqlite_lanes import SqliteLanes, limits_in, placed
+from tarry.store.sqlite_schema import SCHEMA_VERSION
+from tarry.store.sqlite_watch import CommitWatch
+from tarry.store.sqlite_within import through
 
 STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
 CODE = {state: code for code, state in enumerate(STATES)}
@@ -37,15 +44,20 @@ class SqliteStore(Store):
 
     durable: for producers and people, whose word that it is stored must survive a power cut. A worker opens the file
     with durable=False: what it may lose in a power cut is an outcome, and the job then runs again.
+
+    shared: whose file it is too (`sqlite_connection.SHARED`); tarry's tables then stand beside that program's.
     """
 
-    def __init__(self, path: str | Path, durable: bool = True) -> None:
+    def __init__(self, path: str | Path, durable: bool = True, shared: str = "") -> None:
         self.path = Path(path).absolute()
-        self.url = f"sqlite:///{self.path}"
+        self.url = f"sqlite:///{self.path}" + (f"?shared={shared}" if shared else "")
         self._lock = threading.Lock()
-        self._db = opened(self.path, durable)
+        self._shared = shared
+        self._db = opened(self.path, durable, shared)
         self._file = os.stat(self.path)
         self._board = BellBoard(Path(f"{self.path}-bells"))
+        self._commits = CommitWatch(self.path, shared)
+        self._lanes = SqliteLanes(self._db)
         self._durable = durable
         self._reserve = Reserve(self.path)
         if not durable:
@@ -53,27 +65,26 @@ class SqliteStore(Store):
         self._closed = False
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        if self._reserve.spent:
-            raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
+        self._check_room()
         self._check_file()
         with self._lock, mapped(self.path):
             with transaction(self._db):
-                if any(job.key is not None for job in jobs):
-                    lives = [self._insert_keyed(job) for job in jobs]
-                else:
-                    self._db.executemany(sql.INSERT, [_row(job) for job in jobs])
-                    lives = [job.id for job in jobs]
+                lives = _inserted(self._db, self._lanes.placed(jobs))
             self._board.ring_work()
         return lives
 
-    def _insert_keyed(self, job: Job) -> bytes:
-        known = self._db.execute("SELECT 1 FROM job WHERE id = ?", (job.id,)).get
-        if not known and job.key is not None:
-            holder = self._db.execute(sql.HOLDER, (job.task, job.key)).get
-            if holder is not None:
-                return bytes(holder)
-        self._db.execute(sql.INSERT, _row(job))
-        return job.id
+    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+        self._check_room()
+        self._check_file()
+        theirs = through(connection, self.path, self._shared)
+        theirs.execute(sql.TAKE_LOCK)
+        lives = _inserted(theirs, placed(jobs, limits_in(theirs)))
+        self._commits.expect({job.id for job in jobs}.intersection(lives))
+        return lives
+
+    def _check_room(self) -> None:
+        if self._reserve.spent:
+            raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
 
     def _check_file(self) -> None:
         """SQLite goes on in a file that was deleted, where nobody would ever find what it is told to keep."""
@@ -106,18 +117,21 @@ class SqliteStore(Store):
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
             if changes:
                 self._ring(changes)
+            elif answer.jobs:
+                self._board.ring_follow()
         return answer
 
     def _exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         with transaction(self._db):
-            valid = self._apply(changes) if changes else []
-            jobs = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else []
-            return Exchange(valid, jobs, self._next_due())
+            self._lanes.look()
+            valid = self._apply(changes, now) if changes else []
+            jobs, again = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else ([], None)
+            return Exchange(valid, jobs, earliest(self._next_due(), again))
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
-        paused = {queue for (queue,) in self._rows("SELECT queue FROM paused")}
+        paused = {queue for (queue,) in self._rows("SELECT queue FROM tarry_paused")}
         return [want for want in wants if want.queue not in paused] if paused else wants
 
     def _worth_claiming(self, wants: Sequence[Want], limit: int, now: int) -> bool:
@@ -127,14 +141,25 @@ class SqliteStore(Store):
         due = self._next_due()
         if due is not None and due <= now:
             return True
-        return any(self._db.execute(sql.ANY_READY[want.band], (want.queue,)).get for want in wants)
+        return self._lanes.waiting() or any(
+            self._db.execute(sql.ANY_READY[want.band], (want.queue,)).get for want in wants
+        )
 
-    def _claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
+    def _claim(
+        self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> tuple[list[Job], int | None]:
+        """The jobs; with none, when a rate lets start what it held back."""
         self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
-        rows = self._chosen(wants, limit)
+        if self._lanes.limits or self._lanes.waiting():
+            rows, again = self._lanes.chosen(wants, limit, owner, now)
+        else:
+            rows, again = self._chosen(wants, limit), None
+            if rows:
+                self._db.execute(sql.CLAIM, (owner, now, self._db.array(array("q", [row[0] for row in rows]))))
         if not rows:
-            return []
-        self._db.execute(sql.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
+            return [], again
+        if keyed := [row[0] for row in rows if row[11] is not None]:
+            self._db.execute(sql.LET_GO, (self._db.array(array("q", keyed)),))
         self._db.execute(sql.LEASE, (owner, now + lease, now + lease // 2))
         jobs = [
             Job(
@@ -154,12 +179,17 @@ class SqliteStore(Store):
                 expires,
                 key,
                 note,
+                unique,
+                0 if unique < 0 else holds,
+                lane,
+                headers,
+                progress,
             )
-            for _, id, task, body, queue, priority, due, epoch, failures, losses, expires, key, note in rows
-        ]
-        if len(wants) > 1:
-            jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
-        return jobs
+            for _, id, task, body, queue, priority, due, epoch, failures, losses, expires, key, note, unique, holds,
+                lane, headers, progress in rows
+        ]  # fmt: skip
+        jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
+        return jobs, None
 
     def _chosen(self, wants: Sequence[Want], limit: int) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -179,7 +209,19 @@ class SqliteStore(Store):
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._db.execute(statement, tuple(values)).fetchall()
 
-    def _apply(self, changes: Sequence[Change]) -> list[bool]:
+    def _apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        for change in changes:
+            if change.holds:
+                self._db.execute(sql.OUTLIVED_BY, (now, change.id, CODE[change.was], change.epoch))
+        if not self._lanes.limits:
+            return self._made(changes)
+        running = self._lanes.running(changes)
+        valid = self._made(changes)
+        made = [c.id for c, good in zip(changes, valid, strict=True) if good and c.was is RUNNING]
+        self._lanes.ended([running[id] for id in made], now)
+        return valid
+
+    def _made(self, changes: Sequence[Change]) -> list[bool]:
         if len({change.id for change in changes}) < len(changes):
             return [bool(self._change_each([change])) for change in changes]
         groups: dict[tuple[Any, ...], list[Change]] = {}
@@ -197,7 +239,7 @@ class SqliteStore(Store):
 
     def _change_group(self, alike: list[Change]) -> set[bytes]:
         first = alike[0]
-        ids = apsw.carray(tuple([change.id for change in alike]))
+        ids = self._db.array(tuple([change.id for change in alike]))
         rows = self._rows(sql.CHANGE_GROUP, (*_values(first), ids, CODE[first.was], first.epoch))
         return {id for (id,) in rows}
 
@@ -210,10 +252,12 @@ class SqliteStore(Store):
 
     def _ring(self, changes: Sequence[Change]) -> None:
         to = {change.to for change in changes}
-        if State.READY in to or State.SCHEDULED in to:
+        if State.READY in to or State.SCHEDULED in to or self._lanes.limits:
             self._board.ring_work()
         if not to <= {State.READY, State.SCHEDULED}:
             self._board.ring_result()
+        else:
+            self._board.ring_follow()
 
     def next_due(self) -> int | None:
         with self._lock, mapped(self.path):
@@ -225,12 +269,12 @@ class SqliteStore(Store):
 
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
         with self._lock, mapped(self.path):
-            until = self._db.execute("SELECT until FROM owner WHERE name = ?", (owner,)).get
+            until = self._db.execute("SELECT until FROM tarry_owner WHERE name = ?", (owner,)).get
             if held and (until is None or until < now + lease // 2):
                 with transaction(self._db):
                     self._db.execute(sql.LEASE, (owner, now + lease, now + lease))
             rows = self._db.execute(
-                "SELECT id, epoch FROM job INDEXED BY running WHERE state = 2 AND owner = ?", (owner,)
+                "SELECT id, epoch FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner = ?", (owner,)
             )
             owned = set(rows.fetchall())
         return [id for id, epoch in held if (id, epoch) not in owned]
@@ -242,20 +286,20 @@ class SqliteStore(Store):
 
     def owners(self) -> list[str]:
         with self._lock, mapped(self.path):
-            rows = self._rows("SELECT DISTINCT owner FROM job INDEXED BY running WHERE state = 2")
+            rows = self._rows("SELECT DISTINCT owner FROM tarry_job INDEXED BY tarry_running WHERE state = 2")
             return [owner for (owner,) in rows]
 
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         with self._lock, mapped(self.path), transaction(self._db):
-            self._db.execute("DELETE FROM owner WHERE until < ?", (now - 86_400_000_000,))
+            self._db.execute("DELETE FROM tarry_owner WHERE until < ?", (now - 86_400_000_000,))
             return self._db.execute(sql.HOLD, (name, owner, until, now)).get is not None
 
     def get(self, ids: Sequence[bytes]) -> list[Job | None]:
         found: dict[bytes, Job] = {}
-        query = f"SELECT {sql.COLUMNS} FROM job WHERE id IN (SELECT value FROM carray(?))"
+        query = f"SELECT {sql.COLUMNS} FROM tarry_job WHERE id IN (SELECT value FROM carray(?))"
         with self._lock, mapped(self.path):
             if ids:
-                rows = self._rows(query, (apsw.carray(tuple(ids)),))
+                rows = self._rows(query, (self._db.array(tuple(ids)),))
                 found = {row[0]: _job(row) for row in rows}
         return [found.get(id) for id in ids]
 
@@ -271,7 +315,7 @@ class SqliteStore(Store):
         if query.before is not None:
             where.append("since < ?")
             values.append(query.before)
-        text = f"SELECT {sql.COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
+        text = f"SELECT {sql.COLUMNS} FROM tarry_job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
         with self._lock, mapped(self.path):
             return [_job(row) for row in self._rows(text, (*values, query.limit))]
 
@@ -284,30 +328,32 @@ class SqliteStore(Store):
         with self._lock, mapped(self.path):
             if not self._durable:
                 self._reserve.keep(self._db.pragma("freelist_count") * self._db.pragma("page_size"))
-            if not self._db.execute("SELECT 1 FROM job INDEXED BY finished WHERE state >= 3 LIMIT 1").get:
+            if not self._db.execute("SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1").get:
                 return 0
             with transaction(self._db):
+                self._lanes.prune(now)
                 self._db.execute(sql.PRUNE, (now, limit))
                 pruned = self._db.changes()
                 for queue, size in self._rows(sql.WEIGHTS):
                     excess = size - (by_queue or {}).get(queue, most_bytes)
                     if excess > 0:
-                        pruned += self._lighten(queue, excess, limit - pruned)
+                        pruned += self._lighten(queue, excess, limit - pruned, now)
         return pruned
 
-    def _lighten(self, queue: str, excess: int, limit: int) -> int:
+    def _lighten(self, queue: str, excess: int, limit: int, now: int) -> int:
         doomed = array("q")
-        for n, size in self._rows(sql.FIRST_FINISHED, (queue, max(limit, 0))):
+        for n, size in self._rows(sql.FIRST_FINISHED, (queue, now, max(limit, 0))):
             if excess <= 0:
                 break
             excess -= size
             doomed.append(n)
         if doomed:
-            self._db.execute("DELETE FROM job WHERE n IN (SELECT value FROM carray(?))", (apsw.carray(doomed),))
+            self._db.execute(sql.DOOMED, (self._db.array(doomed),))
         return len(doomed)
 
     def pause(self, queue: str, paused: bool) -> None:
-        statement = "INSERT OR IGNORE INTO paused VALUES (?)" if paused else "DELETE FROM paused WHERE queue = ?"
+        insert, delete = "INSERT OR IGNORE INTO tarry_paused VALUES (?)", "DELETE FROM tarry_paused WHERE queue = ?"
+        statement = insert if paused else delete
         with self._lock, mapped(self.path):
             with transaction(self._db):
                 self._db.execute(statement, (queue,))
@@ -315,8 +361,39 @@ class SqliteStore(Store):
 
     def queues(self) -> dict[str, bool]:
         with self._lock, mapped(self.path):
-            found = {queue: False for (queue,) in self._rows(sql.READY_QUEUES)}
-            return found | {queue: True for (queue,) in self._rows("SELECT queue FROM paused")}
+            found = {queue: False for (queue,) in self._rows(sql.READY_QUEUES) + self._rows(sql.LANED_QUEUES)}
+            return found | {queue: True for (queue,) in self._rows("SELECT queue FROM tarry_paused")}
+
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        with self._lock, mapped(self.path):
+            with transaction(self._db):
+                self._db.executemany(sql.MARK, [(progress, id, epoch) for id, epoch, progress in marks])
+            self._board.ring_follow()
+
+    def limit(self, name: str, limit: Limit | None) -> None:
+        with self._lock, mapped(self.path):
+            with transaction(self._db):
+                self._lanes.set(name, limit)
+            self._board.ring_work()
+
+    def limits(self) -> dict[str, tuple[Limit, Level]]:
+        with self._lock, mapped(self.path):
+            return self._lanes.all()
+
+    def cells(self, prefix: str) -> dict[str, bytes]:
+        with self._lock, mapped(self.path):
+            rows = self._rows("SELECT name, value FROM tarry_cell WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
+        return dict(rows)
+
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        with self._lock, mapped(self.path), transaction(self._db):
+            if self._db.execute("SELECT value FROM tarry_cell WHERE name = ?", (name,)).get != was:
+                return False
+            if value is None:
+                self._db.execute("DELETE FROM tarry_cell WHERE name = ?", (name,))
+            else:
+                self._db.execute(sql.WRITE, (name, value))
+        return True
 
     def bell(self) -> Bell:
         return self._board.bell()
@@ -329,13 +406,14 @@ class SqliteStore(Store):
 
     def facts(self) -> list[Fact]:
         with self._lock, mapped(self.path):
+            version = self._db.execute("SELECT sqlite_version()").get
             synchronous = self._db.pragma("synchronous")
             journal = self._db.pragma("journal_mode")
         room = os.statvfs(self.path.parent)
         free = room.f_bavail * room.f_frsize
         tight = "" if free > 256 * 2**20 else "under 256 MB: free some space before enqueues are refused"
         return [
-            Fact("sqlite", apsw.sqlite_lib_version()),
+            Fact("sqlite", version),
             Fact("schema", str(SCHEMA_VERSION)),
             Fact("durability", f"journal {journal}, synchronous {'FULL' if synchronous == 2 else 'NORMAL'}"),
             Fact("size", f"{self.path.stat().st_size / 1e6:.1f} MB"),
@@ -343,6 +421,7 @@ class SqliteStore(Store):
         ]
 
     def close(self) -> None:
+        self._commits.close()
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -350,10 +429,29 @@ class SqliteStore(Store):
                 self._db.close(True)
 
 
+def _inserted(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
+    if any(job.key is not None for job in jobs):
+        return [_inserted_keyed(db, job) for job in jobs]
+    db.executemany(sql.INSERT, [_row(job) for job in jobs])
+    return [job.id for job in jobs]
+
+
+def _inserted_keyed(db: Statements, job: Job) -> bytes:
+    known = db.execute("SELECT 1 FROM tarry_job WHERE id = ?", (job.id,)).get
+    if not known and job.key is not None:
+        db.execute(sql.OUTLIVED, (job.since, job.task, job.key))
+        holder = db.execute(sql.HOLDER, (job.task, job.key)).get
+        if holder is not None:
+            return bytes(holder)
+    db.execute(sql.INSERT, _row(job))
+    return job.id
+
+
 def _row(job: Job) -> tuple[Any, ...]:
     return (
         job.id, job.task, job.body, job.queue, -job.priority, job.due, CODE[job.state], job.epoch, job.failures,
-        job.losses, job.since, job.until, job.expires, job.key, job.note,
+        job.losses, job.since, job.until, job.expires, job.key, job.note, job.unique, job.holds, job.lane,
+        job.headers, job.progress,
     )  # fmt: skip
 
 
@@ -366,12 +464,12 @@ def _values(change: Change) -> tuple[Any, ...]:
     rank = None if change.priority is None else -change.priority
     return (
         CODE[change.to], change.since, change.due, change.failures, change.losses, change.until, change.note,
-        change.queue, rank, change.expires,
+        change.queue, rank, change.expires, change.holds, change.body,
     )  # fmt: skip
 
 
 def _alike(change: Change) -> tuple[Any, ...]:
     return (
         change.was, change.epoch, change.to, change.since, change.due, change.failures, change.losses, change.until,
-        change.note, change.queue, change.priority, change.expires,
+        change.note, change.queue, change.priority, change.expires, change.holds, change.body,
     )  # fmt: skip

@@ -1,7 +1,9 @@
 """A SQLite file opened the way a queue needs it: journal, durability, schema, waiting for one's turn, and errors.
 
 Through apsw, which brings a current SQLite of its own: the library's versions up to 3.51.2 could damage a database
-with several writers when the write-ahead log was reset.
+with several writers when the write-ahead log was reset. But two copies of SQLite in one process do not see each
+other's locks, and a file that both write is soon damaged; so where the file is shared with a program that uses
+Python's own sqlite3, that one is used here too.
 """
 
 import contextlib
@@ -13,94 +15,58 @@ from pathlib import Path
 import apsw
 
 from tarry import errors
+from tarry.store.sqlite_connection import Database, connected
+from tarry.store.sqlite_schema import SCHEMA_VERSION, bring_up, version
 
-APPLICATION_ID = 0x74617279  # "tary": how `file` and we tell our databases from others
-SCHEMA_VERSION = 1
 BUSY_LIMIT = 5.0
 
-SCHEMA = """
-CREATE TABLE job (
-    n        INTEGER PRIMARY KEY,
-    id       BLOB NOT NULL UNIQUE,
-    state    INTEGER NOT NULL,
-    queue    TEXT NOT NULL,
-    rank     INTEGER NOT NULL,
-    due      INTEGER NOT NULL,
-    epoch    INTEGER NOT NULL,
-    failures INTEGER NOT NULL,
-    losses   INTEGER NOT NULL,
-    owner    TEXT,
-    since    INTEGER NOT NULL,
-    until    INTEGER NOT NULL,
-    expires  INTEGER NOT NULL,
-    key      TEXT,
-    task     TEXT NOT NULL,
-    body     BLOB NOT NULL,
-    note     BLOB NOT NULL
-) STRICT;
-CREATE INDEX ready     ON job (queue, rank, due, id) WHERE state = 1;
-CREATE INDEX scheduled ON job (due, id)              WHERE state = 0;
-CREATE INDEX running   ON job (owner)                WHERE state = 2;
-CREATE INDEX finished  ON job (until, id)            WHERE state >= 3;
-CREATE UNIQUE INDEX key ON job (task, key)           WHERE key IS NOT NULL AND state < 3;
-CREATE TABLE owner  (name TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE hold   (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE paused (queue TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-"""
 
-
-def opened(path: Path, durable: bool) -> apsw.Connection:
+def opened(path: Path, durable: bool, shared: str = "") -> Database:
     """A connection in WAL mode with the schema in place.
 
     durable: every commit is fsynced (FULL). Otherwise commits wait for the next checkpoint (NORMAL): after a power
     cut the last ones may be missing, which for a claim or an outcome means that a job runs once more.
+
+    shared: the file is another program's too, which is in this process and uses "apsw", or Python's sqlite3 ("yes").
     """
     if not path.parent.is_dir():
         raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
     with mapped(path):
-        connection = apsw.Connection(str(path))
+        database = connected(path, shared)
         try:
-            _prepare(connection, path, durable)
+            _prepare(database, path, durable, bool(shared))
+        except apsw.BusyError:
+            database.close(True)
+            raise errors.StoreBusy(
+                f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`. If that is a"
+                " transaction of your own: tarry makes its tables at the first use, so enqueue once outside of any, or"
+                " start a worker first"
+            ) from None
         except BaseException:
-            connection.close(True)
+            database.close(True)
             raise
-    return connection
+    return database
 
 
-def _prepare(connection: apsw.Connection, path: Path, durable: bool) -> None:
-    connection.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
-    if connection.readonly("main"):
+def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> None:
+    database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
+    if database.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
-    with connection:  # one look at the file as it is at one moment: another process may be making its schema
-        _check_ours(connection, path)
-    _to_wal(connection)
-    connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-    connection.execute("PRAGMA cache_size=-65536")
-    connection.execute("PRAGMA mmap_size=0")
-    connection.execute("PRAGMA wal_autocheckpoint=2000")
-    connection.execute("PRAGMA journal_size_limit=67108864")
-    with transaction(connection):
-        if not _check_ours(connection, path):
-            connection.execute(SCHEMA)
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    with transaction(database, "BEGIN"):  # the file as it is at one moment: another process may be making its schema
+        found = version(database, path, shared)
+    _to_wal(database)
+    database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    database.execute("PRAGMA cache_size=-65536")
+    database.execute("PRAGMA mmap_size=0")
+    database.execute("PRAGMA wal_autocheckpoint=2000")
+    database.execute("PRAGMA journal_size_limit=67108864")
+    # Only if there is something to do: whoever opens it first may hold the write lock himself, in another connection.
+    if found != SCHEMA_VERSION:
+        with transaction(database):
+            bring_up(database, version(database, path, shared), shared)
 
 
-def _check_ours(connection: apsw.Connection, path: Path) -> bool:
-    """True: our schema is there. False: the file is empty. Anything else is an error that changes nothing."""
-    application, version = connection.pragma("application_id"), connection.pragma("user_version")
-    if application == APPLICATION_ID:
-        if version > SCHEMA_VERSION:
-            raise errors.StoreNewer(
-                f"{path} has schema {version}, this tarry knows {SCHEMA_VERSION}: upgrade tarry on this host"
-            )
-        return True
-    if application or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
-        raise errors.StoreForeign(f"{path} is a database of another program; give tarry a file of its own")
-    return False
-
-
-def _to_wal(connection: apsw.Connection) -> None:
+def _to_wal(connection: Database) -> None:
     """SQLite does not ask the busy handler when the journal mode changes, so several first openers take turns here."""
     until = time.monotonic() + BUSY_LIMIT
     while connection.pragma("journal_mode") != "wal":
@@ -113,9 +79,9 @@ def _to_wal(connection: apsw.Connection) -> None:
 
 
 @contextlib.contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """The write lock from the first statement on; all or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: Database, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """The write lock from the first statement on, unless another `begin` says otherwise; all or nothing."""
+    connection.execute(begin)
     try:
         yield
         connection.execute("COMMIT")

@@ -3,45 +3,85 @@
 from tarry.store.base import HIGH, LOW, NORMAL
 
 COLUMNS = """id, task, body, queue, -rank, due, state, epoch, failures, losses, ifnull(owner, ''),
-    since, until, expires, key, note"""
-INSERT = """INSERT INTO job
-    (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until, expires, key, note)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
-_READY = """SELECT n, id, task, body, queue, -rank, due, epoch + 1, failures, losses, expires, key, note
-    FROM job INDEXED BY ready WHERE state = 1 AND queue = ? AND rank {} 0 ORDER BY rank, due, id LIMIT ? OFFSET ?"""
+    since, until, expires, key, note, unique_for, holds, lane, headers, progress"""
+INSERT = """INSERT INTO tarry_job
+    (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until, expires, key, note,
+    unique_for, holds, lane, headers, progress)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+CLAIMED = """n, id, task, body, queue, -rank, due, epoch + 1, failures, losses, expires, key, note,
+    unique_for, holds, lane, headers, progress"""
+_READY = f"""SELECT {CLAIMED} FROM tarry_job INDEXED BY tarry_ready
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND rank {{}} 0 ORDER BY rank, due, id LIMIT ? OFFSET ?"""
 READY = {HIGH: _READY.format("<"), NORMAL: _READY.format("="), LOW: _READY.format(">")}
-_ANY_READY = "SELECT 1 FROM job INDEXED BY ready WHERE state = 1 AND queue = ? AND rank {} 0 LIMIT 1"
+_ANY_READY = """SELECT 1 FROM tarry_job INDEXED BY tarry_ready
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND rank {} 0 LIMIT 1"""
 ANY_READY = {HIGH: _ANY_READY.format("<"), NORMAL: _ANY_READY.format("="), LOW: _ANY_READY.format(">")}
-PROMOTE = """UPDATE job SET state = 1, since = ?1 WHERE n IN
-    (SELECT n FROM job INDEXED BY scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
-READY_QUEUES = """WITH RECURSIVE found (queue) AS (
-    SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1
+_LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
+_IN_BAND = f"{_LANED} AND queue = ? AND (rank > 0) - (rank < 0) = ?"
+ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
+NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
+FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
+NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
+LANE = f"SELECT {CLAIMED} {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
+COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
+LEVEL = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
+TURN = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, 0, 0, ?2)
+    ON CONFLICT (name) DO UPDATE SET turn = ?2"""
+SET_LIMIT = "INSERT INTO tarry_limit VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+UNUSED = """UPDATE tarry_level SET running = 0, next = iif(?2, 0, next)
+    WHERE name = ?1 OR substr(name, 1, length(?1) + 1) = ?1 || char(31)"""
+_RUNNING_BY = "SELECT queue, task, lane FROM tarry_job WHERE state = 2 AND {} = ?"
+RUNNING_BY = {True: _RUNNING_BY.format("queue"), False: _RUNNING_BY.format("task")}
+RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
+    ON CONFLICT (name) DO UPDATE SET running = ?2"""
+IDLE_LEVELS = "DELETE FROM tarry_level WHERE substr(name, 1, 5) = 'each:' AND running = 0 AND next <= ?"
+PROMOTE = """UPDATE tarry_job SET state = 1, since = ?1 WHERE n IN
+    (SELECT n FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
+_READY_QUEUES = """WITH RECURSIVE found (queue) AS (
+    SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1}
     UNION ALL
-    SELECT (SELECT min(queue) FROM job INDEXED BY ready WHERE state = 1 AND queue > found.queue)
+    SELECT (SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1} AND queue > found.queue)
     FROM found WHERE queue IS NOT NULL)
     SELECT queue FROM found WHERE queue IS NOT NULL"""
-NEXT_DUE = "SELECT min(due) FROM job INDEXED BY scheduled WHERE state = 0"
-CLAIM = """UPDATE job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
+READY_QUEUES = _READY_QUEUES.format("tarry_ready", "NULL")
+LANED_QUEUES = _READY_QUEUES.format("tarry_laned", "NOT NULL")
+NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
+CLAIM = """UPDATE tarry_job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
     WHERE n IN (SELECT value FROM carray(?))"""
-LEASE = """INSERT INTO owner (name, until) VALUES (?1, ?2)
+LET_GO = "UPDATE tarry_job SET holds = 0 WHERE n IN (SELECT value FROM carray(?)) AND unique_for < 0"
+LEASE = """INSERT INTO tarry_owner (name, until) VALUES (?1, ?2)
     ON CONFLICT (name) DO UPDATE SET until = ?2 WHERE until < ?3"""
 SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
-    queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires)"""
-CHANGE = f"UPDATE OR IGNORE job {SET} WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
-CHANGE_GROUP = f"""UPDATE OR IGNORE job {SET}
+    queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires), holds = ifnull(?, holds),
+    body = ifnull(?, body)"""
+CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
+CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
     WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? RETURNING id"""
-FORGET = "DELETE FROM job WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
-HOLDER = "SELECT id FROM job WHERE task = ? AND key = ? AND state < 3"
-OVERDUE = f"""SELECT {COLUMNS} FROM job INDEXED BY running WHERE state = 2
-    AND owner NOT IN (SELECT name FROM owner WHERE until > ?) ORDER BY id LIMIT ?"""
-HELD_BY = f"SELECT {COLUMNS} FROM job INDEXED BY running WHERE state = 2 AND owner = ? ORDER BY id LIMIT ?"
-HOLD = """INSERT INTO hold (name, owner, until) VALUES (?1, ?2, ?3)
+FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
+LIMITS = "SELECT name, value FROM tarry_limit"
+TAKE_LOCK = "DELETE FROM tarry_cell WHERE 0"
+"""Changes nothing, but has the write lock from then on, so that what is read next is the latest there is."""
+HOLDER = "SELECT id FROM tarry_job WHERE task = ? AND key = ? AND holds > 0"
+OUTLIVED = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
+    AND task = ?2 AND key = ?3"""
+OUTLIVED_BY = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
+    AND (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)"""
+MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ?"
+WRITE = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+OVERDUE = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
+    AND owner NOT IN (SELECT name FROM tarry_owner WHERE until > ?) ORDER BY id LIMIT ?"""
+HELD_BY = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running
+    WHERE state = 2 AND owner = ? ORDER BY id LIMIT ?"""
+HOLD = """INSERT INTO tarry_hold (name, owner, until) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4 RETURNING name"""
-TALLY = """SELECT queue, task, state, count(*), min(due), sum(length(body) + length(note))
-    FROM job GROUP BY queue, task, state"""
-PRUNE = """DELETE FROM job WHERE n IN
-    (SELECT n FROM job INDEXED BY finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
-WEIGHTS = """SELECT queue, sum(length(body) + length(note)) FROM job INDEXED BY finished
+SIZE = "length(body) + length(note) + length(headers) + length(progress)"
+TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})
+    FROM tarry_job GROUP BY queue, task, state"""
+PRUNE = """DELETE FROM tarry_job WHERE n IN
+    (SELECT n FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
+WEIGHTS = f"""SELECT queue, sum({SIZE}) FROM tarry_job INDEXED BY tarry_finished
     WHERE state >= 3 GROUP BY queue"""
-FIRST_FINISHED = """SELECT n, length(body) + length(note) FROM job INDEXED BY finished
-    WHERE state >= 3 AND queue = ? ORDER BY until, id LIMIT ?"""
+DOOMED = "DELETE FROM tarry_job WHERE n IN (SELECT value FROM carray(?))"
+FIRST_FINISHED = f"""SELECT n, {SIZE} FROM tarry_job INDEXED BY tarry_finished
+    WHERE state >= 3 AND queue = ? AND holds <= ? ORDER BY until, id LIMIT ?"""

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tarry.store.sqlite_schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
 from tests.cli.place import Place, until
 
@@ -95,7 +96,8 @@ def test_check_of_a_database_of_another_program(place: Place) -> None:
     other.close()
     before = place.database.read_bytes()
     assert troubles(place) == {
-        "store": f"{place.database} is a database of another program; give tarry a file of its own"
+        "store": f"{place.database} is a database of another program; give tarry a file of its own, or share this one:"
+        f" sqlite:///{place.database}?shared=yes"
     }
     assert place.database.read_bytes() == before
 
@@ -122,7 +124,7 @@ def test_check_of_a_newer_schema(place: Place) -> None:
         newer.execute("PRAGMA user_version = 99")
     newer.close()
     (advice,) = troubles(place).values()
-    assert advice == f"{place.database} has schema 99, this tarry knows 1: upgrade tarry on this host"
+    assert advice == f"{place.database} has schema 99, this tarry knows {SCHEMA_VERSION}: upgrade tarry on this host"
 
 
 def test_check_of_a_directory_that_is_not_there(place: Place) -> None:

@@ -79,6 +79,16 @@ def test_show_tells_everything(place: Place, mixed: list[str]) -> None:
     assert f"id        {dead['id']}" in said
 
 
+def test_show_and_list_tell_how_far_a_job_is(place: Place) -> None:
+    (id,) = place.put("app.add", 1)
+    assert place.facts("jobs", "show", id)[0]["progress"] is None
+    run_one(place, id)
+    with place.store() as store:
+        store.mark([(ids.parsed(id), 1, b'[0.425,"rows"]')])
+    assert place.facts("jobs", "list")[0]["progress"] == {"fraction": 0.425, "message": "rows"}
+    assert "progress  42% rows\n" in place.said("jobs", "show", id) + "\n"
+
+
 def test_an_id_may_be_written_as_status_and_logs_write_it(place: Place, mixed: list[str]) -> None:
     (job,) = place.facts("jobs", "show", mixed[0].replace("-", ""))
     assert job["id"] == mixed[0]

@@ -116,6 +116,10 @@ class Watched(MemoryStore):
         self._begin("reclaim")
         return super().reclaim(now, of, limit)
 
+    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        self._begin("mark")
+        super().mark(marks)
+
     def queues(self) -> dict[str, bool]:
         self._begin("queues")
         return super().queues()

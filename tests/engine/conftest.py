@@ -22,7 +22,7 @@ def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[App]:
-    app = App(f"sqlite:///{tmp_path}/tarry.db")
+    app = App(f"sqlite:///{tmp_path}/tarry.db", closures=True)
     yield app
     app.close()
 
@@ -38,10 +38,10 @@ def bench(app: App, tmp_path: Path) -> Iterator[Bench]:
 def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "memory":
         store = MemoryStore()
-        bench = Bench(App(store), lambda: store)
+        bench = Bench(App(store, closures=True), lambda: store)
     else:
         path = tmp_path / "tarry.db"
-        bench = Bench(App(f"sqlite:///{path}"), lambda: SqliteStore(path, durable=False))
+        bench = Bench(App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False))
     yield bench
     bench.close()
 

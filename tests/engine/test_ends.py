@@ -176,7 +176,7 @@ def test_an_unknown_task_waits_longer_and_longer_for_a_worker_that_knows_it(
     def new() -> int:
         return 1
 
-    older = App(bench.app.store_url)
+    older = App(bench.app.store_url, closures=True)
     worker = bench.work(app=older)
     job = new.enqueue()
     for tries in (1, 2, 3):
@@ -203,7 +203,7 @@ def test_a_body_that_does_not_fit_ends_its_job_and_not_the_worker(bench: Bench) 
         return a
 
     client = bench.app.client
-    stranger = App(bench.app.store_url)
+    stranger = App(bench.app.store_url, closures=True)
     bodies = [b"", b"[]", b"nonsense", b'["x"]', b'{"*":[1]}', b"[" * 5000, b"\xff\xfe"]
     jobs = [stranger.client.job(name, body) for name in ("sync", "loop") for body in bodies]
     handles = stranger.client.put(jobs)

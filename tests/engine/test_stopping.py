@@ -13,6 +13,7 @@ import pytest
 from tarry import current_job
 from tarry.engine.gauge import NoGauge
 from tarry.engine.worker import Settings, Worker, memory
+from tarry.store.base import Exchange
 from tarry.store.memory import MemoryStore
 from tests.engine.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 
@@ -257,7 +258,7 @@ def test_without_its_parent_it_finishes_and_ends(
 
 def test_a_pump_that_breaks_ends_its_worker_with_the_error(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(MemoryStore):
-        def next_due(self) -> int | None:
+        def exchange(self, *args: Any) -> Exchange:
             raise RuntimeError("a bug")
 
     worker = Worker(Broken(), {}, main_thread=True)

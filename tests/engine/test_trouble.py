@@ -20,7 +20,7 @@ from tests.engine.bench import LIMIT, Bench, until
 @pytest.mark.parametrize("fail_at", range(1, 15))
 def test_whichever_call_fails_nothing_is_lost(fail_at: int, after: bool) -> None:
     inner = MemoryStore()
-    app = App(inner)
+    app = App(inner, closures=True)
     bench = Bench(app, lambda: inner)
     runs: Counter[int] = Counter()
 
@@ -80,7 +80,7 @@ class Door(MemoryStore):
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("the disk is full")], ids=["away", "full"])
 def test_a_worker_outlasts_a_store_that_is_away_for_a_while(error: StoreError) -> None:
     store = Door()
-    bench = Bench(App(store), lambda: store)
+    bench = Bench(App(store, closures=True), lambda: store)
     gate, begun = bench.gate(), threading.Semaphore(0)
     runs: list[int] = []
 
@@ -112,7 +112,7 @@ def test_a_worker_outlasts_a_store_that_is_away_for_a_while(error: StoreError) -
 
 def test_a_worker_told_to_stop_while_the_store_is_away_settles_first() -> None:
     store = Door()
-    bench = Bench(App(store), lambda: store)
+    bench = Bench(App(store, closures=True), lambda: store)
     gate, begun = bench.gate(), threading.Event()
 
     @bench.app.task
@@ -141,7 +141,7 @@ def test_a_worker_told_to_stop_while_the_store_is_away_settles_first() -> None:
 
 def test_a_store_that_is_away_at_the_start_is_waited_for() -> None:
     store = Door()
-    bench = Bench(App(store), lambda: store)
+    bench = Bench(App(store, closures=True), lambda: store)
 
     @bench.app.task
     def run() -> int:

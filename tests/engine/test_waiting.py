@@ -102,6 +102,19 @@ async def _aresult(job: "Job[int]") -> int:
     return await job.aresult(LIMIT)
 
 
+def test_the_result_of_a_job_that_is_done_is_there_at_once(any_bench: Bench) -> None:
+    @any_bench.app.task
+    def double(a: int) -> int:
+        return 2 * a
+
+    job = double.enqueue(4)
+    with pytest.raises(ResultTimeout):
+        asyncio.run(job.aresult(0))
+    any_bench.work()
+    job.result(LIMIT)
+    assert asyncio.run(job.aresult(0)) == 8
+
+
 def test_fifty_wait_with_one_thread(any_bench: Bench) -> None:
     @any_bench.app.task
     def double(a: int) -> int:
@@ -244,6 +257,6 @@ def test_a_job_of_a_task_that_this_app_does_not_know_has_a_plain_result(bench: B
     bench.work()
     job = pay.enqueue()
     job.result(LIMIT)
-    other = App(bench.app.store_url)
+    other = App(bench.app.store_url, closures=True)
     assert other.get(job.id).result(LIMIT) == {"number": 1, "lines": []}
     other.close()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tarry.model import lifecycle, outcome
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
-from tarry.model.job import FINISHED, Job, State
+from tarry.model.job import FINISHED, HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.model.retry import Retry
 from tests.lifecycle_page import EVENTS, NOW, job_in, tried, ways
@@ -38,6 +38,8 @@ cancelled         | cancelled | cancelled | cancelled | -         | -         | 
 run now           | ready     | ready     | -         | ready     | ready     | ready
 put off           | scheduled | scheduled | -         | -         | -         | -
 brought forward   | ready     | ready     | -         | -         | -         | -
+replaced          | ready     | ready     | -         | -         | -         | -
+postponed         | scheduled | scheduled | -         | -         | -         | -
 deleted           | [*]       | [*]       | -         | [*]       | [*]       | [*]
 """
 """A dash: refused. `[*]`: forgotten."""
@@ -111,6 +113,8 @@ def some_change(job: Job, kind: outcome.Outcome, rules: Rules, number: int, due:
         lambda: lifecycle.moved(job, NOW, due=due),
         lambda: lifecycle.moved(job, NOW, queue="slow", priority=7),
         lambda: lifecycle.forgotten(job),
+        lambda: lifecycle.replaced(job, replace(job, due=due, body=b"[]"), NOW),
+        lambda: lifecycle.postponed(job, replace(job, due=due), NOW),
     )
     return asked[number]()
 
@@ -119,7 +123,7 @@ def some_change(job: Job, kind: outcome.Outcome, rules: Rules, number: int, due:
 def changes(draw: st.DrawFn) -> tuple[Job, Rules, Change]:
     """A job, the rules for it, and any change that the lifecycle allows."""
     job, kind, rules = draw(strategies.jobs()), draw(strategies.outcomes), draw(strategies.rules)
-    possible = (0, 1, 2, 3, 4) if not job.state.finished else (1, 4)
+    possible = (0, 1, 2, 3, 4, 5, 6) if not job.state.finished else (1, 4)
     return job, rules, some_change(job, kind, rules, draw(st.sampled_from(possible)), draw(strategies.times))
 
 
@@ -311,6 +315,50 @@ def test_moved_changes_what_is_named_and_leaves_the_rest() -> None:
     assert (elsewhere.to, elsewhere.due) == (State.SCHEDULED, job.due)
     assert (elsewhere.queue, elsewhere.priority) == ("slow", -3)
     assert (later.due, later.queue, later.priority) == (NOW + HOUR, None, None)
+
+
+def test_replaced_is_another_call_of_the_same_job() -> None:
+    job = job_in(State.SCHEDULED, failures=1)
+    by = replace(job, body=b"[2]", due=NOW, queue="slow", priority=4, expires=NOW + HOUR)
+    change = lifecycle.replaced(job, by, NOW)
+    assert (change.to, change.body, change.due, change.queue) == (State.READY, b"[2]", NOW, "slow")
+    assert (change.priority, change.expires, change.failures) == (4, NOW + HOUR, 1)
+
+
+@given(strategies.jobs((State.READY, State.SCHEDULED)), strategies.times)
+def test_postponed_is_never_sooner(job: Job, due: int) -> None:
+    change = lifecycle.postponed(job, replace(job, due=due), NOW)
+    assert change.due == max(job.due, due)
+    assert (change.body, change.queue, change.priority) == (None, None, None)
+
+
+def test_postponed_moves_the_time_by_which_it_must_start_too() -> None:
+    job = job_in(State.SCHEDULED, expires=NOW + HOUR)
+    assert lifecycle.postponed(job, replace(job, expires=NOW + DAY), NOW).expires == NOW + DAY
+    assert lifecycle.postponed(job, replace(job, expires=NOW + MINUTE), NOW).expires is None
+    assert lifecycle.postponed(job_in(State.SCHEDULED), replace(job, expires=NOW + DAY), NOW).expires is None
+
+
+@pytest.mark.parametrize(("unique", "holds"), [(WAITING, 0), (UNFINISHED, 0), (HOUR, NOW + HOUR)])
+@pytest.mark.parametrize("kind", [outcome.Returned(), outcome.Raised(b""), outcome.Cancelled(), outcome.Expired()])
+def test_a_finished_job_holds_its_key_for_as_long_as_it_says(kind: outcome.Outcome, unique: int, holds: int) -> None:
+    job = job_in(State.RUNNING, key="k", unique=unique, holds=HELD)
+    change = ended(job, kind, Rules(keep_done=0, keep_dead=0))
+    assert change.holds == holds
+    assert (change.to is None) == (holds == 0), "the record is what holds it"
+    assert change.until >= holds
+
+
+@given(strategies.running, strategies.outcomes, strategies.rules)
+def test_an_attempt_that_does_not_finish_the_job_leaves_its_key(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
+    change = ended(replace(job, key="k", holds=HELD), kind, rules)
+    assert (change.holds is None) == (change.to in (State.READY, State.SCHEDULED))
+
+
+def test_only_a_finished_job_that_is_run_again_takes_its_key_back() -> None:
+    assert lifecycle.kicked(job_in(State.DONE, key="k"), NOW).holds == HELD
+    assert lifecycle.kicked(job_in(State.DONE), NOW).holds is None
+    assert lifecycle.kicked(job_in(State.SCHEDULED, key="k"), NOW).holds is None
 
 
 def made(job: Job, change: Change) -> Job:

@@ -18,7 +18,7 @@ from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import (
     Cancelled,
@@ -189,7 +189,16 @@ def history(store: Store) -> Worker:
 
 def scripted(number: int) -> Job:
     delay, key = (number % 4) * 5 * SECOND, f"key {number}" if number % 3 == 0 else None
-    job = Job(uuid7(), "mail", b"%d" % number, priority=number % 3 - 1, due=NOW + delay, key=key, since=NOW)
+    job = Job(
+        uuid7(),
+        "mail",
+        b"%d" % number,
+        priority=number % 3 - 1,
+        due=NOW + delay,
+        key=key,
+        since=NOW,
+        holds=HELD * (key is not None),
+    )
     return replace(job, state=lifecycle.placed(job.due, NOW))
 
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
+from tarry.model.limit import Limit
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -67,7 +68,10 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.moved(job, now, due=now + TICK, priority=-2),
     lambda job, rules, now: lifecycle.moved(job, now, due=now - TICK, queue="slow"),
     lambda job, rules, now: lifecycle.forgotten(job),
+    lambda job, rules, now: lifecycle.replaced(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
+    lambda job, rules, now: lifecycle.postponed(job, replace(job, due=now + 2 * TICK), now),
 ]
+LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
 
 
 class New(NamedTuple):
@@ -80,6 +84,8 @@ class New(NamedTuple):
     delay: int
     key: str | None
     body: bytes
+    unique: int
+    lane: str | None
 
 
 class Said(NamedTuple):
@@ -102,6 +108,8 @@ NEW = st.builds(
     st.sampled_from([-2 * TICK, -TICK, 0, 1, TICK, 2 * TICK, 4 * TICK]),
     st.sampled_from([None, None, "a", "b"]),
     st.binary(max_size=20),
+    st.sampled_from([UNFINISHED, UNFINISHED, WAITING, TICK, 4 * TICK]),
+    st.sampled_from([None, None, "", "x", "y", "z"]),
 )
 SAID = st.builds(Said, BACK, st.sampled_from(OUTCOMES), st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES))
 WANTS = st.lists(st.builds(Want, QUEUES, st.sampled_from(BANDS), st.integers(0, 4)), max_size=7)
@@ -165,6 +173,8 @@ class Histories(RuleBasedStateMachine):
             return self.sent[-1 - new.again % len(self.sent)]
         id, due = self.minted(new.task, new.key), self.now + new.delay
         job = Job(id, new.task, new.body, new.queue, new.priority, due, since=self.now, key=new.key)
+        lane = new.lane if self.one_lease else None
+        job = replace(job, holds=0 if new.key is None else HELD, unique=new.unique, lane=lane)
         self.sent.append(replace(job, state=lifecycle.placed(job.due, self.now)))
         return self.sent[-1]
 
@@ -277,6 +287,31 @@ class Histories(RuleBasedStateMachine):
         if not self.one_lease:
             assert self.store.prune(self.now, ALL) == self.reference.prune(self.now, ALL)
 
+    @precondition(lambda self: self.one_lease)
+    @rule(
+        name=st.sampled_from(["queue:default", "queue:slow", "task:mail", "each:mail", "each:fetch"]),
+        limit=st.sampled_from(LIMITS),
+    )
+    def limit(self, name: str, limit: Limit | None) -> None:
+        """Of shards each keeps its own part, so they choose otherwise than one store."""
+        self.reference.limit(name, limit)
+        self.store.limit(name, limit)
+
+    @precondition(lambda self: self.seen)
+    @rule(back=BACK, progress=st.sampled_from([b'[0.5,"half"]', b'[1,""]']))
+    def mark(self, back: int, progress: bytes) -> None:
+        job = self.back(back)
+        self.reference.mark([(job.id, job.epoch, progress)])
+        self.store.mark([(job.id, job.epoch, progress)])
+
+    @rule(
+        name=st.sampled_from(["a:x", "a:y", "b"]),
+        value=st.sampled_from([None, b"", b"1"]),
+        was=st.sampled_from([None, b"", b"1"]),
+    )
+    def write(self, name: str, value: bytes | None, was: bytes | None) -> None:
+        assert self.store.write(name, value, was) == self.reference.write(name, value, was)
+
     @rule(
         states=st.lists(st.sampled_from(State), max_size=3, unique=True),
         queue=st.none() | QUEUES,
@@ -314,6 +349,9 @@ class Histories(RuleBasedStateMachine):
         assert self.store.queues() == self.reference.queues()
         tallies = sorted(self.store.counts(), key=lambda tally: (tally.queue, tally.task, tally.state))
         assert tallies == self.reference.counts()
+        assert self.store.cells("a:") == self.reference.cells("a:")
+        if self.one_lease:
+            assert self.store.limits() == self.reference.limits()
 
 
 def by_id(jobs: list[Job]) -> list[Job]:

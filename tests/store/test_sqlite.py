@@ -18,7 +18,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.outcome import Returned
-from tarry.store import sqlite_file
+from tarry.store import sqlite_file, sqlite_schema
 from tarry.store.base import BANDS, Want
 from tarry.store.bell import RESULT, Bell
 from tarry.store.ids import uuid7
@@ -69,7 +69,7 @@ def test_another_programs_database(tmp_path: Path) -> None:
 def test_a_newer_schema(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "x.db").close()
     newer = apsw.Connection(str(tmp_path / "x.db"))
-    newer.execute(f"PRAGMA user_version={sqlite_file.SCHEMA_VERSION + 1}")
+    newer.execute(f"PRAGMA user_version={sqlite_schema.SCHEMA_VERSION + 1}")
     newer.close()
     with pytest.raises(errors.StoreNewer, match="upgrade tarry on this host"):
         SqliteStore(tmp_path / "x.db")

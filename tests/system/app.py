@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from tarry import App, CalledBack, TimeLimit, current_job
+from tarry import App, CalledBack, CurrentJob, TimeLimit, current_job, current_jobs
 
 HERE = Path(__file__).parent
 
@@ -18,11 +18,13 @@ app = App()
 
 
 def tell(what: str) -> None:
-    """A line of the ledger: one write, so that lines of many processes do not mix."""
-    job = current_job()
-    line = {"what": what, "job": job.id, "attempt": job.attempt, "pid": os.getpid(), "at": time.time()}
+    """A line of the ledger for each job: one write, so that lines of many processes do not mix."""
+    lines = [
+        {"what": what, "job": job.id, "attempt": job.attempt, "pid": os.getpid(), "at": time.time()}
+        for job in current_jobs()
+    ]
     fd = os.open(HERE / "ledger", os.O_WRONLY | os.O_APPEND)
-    os.write(fd, json.dumps(line).encode() + b"\n")
+    os.write(fd, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     os.close(fd)
 
 
@@ -96,6 +98,18 @@ async def adie(neighbours: int) -> None:
     os._exit(7)
 
 
+@die.on_failure
+@adie.on_failure
+def witness(job: CurrentJob, error: BaseException) -> None:
+    tell("failed")
+
+
+@die.on_dead
+@adie.on_dead
+async def mourn(job: CurrentJob, error: BaseException) -> None:
+    tell("mourned")
+
+
 def _once_asleep(neighbours: int) -> None:
     """A job that is in the middle of a step when the process dies would rightly be held to be on."""
     pid = os.getpid()
@@ -107,6 +121,24 @@ def _once_asleep(neighbours: int) -> None:
 def _told() -> list[dict[str, object]]:
     lines = (HERE / "ledger").read_text().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+@app.task(batch=20, wait=0.3)
+def together(numbers: list[int]) -> None:
+    """The number 13 takes the process along."""
+    tell("began")
+    if 13 in numbers:
+        os._exit(7)
+    tell("ended")
+
+
+@app.task(batch=20, wait=0.3)
+async def atogether(numbers: list[int]) -> None:
+    await asyncio.sleep(0)
+    tell("began")
+    if 13 in numbers:
+        os._exit(7)
+    tell("ended")
 
 
 @app.task(timeout=0.5)

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 
 from tarry.engine.gauge import Gauge
 from tarry.engine.running import Interrupted, Running
+from tarry.engine.terms import Ends, Terms, never_ends
 from tarry.model.outcome import Outcome
-
-STUCK_GRACE = 5.0
-"""Seconds between the timeout's exception and the moment the master may hold the job, and its process, to be stuck."""
 
 
 class Outcomes:
@@ -31,13 +29,18 @@ class Outcomes:
 class Runner:
     """Takes jobs, runs `slots` of them at once, lets the others wait in line, and reports each outcome once."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, gauge: Gauge, most_result: int) -> None:
+    def __init__(self, slots: int, outcomes: Outcomes, gauge: Gauge, most_result: int, ends: Ends = never_ends) -> None:
         self.slots = slots
         self.outcomes = outcomes
-        self.gauge = gauge
-        self.most_result = most_result
+        self._gauge = gauge
+        self._most_result = most_result
+        self._ends = ends
         self.low = 0
         """With no more than so many in line it is time to bring new ones."""
+
+    def terms(self, cell: int) -> Terms:
+        """For the attempts that are shown in that cell of the gauge."""
+        return Terms(self._most_result, self._ends, self._gauge, cell)
 
     def put(self, batch: Sequence[Running]) -> None:
         """Runs these in this order, as slots become free."""
@@ -58,9 +61,3 @@ class Runner:
     def stop(self) -> None:
         """No more will be put; ends its threads when those that run have ended."""
         raise NotImplementedError
-
-
-def kill_at(running: Running) -> float:
-    """time.monotonic() from which the job counts as stuck; 0.0, never."""
-    timeout = running.task.timeout
-    return 0.0 if timeout is None else running.started + timeout + STUCK_GRACE

@@ -10,13 +10,12 @@ import time
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
-from tarry.engine import report
+from tarry.engine import attempt, own_loop, report
 from tarry.engine.gauge import Gauge
-from tarry.engine.runner.base import Outcomes, Runner, kill_at
-from tarry.engine.running import Interrupted, Running, current
-from tarry.errors import ArgumentError
-from tarry.model import outcome
-from tarry.model.outcome import Outcome, Raised
+from tarry.engine.runner.base import Outcomes, Runner
+from tarry.engine.running import Interrupted, Running
+from tarry.engine.terms import Ends, kill_at, never_ends
+from tarry.model.outcome import Outcome
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -24,8 +23,16 @@ _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 class Threads(Runner):
     """`slots` threads; with `main`, the caller of `serve` is the first of them."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, gauge: Gauge, most_result: int, main: bool = True) -> None:
-        super().__init__(slots, outcomes, gauge, most_result)
+    def __init__(
+        self,
+        slots: int,
+        outcomes: Outcomes,
+        gauge: Gauge,
+        most_result: int,
+        main: bool = True,
+        ends: Ends = never_ends,
+    ) -> None:
+        super().__init__(slots, outcomes, gauge, most_result, ends)
         self._line: SimpleQueue[Running | None] = SimpleQueue()
         self._slots = [Slot(self, cell) for cell in range(slots)]
         self._main = main
@@ -71,6 +78,7 @@ class Slot:
     def __init__(self, runner: Threads, cell: int) -> None:
         self.cell = cell
         self._runner = runner
+        self._terms = runner.terms(cell)
         self._thread = 0
         self._current: Running | None = None
         self._lock = threading.Lock()
@@ -78,7 +86,7 @@ class Slot:
     def serve(self, line: "SimpleQueue[Running | None]") -> None:
         """Runs what comes along the line until None does."""
         self._thread = threading.get_ident()
-        outcomes, gauge, runner = self._runner.outcomes, self._runner.gauge, self._runner
+        outcomes, gauge, runner = self._runner.outcomes, self._terms.gauge, self._runner
         while (running := line.get()) is not None:
             job = running.job
             running.started = time.monotonic()
@@ -94,31 +102,16 @@ class Slot:
             if self._current is running and running.interrupt is None:
                 running.interrupt = why
                 _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
+                own_loop.wake(self._thread)
 
     def _attempt(self, running: Running) -> Outcome:
+        self._current = running
         try:
-            return self._guarded(running)
+            return attempt.sync(running, self._terms, self._leave)
         except Interrupted as late:
             # It hit between the end of the task and the moment we stopped listening for it.
             self._leave(running)
             return report.of_error(running, late)
-
-    def _guarded(self, running: Running) -> Outcome:
-        try:
-            args, kwargs = running.task.codec.decode(running.job.body)
-        except ArgumentError as error:
-            return Raised(outcome.note("ArgumentError", report.message(error)), ("ArgumentError",), final=True)
-        token = current.set(running)
-        self._current = running
-        try:
-            value = running.task.fn(*args, **kwargs)
-        except BaseException as error:
-            self._leave(running)
-            return report.of_error(running, error)
-        finally:
-            current.reset(token)
-        self._leave(running)
-        return report.of_value(running, value, self._runner.most_result)
 
     def _leave(self, running: Running) -> None:
         """From here on nobody breaks in; what was thrown and has not arrived is taken back."""

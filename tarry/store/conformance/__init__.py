@@ -22,9 +22,10 @@ docstring below is a promise.
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.keeping import Keeping
+from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.ringing import Ringing
 
 
-class Conformance(Keeping, Claiming, Changing, Owning, Ringing):
+class Conformance(Keeping, Claiming, Changing, Owning, Limiting, Ringing):
     """All of them: subclass it with a `store` fixture, as the module's first lines show."""

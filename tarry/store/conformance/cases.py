@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.outcome import Outcome, Raised, Returned
 from tarry.model.retry import Retry
@@ -26,11 +26,11 @@ FAILED = Raised(b'{"type":"ValueError","message":"no","traceback":""}', ("ValueE
 
 def made(store: Store, count: int = 1, **fields: Any) -> list[Job]:
     """New jobs, not inserted; each with an id of the store's, and in the state that its due time asks for."""
-    task, key = str(fields.get("task", "mail")), fields.get("key")
-    start = Job(b"", task, b"{}", due=NOW, since=NOW)
+    task, key, lane = str(fields.get("task", "mail")), fields.get("key"), fields.get("lane")
+    start = Job(b"", task, b"{}", due=NOW, since=NOW, holds=0 if key is None else HELD)
     job = replace(start, **fields)
     job = replace(job, state=lifecycle.placed(job.due, NOW))
-    return [replace(job, id=store.mint(task, None if key is None else str(key))) for _ in range(count)]
+    return [replace(job, id=store.mint(task, key, lane)) for _ in range(count)]
 
 
 def put(store: Store, count: int = 1, **fields: Any) -> list[Job]:

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import MAX_PRIORITY, State
+from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
-from tarry.model.outcome import Returned
+from tarry.model.outcome import Released, Returned
 from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import (
     FINISHED,
@@ -36,7 +37,9 @@ class Keeping(Promises):
 
     def test_a_job_comes_back_as_it_was_inserted(self, store: Store) -> None:
         """No field is lost or changed, the greatest priorities included."""
-        full = made(store, queue="q", due=NOW + 5, expires=NOW + 9, key="käse", body=b"[1]", note=b"{}")[0]
+        full = made(store, queue="q", due=NOW + 5, expires=NOW + 9, key="käse", body=b"[1]", note=b"{}", headers=b"{}")[
+            0
+        ]
         jobs = [full, *made(store, priority=MAX_PRIORITY), *made(store, priority=-MAX_PRIORITY)]
         store.insert(jobs)
         assert store.get(ids(jobs)) == jobs
@@ -99,6 +102,66 @@ class Keeping(Promises):
         """Two tasks may use the same key; no key is no key."""
         jobs = put(store, key="k") + put(store, key="k", task="other") + put(store, 2)
         assert len(taken(store)) == len(jobs)
+
+    def test_key_for_the_wait_is_free_once_claimed(self, store: Store) -> None:
+        """A claim lets go of it; nothing that becomes of the job takes it back by itself."""
+        (first,) = put(store, key="k", unique=ONLY_WHILE_WAITING)
+        (second,) = made(store, key="k")
+        assert store.insert([second]) == [first.id]
+        (job,) = taken(store)
+        assert job.holds == seen(store, first).holds == 0
+        put(store, key="k", unique=ONLY_WHILE_WAITING)
+        settle(store, job, Released())
+        assert len(taken(store)) == 2
+
+    @pytest.mark.parametrize("state", FINISHED)
+    def test_key_for_a_time_is_held_after_the_end(self, store: Store, state: State) -> None:
+        """Up to its time, and not a microsecond longer; however little room the finished jobs may take."""
+        first = in_state(store, state, key="k", unique=HOUR)
+        store.prune(NOW + HOUR - 1, 0)
+        (late,) = made(store, key="k")
+        assert store.insert([replace(late, since=NOW + HOUR - 1)]) == [first.id]
+        late = replace(late, since=NOW + HOUR)
+        assert store.insert([late]) == [late.id]
+        assert seen(store, first).holds == 0
+
+    def test_a_key_whose_time_is_over_stops_no_kick(self, store: Store) -> None:
+        """It counts for nothing, also while nobody has claimed it since."""
+        first = in_state(store, State.DONE, key="k")
+        in_state(store, State.DONE, key="k", unique=HOUR)
+        assert store.apply([lifecycle.kicked(first, NOW + HOUR - 1)], NOW + HOUR - 1) == [False]
+        assert store.apply([lifecycle.kicked(first, NOW + HOUR)], NOW + HOUR) == [True]
+
+    def test_a_change_may_bring_other_arguments(self, store: Store) -> None:
+        """And leaves them alone where it brings none."""
+        job = in_state(store, State.SCHEDULED, body=b"[1]")
+        changes = [lifecycle.moved(job, NOW, priority=2), lifecycle.replaced(job, replace(job, body=b"[2]"), NOW)]
+        assert store.apply(changes[:1], NOW) == [True]
+        assert seen(store, job).body == b"[1]"
+        assert store.apply(changes[1:], NOW) == [True]
+        assert seen(store, job).body == b"[2]"
+
+    def test_progress_is_kept_of_what_runs(self, store: Store) -> None:
+        """Of the attempt that says it, and of no other."""
+        (job,) = running(store)
+        store.mark([(job.id, job.epoch, b"[0.5]"), (job.id, job.epoch - 1, b"[0.9]"), (b"0" * 16, 1, b"[0.1]")])
+        assert seen(store, job).progress == b"[0.5]"
+        settle(store, job, Released())
+        store.mark([(job.id, job.epoch, b"[0.7]")])
+        assert seen(store, job).progress == b"[0.5]"
+
+    def test_named_values(self, store: Store) -> None:
+        """Written only by who knows what is there; told by how their names begin."""
+        assert store.write("a:1", b"x", None)
+        assert not store.write("a:1", b"y", None)
+        assert not store.write("a:1", b"y", b"z")
+        assert store.write("a:1", b"y\0", b"x")
+        assert store.write("a:2", b"", None)
+        assert store.write("b", b"z", None)
+        assert store.cells("a:") == {"a:1": b"y\0", "a:2": b""}
+        assert store.write("a:1", None, b"y\0")
+        assert not store.write("a:1", None, b"y\0")
+        assert store.cells("") == {"a:2": b"", "b": b"z"}
 
     @pytest.mark.parametrize("state", FINISHED)
     def test_a_kick_does_not_steal_the_key(self, store: Store, state: State) -> None:

@@ -3,11 +3,14 @@
 import threading
 import time
 
+from tarry.model import lifecycle
 from tarry.model.duration import HOUR
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import Store
-from tarry.store.bell import FULL, RESULT, WORK, Bell
-from tarry.store.conformance.cases import NOW, Promises, put, running, settle
+from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell
+from tarry.store.conformance.cases import NOW, Promises, put, running, seen, settle, taken
 
 WAIT = 10.0
 """Seconds that a ring may take to come; one that comes at all comes at once."""
@@ -55,6 +58,32 @@ class Ringing(Promises):
             armed = [bells.armed(RESULT), bells.armed(RESULT)]
             settle(store, job, Returned())
             assert all(rings(bell) for bell in armed)
+
+    def test_followers_hear_of_every_step(self, store: Store) -> None:
+        """When a job begins, says how far it is, waits again, and ends."""
+        with Bells(store) as bells:
+            put(store)
+            bell = bells.armed(FOLLOW)
+            (job,) = taken(store)
+            assert rings(bell)
+            for step in (
+                lambda: store.mark([(job.id, job.epoch, b"[0.5]")]),
+                lambda: store.apply([lifecycle.after(job, Released(), DEFAULT, NOW)], NOW),
+                lambda: store.apply([lifecycle.cancelled(seen(store, job), DEFAULT, NOW)], NOW),
+            ):
+                bell.arm(FOLLOW)
+                step()
+                assert rings(bell)
+
+    def test_room_under_a_limit_rings_for_work(self, store: Store) -> None:
+        """What was held back may start now."""
+        with Bells(store) as bells:
+            store.limit("task:mail", Limit(1))
+            put(store, 2, lane="")
+            (job,) = taken(store)
+            bell = bells.armed(WORK)
+            settle(store, job, Returned())
+            assert rings(bell)
 
     def test_recall_rings_workers(self, store: Store) -> None:
         """Workers with and without room wake to look whether what they run is still wanted."""

@@ -1,0 +1,79 @@
+"""`tarry limits`: see how far limits are used, and change them on all hosts at once."""
+
+import argparse
+from typing import Any
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, table
+from tarry.engine.limits import InForce, checked, in_force, reset, set_by_hand
+from tarry.errors import TarryError
+from tarry.model.duration import SECOND
+from tarry.model.limit import EACH, limited
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    limits = commands.add_parser("limits", help="list, set or reset how many jobs run at once, and start in a period")
+    limits.add_argument("action", nargs="?", choices=("list", "set", "reset"), default="list")
+    limits.add_argument("names", nargs="*", metavar="NAME", help="queue:mail, task:shop.send, or each:shop.send")
+    limits.add_argument("--limit", type=int, metavar="N", help="so many at once; 0 stops it")
+    limits.add_argument("--rate", metavar="RATE", help='so many starts in a period: "100/s", "10/m"')
+    limits.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 0 once done."""
+    setup = Setup.of(args)
+    if args.action == "list":
+        return _list(in_force(setup.client.store), args.json)
+    if not args.names:
+        raise TarryError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
+    limit = limited(args.limit, args.rate)
+    if args.action == "set" and limit is None:
+        raise TarryError("set to what? add --limit N, --rate RATE, or both")
+    for name in args.names:
+        checked(name)
+    for name in args.names:
+        if args.action == "set":
+            set_by_hand(setup.client.store, name, limit)
+        else:
+            reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
+    done = [fact for fact in in_force(setup.client.store) if fact.name in args.names]
+    if args.json:
+        as_json([_fact(found) for found in done])
+    else:
+        print("\n".join(f"{name}: {_said(name, done)}" for name in args.names))
+    return 0
+
+
+def _said(name: str, found: list[InForce]) -> str:
+    return next((str(fact.limit) for fact in found if fact.name == name), "no limit")
+
+
+def _list(found: list[InForce], json: bool) -> int:
+    facts = [_fact(one) for one in found]
+    if json:
+        as_json(facts)
+        return 0
+    rows = [
+        (fact["limit"], _or(fact["at_once"]), fact["rate"] or "-", _or(fact["running"]), fact["set_by"])
+        for fact in facts
+    ]
+    table(("limit", "at once", "rate", "running", "set by"), rows)
+    return 0
+
+
+def _fact(one: InForce) -> dict[str, Any]:
+    limit = one.limit
+    return {
+        "limit": one.name,
+        "at_once": limit.most,
+        "rate": f"{limit.count} in {limit.period / SECOND:g} s" if limit.count else None,
+        # Each key of a task has its own; there may be millions.
+        "running": None if one.name.startswith(EACH) else one.level.running,
+        "set_by": "hand" if one.by_hand else "code",
+    }
+
+
+def _or(value: int | None) -> Any:
+    return "-" if value is None else value

@@ -1,0 +1,116 @@
+"""`tarry schedules`: what the app does by the clock."""
+
+import argparse
+from typing import Any
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import ago, as_json, clock, table
+from tarry.engine import bookmarks
+from tarry.engine.client import Client
+from tarry.engine.cron import run_now, schedules_of
+from tarry.errors import TarryError
+from tarry.model.duration import SECOND
+from tarry.model.schedule import Schedule
+from tarry.store.base import Store
+
+Facts = dict[str, Any]
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    command = commands.add_parser(
+        "schedules",
+        help="list, pause, resume or run schedules",
+        description="""The schedules of the app's tasks. A paused one rests on all hosts, also after a restart; what
+        falls into the pause is not made up for. run enqueues the call now and moves no tick.""",
+    )
+    command.add_argument("action", nargs="?", choices=("list", "pause", "resume", "run"), default="list")
+    command.add_argument("names", nargs="*", metavar="NAME")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 0 once done."""
+    setup = Setup.of(args)
+    schedules = schedules_of(setup.app.tasks)
+    if args.action == "list":
+        if args.names:
+            raise TarryError("list takes no names; `tarry schedules` shows them all")
+        return _list(setup.client, schedules, args.json)
+    named = _named(schedules, args.names, args.action)
+    if args.action == "run":
+        return _run(setup.client, named, args.json)
+    act, done = (bookmarks.pause, "paused") if args.action == "pause" else (bookmarks.resume, "resumed")
+    for schedule in named:
+        act(setup.client.store, schedule, setup.client.clock.now())
+    if args.json:
+        as_json({done: args.names})
+    else:
+        print(f"{', '.join(args.names)} {done}")
+    return 0
+
+
+def _named(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
+    """All are looked for before anything is done to the first."""
+    if not names:
+        raise TarryError(f"{action} which schedule? tarry schedules {action} NAME")
+    for name in names:
+        if name not in schedules:
+            known = ", ".join(sorted(schedules)) or "none"
+            raise TarryError(f"no schedule {name!r} in this app; it has: {known}")
+    return [schedules[name] for name in names]
+
+
+def _run(client: Client, schedules: list[Schedule], json: bool) -> int:
+    ids = {schedule.name: run_now(client, schedule).id for schedule in schedules}
+    if json:
+        as_json(ids)
+    else:
+        print("\n".join(ids.values()))
+    return 0
+
+
+def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
+    now = client.clock.now()
+    rows = _facts(client.store, schedules, now)
+    if json:
+        as_json(rows)
+    else:
+        heads = ("name", "task", "cron", "zone", "next", "", "last", "")
+        table(heads, [_cells(row, now) for row in rows])
+    return 0
+
+
+def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
+    """Times are seconds since the epoch; null is none."""
+    kept = bookmarks.read(store)
+    return [_fact(schedule, kept.get(name), now) for name, schedule in sorted(schedules.items())]
+
+
+def _fact(schedule: Schedule, kept: bookmarks.Kept | None, now: int) -> Facts:
+    mark = kept[0] if kept else bookmarks.fresh(schedule, now)
+    following = None if mark.paused else schedule.timetable.next(max(now, mark.after))
+    return {
+        "name": schedule.name,
+        "task": schedule.task,
+        "cron": schedule.expression,
+        "zone": schedule.zone,
+        "missed": schedule.missed,
+        "next": None if following is None else following / SECOND,
+        "last": mark.last / SECOND or None,
+        "paused": mark.paused,
+    }
+
+
+def _cells(row: Facts, now: int) -> tuple[Any, ...]:
+    following, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
+    return (
+        row["name"],
+        row["task"],
+        row["cron"],
+        row["zone"],
+        clock(following or 0),
+        "" if following is None else ago(following, now),
+        clock(last or 0),
+        "paused" if row["paused"] else "",
+    )

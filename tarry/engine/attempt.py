@@ -1,0 +1,61 @@
+"""One attempt: from the job's body to an Outcome. Who calls it says where it runs, and may break in on it."""
+
+from collections.abc import Callable
+from contextvars import copy_context
+
+from tarry.engine import report, together, wrapped
+from tarry.engine.running import Batch, Running, current
+from tarry.engine.terms import Terms, kill_at, shown
+from tarry.errors import ArgumentError
+from tarry.model.outcome import Outcome
+
+
+def nobody(running: Running) -> None:
+    """Nobody breaks in, so nobody has to be told to stop."""
+
+
+def sync(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
+    """Runs a `def` here and now. leave: called once the task's own code is over; from then on nobody breaks in."""
+    task = running.task
+    if isinstance(running, Batch):
+        return together.sync(running, terms, leave)
+    if task.wrapped is not None:
+        return copy_context().run(wrapped.sync, running, task.wrapped, terms, leave)
+    try:
+        args, kwargs = task.codec.decode(running.job.body)
+    except ArgumentError as error:
+        leave(running)
+        return report.of_misfit(error)
+    token = current.set(running)
+    try:
+        value = task.fn(*args, **kwargs)
+    except BaseException as error:
+        leave(running)
+        return report.of_error(running, error)
+    finally:
+        current.reset(token)
+    leave(running)
+    return report.of_value(running, value, terms.most_result)
+
+
+async def on_loop(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
+    """Runs an `async def` in the calling asyncio task, which may be cancelled to break in until `leave` is called; its
+    context is the job's."""
+    task = running.task
+    if isinstance(running, Batch):
+        return await together.on_loop(running, terms, leave)
+    if task.wrapped is not None:
+        return await wrapped.on_loop(running, task.wrapped, terms, leave)
+    try:
+        args, kwargs = task.codec.decode(running.job.body)
+    except ArgumentError as error:
+        leave(running)
+        return report.of_misfit(error)
+    current.set(running)
+    try:
+        value = await shown(task.fn(*args, **kwargs), running, terms, kill_at(running))
+    except BaseException as error:
+        leave(running)
+        return report.of_error(running, error)
+    leave(running)
+    return report.of_value(running, value, terms.most_result)

@@ -1,0 +1,142 @@
+"""What a schedule is: a task's call, when it is to be made, and what becomes of the ticks at which nothing ran."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from tarry.model.duration import MINUTE
+from tarry.model.timetable import Timetable, timetable
+
+Missed = Literal["skip", "last", "all"]
+Encode = Callable[[Sequence[Any], Mapping[str, Any]], bytes]
+
+LATE = MINUTE
+"""What is no later than this is not missed: a restart takes that long, and a busy machine."""
+MOST = 100
+MAX_NAME = 100
+"""It becomes a part of keys."""
+
+
+class Cron:
+    """One schedule of a task, for `@app.task(cron=...)`.
+
+    Cron("0 9 * * mon-fri", zone="Europe/Paris")      at nine, on working days, in Paris
+    Cron("*/10 * * * * *")                            with seconds in front: every ten of them
+    Cron("@every 90s")                                counted from the epoch: the same moments on every host
+    Cron("@daily", args=("eu",), name="daily-eu")     with arguments, and a name for `tarry schedules`
+
+    zone, missed: the task's where they are left out, and there "UTC" and "last".
+    missed: what becomes of ticks while nothing ran, or the store was away, for more than a minute. "last": one run for
+    all of them; "skip": none; "all": one for each, up to the newest `most`.
+    ValueError if the expression, the zone or another setting cannot be.
+    """
+
+    __slots__ = ("args", "expression", "kwargs", "missed", "most", "name", "zone")
+
+    def __init__(
+        self,
+        expression: str,
+        *,
+        zone: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        missed: Missed | None = None,
+        most: int = MOST,
+        name: str | None = None,
+    ) -> None:
+        self.expression, self.zone = expression, zone
+        self.args, self.kwargs = args, kwargs or {}
+        self.missed, self.most, self.name = missed, most, name
+        if not isinstance(expression, str):
+            raise ValueError(f'cron={expression!r}: text, as in "*/5 * * * *", a Cron(...), or a list of them')
+        timetable(expression, "UTC" if zone is None else zone)
+        self._check()
+
+    def _check(self) -> None:
+        if self.missed is not None and self.missed not in get_args(Missed):
+            raise ValueError(f'missed={self.missed!r}: "skip", "last" or "all"')
+        if type(self.most) is not int or not 1 <= self.most <= 10_000:
+            raise ValueError(f"most={self.most!r}: how many missed ticks to make up for, from 1 to 10000")
+        if self.name is not None and not (isinstance(self.name, str) and 0 < len(self.name) <= MAX_NAME):
+            raise ValueError(f"name={self.name!r}: text of 1 to {MAX_NAME} characters")
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Sequence):
+            raise ValueError(f"args={self.args!r}: a tuple or list of the call's arguments")
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression!r}, zone={self.zone!r}, missed={self.missed!r})"
+
+
+class Schedule(Struct, frozen=True):
+    """A schedule of a task as the engine works with it."""
+
+    name: str
+    """Its own in the whole app: the task's, with #2, #3 and so on for its further ones, unless one was given."""
+    task: str
+    label: str
+    """Its own among the schedules of the task."""
+    expression: str
+    zone: str
+    missed: Missed
+    most: int
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    timetable: Timetable
+
+    @property
+    def rule(self) -> str:
+        """When it ticks, in words: if they change, what came before does not count as missed."""
+        return f"{self.expression} {self.zone}"
+
+    def key(self, tick: int) -> str:
+        """What the job of a tick holds for a while, so that it is made once, whoever makes it."""
+        return f"cron:{self.label}:{tick}"
+
+    def ticks(self, after: int, now: int) -> list[int]:
+        """Those that came after the one time and up to now, the newest of them if they are many."""
+        return self.timetable.newest(after, now, max(self.most, MOST))
+
+    def wanted(self, ticks: Sequence[int], now: int) -> Sequence[int]:
+        """Which of these ticks, all in the past, are still to run."""
+        if not ticks or ticks[0] >= now - LATE:
+            return ticks
+        if self.missed == "all":
+            return ticks[-self.most :]
+        return ticks[-1:] if self.missed == "last" or ticks[-1] >= now - LATE else ()
+
+
+def schedules(
+    task: str, cron: str | Cron | Iterable[str | Cron] | None, zone: str | None, missed: Missed | None, encode: Encode
+) -> tuple[Schedule, ...]:
+    """What `@app.task(cron=..., zone=..., missed=...)` says; ValueError if it cannot be, and what `encode` raises."""
+    if cron is None:
+        if zone is not None or missed is not None:
+            raise ValueError("zone= and missed= are about a schedule: give cron= too")
+        return ()
+    # For their errors: they count also where every Cron says it for itself.
+    common = Cron("@hourly", zone=zone, missed=missed)
+    given = [cron] if isinstance(cron, str | Cron) or not isinstance(cron, Iterable) else cron
+    crons = [one if isinstance(one, Cron) else Cron(one) for one in given]
+    made = tuple(_schedule(task, number, one, common, encode) for number, one in enumerate(crons, 1))
+    for names in ([schedule.name for schedule in made], [schedule.label for schedule in made]):
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{task}: two of its schedules are named {name!r}; give each Cron another name=")
+    return made
+
+
+def _schedule(task: str, number: int, cron: Cron, common: Cron, encode: Encode) -> Schedule:
+    zone = cron.zone or common.zone or "UTC"
+    encode(cron.args, cron.kwargs)
+    return Schedule(
+        cron.name or (task if number == 1 else f"{task}#{number}"),
+        task,
+        cron.name or f"#{number}",
+        " ".join(cron.expression.split()),
+        zone,
+        cron.missed or common.missed or "last",
+        cron.most,
+        cron.args,
+        cron.kwargs,
+        timetable(cron.expression, zone),
+    )

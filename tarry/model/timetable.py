@@ -1,0 +1,199 @@
+"""When a schedule ticks. Pure: the same question always has the same answer, on every host.
+
+The calendar is cronsim's; it is asked in plain wall time only, and what daylight saving makes of that is decided here:
+
+- An expression that runs in every hour (`*` for the hour) goes by the time that passes. When the clocks change it goes
+  on as before, so of an hour that comes twice it runs in both, and of one that is left out it misses nothing.
+- One that names hours runs once for each wall time that it names. A time that the clocks skip is made up for at the
+  moment they are changed (several such: once); of a time that comes twice the first counts.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
+
+from tarry.model.duration import MINUTE, SECOND, microseconds
+
+EPOCH = datetime(1970, 1, 1)
+DAY = 86400
+SHORTEST = SECOND
+NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+WAY_OUT = (
+    'write minute hour day month weekday, as in "*/5 * * * *"; six fields, with the second in front; "@every 90s"; '
+    f"or one of {' '.join(NAMED)}"
+)
+
+
+class Timetable(ABC):
+    """An endless row of ticks, in microseconds since the epoch."""
+
+    @abstractmethod
+    def next(self, after: int) -> int | None:
+        """The first tick after that time; None: there is none in fifty years."""
+
+    def newest(self, after: int, until: int, most: int) -> list[int]:
+        """The ticks after the one time and up to the other, in their order; of more than `most` the newest."""
+        span = MINUTE
+        while True:
+            start = max(after, until - span)
+            ticks = deque(self._between(start, until), most)
+            if len(ticks) == most or start == after:
+                return list(ticks)
+            # Backwards in ever longer steps: a year of seconds is not gone through for the last hundred of them.
+            span *= 8
+
+    def _between(self, after: int, until: int) -> Iterator[int]:
+        tick = self.next(after)
+        while tick is not None and tick <= until:
+            yield tick
+            tick = self.next(tick)
+
+
+def timetable(expression: str, zone: str) -> Timetable:
+    """What the expression says in that zone; ValueError that tells what is wrong with either, and the way out."""
+    words = expression.split()
+    if words and words[0] == "@every":
+        return _Every(_period(expression, " ".join(words[1:])))
+    if words and words[0].startswith("@"):
+        named = NAMED.get(" ".join(words))
+        if named is None:
+            raise ValueError(f'cron="{expression}": no such name; {WAY_OUT}')
+        words = named.split()
+    return _on_the_wall(expression, " ".join(words), _found(zone))
+
+
+def _period(expression: str, text: str) -> int:
+    try:
+        period = microseconds(text)
+    except ValueError as error:
+        raise ValueError(f'cron="{expression}": {error}') from None
+    if period < SHORTEST:
+        raise ValueError(f'cron="{expression}": a second at least, as in "@every 1s"')
+    return period
+
+
+class _Every(Timetable):
+    """Counted from the epoch, so that every host counts alike; no zone moves it."""
+
+    def __init__(self, period: int) -> None:
+        self._period = period
+
+    def next(self, after: int) -> int:
+        return (after // self._period + 1) * self._period
+
+
+def _on_the_wall(expression: str, fields: str, zone: tzinfo) -> Timetable:
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - most apps have no schedule
+
+    try:
+        hours = CronSim(fields, EPOCH).hours
+    except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, CronSimError) else "it cannot be understood"
+        raise ValueError(f'cron="{expression}": {why[:1].lower()}{why[1:]}; {WAY_OUT}') from None
+    table = _EveryHour(fields, zone) if len(hours) == 24 else _NamedHours(fields, zone)
+    if table.next(0) is None:
+        raise ValueError(f'cron="{expression}": there is no such day; {WAY_OUT}')
+    return table
+
+
+def _found(zone: str) -> tzinfo:
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - most apps have no schedule
+
+    try:
+        return ZoneInfo(zone)
+    except (KeyError, ValueError, OSError, TypeError, AttributeError):
+        raise ValueError(f"zone={zone!r}: there is no such time zone{_meant(zone)}") from None
+
+
+def _meant(zone: object) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - for an error only
+    from zoneinfo import available_timezones  # noqa: PLC0415
+
+    known = {name.lower(): name for name in sorted(available_timezones())}
+    close = get_close_matches(str(zone).lower(), known, 1)
+    return f'; did you mean "{known[close[0]]}"?' if close else '; write its name, as in "Europe/Paris" or "UTC"'
+
+
+class _Wall(Timetable):
+    """What five or six fields say. Inside, times are whole seconds since the epoch."""
+
+    def __init__(self, fields: str, zone: tzinfo) -> None:
+        self._fields = fields
+        self._zone = zone
+
+    def next(self, after: int) -> int | None:
+        try:
+            tick = self._next(after // SECOND)
+        except (OverflowError, ValueError):  # the calendar ends with the year 9999
+            return None
+        return None if tick is None else tick * SECOND
+
+    @abstractmethod
+    def _next(self, after: int) -> int | None: ...
+
+    def _walls(self, after: int) -> Iterator[int]:
+        """The wall times that match after that wall time, both as seconds since a wall's own epoch."""
+        from cronsim import CronSim  # noqa: PLC0415
+
+        for wall in CronSim(self._fields, EPOCH + timedelta(seconds=after)):
+            yield (wall - EPOCH) // timedelta(seconds=1)
+
+    def _offset(self, at: int) -> int:
+        """How far the wall is ahead of UTC then."""
+        offset = datetime.fromtimestamp(at, self._zone).utcoffset()
+        return 0 if offset is None else round(offset.total_seconds())
+
+    def _change(self, low: int, high: int, offset: int) -> int:
+        """The first moment after `low`, and up to `high`, at which the wall is not so far ahead any more."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset(middle) == offset:
+                low = middle
+            else:
+                high = middle
+        return high
+
+
+class _EveryHour(_Wall):
+    def _next(self, after: int) -> int | None:
+        offset = self._offset(after)
+        while True:
+            wall = next(self._walls(after + offset), None)
+            if wall is None:
+                return None
+            tick = wall - offset
+            if tick - after > 2 * DAY:
+                # Far off, the clocks may change more than once on the way: come nearer first.
+                after = tick - DAY
+                offset = self._offset(after)
+            elif self._offset(tick) == offset:
+                return tick
+            else:
+                change = self._change(after, tick, offset)
+                after, offset = change - 1, self._offset(change)
+
+
+class _NamedHours(_Wall):
+    def _next(self, after: int) -> int | None:
+        for wall in self._walls(after + self._offset(after)):
+            tick = self._moment(wall)
+            if tick > after:
+                return tick
+        return None
+
+    def _moment(self, wall: int) -> int:
+        there = EPOCH + timedelta(seconds=wall)
+        first, second = (int(there.replace(tzinfo=self._zone, fold=fold).timestamp()) for fold in (0, 1))
+        if first + self._offset(first) == wall:
+            return first
+        # It is skipped. Read by the clocks before the change it lies behind that, read by those after it before.
+        return self._change(second, first, self._offset(second))

@@ -1,0 +1,105 @@
+"""How jobs under limits are chosen: the same arithmetic for every store that chooses in Python.
+
+Jobs without a lane wait in the open line of their queue and band. Those of a task with a limit, or with a key that it
+is fair by, wait in lanes: one for each key of the task. A claim takes from the lanes of a task in turn, beginning
+after the lane that was served last, and passes by those whose limit is reached. So a lane that is full costs the
+others nothing, and one with a million jobs gets its turn and no more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+
+Item = TypeVar("Item")
+Place = tuple[int, int]
+_OF = "\x1f"
+"""Between a task and its lane in the name of a level. No NUL: SQLite's functions end a text there."""
+
+
+def names(queue: str, task: str, lane: str | None) -> tuple[str, ...]:
+    """The names of the levels that a job counts for; `limit_of` has the limit of each."""
+    if lane is None:
+        return (QUEUE + queue,)
+    return (QUEUE + queue, TASK + task, each(task, lane))
+
+
+def each(task: str, lane: str) -> str:
+    """The name of the level of one lane."""
+    return f"{EACH}{task}{_OF}{lane}"
+
+
+def earliest(*times: int | None) -> int | None:
+    """The first of the times that there are."""
+    return min((time for time in times if time is not None), default=None)
+
+
+def limit_of(name: str) -> str:
+    """The name of the limit that a level is about."""
+    return name.partition(_OF)[0]
+
+
+def counted(jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Limit]) -> Counter[str]:
+    """How many of these (queue, task, lane) count for each level that has a limit."""
+    return Counter(name for job in jobs for name in names(*job) if limit_of(name) in limits)
+
+
+def laned(task: str, lane: str | None, limits: Mapping[str, Limit]) -> str | None:
+    """The lane of a new job: what its client says; if it says none and the task is limited all the same, that of the
+    task."""
+    return "" if lane is None and (TASK + task in limits or EACH + task in limits) else lane
+
+
+def dealt(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
+    """One from each line in turn, until there are so many, or none is left."""
+    given: list[Item] = []
+    for turn in range(max(map(len, lines), default=0)):
+        given += [line[turn] for line in lines if len(line) > turn]
+        if len(given) >= most:
+            break
+    return given[:most]
+
+
+def merged(lines: Sequence[Sequence[tuple[Place, Item]]], most: int) -> list[Item]:
+    """From lines whose own order stays: again and again the first of the line whose first comes first, by place.
+
+    Place: (rank, due). On a tie the line that is named first.
+    """
+    heads = [0] * len(lines)
+    given: list[Item] = []
+    while len(given) < most:
+        first = min(
+            (number for number, line in enumerate(lines) if heads[number] < len(line)),
+            key=lambda number: lines[number][heads[number]][0],
+            default=None,
+        )
+        if first is None:
+            break
+        given.append(lines[first][heads[first]][1])
+        heads[first] += 1
+    return given
+
+
+class Levels:
+    """The limits, how far they are used, and from when on there is room again where there was none: one claim's view.
+
+    `levels` are those that a store has kept; what is not in it is unused.
+    """
+
+    def __init__(self, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int) -> None:
+        self._limits = limits
+        self._levels = levels
+        self._now = now
+        self.again: int | None = None
+
+    def room(self, name: str, most: int) -> int:
+        """How many of at most `most` may start under the limit of that level."""
+        limit = self._limits.get(limit_of(name))
+        if limit is None:
+            return most
+        level = self._levels.get(name, Level())
+        room = level.room(limit, self._now)
+        if not room and (again := level.again(limit, self._now)) is not None:
+            self.again = again if self.again is None else min(self.again, again)
+        return min(room, most)

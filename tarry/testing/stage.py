@@ -1,0 +1,114 @@
+"""What all apps stand on for the time of a test."""
+
+import contextlib
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from tarry import app as apps_module
+from tarry.app import App
+from tarry.engine import workplace
+from tarry.engine.client import Client
+from tarry.engine.clock import Clock, FakeClock
+from tarry.engine.here import weights
+from tarry.engine.workplace import Queues
+from tarry.testing.record import DirectClient, Record
+from tarry.testing.runs import Runs
+
+
+class Stage:
+    """Stands in for the stores and clocks of all apps, those included that are made in the meantime."""
+
+    def __init__(self) -> None:
+        self.time = FakeClock(time.time_ns() // 1000)
+        self.clock: Clock = self.time
+        self.runs = Runs(self.time)
+        self.inline: bool | None = None
+        """What is enqueued runs at once: False, as in a worker; True, so that errors of tasks are raised."""
+        self._records: weakref.WeakKeyDictionary[App, Record] = weakref.WeakKeyDictionary()
+
+    @contextlib.contextmanager
+    def set(self) -> Iterator[None]:
+        """Every app is on it while inside, and has its own client, or none, afterwards."""
+        own = {app: client for app in list(apps_module._apps) if (client := app._client) is not None}
+        before, workplace.stage = workplace.stage, self
+        self._put_back({})
+        try:
+            yield
+        finally:
+            workplace.stage = before
+            self._put_back(own)
+            self.runs.close()
+
+    def _put_back(self, clients: dict[App, Client]) -> None:
+        for app in list(apps_module._apps):
+            app._client = clients.get(app)
+
+    def client(self, store: Record, *args: Any, **kwargs: Any) -> Client:
+        """An app's client."""
+        return DirectClient(self, store, *args, **kwargs)
+
+    def store(self, app: App) -> Record:
+        """An app's store: the same until the test ends."""
+        record = self._records.get(app)
+        if record is None:
+            record = self._records[app] = Record(app, self.time)
+        return record
+
+    def records(self) -> list[Record]:
+        """Of the apps that had need of one so far."""
+        return list(self._records.values())
+
+    def apps(self) -> list[App]:
+        """All that live."""
+        return list(apps_module._apps)
+
+    def working(self) -> bool:
+        """Somebody runs jobs beside the test."""
+        return any(not worker.ended.is_set() for app in self.apps() for worker in list(app._workers))
+
+    def drain(self, app: App, queues: Queues | None, raising: bool = False) -> int:
+        """Runs what is due in the app."""
+        return self.runs.drain(app, None if queues is None else weights(queues), raising)
+
+    async def adrain(self, app: App, queues: Queues | None, raising: bool = False) -> int:
+        """The same, awaited."""
+        return await self.runs.adrain(app, None if queues is None else weights(queues), raising)
+
+    def drain_all(self, raising: bool) -> int:
+        """Runs what is due in all apps, until nothing is left in any."""
+        self.tick_all()
+        total = 0
+        while records := self.records():
+            ran = sum(self.drain(record.app, None, raising) for record in records)
+            total += ran
+            if not ran or len(self.records()) == 1:
+                break
+        return total
+
+    async def adrain_all(self, raising: bool) -> int:
+        """The same, awaited."""
+        self.tick_all()
+        total = 0
+        while records := self.records():
+            ran = sum([await self.adrain(record.app, None, raising) for record in records])
+            total += ran
+            if not ran or len(self.records()) == 1:
+                break
+        return total
+
+    def tick_all(self) -> None:
+        """Has the jobs made of what fell due by schedules; of one seen for the first time, nothing has."""
+        for app in self.apps():
+            self.runs.tick(app)
+
+    def arrived(self) -> None:
+        """Something was enqueued."""
+        if self.inline is not None:
+            self.drain_all(self.inline)
+
+    async def aarrived(self) -> None:
+        """The same, awaited."""
+        if self.inline is not None:
+            await self.adrain_all(self.inline)

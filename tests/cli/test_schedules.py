@@ -1,0 +1,82 @@
+import time
+
+import pytest
+
+from tarry.store import ids
+from tests.cli.place import Place
+
+APP = """
+from tarry import App, Cron
+
+app = App()
+
+@app.task(cron=[Cron("0 9 * * mon-fri", args=("eu",)), Cron("@every 90s", name="often", zone="UTC")],
+          zone="Europe/Paris", missed="skip")
+def report(shop: str = "all") -> None: ...
+
+@app.task(cron="@daily")
+def clean() -> None: ...
+
+@app.task
+def other() -> None: ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def _app(place: Place) -> None:
+    place.write("app.py", APP)
+
+
+def test_they_are_listed(place: Place) -> None:
+    clean, report, often = sorted(place.facts("schedules"), key=lambda fact: fact["cron"] != "@daily")
+    assert clean["name"] == clean["task"] == "app.clean"
+    assert clean["next"] % 86400 == 0
+    assert {name: report[name] for name in ("name", "task", "cron", "zone", "missed", "last", "paused")} == {
+        "name": "app.report", "task": "app.report", "cron": "0 9 * * mon-fri", "zone": "Europe/Paris",
+        "missed": "skip", "last": None, "paused": False,
+    }  # fmt: skip
+    assert (often["name"], often["task"], often["zone"]) == ("often", "app.report", "UTC")
+    assert often["next"] % 90 == 0
+    assert 0 < often["next"] - time.time() + 60 < 150
+    lines = place.said("schedules", "list").splitlines()
+    assert lines[0].split() == ["name", "task", "cron", "zone", "next", "last"]
+    assert lines[1].split()[:4] == ["app.clean", "app.clean", "@daily", "UTC"]
+    assert lines[2].split()[:8] == ["app.report", "app.report", "0", "9", "*", "*", "mon-fri", "Europe/Paris"]
+    assert " in " in lines[3]
+    assert lines[3].endswith("-")
+
+
+def test_pause_and_resume(place: Place) -> None:
+    assert place.said("schedules", "pause", "often", "app.clean") == "often, app.clean paused"
+    told = {fact["name"]: (fact["paused"], fact["next"] is None) for fact in place.facts("schedules")}
+    assert told == {"app.clean": (True, True), "app.report": (False, False), "often": (True, True)}
+    assert place.said("schedules").splitlines()[1].endswith("paused")
+    assert place.facts("schedules", "resume", "often", "app.clean") == {"resumed": ["often", "app.clean"]}
+    assert [fact["paused"] for fact in place.facts("schedules")] == [False] * 3
+
+
+def test_run_now(place: Place) -> None:
+    id = place.said("schedules", "run", "app.report")
+    assert (place.job(id).task, place.job(id).body) == ("app.report", b'["eu"]')
+    told = place.facts("schedules", "run", "app.clean", "often")
+    assert set(told) == {"app.clean", "often"}
+    assert {ids.text(job.id) for job in place.jobs()} == {id, *told.values()}
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "run"])
+def test_a_schedule_has_to_be_named(place: Place, action: str) -> None:
+    assert place.refused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
+    told = "no schedule 'app.other' in this app; it has: app.clean, app.report, often"
+    assert place.refused("schedules", action, "often", "app.other") == told
+    assert place.jobs() == []
+
+
+def test_list_takes_no_names(place: Place) -> None:
+    assert place.refused("schedules", "list", "often").startswith("list takes no names")
+
+
+def test_an_app_without_any(place: Place) -> None:
+    place.write("app.py", "from tarry import App\napp = App()\n")
+    assert place.facts("schedules") == []
+    assert len(place.said("schedules").splitlines()) == 1
+    assert place.refused("schedules", "run", "x") == "no schedule 'x' in this app; it has: none"

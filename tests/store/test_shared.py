@@ -1,0 +1,331 @@
+"""A file that is another program's too: the promises hold there, its header is left alone, older schemas come along."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tarry import errors
+from tarry.config import load
+from tarry.model.job import HELD, Job, State
+from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.conformance import Conformance
+from tarry.store.ids import uuid7
+from tarry.store.opening import open_store
+from tarry.store.sqlite import SqliteStore
+
+WANTS = [Want("default", band, 0) for band in BANDS]
+
+
+def job(body: bytes = b"[]") -> Job:
+    return Job(uuid7(), "t", body, due=1)
+
+
+def theirs(path: Path) -> Path:
+    """A database of a program that keeps its own version in the header."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT); INSERT INTO orders VALUES (1, 'new');"
+            "PRAGMA application_id = 4711; PRAGMA user_version = 42"
+        )
+    return path
+
+
+class SharedFile(Conformance):
+    shared = ""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = SqliteStore(theirs(tmp_path / "app.db"), durable=False, shared=self.shared)
+        yield store
+        store.close()
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return open_store(store.url)
+
+
+class TestSharedWithPython(SharedFile):
+    shared = "yes"
+
+
+class TestSharedWithApsw(SharedFile):
+    shared = "apsw"
+
+
+@pytest.mark.parametrize("shared", ["yes", "apsw"])
+def test_what_was_there_is_left_alone(tmp_path: Path, shared: str) -> None:
+    path = theirs(tmp_path / "app.db")
+    for _ in range(2):
+        with closing(open_store(f"sqlite:///{path}?shared={shared}")) as store:
+            store.insert([job()])
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (4711,)
+        assert db.execute("PRAGMA user_version").fetchone() == (42,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert db.execute("SELECT * FROM orders").fetchall() == [(1, "new")]
+        assert db.execute("SELECT count(*) FROM tarry_job").fetchone() == (2,)
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'")}
+    assert all(name.startswith("tarry_") for name in names - {"orders"})
+
+
+def test_without_being_asked_a_foreign_file_is_refused_and_the_way_out_named(tmp_path: Path) -> None:
+    path = theirs(tmp_path / "app.db")
+    with pytest.raises(errors.StoreForeign, match=r"another program.*shared=yes"):
+        SqliteStore(path)
+    SqliteStore(path, shared="yes").close()
+    with pytest.raises(errors.StoreForeign, match=r"open it as sqlite:///.*/app\.db\?shared=yes"):
+        SqliteStore(path)
+
+
+@pytest.mark.parametrize("first", ["", "yes"])
+def test_a_file_that_is_new_may_be_shared_from_the_start(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "app.db"
+    SqliteStore(path, shared=first).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE orders (id)")
+        db.execute("INSERT INTO orders VALUES (1)")
+        db.commit()
+    store = SqliteStore(path, shared="yes")
+    store.insert([job()])
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM tarry_job)").fetchone() == (1, 1)
+
+
+def test_tables_of_yours_in_a_file_of_tarrys(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        with closing(apsw.Connection(str(tmp_path / "x.db"))) as db:
+            db.execute("CREATE TABLE orders (id)")
+        store.insert([job()])
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        assert len(store.claim(WANTS, 9, "me", 30_000_000, store.time())) == 1
+
+
+def test_a_newer_schema_in_a_shared_file(tmp_path: Path) -> None:
+    path = theirs(tmp_path / "app.db")
+    SqliteStore(path, shared="yes").close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE tarry_about SET value = value + 1")
+        db.commit()
+    with pytest.raises(errors.StoreNewer, match="upgrade tarry on this host"):
+        SqliteStore(path, shared="yes")
+
+
+def test_the_errors_are_the_same_as_of_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.store.sqlite_file.BUSY_LIMIT", 0.05)
+    path = theirs(tmp_path / "app.db")
+    with closing(SqliteStore(path, shared="yes")) as store, closing(sqlite3.connect(path)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.raises(errors.StoreBusy, match="locked by another program"):
+            store.insert([job()])
+        db.rollback()
+        store.insert([job()])
+    (tmp_path / "no.db").write_bytes(b"no database at all " * 100)
+    with pytest.raises(errors.StoreCorrupt, match="damaged or no database"):
+        SqliteStore(tmp_path / "no.db", shared="yes")
+
+
+def test_a_sqlite_that_is_too_old_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    with pytest.raises(errors.ConfigError, match=r"needs 3\.37 or later"):
+        SqliteStore(tmp_path / "x.db", shared="yes")
+
+
+def test_the_url(tmp_path: Path) -> None:
+    (tmp_path / "tarry.toml").write_text('store = "sqlite:///app.db?shared=yes"\n')
+    (url,) = load(directory=tmp_path).stores
+    with closing(open_store(url)) as store:
+        assert isinstance(store, SqliteStore)
+        assert store.path == tmp_path / "app.db"
+        assert store.url == f"sqlite:///{tmp_path}/app.db?shared=yes" == url
+    with closing(open_store(f"sqlite:///{tmp_path}/own.db?shared=no")) as store:
+        assert store.url == f"sqlite:///{tmp_path}/own.db"
+
+
+@pytest.mark.parametrize("query", ["shared=perhaps", "share=yes", "shared=yes&mode=ro", "shared="])
+def test_a_query_that_means_nothing(tmp_path: Path, query: str) -> None:
+    with pytest.raises(errors.ConfigError, match="shared=yes"):
+        open_store(f"sqlite:///{tmp_path}/x.db?{query}")
+
+
+def test_a_question_mark_in_the_name_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "what?=").mkdir()
+    with closing(open_store(f"sqlite:///{tmp_path}/what?=/x.db")) as store:
+        assert store.url == f"sqlite:///{tmp_path}/what?=/x.db"
+
+
+def test_in_one_process_with_sqlite3_nothing_is_lost_and_the_file_stays_whole(tmp_path: Path) -> None:
+    path = theirs(tmp_path / "app.db")
+    code = [sys.executable, "-c", BESIDE, str(path)]
+    done = subprocess.run(code, timeout=100, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "600 600 ok\n"
+
+
+BESIDE = """
+import sqlite3, sys, threading
+from tarry.model.job import Job
+from tarry.store.ids import uuid7
+from tarry.store.sqlite import SqliteStore
+def orders():
+    db = sqlite3.connect(sys.argv[1], timeout=60)
+    for n in range(600):
+        db.execute("INSERT INTO orders (state) VALUES (?)", ("x" * 300,))
+        db.commit()
+store = SqliteStore(sys.argv[1], durable=False, shared="yes")
+other = threading.Thread(target=orders)
+other.start()
+for n in range(600):
+    store.insert([Job(uuid7(), "t", b"x" * 300, due=1)])
+other.join()
+db = sqlite3.connect(sys.argv[1])
+print(db.execute("SELECT count(*) - 1 FROM orders").fetchone()[0], sum(t.count for t in store.counts()),
+    db.execute("PRAGMA integrity_check").fetchone()[0])
+"""
+
+
+# Version 1
+
+VERSION_1 = """
+CREATE TABLE job (
+    n        INTEGER PRIMARY KEY,
+    id       BLOB NOT NULL UNIQUE,
+    state    INTEGER NOT NULL,
+    queue    TEXT NOT NULL,
+    rank     INTEGER NOT NULL,
+    due      INTEGER NOT NULL,
+    epoch    INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    losses   INTEGER NOT NULL,
+    owner    TEXT,
+    since    INTEGER NOT NULL,
+    until    INTEGER NOT NULL,
+    expires  INTEGER NOT NULL,
+    key      TEXT,
+    task     TEXT NOT NULL,
+    body     BLOB NOT NULL,
+    note     BLOB NOT NULL
+) STRICT;
+CREATE INDEX ready     ON job (queue, rank, due, id) WHERE state = 1;
+CREATE INDEX scheduled ON job (due, id)              WHERE state = 0;
+CREATE INDEX running   ON job (owner)                WHERE state = 2;
+CREATE INDEX finished  ON job (until, id)            WHERE state >= 3;
+CREATE UNIQUE INDEX key ON job (task, key)           WHERE key IS NOT NULL AND state < 3;
+CREATE TABLE owner  (name TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE hold   (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE paused (queue TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+PRAGMA application_id = 1952543353;
+PRAGMA user_version = 1;
+"""
+STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
+
+
+def of_version_1(path: Path, jobs: int = 12) -> list[bytes]:
+    """A file as version 1 left it, with jobs in every state, with and without a key."""
+    ids = [uuid7() for _ in range(jobs)]
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(f"PRAGMA journal_mode = WAL; BEGIN; {VERSION_1}").fetchall()
+        for n, id in enumerate(ids):
+            state, key = n % 6, f"k{n}" if n >= 6 else None
+            owner = "me" if state == 2 else None
+            row = (
+                id,
+                state,
+                "default",
+                -3,
+                5 + n,
+                1,
+                2,
+                0,
+                owner,
+                7,
+                9 if state > 2 else 0,
+                0,
+                key,
+                "t",
+                b"[1]",
+                b"{}",
+            )
+            db.execute("INSERT INTO job VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute("INSERT INTO owner VALUES ('me', 99); INSERT INTO hold VALUES ('keeper', 'me', 98)")
+        db.execute("INSERT INTO paused VALUES ('mail'); COMMIT")
+    return ids
+
+
+def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    ids = of_version_1(tmp_path / "x.db")
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        for n, (id, kept) in enumerate(zip(ids, store.get(ids), strict=True)):
+            state, key = STATES[n % 6], f"k{n}" if n >= 6 else None
+            holds = HELD if key and not state.finished else 0
+            owner, until = ("me" if state is State.RUNNING else ""), (9 if state.finished else 0)
+            assert kept == Job(
+                id, "t", b"[1]", "default", 3, 5 + n, state, 1, 2, 0, owner, 7, until, 0, key, b"{}", holds=holds
+            )
+        assert store.queues() == {"default": False, "mail": True}
+        assert store.extend("me", [(ids[2], 1)], 10, 1) == []
+        assert not store.hold("keeper", "other", 99, 97)
+        assert store.insert([Job(uuid7(), "t", b"[]", due=1, key="k7", holds=HELD)]) == [ids[7]]
+        again = Job(uuid7(), "t", b"[]", due=1, key="k9", holds=HELD)
+        assert store.insert([again]) == [again.id]
+        assert [one.id for one in store.claim(WANTS, 2, "you", 30_000_000, 10**9)] == [ids[0], ids[1]]
+
+
+def test_what_is_brought_up_to_date_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
+    of_version_1(tmp_path / "old.db")
+    assert _tables(tmp_path / "old.db") == _tables(tmp_path / "new.db")
+
+
+def _tables(path: Path) -> object:
+    SqliteStore(path).close()
+    with closing(apsw.Connection(str(path))) as db:
+        assert db.pragma("user_version") == 2
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()]
+        info = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
+        columns = {name: sorted(db.execute(info, (name,)).fetchall()) for name in tables}
+        indexes = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL").fetchall()
+    return columns, sorted((name, str(sql).replace("IF NOT EXISTS ", "")) for name, sql in indexes)
+
+
+OPENER = """
+import sys
+from tarry.store.base import Query
+from tarry.store.sqlite import SqliteStore
+sys.stdin.readline()
+print(len(SqliteStore(sys.argv[1], durable=False).find(Query(limit=10_000))), flush=True)
+"""
+
+
+def test_several_who_open_an_old_file_at_once(tmp_path: Path) -> None:
+    of_version_1(tmp_path / "x.db", jobs=2000)
+    openers = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER, str(tmp_path / "x.db")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(5)
+    ]
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.write("go\n")
+        opener.stdin.flush()
+    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["2000\n"] * 5
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        assert len(store.find(Query(limit=10_000))) == 2000
+
+
+def test_an_update_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = of_version_1(tmp_path / "x.db")
+    with monkeypatch.context() as broken:
+        broken.setattr("tarry.store.sqlite_schema.SCHEMA", "CREATE TABLE tarry_cell (; what)")
+        with pytest.raises(errors.StoreError):
+            SqliteStore(tmp_path / "x.db")
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        assert None not in store.get(ids)

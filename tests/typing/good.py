@@ -1,0 +1,106 @@
+"""Calls that are right: neither checker has a word to say, and each result is of the type that it should be."""
+
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from tarry import Job, Snooze
+from tests.typing.shop import (
+    Mailer,
+    Order,
+    charge,
+    crawl,
+    fetch,
+    maybe,
+    nothing,
+    planned,
+    planned_too,
+    send,
+    total,
+)
+
+
+def enqueued() -> None:
+    assert_type(send.enqueue("a@b"), Job[str])
+    assert_type(send.enqueue("a@b", "Ann"), Job[str])
+    assert_type(send.enqueue("a@b", name="Ann"), Job[str])
+    assert_type(send.enqueue(name="Ann", to="a@b"), Job[str])
+    assert_type(charge.enqueue(Order(1), amount=5), Job[bool])
+    assert_type(charge.enqueue(order=Order(1), amount=5, note=None), Job[bool])
+    assert_type(fetch.enqueue("https://x"), Job[int])
+    assert_type(crawl.enqueue(), Job[list[str]])
+    assert_type(crawl.enqueue("a", "b", "c", depth=2), Job[list[str]])
+    assert_type(total.enqueue(1, 2, 3, tax=0.5), Job[float])
+    assert_type(nothing.enqueue(), Job[None])
+    assert_type(maybe.enqueue(1), Job[int | Snooze])
+    assert_type(Mailer.post.enqueue("a@b"), Job[int])
+    assert_type(Mailer.apost.enqueue("a@b"), Job[int])
+    assert_type(planned.enqueue(1, b="x"), Job[dict[str, int]])
+    assert_type(planned_too.enqueue(a=1, b="x"), Job[dict[str, int]])
+
+
+async def awaited() -> None:
+    assert_type(await send.aenqueue("a@b", name="Ann"), Job[str])
+    assert_type(await charge.aenqueue(Order(1), amount=5), Job[bool])
+    assert_type(await fetch.aenqueue("https://x"), Job[int])
+    assert_type(await crawl.aenqueue("a", depth=2), Job[list[str]])
+    assert_type(await send.using(delay=5).aenqueue("a@b"), Job[str])
+    assert_type(await fetch.aenqueue_many([("a",)]), list[Job[int]])
+    assert_type(await fetch.using(delay=5).aenqueue_many([fetch.call("a")]), list[Job[int]])
+
+
+def with_settings() -> None:
+    later = send.using(delay=timedelta(minutes=5), key="ann", priority=50, queue="slow", expires="1h")
+    assert_type(later.enqueue("a@b", name="Ann"), Job[str])
+    assert_type(fetch.using(at=datetime.now(UTC)).enqueue("https://x"), Job[int])
+    assert_type(fetch.using(at=1.5e9).enqueue(url="https://x"), Job[int])
+    assert_type(total.using().enqueue(1, 2, tax=0.5), Job[float])
+
+
+def many() -> None:
+    assert_type(send.enqueue_many(send.call(to, name="x") for to in ("a", "b")), list[Job[str]])
+    assert_type(send.enqueue_many([send.call("a"), send.call("b", "Ben")]), list[Job[str]])
+    assert_type(send.enqueue_many([("a@b",), ("c@d", "Cid")]), list[Job[str]])
+    assert_type(send.enqueue_many([{"to": "a@b"}]), list[Job[str]])
+    assert_type(send.using(delay=5).enqueue_many([send.call("a")]), list[Job[str]])
+    assert_type(charge.enqueue_many(charge.call(Order(n), amount=n) for n in range(3)), list[Job[bool]])
+    assert_type(crawl.enqueue_many([crawl.call(), crawl.call("a", "b", depth=3)]), list[Job[list[str]]])
+
+
+def results() -> None:
+    assert_type(send.enqueue("a@b").result(), str)
+    assert_type(charge.enqueue(Order(1), amount=5).result(timeout=5), bool)
+    assert_type(fetch.enqueue("x").result(0.5), int)
+    assert_type(crawl.using(delay=1).enqueue("x").result(), list[str])
+    assert_type(nothing.enqueue().result(), None)
+    assert_type([job.result() for job in total.enqueue_many([(1,)])], list[float])
+
+
+async def awaited_results() -> None:
+    assert_type(await (await send.aenqueue("a@b")).aresult(), str)
+    assert_type(await (await fetch.aenqueue("x")).aresult(timeout=5), int)
+    assert_type([await job.aresult() for job in await crawl.aenqueue_many([()])], list[list[str]])
+
+
+async def plain_calls() -> None:
+    assert_type(send("a@b", name="Ann"), str)
+    assert_type(charge(Order(1), amount=5), bool)
+    assert_type(await fetch("https://x"), int)
+    assert_type(await crawl("a", "b"), list[str])
+    assert_type(total(1, 2, tax=0.5), float)
+    assert_type(nothing(), None)
+    assert_type(Mailer.post("a@b"), int)
+    assert_type(await Mailer.apost("a@b"), int)
+    assert_type(planned(1, b="x"), dict[str, int])
+
+
+def as_a_coroutine() -> Coroutine[Any, Any, Job[int]]:
+    return fetch.aenqueue("x")
+
+
+def passed_on(job: Job[str]) -> str:
+    return job.result(timeout=1)
+
+
+def handed_over() -> str:
+    return passed_on(send.enqueue("a@b"))
