@@ -3,6 +3,7 @@
 # The order of the table: raw limits first, since others are compared with them.
 from bench.measures import (  # noqa: F401, I001
     raw,
+    costing,
     enqueueing,
     draining,
     mixing,
@@ -10,4 +11,5 @@ from bench.measures import (  # noqa: F401, I001
     backlog,
     resting,
     crashing,
+    testkit,
 )

@@ -13,8 +13,6 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, cast
 
-import apsw
-
 from bench.app import BODY, noop
 from bench.measure import Figure, measure, rate
 from bench.place import Bench
@@ -25,6 +23,7 @@ from tarry.store import sqlite
 from tarry.store import sqlite_sql as sql
 from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
 from tarry.store.ids import uuid7
+from tarry.store.sqlite_connection import Database
 from tarry.store.sqlite_file import opened
 
 ONE, HUNDRED, THOUSAND = "raw: insert, one by one, FULL", "raw: insert by 100, FULL", "raw: insert by 1000, FULL"
@@ -68,7 +67,7 @@ def _rows(count: int) -> list[tuple[Any, ...]]:
     return [sqlite._row(Job(uuid7(), noop.name, body, _QUEUE, due=now, since=now)) for _ in range(count)]
 
 
-def _insert(connection: apsw.Connection, batches: list[list[tuple[Any, ...]]]) -> None:
+def _insert(connection: Database, batches: list[list[tuple[Any, ...]]]) -> None:
     for rows in batches:
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany(sql.INSERT, rows)
@@ -110,18 +109,18 @@ def _mover(path: Path, size: int, start: Barrier, answers: "SimpleQueue[tuple[in
     answers.put((count, begin, time.monotonic()))
 
 
-def _exchange(connection: apsw.Connection, owner: str, finished: list[bytes], size: int) -> list[bytes]:
+def _exchange(connection: Database, owner: str, finished: list[bytes], size: int) -> list[bytes]:
     """One turn of a worker: finish what it had, claim the next, ask when to come again."""
     execute, now = connection.execute, time.time_ns() // 1000
     execute("BEGIN IMMEDIATE")
     if finished:
         done = Change(finished[0], State.RUNNING, 1, State.DONE, now, until=now + _LONG_LEASE, note=b"null")
-        these = apsw.carray(tuple(finished))
+        these = connection.array(tuple(finished))
         execute(sql.CHANGE_GROUP, (*sqlite._values(done), these, sqlite.CODE[done.was], done.epoch)).fetchall()
     execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
-    rows = execute(sql.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
+    rows: list[tuple[Any, ...]] = execute(sql.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
     if rows:
-        execute(sql.CLAIM, (owner, now, apsw.carray(array("q", [row[0] for row in rows]))))
+        execute(sql.CLAIM, (owner, now, connection.array(array("q", [row[0] for row in rows]))))
         execute(sql.LEASE, (owner, now + _LONG_LEASE, now + _LONG_LEASE // 2))
     execute(sql.NEXT_DUE).fetchall()
     execute("COMMIT")

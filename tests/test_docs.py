@@ -1,0 +1,54 @@
+"""The examples of the docs run, as they stand: each block of Python is a test file of its own."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_every_section_has_an_example_and_every_example_a_test() -> None:
+    _, *sections = re.split(r"^## ", (ROOT / "docs/tasks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    without = [section.splitlines()[0] for section in sections if not BLOCK.search(section)]
+    assert without == []
+    assert [block for block in blocks("docs/tasks.md") if "def test_" not in block] == []
+
+
+def test_the_examples_of_the_docs_run(tmp_path: Path) -> None:
+    found = blocks("docs/tasks.md")
+    assert len(found) >= 10
+    for number, block in enumerate(found):
+        (tmp_path / f"test_example_{number}.py").write_text(block, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n",
+        encoding="utf-8",
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_examples_have_no_import_too_many_and_name_nothing_that_is_not_there(tmp_path: Path) -> None:
+    for number, block in enumerate(blocks("docs/tasks.md")):
+        file = tmp_path / f"example_{number}.py"
+        file.write_text(block, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
