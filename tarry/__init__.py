@@ -1,6 +1,7 @@
 """tarry: the fastest way to do it later. A durable job queue on the store you already have."""
 
 from tarry.app import App
+from tarry.engine.call import Call
 from tarry.engine.follow import Event
 from tarry.engine.handle import Handle as Job
 from tarry.engine.new_job import NewJob
@@ -35,6 +36,7 @@ __all__ = [
     "AppError",
     "ArgumentError",
     "BodyTooLarge",
+    "Call",
     "CalledBack",
     "Cancel",
     "ConfigError",

@@ -119,6 +119,10 @@ class App(Workplace):
         take. retry: when to try again; never, unless given. expires: a job that has not started within so long after
         it was due is cancelled.
 
+        limit: how many run at once, over all hosts. rate: how many start in a period: "100/s", "10/m", "5/2h".
+        limit_by: a function of some of the arguments, by their names, whose answer is a key: limit and rate are for
+        each key then, and keys take turns. limit_all, rate_all: for all keys together. Limits delay; nothing fails.
+
         cron: when it is enqueued by itself, one schedule or several: "*/5 * * * *", "@every 90s", "@daily", or a Cron
         with arguments. zone: in which its hours are meant; UTC unless given. missed: what becomes of ticks at which
         nothing ran: "last", one run for all of them, unless given; "skip", none; "all", up to the newest hundred.
