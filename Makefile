@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test bench lint setup lock docs soak
+.PHONY: demo test bench lint setup servers lock docs soak
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -23,7 +23,11 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/python -m tests.lifecycle_page --check
 
-test: lint
+# The servers that tests start by themselves: installed where that may be done, else their tests are skipped.
+servers: setup
+	$(BIN)/python -m tests.servers.install
+
+test: lint servers
 	$(BIN)/pytest
 
 bench: setup

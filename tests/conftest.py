@@ -3,3 +3,5 @@
 import pytest
 
 pytest.register_assert_rewrite("tarry.store.conformance")
+
+pytest_plugins = ["tests.servers.fixtures"]

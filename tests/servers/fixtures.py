@@ -1,0 +1,69 @@
+"""One server of each kind for all tests of a run, started when the first of them asks; and a place for one's own.
+
+These go without fsync, since what they keep need not outlive them. A test that kills a server starts its own.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisCluster, RedisServer, Watched
+from tests.servers.server import Missing
+
+
+class _Startable(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Startable)
+
+
+@pytest.fixture(scope="session")
+def servers_directory() -> Iterator[Path]:
+    """Where servers may keep what they keep; other users may enter it, since some of them run as such."""
+    directory = Path(tempfile.mkdtemp(prefix="tarry-servers-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _started(server: S) -> Iterator[S]:
+    try:
+        server.start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(servers_directory: Path) -> Iterator[RedisServer]:
+    yield from _started(RedisServer(servers_directory / "redis"))
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(servers_directory: Path) -> Iterator[RedisCluster]:
+    yield from _started(RedisCluster(servers_directory / "cluster"))
+
+
+@pytest.fixture(scope="session")
+def redis_watched(servers_directory: Path) -> Iterator[Watched]:
+    yield from _started(Watched(servers_directory / "watched"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(servers_directory: Path) -> Iterator[PostgresServer]:
+    yield from _started(PostgresServer(servers_directory / "postgres", "fsync=off"))
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(servers_directory: Path) -> Iterator[MariadbServer]:
+    yield from _started(MariadbServer(servers_directory / "mariadb", "--innodb-flush-log-at-trx-commit=0"))

@@ -1,0 +1,68 @@
+"""`python -m tests.servers.install`: installs the servers that the tests start, where it may; else says what is
+missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.postgres import FOLDERS
+from tests.servers.server import Missing, program
+
+PACKAGES = {
+    "redis-server": ("redis-server", "valkey-server"),
+    "postgresql": ("initdb",),
+    "mariadb-server": ("mariadbd", "mysqld"),
+}
+"""Debian's package, and the program that it brings, under any of its names."""
+_POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def main() -> int:
+    """Always 0: without a server its tests are skipped."""
+    missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
+    if missing and os.getuid() == 0 and shutil.which("apt-get"):
+        print(f"installing {', '.join(missing)}: for tests, which start their own", file=sys.stderr)
+        _install(missing)
+        missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
+    if missing:
+        print(f"not installed, so their tests are skipped: {', '.join(missing)}", file=sys.stderr)
+    return 0
+
+
+def _there(*programs: str) -> bool:
+    try:
+        program(*programs, among=FOLDERS)
+    except Missing:
+        return False
+    return True
+
+
+def _install(packages: list[str]) -> None:
+    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages]
+    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    with _none_started():
+        if subprocess.run(command, env=quiet, stdout=sys.stderr, check=False).returncode:
+            subprocess.run(["apt-get", "update", "--quiet"], env=quiet, stdout=sys.stderr, check=False)
+            subprocess.run(command, env=quiet, stdout=sys.stderr, check=False)
+
+
+@contextmanager
+def _none_started() -> Iterator[None]:
+    """Debian starts what it installs, on the standard ports: not wanted here."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        _POLICY.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
