@@ -13,7 +13,7 @@ from tarry.config import Config, Pool
 from tarry.engine import owner
 from tarry.engine.here import settings
 from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Worker
+from tarry.engine.worker import Worker, memory
 from tarry.errors import TarryError
 from tarry.runtime.role import KEEPER, Child, Role
 from tarry.store.base import Store
@@ -97,6 +97,7 @@ def _keep(child: Child, app: App, store: Store) -> None:
     child.ready()
     owed: list[dict[str, Any]] = []
     while True:
+        child.slot.beat(memory())
         owed = _heard(child, keeper, [*owed, *child.lines()])
         if child.orphaned or {signal.SIGINT, signal.SIGTERM} & set(child.signals.take()):
             keeper.close()

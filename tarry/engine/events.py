@@ -46,7 +46,8 @@ class Events:
         level = logging.ERROR if dead else logging.WARNING
         if failures.isEnabledFor(level):
             told: dict[str, Any] = json.loads(change.note or b"{}")
-            then = "dead" if dead else f"again in {spoken(max((change.due or now) - now, 0))}"
+            pause = max((change.due or now) - now, 0)
+            then = "dead" if dead else f"again in {spoken(pause)}" if pause else "again at once"
             failures.log(
                 level,
                 "%s %s attempt %d failed, %s: %s: %s",

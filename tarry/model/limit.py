@@ -5,6 +5,7 @@ of a task that have the same key, each key by itself. How far a limit is used is
 here. A rate is counted as the Generic Cell Rate Algorithm does it (ITU-T I.371): one time says all.
 """
 
+import contextlib
 import re
 
 from msgspec import Struct
@@ -84,13 +85,12 @@ class Level(Struct, frozen=True):
 def rate(text: str) -> tuple[int, int]:
     """`"100/s"`, `"10/m"`, `"5/2h"`: how many in how many microseconds; ValueError if it says neither."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
-    if found is None or not int(found[1]):
-        raise ValueError(f'rate {text!r}: so many in a period, such as "100/s", "10/m" or "5/2h"')
-    unit = _PERIODS.get(found[3].rstrip("s") or "s", found[3])
-    period = microseconds(f"{found[2] or 1}{unit}")
-    if period < 1:
-        raise ValueError(f"rate {text!r}: the period is nothing")
-    return int(found[1]), period
+    with contextlib.suppress(ValueError):
+        if found is not None and int(found[1]):
+            unit = _PERIODS.get(found[3].rstrip("s") or "s", found[3])
+            if period := microseconds(f"{found[2] or 1}{unit}"):
+                return int(found[1]), period
+    raise ValueError(f'rate {text!r}: so many in a period, such as "100/s", "10/m" or "5/2h"')
 
 
 def limited(most: int | None = None, rate_text: str | None = None) -> Limit | None:

@@ -31,6 +31,7 @@ def test_status_of_what_runs(place: Place) -> None:
     assert [line.split("  ")[0] for line in lines[2:]] == [
         "keeper", "worker default.1", "worker default.2", "worker mail.1",
     ]  # fmt: skip
+    until(lambda: all(child["rss"] > 2**20 for child in place.facts("status")["children"]))
 
 
 def test_status_after_a_killed_master(place: Place) -> None:
