@@ -55,8 +55,11 @@ class Options(Struct, frozen=True):
             raise ValueError("delay= and at= both say when; give one of them")
         if isinstance(self.at, datetime) and self.at.tzinfo is None:
             raise ValueError("at= needs a time zone: datetime(..., tzinfo=...) or datetime.now(timezone.utc) + ...")
-        if isinstance(self.at, int | float) and not 0 <= self.at <= MAX_AT:
-            raise ValueError(f"at={self.at}: seconds since the epoch, up to the year 9999, or a datetime")
+        if not isinstance(self.at, datetime | None) and not (_number(self.at) and 0 <= self.at <= MAX_AT):
+            raise ValueError(f"at={self.at!r}: a datetime with a time zone, or seconds since the epoch")
+        for name, duration in (("delay", self.delay), ("expires", self.expires)):
+            if duration is not None:
+                microseconds(duration, name)
         if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
             raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
         for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
@@ -91,11 +94,11 @@ class Options(Struct, frozen=True):
     def unique(self) -> int:
         """How long a job holds its key, as `Job.unique` says it."""
         if self.idempotency is not None:
-            return microseconds(self.window)
+            return microseconds(self.window, "window")
         unique_for = self.unique_for or ("unfinished" if self.on_duplicate == "return" else "waiting")
         if unique_for == "waiting":
             return WAITING
-        return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for)
+        return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for, "unique_for")
 
 
 NOW = Options()
@@ -132,12 +135,14 @@ class Task(Generic[P, R]):
     ) -> None:
         if not callable(fn):
             raise TypeError(f"a task is made of a function, not of {fn!r}")
-        Options(priority=priority, queue=queue).checked()
+        Options(priority=priority, queue=queue, expires=expires).checked()
         self.fn = fn
         self.name = name or full_name(fn)
         self.queue = queue
         self.priority = priority
-        self.timeout = None if timeout is None else microseconds(timeout) / SECOND
+        self.timeout = None if timeout is None else microseconds(timeout, "timeout") / SECOND
+        if not isinstance(retry, Retry | int | None):
+            raise TypeError(f"retry={retry!r}: how many times to try again, or a Retry")
         self.retry = Retry(retry) if isinstance(retry, int) else retry or NEVER
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -296,6 +301,10 @@ class Using(Generic[P, R]):
     async def aenqueue_many(self, calls: Iterable[AnyCall[P]]) -> "list[Handle[R]]":
         """The same, awaited."""
         return await self._client().aenqueue_many(self._task, calls, self._options)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def full_name(fn: Callable[..., Any]) -> str:

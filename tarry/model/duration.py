@@ -13,34 +13,40 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 Duration = float | int | str | timedelta
 
 
-def microseconds(duration: Duration) -> int:
-    """Seconds as a number, a timedelta, or text such as `"90s"`, `"1h30m"`; or ValueError if it is none or negative."""
+def microseconds(duration: Duration, name: str = "") -> int:
+    """Seconds as a number, a timedelta, or text such as `"90s"`, `"1h30m"`; or ValueError if it is none or negative,
+    which says the name of the setting if that is given."""
     match duration:
         case timedelta():
             value = duration.total_seconds() * SECOND
         case str():
-            value = _parsed(duration)
+            value = _parsed(duration, name)
         case bool():
-            raise ValueError(f'{duration!r} is no duration: write seconds (90) or text ("1m30s")')
+            raise _none(duration, name)
         case int() | float():
             value = duration * SECOND
         case _:
-            raise ValueError(f'{duration!r} is no duration: write seconds (90) or text ("1m30s")')
-    return _checked(duration, value)
-
-
-def _checked(duration: Duration, value: float) -> int:
+            raise _none(duration, name)
     if 0 <= value <= _LONGEST:
         return round(value)
     why = "negative" if value < 0 else "too long" if value > _LONGEST else "no number"
-    raise ValueError(f"{duration!r} is {why}: a duration is from 0 to 1000 years")
+    raise ValueError(f"{_said(duration, name)} is {why}: a duration is from 0 to 1000 years")
 
 
-def _parsed(text: str) -> float:
+def _parsed(text: str, name: str) -> float:
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise ValueError(f'{text!r} is no duration: write a number and one of us ms s m h d w, as in "1h30m"')
+        said = f"{_said(text, name)} is no duration: write a number and one of us ms s m h d w"
+        raise ValueError(f'{said}, as in "1h30m"')
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _none(duration: object, name: str) -> ValueError:
+    return ValueError(f'{_said(duration, name)} is no duration: write seconds (90) or text ("1m30s")')
+
+
+def _said(duration: object, name: str) -> str:
+    return f"{name}={duration!r}" if name else repr(duration)
 
 
 def spoken(duration: int) -> str:

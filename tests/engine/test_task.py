@@ -140,7 +140,8 @@ def test_retries_are_as_many_as_said_and_none_unless_said(app: App, retry: int |
         ({"queue": ""}, "queue='': text of 1 to 200 characters"),
         ({"queue": "x" * 201}, "queue='xxx"),
         ({"timeout": -1}, "-1 is negative"),
-        ({"timeout": "soon"}, "'soon' is no duration"),
+        ({"timeout": "soon"}, "timeout='soon' is no duration"),
+        ({"expires": "soon"}, "expires='soon' is no duration"),
         ({"retry": -5}, "limit=-5: 0 or more"),
     ],
 )
@@ -148,6 +149,11 @@ def test_settings_that_cannot_be_are_refused_at_once(app: App, settings: dict[st
     with pytest.raises(ValueError, match=message):
         app.task(**settings)(module_task)
     assert app.tasks == {}
+
+
+def test_a_retry_is_a_number_or_a_rule(app: App) -> None:
+    with pytest.raises(TypeError, match="retry='often': how many times to try again, or a Retry"):
+        app.task(retry="often")(module_task)  # type: ignore[call-overload]
 
 
 def test_a_task_is_made_of_a_function(app: App) -> None:
@@ -179,10 +185,14 @@ def test_when_a_job_is_due(still: App, options: dict[str, Any], due: int) -> Non
     [
         ({"delay": 1, "at": 5}, "delay= and at= both say when; give one of them"),
         ({"at": datetime(2026, 1, 1)}, "at= needs a time zone"),
-        ({"at": float("nan")}, "at=nan: seconds since the epoch"),
-        ({"at": float("inf")}, "at=inf: seconds since the epoch"),
-        ({"at": -1}, "at=-1: seconds since the epoch"),
-        ({"at": 10**15}, "at=1000000000000000: seconds since the epoch"),
+        ({"at": float("nan")}, "at=nan: a datetime with a time zone, or seconds since"),
+        ({"at": float("inf")}, "at=inf: a datetime with a time zone, or seconds since"),
+        ({"at": "noon"}, "at='noon': a datetime with a time zone, or seconds since"),
+        ({"at": True}, "at=True: a datetime with a time zone, or seconds since"),
+        ({"delay": "soon"}, "delay='soon' is no duration"),
+        ({"expires": -1}, "expires=-1 is negative"),
+        ({"at": -1}, "at=-1: a datetime with a time zone, or seconds since"),
+        ({"at": 10**15}, "at=1000000000000000: a datetime with a time zone, or seconds since"),
         ({"priority": -(2**40) - 1}, "priority=-1099511627777"),
         ({"priority": True}, "priority=True: an integer"),
         ({"priority": "high"}, "priority='high': an integer"),
