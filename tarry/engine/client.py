@@ -15,7 +15,7 @@ from tarry.engine.lazily import asyncio
 from tarry.engine.new_job import NewJob
 from tarry.engine.task import NOW, Options, Task
 from tarry.engine.waiting import Waiting
-from tarry.errors import BodyTooLarge, ResultTimeout
+from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import microseconds
@@ -65,6 +65,8 @@ class Client:
         job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
         if options.connection is not None:
             return transaction.enqueued(self, [job], options)[0]
+        if options.durable is not None:
+            return self.put([job], options)[0]
         lives = self._batcher.do(job)
         return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
 
@@ -83,6 +85,8 @@ class Client:
         job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
         if options.connection is not None:
             return (await transaction.aenqueued(self, [job], options))[0]
+        if options.durable is not None:
+            return (await self.aput([job], options))[0]
         lives = await self._batcher.ado(job)
         if lives == job.id:
             return Handle(self, lives, True)
@@ -131,10 +135,14 @@ class Client:
         """Stores jobs made by `job` with these options."""
         if options.connection is not None:
             return transaction.enqueued(self, jobs, options)
+        if options.durable is not None and not self.store.confirms:
+            raise ConfigError(f"{self.store.url} has no replica that could confirm a job: leave out durable=")
         handles: list[Handle[Any]] = []
         for start in range(0, len(jobs), INSERTED_AT_ONCE):
             part = jobs[start : start + INSERTED_AT_ONCE]
             handles += [self.landed(job, id, options) for id, job in zip(self.store.insert(part), part, strict=True)]
+        if options.durable is not None:
+            self.store.confirm(jobs)
         return handles
 
     async def aput(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:

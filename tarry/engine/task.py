@@ -48,6 +48,7 @@ class Options(Struct, frozen=True):
     idempotency: str | None = None
     window: Duration = "1d"
     connection: Any = None
+    durable: Literal["replica"] | None = None
 
     def checked(self) -> "Options":
         """These options, or ValueError naming the one that cannot be."""
@@ -74,6 +75,10 @@ class Options(Struct, frozen=True):
             raise ValueError("unique_for= and on_duplicate= are about a key: give key= too")
         if self.on_duplicate not in ("return", "replace", "postpone"):
             raise ValueError(f'on_duplicate={self.on_duplicate!r}: "return", "replace" or "postpone"')
+        if self.durable not in (None, "replica"):
+            raise ValueError(f'durable={self.durable!r}: "replica", or leave it out')
+        if self.durable is not None and self.connection is not None:
+            raise ValueError("durable= and connection= exclude each other: what is safe is for your transaction to say")
         self.unique  # noqa: B018
         return self
 
@@ -234,6 +239,7 @@ class Task(Generic[P, R]):
         idempotency: str | None = None,
         window: Duration = "1d",
         connection: Any = None,
+        durable: Literal["replica"] | None = None,
     ) -> "Using[P, R]":
         """The task with other settings for the calls that follow.
 
@@ -250,9 +256,12 @@ class Task(Generic[P, R]):
 
         connection: your own connection to the database that is the store: the job is there if, and only if, you
         commit.
+
+        durable: "replica": return only once a replica of the store has the job too (Redis). StoreUnavailable if none
+        says so within 5 s: the job is stored then, by one server alone.
         """
         options = Options(
-            delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection
+            delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection, durable
         )
         return Using(self, self._client, options.checked())
 

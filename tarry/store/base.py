@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.errors import OtherDatabase
+from tarry.errors import OtherDatabase, StoreError
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
@@ -91,6 +91,8 @@ class Store(ABC):
     """One place where jobs are kept. Safe to use from several threads; must be opened anew after a fork."""
 
     url: str
+    confirms = False
+    """Whether it has replicas that `confirm` could ask."""
 
     @abstractmethod
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
@@ -107,6 +109,11 @@ class Store(ABC):
         StoreError or TypeError if it cannot be used for this; then nothing was stored.
         """
         raise OtherDatabase(f"{self.url} cannot take part in a transaction of yours")
+
+    def confirm(self, jobs: Sequence[Job]) -> None:
+        """Returns once what an `insert` before stored of these is safe on a replica too. StoreUnavailable if none says
+        so in time: then it is stored, yet by this server alone."""
+        raise StoreError(f"{self.url} has no replica that could confirm: leave out durable=")
 
     @abstractmethod
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
