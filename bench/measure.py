@@ -109,6 +109,11 @@ def share(value: float) -> Target:
     return Target("share", value)
 
 
+def goal(bench: Bench, **by_kind: Target) -> Target | None:
+    """What the figure is to be on this kind of store; None where nothing was set."""
+    return by_kind.get(bench.kind)
+
+
 NONE = Target("=", 0)
 
 

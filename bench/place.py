@@ -39,6 +39,12 @@ class Bench(Struct, frozen=True):
     quick: bool
     launcher: str
 
+    @property
+    def kind(self) -> str:
+        """sqlite, redis, postgresql or mysql."""
+        scheme = self.url.partition(":")[0].partition("+")[0] or "sqlite"
+        return {"rediss": "redis", "unix": "redis", "postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
+
     def scaled(self, count: int) -> int:
         """A tenth of it with --quick."""
         return max(1, count // 10) if self.quick else count

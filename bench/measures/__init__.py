@@ -11,5 +11,6 @@ from bench.measures import (  # noqa: F401, I001
     backlog,
     resting,
     crashing,
+    serving,
     testkit,
 )

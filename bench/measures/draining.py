@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bench import machine
 from bench.app import BODY, anoop, noop, sleep10
 from bench.board import BOARD
-from bench.measure import NONE, Figure, Target, at_least, measure, share
+from bench.measure import NONE, Figure, Target, at_least, goal, measure, share
 from bench.measures import raw
 from bench.place import Bench
 from bench.waiting import until
@@ -16,17 +16,20 @@ _JOBS = 200_000
 
 @measure("drain-sync-1", limit=120)
 def sync_one(bench: Bench) -> Iterator[Figure]:
-    yield from drained(bench, _name("sync", 1), noop, 1, raw.moved(1000, 1), at_least(60_000))
+    yield from drained(bench, _name("sync", 1), noop, 1, raw.moved(1000, 1), goal(bench, sqlite=at_least(60_000)))
 
 
 @measure("drain-sync-2", limit=120)
 def sync_two(bench: Bench) -> Iterator[Figure]:
-    yield from drained(bench, _name("sync", 2), noop, 2, _name("sync", 1), share(1.0))
+    rates = {"redis": at_least(80_000), "postgresql": at_least(30_000), "mysql": at_least(20_000)}
+    target = goal(bench, sqlite=share(1.0), **rates)
+    against = _name("sync", 1) if bench.kind == "sqlite" else raw.moved(1000, 2)
+    yield from drained(bench, _name("sync", 2), noop, 2, against, target)
 
 
 @measure("drain-async-1", limit=120)
 def async_one(bench: Bench) -> Iterator[Figure]:
-    yield from drained(bench, _name("async", 1), anoop, 1, raw.moved(1000, 1), at_least(40_000))
+    yield from drained(bench, _name("async", 1), anoop, 1, raw.moved(1000, 1), goal(bench, sqlite=at_least(40_000)))
 
 
 @measure("drain-async-2", limit=120)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 from bench.app import BODY, noop
-from bench.measure import Figure, at_least, measure, rate
+from bench.measure import Figure, at_least, goal, measure, rate
 from bench.measures import raw
 from bench.place import Bench
 
@@ -15,7 +15,9 @@ def sync(bench: Bench) -> Iterator[Figure]:
     count = bench.scaled(10_000)
     with bench.place():
         noop.enqueue(0, BODY)
-        yield rate("enqueue, one by one, sync", count, lambda: _one_by_one(range(count)), raw.ONE)
+        name = "enqueue, one by one, sync"
+        target = goal(bench, redis=at_least(5500), postgresql=at_least(2000), mysql=at_least(2000))
+        yield rate(name, count, lambda: _one_by_one(range(count)), raw.ONE, target)
 
 
 @measure("enqueue-async", limit=60)
@@ -32,7 +34,9 @@ def tasks(bench: Bench) -> Iterator[Figure]:
     name = "enqueue, 100 asyncio tasks at once"
     with bench.place():
         asyncio.run(_at_once(2, 200))
-        yield rate(name, count, lambda: asyncio.run(_at_once(100, count)), raw.HUNDRED, at_least(20_000))
+        goals = {"sqlite": 20_000, "redis": 40_000, "postgresql": 20_000, "mysql": 10_000}
+        target = at_least(goals[bench.kind])
+        yield rate(name, count, lambda: asyncio.run(_at_once(100, count)), raw.HUNDRED, target)
 
 
 @measure("enqueue-8-threads", limit=60)
@@ -49,7 +53,8 @@ def bulk(bench: Bench) -> Iterator[Figure]:
     with bench.place():
         put(range(1000))
         name = "enqueue_many of 1000"
-        yield rate(name, count, lambda: put(range(count)), raw.THOUSAND, at_least(100_000))
+        goals = {"sqlite": 100_000, "redis": 100_000, "postgresql": 80_000, "mysql": 50_000}
+        yield rate(name, count, lambda: put(range(count)), raw.THOUSAND, at_least(goals[bench.kind]))
 
 
 def put(jobs: range, delay: float | None = None, size: int = 1000) -> None:

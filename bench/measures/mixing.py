@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from bench.app import BODY, noop
 from bench.board import BOARD, CAPACITY
-from bench.measure import NONE, Figure, at_least, measure
+from bench.measure import NONE, Figure, at_least, goal, measure
 from bench.measures import raw
 from bench.measures.draining import wait_for
 from bench.place import Bench
@@ -19,8 +19,8 @@ def mixed(bench: Bench) -> Iterator[Figure]:
         numbers = range(_produce(begin + (2 if bench.quick else 10)))
         seconds = time.monotonic() - begin
         done = BOARD.count(numbers)
-        yield Figure(f"{name}: produced", len(numbers) / seconds, "/s", raw.ONE, at_least(3000))
-        yield Figure(f"{name}: consumed", done / seconds, "/s", f"{name}: produced", at_least(3000))
+        yield Figure(f"{name}: produced", len(numbers) / seconds, "/s", raw.ONE, goal(bench, sqlite=at_least(3000)))
+        yield Figure(f"{name}: consumed", done / seconds, "/s", f"{name}: produced", goal(bench, sqlite=at_least(3000)))
         yield Figure(f"{name}: left behind", len(numbers) - done, "jobs")
         stopped = time.monotonic()
         left = len(numbers) - wait_for(numbers, len(numbers), 20)
