@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+from msgspec.structs import astuple
 
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.change import Change
@@ -469,7 +470,5 @@ def _values(change: Change) -> tuple[Any, ...]:
 
 
 def _alike(change: Change) -> tuple[Any, ...]:
-    return (
-        change.was, change.epoch, change.to, change.since, change.due, change.failures, change.losses, change.until,
-        change.note, change.queue, change.priority, change.expires, change.holds, change.body,
-    )  # fmt: skip
+    """All but the id, which comes first."""
+    return astuple(change)[1:]
