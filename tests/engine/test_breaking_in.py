@@ -1,6 +1,8 @@
 """Timeouts and cancels: how a task that runs is stopped, and that nothing else is."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -269,3 +271,41 @@ def test_a_dead_job_that_timed_out_can_be_asked_for_its_result(bench: Bench) -> 
     bench.work()
     with pytest.raises(JobFailed, match=r"TimeLimit: stopped after its timeout of 0.02 s"):
         sleep.enqueue().result(LIMIT)
+
+
+AFTERWARDS = """
+import sys
+from tarry import App, TimeLimit
+from tarry.store.memory import MemoryStore
+
+app = App(MemoryStore(), closures=True)
+
+@app.task(timeout=0.05)
+def spin() -> None:
+    try:
+        while True:
+            pass
+    except TimeLimit:
+        raise
+
+with app.running(threads=1):
+    job = spin.enqueue()
+    while not job.state.finished:
+        pass
+
+def traced(frame, event, argument):
+    return traced
+
+def called() -> int:
+    return 1
+
+sys.settrace(traced)
+print(called())
+"""
+
+
+def test_whoever_traces_is_not_held_up_by_a_timeout_that_was() -> None:
+    """CPython keeps a flag up after an exception was thrown into a thread and taken back: under a debugger or a
+    coverage tool the next call of a function never returned."""
+    ran = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.returncode) == ("1\n", 0), ran.stderr

@@ -118,4 +118,22 @@ class Slot:
         with self._lock:
             self._current = None
             if running.interrupt is not None:
-                _set_exception(ctypes.c_ulong(self._thread), None)
+                _take_back(self._thread)
+
+
+class _TakenBack(BaseException):
+    """Comes in place of what was thrown."""
+
+
+def _take_back(thread: int) -> None:
+    """What was thrown into the calling thread, and may not have arrived, does not arrive any more.
+
+    CPython (3.11 at least) keeps a flag up from a throw until something arrives in any thread; with none to come it
+    would slow down every call, and a debugger or a coverage tool would hang. So one more is thrown, and caught.
+    """
+    try:
+        _set_exception(ctypes.c_ulong(thread), ctypes.py_object(_TakenBack))
+        for _ in range(100):
+            pass
+    except _TakenBack:
+        pass
