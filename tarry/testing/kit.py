@@ -37,10 +37,14 @@ class Jobs:
             self._own = App(closures=True)
         return self._own
 
-    def advance(self, time: Duration) -> None:
-        """Lets so much time pass: seconds, timedelta or text. What falls due by schedules is enqueued at its moment;
-        nothing is run before `drain()`."""
-        self._stage.runs.pass_time(self._stage.apps(), microseconds(time) / SECOND)
+    def advance(self, time: Duration, *, schedules: bool = False) -> None:
+        """Lets so much time pass: seconds, timedelta or text; nothing is run before `drain()`.
+
+        schedules: what falls due by the schedules of all apps meanwhile is enqueued at its moment. Else they rest, so
+        that a test of something else does not depend on the time of day.
+        """
+        apps = self._stage.apps() if schedules else []
+        self._stage.runs.pass_time(apps, microseconds(time) / SECOND)
 
     # What was enqueued
 

@@ -112,7 +112,6 @@ class Runs:
     def _turns(self, app: App, queues: Mapping[str, int] | None, raising: bool) -> Iterator[Turn]:
         """Each is to be carried out before the next is asked for."""
         app.declare_limits(app.client.store)
-        self.tick(app)
         died = True
         while died:
             with contextlib.closing(self._hired(app, queues)) as worker:

@@ -78,7 +78,6 @@ class Stage:
 
     def drain_all(self, raising: bool) -> int:
         """Runs what is due in all apps, until nothing is left in any."""
-        self.tick_all()
         total = 0
         while records := self.records():
             ran = sum(self.drain(record.app, None, raising) for record in records)
@@ -89,7 +88,6 @@ class Stage:
 
     async def adrain_all(self, raising: bool) -> int:
         """The same, awaited."""
-        self.tick_all()
         total = 0
         while records := self.records():
             ran = sum([await self.adrain(record.app, None, raising) for record in records])
@@ -97,11 +95,6 @@ class Stage:
             if not ran or len(self.records()) == 1:
                 break
         return total
-
-    def tick_all(self) -> None:
-        """Has the jobs made of what fell due by schedules; of one seen for the first time, nothing has."""
-        for app in self.apps():
-            self.runs.tick(app)
 
     def arrived(self) -> None:
         """Something was enqueued."""

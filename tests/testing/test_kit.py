@@ -527,7 +527,7 @@ def test_schedules_tick_as_time_passes(jobs: Jobs) -> None:
     def hourly() -> None:
         runs.append(jobs.now)
 
-    jobs.advance("1d")
+    jobs.advance("1d", schedules=True)
     jobs.assert_enqueued(hourly, count=24)
     ats = [each.at for each in jobs.enqueued(hourly)]
     assert {(at.minute, at.second) for at in ats} == {(0, 0)}
@@ -543,7 +543,7 @@ def test_schedules_at_once(jobs: Jobs) -> None:
 
     begin = jobs.now
     with jobs.inline():
-        jobs.advance(timedelta(minutes=10))
+        jobs.advance(timedelta(minutes=10), schedules=True)
     ran = [each.job.result() for each in jobs.enqueued(often)]
     assert len(ran) == len(set(ran)) == 10
     assert begin < ran[0] <= begin + timedelta(seconds=60)
@@ -555,8 +555,19 @@ def test_a_long_time_costs_no_more_than_a_bounded_number_of_ticks(jobs: Jobs, mo
     @jobs.app.task(cron="@every 1s")
     def often() -> None: ...
 
-    jobs.advance("365d")
+    jobs.advance("365d", schedules=True)
     assert 10 <= len(jobs.enqueued(often)) <= 12
+
+
+def test_schedules_rest_unless_they_are_what_is_tested(jobs: Jobs) -> None:
+    @jobs.app.task(cron="@every 1s")
+    def often() -> None: ...
+
+    jobs.advance(60)
+    jobs.drain()
+    jobs.assert_not_enqueued(often)
+    jobs.advance(5, schedules=True)
+    jobs.assert_enqueued(often, count=5)
 
 
 # Nothing outside
