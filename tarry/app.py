@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from tarry.config import Config, load
@@ -14,6 +15,7 @@ from tarry.engine.batched import WAIT, AsyncBatchTask, SyncBatchTask, task_class
 from tarry.engine.client import Client
 from tarry.engine.clock import Clock
 from tarry.engine.cron import Ticker, check_names
+from tarry.engine.forwarder import Forwarder
 from tarry.engine.handle import Handle
 from tarry.engine.middleware import Middleware
 from tarry.engine.running import CurrentJob
@@ -30,6 +32,7 @@ from tarry.store.opening import open_store
 
 if TYPE_CHECKING:
     from tarry.engine.keeper import Keeper
+    from tarry.store.outbox import Outbox
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,13 +49,24 @@ class App(Workplace):
     store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
     in the working directory. Nothing is opened before the first enqueue.
 
+    outbox: a file on this host in which jobs are kept while the store is away, up to `[client] outbox_bytes`; they are
+    forwarded, each once, when it is back. Without it, and without `[client] outbox`, the enqueue fails then.
+
     closures: tasks may be closures, lambdas and bound methods. For tests and notebooks, whose workers are threads or
     forks of this very process; a worker that imports the module would not find such tasks.
     """
 
-    def __init__(self, store: str | Sequence[str] | Store | None = None, *, closures: bool = False) -> None:
+    def __init__(
+        self,
+        store: str | Sequence[str] | Store | None = None,
+        *,
+        outbox: str | Path | None = None,
+        closures: bool = False,
+    ) -> None:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self._given = store
+        self._outbox_given = outbox
+        self._outbox: Outbox | None = None
         self._closures = closures
         self._config: Config | None = None
         self._client: Client | None = None
@@ -223,11 +237,21 @@ class App(Workplace):
             return self.open_store().url
         return self._given or self.config.stores
 
-    def open_store(self, durable: bool = True) -> Store:
-        """A connection of one's own to the app's store."""
+    def open_store(self, durable: bool = True, patient: bool = False) -> Store:
+        """A connection of one's own to the app's store. patient: one that cannot be reached now is opened later."""
         if workplace.stage is not None:
             return workplace.stage.store(self)
-        return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable)
+        return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable, patient)
+
+    @property
+    def outbox(self) -> "Outbox | None":
+        """Where jobs are kept while the store is away, if anywhere."""
+        path = self._outbox_given or self.config.client.outbox
+        if self._outbox is None and path is not None and workplace.stage is None:
+            from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
+
+            self._outbox = Outbox(Path(path), self.config.client.outbox_bytes)
+        return self._outbox
 
     def connection(self) -> tuple[Store, bool]:
         """A store to work on, and whether it is the worker's own to close: one in memory is there only once."""
@@ -265,6 +289,7 @@ class App(Workplace):
         from tarry.engine.keeper import Keeper  # noqa: PLC0415
 
         client = Client(store, self.tasks, clock=clock, max_body=self.config.max_body, rules=self.rules)
+        outbox = self.outbox
         return Keeper(
             store,
             clock=clock,
@@ -273,6 +298,8 @@ class App(Workplace):
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
             ticker=Ticker(client),
             herald=Herald(self.tasks),
+            declare=lambda: self.declare_limits(store),
+            forward=None if outbox is None else Forwarder(client, outbox).forward,
         )
 
     def on_close(self, action: Callable[[], T]) -> Callable[[], T]:
@@ -293,13 +320,15 @@ class App(Workplace):
     def _connected(self) -> Client:
         with self._lock:
             if self._client is None:
-                stage = workplace.stage
+                stage, outbox = workplace.stage, self.outbox
                 self._client = (Client if stage is None else stage.client)(
-                    self.open_store(),
+                    self.open_store(patient=outbox is not None),
                     self.tasks,
                     clock=self._clock if stage is None else stage.clock,
                     max_body=self.config.max_body,
                     rules=self.rules,
+                    timeout=self.config.client.timeout,
+                    outbox=outbox,
                 )
             return self._client
 
@@ -327,6 +356,9 @@ class App(Workplace):
         if self._client is not None:
             _inherited.append(self._client)
         self._client = None
+        if self._outbox is not None:
+            _inherited.append(self._outbox)
+        self._outbox = None
         if isinstance(self._given, Store):
             _inherited.append(self._given)
             self._given = self._given.url
@@ -378,7 +410,7 @@ class BatchDecorator:
         return self._app._add(fn, self._settings)
 
 
-_inherited: list[Client | Store] = []
+_inherited: "list[Client | Store | Outbox]" = []
 """Kept alive on purpose: were they collected, a driver might say goodbye on its parent's connection."""
 
 

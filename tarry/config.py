@@ -154,6 +154,16 @@ class Pool(Struct, frozen=True):
     lease: Annotated[int, LEASE] = 30 * SECOND
 
 
+class Client(Struct, frozen=True):
+    """[client]: how jobs are enqueued."""
+
+    timeout: Annotated[float, SECONDS] = 5.0
+    """Seconds that an enqueue waits while others are under way; the store's own limits are in its URL."""
+    outbox: Annotated[Path | None, FILE] = None
+    """Where jobs are kept while the store is away; None: the enqueue fails then."""
+    outbox_bytes: Annotated[int, SOME_SIZE] = 64_000_000
+
+
 class Keep(Struct, frozen=True):
     """How long finished jobs of a queue are kept, in microseconds, and how many bytes of them."""
 
@@ -179,6 +189,7 @@ class Config(Struct, frozen=True):
     store: Annotated[str | list[str] | None, STORE] = None
     """As given, relative paths made absolute; None: not given. `stores` fills in the default."""
     max_body: Annotated[int, SOME_SIZE] = 2**20
+    client: Client = Client()
     master: Master = Master()
     pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
     queues: dict[str, Queue] = {}
@@ -243,9 +254,11 @@ def _settled(config: Config, home: Path, file: Path | None) -> Config:
     master = config.master
     log = master.log if master.log == "stderr" else str(home / master.log)
     pools = {name: replace(pool, name=name) for name, pool in config.pools.items()}
+    outbox = config.client.outbox
     return replace(
         config,
         store=_settled_store(config.store, home),
+        client=replace(config.client, outbox=outbox and home / outbox),
         master=replace(master, pid_file=home / master.pid_file, log=log),
         pools=pools or {"default": Pool()},
         directory=home,
@@ -280,11 +293,18 @@ _TEMPLATE = """\
 # Where the App is: a module, and a name in it.
 app = "app:app"
 
-# Where jobs are kept. A list of URLs makes shards.
+# Where jobs are kept. A list of URLs makes shards; one that ends in #draining gets no new jobs.
 #store = "sqlite:///tarry.db"
 
 # The arguments of one job, as JSON, take no more than this.
 #max_body = "1MiB"
+
+#[client]
+# An enqueue waits no longer than this while others are under way.
+#timeout = 5
+# A file in which jobs are kept while the store is away, and how many bytes of them; without it an enqueue fails then.
+#outbox = "run/outbox.db"
+#outbox_bytes = "64MB"
 
 #[master]
 #pid_file = "run/tarry.pid"

@@ -3,6 +3,9 @@
 Drivers' own errors are turned into these at the store's border and appear nowhere else.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class TarryError(Exception):
     """The root: catch this to catch all of them."""
@@ -54,6 +57,23 @@ class StoreError(TarryError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached now; the same call may succeed later, and is safe to send again."""
+
+
+class StoreAway(StoreUnavailable):
+    """The store is known to be away, or could not be connected to: nothing was sent to it."""
+
+
+class PartlyUnavailable(StoreUnavailable):
+    """Of several stores that are used as one, some did not answer; what the others answered is in `answer`.
+
+    missing: where the answer is one for each thing that was asked, the positions of those that only a store that is
+    away could have answered, each with its error; what stands there in `answer` means nothing.
+    """
+
+    def __init__(self, message: str, answer: Any, missing: Mapping[int, StoreError] | None = None) -> None:
+        super().__init__(message)
+        self.answer = answer
+        self.missing: Mapping[int, StoreError] = missing or {}
 
 
 class StoreBusy(StoreUnavailable):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tarry.config import Config, Keep, Master, Pool, Queue, load, template
+from tarry.config import Client, Config, Keep, Master, Pool, Queue, load, template
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.settings import line_of
@@ -219,7 +219,7 @@ def test_a_strangers_variable_is_left_alone(loads: Loads, name: str) -> None:
         ("TARRY_STORES", "did you mean TARRY_STORE?"),
         ("TARRY_POOL__DEFAULT__WORKERS", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
         ("TARRY_POOLS__DEFAULT__WORKERS__MAX", "did you mean TARRY_POOLS__DEFAULT__WORKERS?"),
-        ("TARRY_APP__NAME__X__Y", "known here: TARRY_APP, TARRY_STORE, TARRY_MAX_BODY, TARRY_MASTER__PID_FILE, "),
+        ("TARRY_APP__NAME__X__Y", "known here: TARRY_APP, TARRY_STORE, TARRY_MAX_BODY, TARRY_CLIENT__TIMEOUT, "),
     ],
 )
 def test_an_unknown_variable_is_told_with_the_nearest(loads: Loads, name: str, advice: str) -> None:
@@ -255,7 +255,7 @@ def test_a_wrong_variable_is_told_by_its_name(loads: Loads, name: str, text: str
         ("# x\nStore = 1", "tarry.toml:2: unknown setting Store; did you mean store?"),
         (
             'app = "a:b"\n[server]\nhttp = "127.0.0.1:7800"',
-            "tarry.toml:2: unknown setting server; known here: app, store, max_body, master, pools, queues",
+            "tarry.toml:2: unknown setting server; known here: app, store, max_body, client, master, pools, queues",
         ),
         ("[pools.default]\nasync_ = 1", "tarry.toml:2: unknown setting pools.default.async_; did you mean async?"),
         ("[pools.default]\nname = 'x'", "tarry.toml:2: unknown setting pools.default.name; known here: queues, "),
@@ -425,7 +425,10 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     assert config.stores == default.stores
     assert config.keep("default") == default.keep("default")
     examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
-    expected = replace(default, app="app:app", store=default.stores[0], queues=examples, file=config.file)
+    client = Client(outbox=default.directory / "run/outbox.db")  # nor an outbox
+    expected = replace(
+        default, app="app:app", store=default.stores[0], client=client, queues=examples, file=config.file
+    )
     assert config == expected
 
 
@@ -435,8 +438,8 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
     assert config == replace(default, app="app:app", file=config.file)
 
 
-@pytest.mark.parametrize("kind", [Config, Master, Pool, Queue, Keep])
-def test_the_template_shows_every_setting(kind: type[Config | Master | Pool | Queue | Keep]) -> None:
+@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep])
+def test_the_template_shows_every_setting(kind: type[Config | Client | Master | Pool | Queue | Keep]) -> None:
     text = uncommented(template())
     for field in set(kind.__struct_fields__) - {"name", "directory", "file"}:
         name = field.rstrip("_")

@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks
 from tarry.config import template
 from tarry.errors import TarryError
-from tarry.store.base import Fact
+from tarry.model.duration import spoken
+from tarry.store.base import Fact, Store
+from tarry.store.sharded import ShardedStore
 
 APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
 
@@ -48,7 +50,7 @@ def run_check(args: argparse.Namespace) -> int:
 def _facts(setup: Setup) -> list[Fact]:
     """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
     facts: list[Fact] = []
-    for name, look in (("configuration", _configuration), ("app", _app), ("store", _store)):
+    for name, look in (("configuration", _configuration), ("app", _app), ("store", _store), ("outbox", _outbox)):
         try:
             facts += look(setup)
         except (TarryError, ValueError, OSError) as error:
@@ -71,21 +73,50 @@ def _app(setup: Setup) -> list[Fact]:
 
 def _store(setup: Setup) -> list[Fact]:
     store = setup.client.store
-    before = time.perf_counter()
-    offset = store.time() - time.time_ns() // 1000
-    trip = time.perf_counter() - before
-    late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
-    facts = [
-        Fact("store", store.url),
-        *store.facts(),
-        Fact("round trip", f"{trip * 1000:.2f} ms"),
-        Fact("clock offset", f"{offset / 1000:.1f} ms", late),
-    ]
-    for task, count in unknown_tasks(setup.client, store.counts()).items():
+    facts = [Fact("store", store.url), *store.facts(), *_timings(store)]
+    for task, count in unknown_tasks(setup.client, partly(store.counts)).items():
         facts.append(
             Fact("unknown task", f"{task}: {count:,} jobs wait", "deploy a worker that knows it, or delete its jobs")
         )
     return facts
+
+
+def _timings(store: Store) -> list[Fact]:
+    """Of each store of several that is there."""
+    if not isinstance(store, ShardedStore) or len(store.shards) == 1:
+        return _timed(store, "")
+    return [fact for shard in store.shards if not shard.away for fact in _timed(shard.store, f"{shard.url} ")]
+
+
+def _timed(store: Store, prefix: str) -> list[Fact]:
+    before = time.perf_counter()
+    offset = store.time() - time.time_ns() // 1000
+    trip = time.perf_counter() - before
+    late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
+    return [
+        Fact(f"{prefix}round trip", f"{trip * 1000:.2f} ms"),
+        Fact(f"{prefix}clock offset", f"{offset / 1000:.1f} ms", late),
+    ]
+
+
+def _outbox(setup: Setup) -> list[Fact]:
+    """What waits on this host for the store to come back."""
+    outbox = setup.app.outbox if setup.app_name else None
+    if outbox is None:
+        return []
+    content = outbox.content()
+    outbox.close()
+    lies = f"{outbox.path}: {content.jobs:,} jobs, {content.bytes:,} bytes"
+    if not content.jobs:
+        return [Fact("outbox", lies)]
+    age = spoken(max(0, time.time_ns() // 1000 - content.oldest))
+    return [
+        Fact(
+            "outbox",
+            f"{lies}, the oldest for {age}",
+            "it empties once the store is back and a process of the app runs here",
+        )
+    ]
 
 
 def run_init(args: argparse.Namespace) -> int:

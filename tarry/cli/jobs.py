@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, table
+from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
 from tarry.errors import JobNotFound, TarryError
@@ -74,7 +74,7 @@ def _seconds(text: str) -> float | str:
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    jobs = client.store.find(_query(client, args))
+    jobs = partly(lambda: client.store.find(_query(client, args)))
     if args.json:
         as_json([facts_of(job) for job in jobs])
         return 0

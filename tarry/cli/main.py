@@ -1,12 +1,13 @@
 """`tarry`: the parser, and errors as one line."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from tarry import __version__
-from tarry.cli import check, enqueue, jobs, limits, processes, queues, schedules, worker
+from tarry.cli import check, enqueue, jobs, limits, migrate, processes, queues, schedules, shards, worker
 from tarry.errors import TarryError
 
 
@@ -18,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (processes, worker, enqueue, jobs, queues, limits, schedules, check):
+    for module in (processes, worker, enqueue, jobs, queues, limits, schedules, shards, check, migrate):
         module.add(commands)
     for command in commands.choices.values():
         # Also after the command; SUPPRESS, so that its absence there does not undo one before.
@@ -29,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     args = parser().parse_args(argv)
+    # A command says itself what is wrong; those that work on log as they are configured to.
+    logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
         status: int = args.run(args)
         sys.stdout.flush()

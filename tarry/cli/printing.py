@@ -2,12 +2,13 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from tarry.engine import progress
+from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
 from tarry.store import ids
@@ -32,6 +33,21 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def _text(cell: Any) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def partly(ask: Callable[[], T]) -> T:
+    """The answer, also where it is only that of some of several stores; then that is said on stderr."""
+    try:
+        return ask()
+    except PartlyUnavailable as error:
+        if str(error) not in _said:
+            print(f"tarry: {error}; what follows is without it", file=sys.stderr)
+            _said.add(str(error))
+        answer: T = error.answer
+        return answer
+
+
+_said: set[str] = set()
 
 
 def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:

@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, clock, table
 from tarry.cli.roles import roles
+from tarry.cli.shards import rows, show
 from tarry.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.duration import SECOND, microseconds, spoken
@@ -18,6 +21,8 @@ from tarry.runtime.daemon import Readiness, daemonize
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.scoreboard import Board, ChildStatus, board_path
+from tarry.store.opening import open_store
+from tarry.store.sharded import ShardedStore
 
 NOT_RUNNING = 3
 
@@ -138,11 +143,26 @@ def run_status(args: argparse.Namespace) -> int:
         else:
             print(f"not running ({pid_file})")
         return NOT_RUNNING
+    shards = _shards(args)
     if args.json:
-        as_json(board)
+        as_json({**to_builtins(board), "shards": shards} if shards else board)
     else:
         _print(board)
+        if shards:
+            show(shards)
     return 0
+
+
+def _shards(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`."""
+    stores = Setup.of(args).config.stores
+    if len(stores) == 1:
+        return []
+    store = open_store(stores, patient=True)
+    try:
+        return rows(store) if isinstance(store, ShardedStore) else []
+    finally:
+        store.close()
 
 
 def _print(board: Board) -> None:

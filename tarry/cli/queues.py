@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, bar, confirmed, table
+from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
 from tarry.errors import TarryError
@@ -57,7 +57,7 @@ def unknown_tasks(client: Client, counts: list[Tally]) -> dict[str, int]:
 
 
 def _list(client: Client, json: bool) -> int:
-    counts, paused = client.store.counts(), client.store.queues()
+    counts, paused = partly(client.store.counts), partly(client.store.queues)
     names = sorted({tally.queue for tally in counts} | paused.keys())
     rows = [_row(name, counts, paused.get(name, False)) for name in names]
     unknown = unknown_tasks(client, counts)

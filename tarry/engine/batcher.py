@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from tarry.engine.lazily import asyncio
-from tarry.errors import StoreUnavailable
+from tarry.errors import PartlyUnavailable, StoreUnavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,9 +34,10 @@ class _Ticket(Generic[T, R]):
 class Batcher(Generic[T, R]):
     """Turns `call(list of items) -> list of results` into a call for one item, safe from threads and coroutines."""
 
-    def __init__(self, call: Callable[[list[T]], list[R]], most: int = 500) -> None:
+    def __init__(self, call: Callable[[list[T]], list[R]], most: int = 500, limit: float | None = None) -> None:
         self._call = call
         self._most = most
+        self._limit = limit
         self._waiting: deque[_Ticket[T, R]] = deque()
         self._turn = threading.Lock()
         self._starting = threading.Lock()
@@ -45,28 +46,54 @@ class Batcher(Generic[T, R]):
         self._flusher: threading.Thread | None = None
 
     def do(self, item: T) -> R:
-        """The result for this item; blocks until its batch is done."""
+        """The result for this item; blocks until its batch is done. StoreUnavailable if calls for others keep it
+        waiting for longer than the limit; its own call takes as long as it takes."""
         ticket: _Ticket[T, R] = _Ticket(item)
         self._waiting.append(ticket)
-        with self._turn:
+        if not self._turn.acquire(timeout=-1 if self._limit is None else self._limit):
+            raise self._given_up(ticket)
+        try:
             while not ticket.done:
                 self._flush()
+        finally:
+            self._turn.release()
         if ticket.error is not None:
             raise ticket.error
         return ticket.result  # type: ignore[return-value]
 
     async def ado(self, item: T) -> R:
         """The same, awaited."""
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Ticket(item, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        ticket = _Ticket(item, future)
+        self._waiting.append(ticket)
         self._call_flusher()
-        return await future
+        if self._limit is None:
+            return await future
+        alarm = loop.call_later(self._limit, self._expire, ticket)
+        try:
+            return await future
+        finally:
+            alarm.cancel()
 
     def close(self) -> None:
         """Ends the thread that flushes for coroutines."""
         if self._flusher is not None:
             self._signal.put(False)
             self._flusher.join(timeout=5)
+
+    def _expire(self, ticket: _Ticket[T, R]) -> None:
+        future = ticket.future
+        if future is not None and not future.done():
+            future.set_exception(self._given_up(ticket))
+
+    def _given_up(self, ticket: _Ticket[T, R]) -> StoreUnavailable:
+        """Why a caller waits no longer. What was not sent yet is not sent any more."""
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return StoreUnavailable(f"no answer from the store within {self._limit:g} s; it may be stored all the same")
+        return StoreUnavailable(f"the store has been busy or away for {self._limit:g} s; nothing was sent to it")
 
     def _call_flusher(self) -> None:
         if self._flusher is None:
@@ -93,6 +120,10 @@ class Batcher(Generic[T, R]):
         try:
             for ticket, result in zip(batch, self._call([ticket.item for ticket in batch]), strict=True):
                 ticket.result = result
+        except PartlyUnavailable as error:
+            for at, ticket in enumerate(batch):
+                ticket.error = error.missing.get(at)
+                ticket.result = error.answer[at]
         except Exception as error:
             self._each_alone(batch, error)
         except BaseException:

@@ -1,21 +1,23 @@
 """What everybody calls: enqueue, look, wait, cancel, retry. The doors and the command line call the same."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
 from tarry.engine import collected, duplicates, transaction
-from tarry.engine.batcher import Batcher
 from tarry.engine.call import AnyCall, arguments
 from tarry.engine.clock import Clock
+from tarry.engine.delivery import Delivery
 from tarry.engine.follow import Follow
+from tarry.engine.forwarder import Forwarder
 from tarry.engine.handle import Handle
 from tarry.engine.lazily import asyncio
 from tarry.engine.new_job import NewJob
 from tarry.engine.task import NOW, Options, Task
 from tarry.engine.waiting import Waiting
-from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout
+from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import microseconds
@@ -24,8 +26,13 @@ from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
 
+if TYPE_CHECKING:
+    from tarry.store.outbox import Outbox
+
 MAX_BODY = 2**20
 INSERTED_AT_ONCE = 5000
+TIMEOUT = 5.0
+"""Seconds that an enqueue waits while others' are under way."""
 _TRIES = 20
 
 
@@ -40,14 +47,19 @@ class Client:
         clock: Clock | None = None,
         max_body: int = MAX_BODY,
         rules: Callable[[str, str], Rules] = lambda task, queue: lifecycle.DEFAULT,
+        timeout: float | None = TIMEOUT,
+        outbox: "Outbox | None" = None,
     ) -> None:
         self.store = store
         self.tasks = tasks
         self.clock = clock or Clock(store.time)
         self.max_body = max_body
         self.rules = rules
-        self._batcher: Batcher[Job, bytes] = Batcher(store.insert)
-        self._waiting = Waiting(store)
+        self.forwarder = None if outbox is None else Forwarder(self, outbox)
+        self._delivery = Delivery(self, self.forwarder, timeout)
+        self._waiting = Waiting(store, self.look)
+        if self.forwarder is not None and self.forwarder.outbox.content().jobs:
+            self.forwarder.start()
 
     def enqueue(
         self,
@@ -67,8 +79,7 @@ class Client:
             return transaction.enqueued(self, [job], options)[0]
         if options.durable is not None:
             return self.put([job], options)[0]
-        lives = self._batcher.do(job)
-        return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
+        return self._delivery.put(job, options)
 
     async def aenqueue(
         self,
@@ -87,10 +98,7 @@ class Client:
             return (await transaction.aenqueued(self, [job], options))[0]
         if options.durable is not None:
             return (await self.aput([job], options))[0]
-        lives = await self._batcher.ado(job)
-        if lives == job.id:
-            return Handle(self, lives, True)
-        return await asyncio.to_thread(self._duplicate, job, lives, options)
+        return await self._delivery.aput(job, options)
 
     def enqueue_many(
         self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
@@ -139,10 +147,10 @@ class Client:
             raise ConfigError(f"{self.store.url} has no replica that could confirm a job: leave out durable=")
         handles: list[Handle[Any]] = []
         for start in range(0, len(jobs), INSERTED_AT_ONCE):
-            part = jobs[start : start + INSERTED_AT_ONCE]
-            handles += [self.landed(job, id, options) for id, job in zip(self.store.insert(part), part, strict=True)]
+            handles += self._delivery.put_all(jobs[start : start + INSERTED_AT_ONCE], options)
         if options.durable is not None:
-            self.store.confirm(jobs)
+            # Where they are: one may have been put elsewhere than its first id says.
+            self.store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
         return handles
 
     async def aput(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
@@ -155,6 +163,12 @@ class Client:
         """What to give back for a job that was inserted, and the id that the store answered."""
         return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
 
+    async def alanded(self, job: Job, lives: bytes, options: Options) -> Handle[Any]:
+        """The same, awaited."""
+        if lives == job.id:
+            return Handle(self, lives, True)
+        return await asyncio.to_thread(self._duplicate, job, lives, options)
+
     def _duplicate(self, job: Job, holder: bytes, options: Options) -> Handle[Any]:
         """Another job holds the key."""
         lives = duplicates.settled(self.store, self.clock.now, job, holder, options)
@@ -164,19 +178,36 @@ class Client:
         """A job by its id; ValueError if that is no id at all."""
         return Handle(self, ids.parsed(id) if isinstance(id, str) else id)
 
+    def look(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs by id; one that still lies in the outbox as it is there. StoreUnavailable."""
+        if self.forwarder is None:
+            return self.store.get(ids)
+        return self.forwarder.look(ids)
+
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
-        """The job once it is finished; None if there is none; ResultTimeout."""
-        job = self.store.get([id])[0]
-        if job is None or job.state.finished:
-            return job
-        return _in_time(*self._waiting.wait(id, timeout), id, timeout)
+        """The job once it is finished; None if there is none; ResultTimeout. A store that is away is waited for."""
+        over, job = self._over(id)
+        return job if over else self._in_time(*self._waiting.wait(id, timeout), id, timeout)
 
     async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
-        job = (await asyncio.to_thread(self.store.get, [id]))[0]
-        if job is None or job.state.finished:
-            return job
-        return _in_time(*await self._waiting.await_end(id, timeout), id, timeout)
+        over, job = await asyncio.to_thread(self._over, id)
+        return job if over else self._in_time(*await self._waiting.await_end(id, timeout), id, timeout)
+
+    def _over(self, id: bytes) -> tuple[bool, Job | None]:
+        """Whether there is nothing to wait for, as far as can be said now."""
+        try:
+            job = self.look([id])[0]
+        except StoreUnavailable:
+            return False, None
+        return job is None or job.state.finished, job
+
+    def _in_time(self, finished: bool, job: Job | None, id: bytes, timeout: float | None) -> Job | None:
+        if not finished:
+            why = self._waiting.trouble
+            unasked = f"; the store cannot be asked: {why}" if why else ""
+            raise ResultTimeout(f"job {ids.text(id)} has not finished after {timeout:g} s{unasked}")
+        return job
 
     def follow(self, id: bytes, timeout: float | None) -> Follow:
         """The job as it goes: to iterate over."""
@@ -199,7 +230,9 @@ class Client:
 
     def close(self) -> None:
         """Gives back the store and the threads."""
-        self._batcher.close()
+        if self.forwarder is not None:
+            self.forwarder.close()
+        self._delivery.close()
         self._waiting.close()
         self.store.close()
 
@@ -208,7 +241,7 @@ class Client:
         None if the rules refuse, or there is none."""
         seen: Job | None = None
         for _ in range(_TRIES):
-            job = self.store.get([id])[0]
+            job = self.store.get([id])[0] if self.forwarder is None else self.forwarder.arrived(id)
             if job is None or job == seen:
                 return None
             now = self.clock.now()
@@ -234,6 +267,15 @@ class Client:
             self._too_large(job.task, body)
         return replace(job, id=self.store.mint(job.task, job.key, lane), body=body, lane=lane)
 
+    def _now(self) -> int:
+        try:
+            return self.clock.now()
+        except StoreUnavailable:
+            if self.forwarder is None:
+                raise
+            # Never asked since this process began. What is kept for later may be due by the clock of this host.
+            return time.time_ns() // 1000
+
     def _too_large(self, name: str, body: bytes) -> NoReturn:
         raise BodyTooLarge(f"{name}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
 
@@ -254,7 +296,7 @@ class Client:
     ) -> Job:
         if len(body) > self.max_body:
             self._too_large(name, body)
-        now = self.clock.now()
+        now = self._now()
         due = max(options.due(now), 0)
         within = expires if options.expires is None else options.expires
         key = options.held_key
@@ -274,9 +316,3 @@ class Client:
             lane=lane,
             headers=headers,
         )
-
-
-def _in_time(finished: bool, job: Job | None, id: bytes, timeout: float | None) -> Job | None:
-    if not finished:
-        raise ResultTimeout(f"job {ids.text(id)} has not finished after {timeout:g} s")
-    return job

@@ -5,8 +5,9 @@ makes it second finds it there. A bookmark in the store says how far each schedu
 jobs are stored, so a crash in between makes them again, and the key makes that nothing.
 """
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,9 +17,10 @@ from tarry.engine.bookmarks import Bookmark, Kept
 from tarry.engine.client import Client
 from tarry.engine.handle import Handle
 from tarry.engine.task import Options, Task
-from tarry.errors import ConfigError, StoreError, TarryError
+from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
+from tarry.store.shard import back_off
 
 log = logging.getLogger("tarry.cron")
 
@@ -62,6 +64,8 @@ class Ticker:
         self._client = client
         self._looks: dict[str, int] = {}
         """When to look at each schedule again."""
+        self._late: dict[str, int] = {}
+        """How often in a row each schedule could not be served, for a store that is away."""
         self._sweep = 0
         self._born: int | None = None
         self._was = 0
@@ -107,11 +111,24 @@ class Ticker:
         for schedule in due:
             before = kept[schedule.name][0] if schedule.name in kept else None
             mark, wanted = self._turned(schedule, before, now)
-            for tick in wanted:
-                self._enqueue(schedule, tick)
-            marks.append((schedule, mark))
+            if all(self._tried(schedule, now, lambda: self._enqueue(schedule, tick)) for tick in wanted):  # noqa: B023
+                marks.append((schedule, mark))
         for schedule, mark in marks:
-            self._keep(schedule, mark, kept.get(schedule.name), now)
+            if self._tried(schedule, now, lambda: self._keep(schedule, mark, kept.get(schedule.name), now)):  # noqa: B023
+                self._late.pop(schedule.name, None)
+
+    def _tried(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
+        """False if one of several stores is away on which it depends: then it is tried again later, and the other
+        schedules go on."""
+        try:
+            action()
+        except StoreAway as error:
+            late = self._late[schedule.name] = self._late.get(schedule.name, 0) + 1
+            if late % 20 == 1:
+                log.error("schedule %s: %s", schedule.name, error)
+            self._looks[schedule.name] = now + round(back_off(late) * SECOND)
+            return False
+        return True
 
     def _turned(self, schedule: Schedule, before: Bookmark | None, now: int) -> tuple[Bookmark, Sequence[int]]:
         """The bookmark as it is to be, and the ticks that are to become jobs."""
@@ -162,5 +179,6 @@ class Ticker:
     def _forget(self, kept: Mapping[str, Kept], schedules: Mapping[str, Schedule], now: int) -> None:
         for name, (mark, was) in kept.items():
             if name not in schedules and mark.seen < now - LEFT:
-                bookmarks.write(self._client.store, name, None, was)
+                with contextlib.suppress(StoreAway):
+                    bookmarks.write(self._client.store, name, None, was)
         self._sweep = now + _LOOK

@@ -22,14 +22,14 @@ R = TypeVar("R")
 class Handle(Generic[R]):
     """A job by its id. Every property asks the store anew; `job.result()` waits."""
 
-    __slots__ = ("_client", "_id", "is_new")
+    __slots__ = ("__weakref__", "_client", "_id", "is_new")
 
     def __init__(self, client: "Client", id: bytes, is_new: bool | None = False) -> None:
         self._client = client
         self._id = id
         self.is_new = is_new
         """False if the enqueue found an unfinished job with its key and returned that one. None while the job is held
-        in this process until a transaction on another database is committed."""
+        in this process until a transaction on another database is committed, or lies in the outbox."""
 
     def landed(self, other: "Handle[R]") -> None:
         """What was held is in the store now; this handle is that one from now on."""
@@ -42,7 +42,7 @@ class Handle(Generic[R]):
 
     def record(self) -> Job:
         """Everything that the store has on it; JobNotFound once it is forgotten."""
-        job = self._client.store.get([self._id])[0]
+        job = self._client.look([self._id])[0]
         if job is None:
             raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
         return job

@@ -7,19 +7,22 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.engine import owner
 from tarry.engine.clock import Clock
 from tarry.engine.cron import Ticker
 from tarry.engine.herald import Herald
 from tarry.engine.pump import RulesFor
-from tarry.errors import StoreError
+from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.outcome import Lost, Outcome, TimedOut, note
 from tarry.store.base import Store
+from tarry.store.shard import PATIENCE, back_off
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.keeper")
 
@@ -41,6 +44,8 @@ class Keeper:
         batch_tasks: Collection[str] = (),
         ticker: Ticker | None = None,
         herald: Herald | None = None,
+        declare: Callable[[], None] | None = None,
+        forward: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._ticker = ticker
@@ -50,13 +55,19 @@ class Keeper:
         self._kept_bytes = kept_bytes
         self._batch_tasks = frozenset(batch_tasks)
         self._name = owner.new_name()
-        self._trouble = 0
+        self._declare = declare
+        self._joins = store.joins
+        self._patient_until = 0.0
         self._chores: list[tuple[float, Callable[[], None]]] = [
             (1.0, self.rescue_overdue),
             (2.0, self.rescue_dead),
             (10.0, self.prune),
+            (1.0, self.declare_anew),
         ]
+        if forward is not None:
+            self._chores.append((1.0, forward))
         self._due = dict.fromkeys(range(len(self._chores)), 0.0)
+        self._troubles = dict.fromkeys(range(len(self._chores)), 0)
 
     def tick(self) -> float:
         """Does the chores that are due, and first what has to be done at its moment: the ticks of schedules."""
@@ -64,7 +75,7 @@ class Keeper:
         for number, (every, chore) in enumerate(self._chores):
             now = time.monotonic()
             if self._due[number] <= now:
-                pause = every if self._done(chore) else min(5.0, 0.1 * 2 ** min(self._trouble, 8))
+                pause = every if self._done(number, chore) else back_off(self._troubles[number])
                 self._due[number] = now + pause * random.uniform(0.9, 1.1)
         return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
 
@@ -86,14 +97,20 @@ class Keeper:
         self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, stuck, shared)
 
     def rescue_overdue(self) -> None:
-        """Brings back what owners held whose lease ran out."""
+        """Brings back what owners held whose lease ran out. After the store was away nobody's has, until all have had a
+        moment to prolong it."""
+        if time.monotonic() < self._patient_until:
+            return
         self._bring_back(lambda: self._store.reclaim(self._clock.now(), None, _BATCH), None, ())
 
     def rescue_dead(self) -> None:
         """Brings back what processes of this host held that are gone, without waiting for their leases."""
-        for name in self._store.owners():
+        names, away = _partly(self._store.owners)
+        for name in names:
             if owner.is_dead(name):
                 self._bring_back(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None, ())  # noqa: B023
+        if away:
+            raise away
 
     def prune(self) -> None:
         """Forgets finished jobs whose time of keeping is over, or that take too much room. One host's task."""
@@ -103,15 +120,24 @@ class Keeper:
                 if self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes) < _BATCH:
                     return
 
-    def _done(self, chore: Callable[[], None]) -> bool:
+    def declare_anew(self) -> None:
+        """Once more says what holds on all stores of several when one has come, or come back, that may not know."""
+        joins = self._store.joins
+        if joins != self._joins and self._declare is not None:
+            self._declare()
+        self._joins = joins
+
+    def _done(self, number: int, chore: Callable[[], None]) -> bool:
         try:
             chore()
         except StoreError as error:
-            if self._trouble % 20 == 0:
+            if self._troubles[number] % 20 == 0:
                 log.error("%s: %s", chore.__name__, error)
-            self._trouble += 1
+            self._troubles[number] += 1
+            if not isinstance(error, PartlyUnavailable):
+                self._patient_until = time.monotonic() + PATIENCE
             return False
-        self._trouble = 0
+        self._troubles[number] = 0
         return True
 
     def _shared(self, on: Collection[str]) -> set[str]:
@@ -120,7 +146,7 @@ class Keeper:
         found without more harm to the others: one that was called alone answers for itself only."""
         if not self._batch_tasks or not on:
             return set()
-        jobs = self._store.get([bytes.fromhex(id) for id in on])
+        jobs, _ = _partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
         return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.losses}
 
     def _bring_back(
@@ -131,7 +157,9 @@ class Keeper:
         shared: Collection[str] = (),
     ) -> None:
         for _ in range(100):
-            jobs = found()
+            jobs, away = _partly(found)
+            if not jobs and away:
+                raise away
             if not jobs:
                 return
             blamed = _blamed(jobs, self._batch_tasks) if on is None else on
@@ -140,10 +168,12 @@ class Keeper:
                 lifecycle.after(job, _ending(job, blamed, stuck, shared), self._rules(job.task, job.queue), now)
                 for job in jobs
             ]
-            made = self._store.apply(changes, now)
+            made, away = _partly(lambda: self._store.apply(changes, now))  # noqa: B023
             if self._herald is not None:
                 self._herald.tell(itertools.compress(zip(jobs, changes, strict=True), made))
             log.warning("brought back %d jobs of %s", sum(made), ", ".join(sorted({job.owner for job in jobs})))
+            if away:
+                raise away
 
     def hear(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...]}`, and the answer to it;
@@ -156,6 +186,14 @@ class Keeper:
             log.error("%s; the jobs of %s come back later", error, line["gone"])
             return None
         return {"returned": line["gone"]}
+
+
+def _partly(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable | None]:
+    """The answer, also if only some of several stores gave theirs; then with the error that says so."""
+    try:
+        return ask(), None
+    except PartlyUnavailable as error:
+        return error.answer, error
 
 
 def _blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:

@@ -1,12 +1,13 @@
 """Limits in force: those of code and configuration, and those that somebody set by hand, which come first."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tarry.engine.task import Task
+from tarry.errors import PartlyUnavailable
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
 
@@ -29,12 +30,23 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     Every worker does so before it claims. A limit of a queue that nobody declares any more stays until it is reset:
     another host's configuration may have it.
     """
-    now, by_hand = store.limits(), store.cells(BY_HAND)
+    now, by_hand = _there(store.limits), _there(lambda: store.cells(BY_HAND))
     ours = {kind + task for task in tasks for kind in (TASK, EACH)}
-    for name in sorted({*limits, *(ours & now.keys())}):
-        wanted = limits.get(name)
-        if BY_HAND + name not in by_hand and (now[name][0] if name in now else None) != wanted:
-            store.limit(name, wanted)
+    wanted = {name: limits.get(name) for name in {*limits, *(ours & now.keys())}}
+    wanted |= {
+        name.removeprefix(BY_HAND): msgspec.json.decode(cell, type=Limit | None) for name, cell in by_hand.items()
+    }
+    for name, limit in sorted(wanted.items()):
+        if (now[name][0] if name in now else None) != limit:
+            _there(lambda: store.limit(name, limit))  # noqa: B023
+
+
+def _there(ask: Callable[[], Any]) -> Any:
+    """The answer of those of several stores that are there; the others are told when they have come."""
+    try:
+        return ask()
+    except PartlyUnavailable as error:
+        return error.answer
 
 
 def in_force(store: Store) -> list[InForce]:

@@ -5,7 +5,6 @@ One thread does all store I/O. Batches form by themselves: an idle worker settle
 
 import logging
 import math
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,14 +22,15 @@ from tarry.engine.running import Batch, CalledBack, Running, TimeLimit
 from tarry.engine.served import Served
 from tarry.engine.shares import BandShares
 from tarry.engine.task import Task
-from tarry.errors import StoreError
+from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Unknown
-from tarry.store.base import Store
+from tarry.store.base import Exchange, Store
+from tarry.store.shard import back_off
 
 log = logging.getLogger("tarry.worker")
 
@@ -41,6 +41,8 @@ SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
 OVERDUE_PAUSE = 0.02
+TOLD_EVERY = 20
+"""Failures in a row for each line in the log: with their growing pauses, a line in a minute or so."""
 
 RulesFor = Callable[[str, str], Rules]
 
@@ -84,10 +86,15 @@ class Pump:
         self._room = Room(tasks, {}, self._gather)
         self._held: dict[bytes, Running] = {}
         self._unsettled: list[tuple[Running, Outcome]] = []
+        self._postponed: list[tuple[Running, Outcome]] = []
+        """What only a part of the store could settle that is away: kept apart, so that it is not sent all the time."""
         self._deadlines = Deadlines()
         self._tended = 0.0
         self._trouble = 0
         self._retry_at = 0.0
+        self._partly = 0
+        self._partly_at = 0.0
+        self._unextended = 0
         self._unheard = False
         self._next_due: int | None = None
         self._claimed = 0
@@ -100,7 +107,7 @@ class Pump:
     @property
     def holds(self) -> int:
         """How many jobs are claimed and not settled."""
-        return len(self._held) + len(self._unsettled)
+        return len(self._held) + len(self._unsettled) + len(self._postponed)
 
     def stop(self) -> None:
         """Claim nothing more, give back what has not begun; what runs may finish."""
@@ -119,13 +126,15 @@ class Pump:
         self.stopping = True
         self._collect()
         self._unsettled += [(running, Released()) for running in self._held.values()]
+        self._unsettled += self._postponed
+        self._postponed = []
         self._held.clear()
         self._exchange(0, time.monotonic())
 
     @property
     def idle(self) -> bool:
         """Nothing is held, and the store could be asked for more."""
-        return not self.holds and not self._trouble
+        return not self.holds and not self._trouble and not self._partly
 
     @property
     def overdue(self) -> bool:
@@ -142,13 +151,17 @@ class Pump:
         if self.stopping:
             self._withdraw((False, True))
             self._release(self._gather.empty())
+        again = now >= self._partly_at
+        if self._postponed and again:
+            self._unsettled += self._postponed
+            self._postponed = []
         room = 0 if self.stopping else self._room.left()
         settled = bool(self._unsettled)
         jobs = self._exchange(room, now)
         if jobs is None:
             return self._retry_at - now
         self._hand_out(jobs, now)
-        if self._unheard:
+        if self._unheard and (again or not self._partly):
             self._return_unheard()
         self._tend(now)
         if jobs or settled or self._unsettled or self.outcomes.ended:
@@ -197,7 +210,8 @@ class Pump:
             self._in_trouble(error, now)
             return None
         self._trouble = 0
-        self._tell(changes, answer.valid, moment)
+        self._tell(changes, answer, moment)
+        self._postpone(answer, now)
         self._unsettled.clear()
         self._next_due, self._claimed = answer.next_due, moment
         if wants:
@@ -223,32 +237,49 @@ class Pump:
         """Whether a failed attempt is the job's last. From any thread."""
         return hooks.is_dead(self._after(job, outcome, self._clock.now()))
 
-    def _tell(self, changes: Sequence[Change], valid: Sequence[bool], moment: int) -> None:
-        for (running, outcome), change, made in zip(self._unsettled, changes, valid, strict=True):
+    def _tell(self, changes: Sequence[Change], answer: Exchange, moment: int) -> None:
+        missing = set(answer.missing)
+        ended = zip(self._unsettled, changes, answer.valid, strict=True)
+        for at, ((running, outcome), change, made) in enumerate(ended):
             if made:
                 self.events.ended(running.job, outcome, change, moment)
-            else:
+            elif at not in missing:
                 log.debug("%s %s: its outcome came too late", running.job.task, running.job.id.hex())
         if changes:
             self._gauge.count(self.events.processed, self.events.failed)
 
+    def _postpone(self, answer: Exchange, now: float) -> None:
+        """One of several stores is away: what it has to settle waits, with growing pauses, and the others go on."""
+        self._unheard = self._unheard or answer.unheard
+        self._postponed += [self._unsettled[at] for at in answer.missing]
+        if not answer.away:
+            self._partly = 0
+            return
+        if not self._partly or now >= self._partly_at:
+            if self._partly % TOLD_EVERY == 0:
+                log.error("%s; holding %d jobs for it, trying again", answer.away, len(self._postponed))
+            self._partly += 1
+            self._partly_at = now + back_off(self._partly)
+
     def _in_trouble(self, error: StoreError, now: float) -> None:
         """The store is away or full: hold what we have, try again with growing pauses, say so now and then."""
-        if self._trouble % 20 == 0:
+        if self._trouble % TOLD_EVERY == 0:
             log.error("%s; holding %d jobs, trying again", error, self.holds)
         self._trouble += 1
         self._unheard = True
-        self._retry_at = now + min(5.0, 0.05 * 2 ** min(self._trouble, 10)) * random.uniform(0.5, 1.0)
+        self._retry_at = now + back_off(self._trouble)
 
     def _return_unheard(self) -> None:
         """A call whose answer was lost may have claimed jobs that we never saw: they go back as they were."""
         known = {(running.job.id, running.job.epoch) for running in self._held.values()}
-        known |= {(running.job.id, running.job.epoch) for running, _ in self._unsettled}
+        known |= {(running.job.id, running.job.epoch) for running, _ in (*self._unsettled, *self._postponed)}
         try:
             ours = self.store.reclaim(self._clock.now(), self.owner, len(known) + CLAIMED_AT_ONCE)
+            self._unheard = False
+        except PartlyUnavailable as error:
+            ours = error.answer
         except StoreError:
             return
-        self._unheard = False
         self._unsettled += [(_unstarted(job), Released()) for job in ours if (job.id, job.epoch) not in known]
 
     def _hand_out(self, jobs: Sequence[Job], now: float) -> None:
@@ -337,13 +368,22 @@ class Pump:
         held = [(id, running.job.epoch) for id, running in self._held.items()]
         try:
             lost = self.store.extend(self.owner, held, self._lease, self._clock.now())
+            self._unextended = 0
+        except PartlyUnavailable as error:
+            lost = error.answer
+            self._not_extended(error)
         except StoreError as error:
-            log.warning("leases not extended: %s", error)
+            self._not_extended(error)
             return
         for id in lost:
             running = self._held.get(id)
             if running is not None:
                 self._call_back(running)
+
+    def _not_extended(self, error: StoreError) -> None:
+        if self._unextended % (4 * TOLD_EVERY) == 0:
+            log.warning("leases not extended: %s", error)
+        self._unextended += 1
 
     def _call_back(self, running: Running) -> None:
         if not running.task.batch:
@@ -380,6 +420,8 @@ class Pump:
                 pause = min(pause, moment - time.monotonic())
         if self._marks.said:
             pause = min(pause, self._marks.pause(time.monotonic()))
+        if self._postponed:
+            pause = min(pause, self._partly_at - time.monotonic())
         return max(pause, 0.0)
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tarry.engine.shares import BandShares, Shares
-from tarry.errors import StoreError
+from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Store, Want
 
@@ -43,9 +43,12 @@ class Served:
             return False
         self._looked = time.monotonic()
         try:
-            found = {queue: 1 for queue, paused in self._store.queues().items() if not paused}
+            queues = self._store.queues()
+        except PartlyUnavailable as error:
+            queues = error.answer
         except StoreError:
             return False
+        found = {queue: 1 for queue, paused in queues.items() if not paused}
         if not found.keys() - self._served.keys():
             return False
         self._served = found

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.engine.handle import Handle
 from tarry.errors import OtherDatabase
@@ -86,8 +87,9 @@ class _Held(Struct, eq=False):
     def send(self) -> None:
         """The commit is done, so it is too late to raise: the caller would believe that it had failed."""
         try:
-            for job, id, handle in zip(self.jobs, self.client.store.insert(self.jobs), self.handles, strict=True):
-                handle.landed(self.client.landed(job, id, self.options))
+            landed = self.client.put(self.jobs, replace(self.options, connection=None))
+            for handle, new in zip(self.handles, landed, strict=True):
+                handle.landed(new)
         except Exception:
             names = ", ".join(f"{job.task} {ids.text(job.id)}" for job in self.jobs)
             _log.exception("the transaction was committed, but what it enqueued could not be stored: %s", names)

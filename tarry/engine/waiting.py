@@ -4,17 +4,20 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarry.engine.lazily import asyncio
-from tarry.errors import StoreError
+from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
 from tarry.store.bell import FOLLOW, RESULT, Bell
+from tarry.store.shard import back_off
 
 LOOK_ANYWAY = 1.0
 """Seconds after which waiters look even if no bell rang."""
+TOLD_EVERY = 20
+"""Looks in vain for each line in the log: one in a minute or so."""
 LOOK_EVERY = 0.05
 """Seconds between two looks for those who follow, however often it rings."""
 
@@ -42,8 +45,12 @@ class Waiter:
 class Waiting:
     """Calls back when jobs finish; its thread lives while somebody waits."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, get: Callable[[Sequence[bytes]], list[Job | None]] | None = None) -> None:
+        self.trouble = ""
+        """Why the store could not be asked when it was tried last."""
         self._store = store
+        self._get = get or store.get
+        self._troubles = 0
         self._lock = threading.Lock()
         self._waiters: dict[bytes, list[Waiter]] = {}
         self._bell: Bell | None = None
@@ -90,7 +97,7 @@ class Waiting:
             self._waiters.setdefault(id, []).append(waiter)
             self._new = True
             if self._bell is None:
-                self._bell = self._store.bell()
+                self._bell = self._hung()
                 watch = threading.Thread(target=self._watch, args=(self._bell,), name="tarry-waiting", daemon=True)
                 self._thread = watch
                 watch.start()
@@ -119,13 +126,28 @@ class Waiting:
             results, followed = self._kinds()
             looked = time.monotonic()
             bell.arm(FOLLOW if followed else RESULT)
-            try:
-                self._tell()
-            except StoreError as error:
-                logging.getLogger("tarry.client").warning("waiting for jobs: %s", error)
-            bell.wait(LOOK_ANYWAY)
+            bell.wait(LOOK_ANYWAY if self._looked() else max(LOOK_ANYWAY, back_off(self._troubles)))
             if followed and self._waiters and not self._new:
                 self._rest(bell, looked + LOOK_EVERY - time.monotonic(), results)
+
+    def _looked(self) -> bool:
+        """False if the store could not be asked."""
+        try:
+            self._tell()
+        except StoreError as error:
+            self.trouble = str(error)
+            if self._troubles % TOLD_EVERY == 0:
+                logging.getLogger("tarry.client").warning("waiting for jobs: %s", error)
+            self._troubles += 1
+            return False
+        self.trouble, self._troubles = "", 0
+        return True
+
+    def _hung(self) -> Bell:
+        try:
+            return self._store.bell()
+        except StoreError:
+            return _Deaf()
 
     def _rest(self, bell: Bell, seconds: float, results: bool) -> None:
         """Progress may ring a thousand times a second; only who waits for a result is told of it sooner."""
@@ -152,7 +174,14 @@ class Waiting:
     def _tell(self) -> None:
         with self._lock:
             awaited = list(self._waiters)
-        for id, job in zip(awaited, self._store.get(awaited), strict=True):
+        away: PartlyUnavailable | None = None
+        try:
+            found = self._get(awaited)
+        except PartlyUnavailable as error:
+            found, away = error.answer, error
+        for at, (id, job) in enumerate(zip(awaited, found, strict=True)):
+            if away is not None and at in away.missing:
+                continue
             with self._lock:
                 if job is None or job.state.finished:
                     waiters = self._waiters.pop(id, [])
@@ -160,6 +189,18 @@ class Waiting:
                     waiters = [waiter for waiter in self._waiters.get(id, ()) if waiter.wants(job)]
             for waiter in waiters:
                 waiter.told(job)
+        if away is not None:
+            raise away
+
+
+class _Deaf(Bell):
+    """While the store has none: looks by itself now and then."""
+
+    def arm(self, topic: str) -> None:
+        """Nobody rings it."""
+
+    def disarm(self) -> None:
+        """Nobody would."""
 
 
 def _resolve(future: "asyncio.Future[Job | None]", job: Job | None) -> None:

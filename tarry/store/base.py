@@ -52,6 +52,12 @@ class Exchange(Struct, frozen=True, gc=False):
     next_due: int | None
     """When to come again: the earliest time at which a scheduled job of any queue falls due, or a rate lets start what
     it held back now; None: there is none."""
+    away: str = ""
+    """Of several stores as one, some did not answer: why. What follows says what that means for the rest."""
+    missing: Collection[int] = ()
+    """Positions of changes whose store did not answer: whether they are made is not known; send them again."""
+    unheard: bool = False
+    """A store that did not answer may have given jobs that are not among these."""
 
 
 class Query(Struct, frozen=True):
@@ -91,8 +97,16 @@ class Store(ABC):
     """One place where jobs are kept. Safe to use from several threads; must be opened anew after a fork."""
 
     url: str
-    confirms = False
-    """Whether it has replicas that `confirm` could ask."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether it has replicas that `confirm` could ask."""
+        return False
+
+    @property
+    def joins(self) -> int:
+        """How often one of several stores came, or came back: what is set on all of them may not be set there."""
+        return 0
 
     @abstractmethod
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
@@ -231,6 +245,14 @@ class Store(ABC):
     def mint(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
         """An id for a new job; a store of several shards draws until it falls on the right one."""
         return uuid7()
+
+    def elsewhere(self, job: Job) -> bytes | None:
+        """Another id for a job that is surely not stored, of a shard that takes it; None where there is none."""
+        return None
+
+    def fits(self, job: Job) -> bool:
+        """Whether a job of that key and lane may have that id: `mint` made it, for the shards that there are now."""
+        return True
 
 
 def band(priority: int) -> int:

@@ -6,8 +6,10 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.store.base import Store
+from tarry.store.shard import Shard, parted, shown
 
 DEFAULT = "sqlite:///tarry.db"
+_FILE = "sqlite:///"
 
 
 def _sqlite(url: str, durable: bool) -> Store:
@@ -43,28 +45,83 @@ def _memory(url: str, durable: bool) -> Store:
     return MemoryStore()
 
 
-KINDS: dict[str, Callable[[str, bool], Store]] = {"sqlite:///": _sqlite, "memory://": _memory}
+def _redis(url: str, durable: bool) -> Store:
+    from tarry.store.redis_link_opening import opened
+
+    return opened(url)
 
 
-def open_store(urls: str | Sequence[str], durable: bool = True) -> Store:
+def _postgres(url: str, durable: bool) -> Store:
+    try:
+        from tarry.store.postgres import PostgresStore
+    except ImportError as error:
+        raise ConfigError(f"the PostgreSQL store needs psycopg 3: pip install 'tarry[postgres]' ({error})") from None
+    return PostgresStore(url, durable)
+
+
+def _mysql(url: str, durable: bool) -> Store:
+    try:
+        from tarry.store.mysql import opened
+    except ImportError as error:
+        raise ConfigError(f"the MySQL store needs PyMySQL: pip install 'tarry[mysql]' ({error})") from None
+    return opened(url, durable)
+
+
+KINDS: dict[str, Callable[[str, bool], Store]] = {
+    "sqlite:///": _sqlite,
+    "memory://": _memory,
+    "postgresql://": _postgres,
+    "postgres://": _postgres,
+    "mysql://": _mysql,
+    "mariadb://": _mysql,
+    "redis://": _redis,
+    "rediss://": _redis,
+    "redis+unix://": _redis,
+    "redis+sentinel://": _redis,
+    "rediss+sentinel://": _redis,
+    "redis+cluster://": _redis,
+    "rediss+cluster://": _redis,
+}
+
+
+def open_store(urls: str | Sequence[str], durable: bool = True, patient: bool = False) -> Store:
     """The store at a URL, or several as one; ConfigError for a URL that names no kind of store known here.
 
     durable: what is acknowledged survives a power cut. Workers, whose outcomes may be lost (the job runs again),
     open theirs with False.
+
+    Of several, those that cannot be reached are opened once they can be; StoreUnavailable only if none can. patient:
+    not even then.
     """
-    if not isinstance(urls, str):
-        if len(urls) != 1:
-            return _sharded(urls, durable)
-        urls = urls[0]
+    if isinstance(urls, str):
+        urls = [urls]
+    if len(urls) != 1 or patient:
+        return _sharded(urls, durable, patient)
+    return _opened(urls[0], durable)
+
+
+def _opened(urls: str, durable: bool) -> Store:
     for prefix, opened in KINDS.items():
         if urls.startswith(prefix):
             return opened(urls, durable)
-    raise ConfigError(f"store {urls!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})")
+    raise ConfigError(
+        f"store {shown(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
+    )
 
 
-def _sharded(urls: Sequence[str], durable: bool) -> Store:
+def _sharded(urls: Sequence[str], durable: bool, patient: bool) -> Store:
     from tarry.store.sharded import ShardedStore
 
     if not urls:
         raise ConfigError("store = []: name at least one store")
-    return ShardedStore([open_store(url, durable) for url in urls])
+    store = ShardedStore([_shard(url, durable, len(urls)) for url in urls])
+    store.connect(patient)
+    return store
+
+
+def _shard(url: str, durable: bool, among: int) -> Shard:
+    plain, name, draining = parted(url) if among > 1 else (url, "", False)
+    if plain.startswith(_FILE) and not plain.removeprefix(_FILE).startswith(("/", ":memory:")):
+        # By its name the shard must be the same for all, wherever they are.
+        plain = f"{_FILE}{Path.cwd()}/{plain.removeprefix(_FILE)}"
+    return Shard(plain, lambda: _opened(plain, durable), name=name, draining=draining)

@@ -99,7 +99,7 @@ class DirectClient(Client):
     def __init__(self, stage: "Stage", store: Record, *args: Any, **kwargs: Any) -> None:
         super().__init__(store, *args, **kwargs)
         self._stage = stage
-        self._batcher = AtOnce(store.insert, stage)
+        self._delivery.batcher = AtOnce(store.insert, stage)
 
     def put(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
         handles = super().put(jobs, options)

@@ -6,7 +6,7 @@ import pytest
 
 from tarry import App
 from tarry.engine.batcher import Batcher
-from tarry.errors import StoreUnavailable
+from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tests.engine.bench import LIMIT, until, wait_for
 
@@ -217,7 +217,7 @@ def test_fifty_enqueues_at_the_same_moment_are_few_store_calls(app: App, monkeyp
         sizes.append(len(jobs))
         return insert(jobs)
 
-    monkeypatch.setattr(app.client._batcher, "_call", counted)
+    monkeypatch.setattr(app.client._delivery.batcher, "_call", counted)
 
     async def at_once() -> list[str]:
         jobs = await asyncio.gather(*(pay.aenqueue(number) for number in range(50)))
@@ -226,3 +226,42 @@ def test_fifty_enqueues_at_the_same_moment_are_few_store_calls(app: App, monkeyp
     assert asyncio.run(at_once()) == [f"[{number}]" for number in range(50)]
     assert sum(sizes) == 50
     assert len(sizes) <= 10
+
+
+def test_who_waits_too_long_for_others_is_told_and_nothing_of_his_is_sent() -> None:
+    calls = Calls()
+    batcher = Batcher(calls, limit=0.05)
+    callers = Callers(batcher)
+    callers.ask(1)
+    wait_for(calls.entered)
+    with pytest.raises(StoreUnavailable, match=r"busy or away for 0\.05 s; nothing was sent to it"):
+        batcher.do(2)
+    with pytest.raises(StoreUnavailable, match=r"busy or away for 0\.05 s; nothing was sent to it"):
+        asyncio.run(batcher.ado(3))
+    calls.door.set()
+    callers.join()
+    assert (callers.answers, calls.batches) == ({1: 2}, [[1]])
+    assert batcher.do(4) == 8
+    batcher.close()
+
+
+def test_a_coroutine_waits_no_longer_for_its_own_call_either() -> None:
+    calls = Calls()
+    batcher = Batcher(calls, limit=0.05)
+    with pytest.raises(StoreUnavailable, match=r"no answer .* within 0\.05 s; it may be stored all the same"):
+        asyncio.run(batcher.ado(1))
+    calls.door.set()
+    until(lambda: calls.batches == [[1]])
+    batcher.close()
+
+
+def test_of_a_batch_some_may_fail() -> None:
+    def half(items: list[int]) -> list[int]:
+        bad: dict[int, StoreError] = {at: StoreUnavailable(f"no {n}") for at, n in enumerate(items) if n % 2}
+        if bad:
+            raise PartlyUnavailable("some", [2 * n for n in items], bad)
+        return [2 * n for n in items]
+
+    assert Batcher(half).do(2) == 4
+    with pytest.raises(StoreUnavailable, match="no 3"):
+        Batcher(half).do(3)

@@ -9,6 +9,7 @@ from tarry import App, ConfigError, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
+from tarry.store.sharded import ShardedStore
 
 
 def add(a: int) -> None: ...
@@ -19,8 +20,8 @@ class Replicated(MemoryStore):
 
     confirms = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name=name)
         self.confirmed: list[bytes] = []
         self.away = False
 
@@ -41,6 +42,21 @@ def test_it_is_stored_and_then_confirmed() -> None:
     assert all(handle.is_new for handle in handles)
     task.enqueue(6)
     assert len(store.confirmed) == 5
+
+
+def test_of_several_stores_each_confirms_its_own() -> None:
+    stores = [Replicated("a"), Replicated("b")]
+    task = App(ShardedStore(stores), closures=True).task(add)
+    handles = task.using(durable="replica").enqueue_many([(n,) for n in range(50)])
+    confirmed = [set(store.confirmed) for store in stores]
+    assert all(confirmed)
+    assert confirmed[0] | confirmed[1] == {handle._id for handle in handles}
+
+
+def test_one_of_several_that_has_no_replica_is_enough_to_refuse() -> None:
+    task = App(ShardedStore([Replicated(), MemoryStore(name="b")]), closures=True).task(add)
+    with pytest.raises(ConfigError, match="has no replica that could confirm"):
+        task.using(durable="replica").enqueue(1)
 
 
 def test_through_middleware() -> None:

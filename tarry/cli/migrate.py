@@ -1,0 +1,46 @@
+"""`tarry migrate`: brings the schemas of stores on servers up to date."""
+
+import argparse
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, confirmed
+from tarry.store import migrating
+from tarry.store.shard import shown
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    command = commands.add_parser("migrate", help="bring the store's schema up to date, forward only")
+    command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.set_defaults(run=run_migrate)
+
+
+def run_migrate(args: argparse.Namespace) -> int:
+    """Status 1 if it was not to be done after all."""
+    plans = {url: migrating.pending(url) for url in _urls(Setup.of(args))}
+    wanted = [url for url, steps in plans.items() if steps]
+    if not args.json:
+        _say(plans)
+    if wanted and not args.dry_run:
+        if not confirmed("Workers of the version before may go on meanwhile. Do it now?", args.yes):
+            return 1
+        for url in wanted:
+            done = migrating.migrate(url)
+            if not args.json:
+                print(f"{shown(url)}: {len(done)} done")
+    if args.json:
+        as_json({"stores": {shown(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
+    return 0
+
+
+def _urls(setup: Setup) -> list[str]:
+    given = setup.app.store_url if setup.app_name else setup.config.stores
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _say(plans: dict[str, list[str]]) -> None:
+    for url, steps in plans.items():
+        print(f"{shown(url)}: {'' if steps else 'up to date'}".rstrip())
+        for step in steps:
+            print(f"  {step}")

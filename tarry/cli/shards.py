@@ -1,0 +1,108 @@
+"""`tarry shards`: several stores as one, each by itself, and jobs on their way between them."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, table
+from tarry.engine import owner
+from tarry.errors import StoreError, TarryError
+from tarry.model.job import State
+from tarry.store.base import Store
+from tarry.store.mover import Moved, Mover
+from tarry.store.shard import Shard
+from tarry.store.sharded import ShardedStore
+
+AGAIN = 1.0
+"""Seconds between two rounds of `move --wait`."""
+UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    shards = commands.add_parser(
+        "shards",
+        help="list several stores that are used as one, or move jobs to where they belong",
+        description="After a store was added to `store`, or marked with #draining, and all processes know: move.",
+    )
+    shards.add_argument("action", nargs="?", choices=("list", "move"), default="list")
+    shards.add_argument("--wait", action="store_true", help="move: go on until nothing is left, also of what runs now")
+    shards.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 1 where a store is away, or something is left where it does not belong."""
+    store = Setup.of(args).client.store
+    if args.action == "list":
+        return _list(store, args.json)
+    if not isinstance(store, ShardedStore) or len(store.shards) == 1:
+        raise TarryError("there is one store only; nothing can be moved (several: store = [URL, URL])")
+    return _move(store, args)
+
+
+def rows(store: ShardedStore) -> list[dict[str, Any]]:
+    """How each shard is, and how many jobs it has by state; None where that cannot be known."""
+    return [_row(shard) for shard in store.shards]
+
+
+def _row(shard: Shard) -> dict[str, Any]:
+    row: dict[str, Any] = {"shard": shard.url, **dict.fromkeys((state.value for state in State), None), "trouble": ""}
+    try:
+        tallies = shard.ask(lambda store: store.counts())
+    except StoreError as error:
+        return row | {"state": shard.told(), "trouble": shard.away or str(error)}
+    counts = {state.value: sum(t.count for t in tallies if t.state is state) for state in State}
+    return row | {"state": shard.told()} | counts
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """A table of them."""
+    states = [state.value for state in State]
+    lines = [
+        (row["shard"], row["state"], *("-" if row[s] is None else row[s] for s in states), row["trouble"])
+        for row in rows
+    ]
+    table(("shard", "is", *states, ""), lines)
+
+
+def _list(store: Store, json: bool) -> int:
+    shards = rows(store if isinstance(store, ShardedStore) else ShardedStore([store]))
+    if json:
+        as_json({"shards": shards})
+    else:
+        show(shards)
+    return 1 if any(row["trouble"] for row in shards) else 0
+
+
+def _move(store: ShardedStore, args: argparse.Namespace) -> int:
+    mover = Mover(store, owner.new_name())
+    moved = mover.run(_told)
+    total = moved.moved
+    while args.wait and moved.running:
+        time.sleep(AGAIN)
+        moved = mover.run()
+        total += moved.moved
+    if args.json:
+        as_json({"moved": total, "running": moved.running, "key_held": moved.held, "away": moved.away})
+    else:
+        _say(total, moved)
+    return 1 if moved.left or moved.away else 0
+
+
+def _told(moved: Moved) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{moved.seen:,} looked at, {moved.moved:,} moved", end="", file=sys.stderr, flush=True)
+
+
+def _say(total: int, moved: Moved) -> None:
+    print(f"{total:,} jobs moved")
+    if moved.running:
+        print(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
+    if moved.held:
+        print(
+            f"{moved.held:,} stay, since where they belong another job holds their key: move again when that has ended"
+        )
+    for trouble in moved.away:
+        print(f"{trouble}; move again when it is back")

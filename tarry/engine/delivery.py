@@ -1,0 +1,138 @@
+"""How new jobs get into the store: in batches; to another of several stores, if theirs is away; or to the outbox."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tarry.engine.batcher import Batcher
+from tarry.engine.forwarder import Forwarder, inserted
+from tarry.engine.handle import Handle
+from tarry.errors import StoreAway, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from tarry.model.job import Job
+from tarry.store.entry import Entry
+
+if TYPE_CHECKING:
+    from tarry.engine.client import Client
+    from tarry.engine.task import Options
+
+NOWHERE = (StoreAway, StoreFull, StoreReadOnly)
+"""Errors after which a job is surely not stored: it may be put elsewhere. After others it may be there, and then a
+second one somewhere else would be one too many."""
+_TRIES = 5
+
+
+class Delivery:
+    """Puts jobs for a client. timeout: seconds that a caller waits for others' calls, beside the store's own limits."""
+
+    def __init__(self, client: "Client", forwarder: Forwarder | None, timeout: float | None) -> None:
+        self._client = client
+        self._forwarder = forwarder
+        self.batcher: Batcher[Job, bytes] = Batcher(client.store.insert, limit=timeout)
+        self._kept: Batcher[Entry, bool] | None = None
+        if forwarder is not None:
+            self._kept = Batcher(forwarder.outbox.keep, limit=timeout)
+
+    def put(self, job: Job, options: "Options") -> Handle[Any]:
+        """The job's handle once it is stored, here or in the outbox; StoreError."""
+        for _ in range(_TRIES):
+            try:
+                return self._client.landed(job, self.batcher.do(job), options)
+            except StoreError as error:
+                other = self._elsewhere(job, error)
+                if other is None:
+                    return self._keep(job, options, error)
+                job = other
+        raise StoreUnavailable(f"{self._client.store.url}: no shard took the job")
+
+    async def aput(self, job: Job, options: "Options") -> Handle[Any]:
+        """The same, awaited."""
+        for _ in range(_TRIES):
+            try:
+                lives = await self.batcher.ado(job)
+                if lives == job.id:
+                    return Handle(self._client, lives, True)
+                return await self._client.alanded(job, lives, options)
+            except StoreError as error:
+                other = self._elsewhere(job, error)
+                if other is None:
+                    return await self._akeep(job, options, error)
+                job = other
+        raise StoreUnavailable(f"{self._client.store.url}: no shard took the job")
+
+    def put_all(self, jobs: Sequence[Job], options: "Options") -> list[Handle[Any]]:
+        """Many at once. StoreError: some may be stored."""
+        found: dict[int, Handle[Any]] = {}
+        left, wanted = list(range(len(jobs))), list(jobs)
+        failed: dict[int, StoreError] = {}
+        for _ in range(_TRIES):
+            lives, errors = inserted(self._client.store, [wanted[at] for at in left])
+            for position, at in enumerate(left):
+                if position not in errors:
+                    found[at] = self._client.landed(wanted[at], lives[position], options)
+                    failed.pop(at, None)
+                else:
+                    failed[at] = errors[position]
+            left = self._redrawn(wanted, failed)
+            if not left:
+                break
+        return self._all(wanted, found, failed, options)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.batcher.close()
+        if self._kept is not None:
+            self._kept.close()
+
+    def _redrawn(self, wanted: list[Job], failed: dict[int, StoreError]) -> list[int]:
+        """The positions of those that failed and may be tried elsewhere, under the ids that they have there."""
+        again = []
+        for at, error in failed.items():
+            other = self._elsewhere(wanted[at], error)
+            if other is not None:
+                wanted[at] = other
+                again.append(at)
+        return again
+
+    def _all(
+        self, jobs: Sequence[Job], found: dict[int, Handle[Any]], failed: dict[int, StoreError], options: "Options"
+    ) -> list[Handle[Any]]:
+        if failed:
+            error = next((e for e in failed.values() if not isinstance(e, StoreUnavailable)), None)
+            error = error or next(iter(failed.values()))
+            forwarder = self._keeps(options, error)
+            if forwarder is None:
+                raise error
+            positions = sorted(failed)
+            forwarder.outbox.keep([_entry(jobs[at], options) for at in positions])
+            found |= {at: forwarder.promised(jobs[at]) for at in positions}
+        return [found[at] for at in range(len(jobs))]
+
+    def _elsewhere(self, job: Job, error: StoreError) -> Job | None:
+        if not isinstance(error, NOWHERE):
+            return None
+        id = self._client.store.elsewhere(job)
+        return None if id is None else replace(job, id=id)
+
+    def _keeps(self, options: "Options", error: StoreError) -> Forwarder | None:
+        """Who keeps what could not be stored for that reason, if anybody."""
+        away = isinstance(error, StoreUnavailable) and options.durable is None
+        return self._forwarder if away else None
+
+    def _keep(self, job: Job, options: "Options", error: StoreError) -> Handle[Any]:
+        forwarder = self._keeps(options, error)
+        if forwarder is None or self._kept is None:
+            raise error
+        self._kept.do(_entry(job, options))
+        return forwarder.promised(job)
+
+    async def _akeep(self, job: Job, options: "Options", error: StoreError) -> Handle[Any]:
+        forwarder = self._keeps(options, error)
+        if forwarder is None or self._kept is None:
+            raise error
+        await self._kept.ado(_entry(job, options))
+        return forwarder.promised(job)
+
+
+def _entry(job: Job, options: "Options") -> Entry:
+    return Entry(job, options.on_duplicate, options.idempotency)

@@ -1,0 +1,21 @@
+"""What lies in an outbox."""
+
+from msgspec import Struct
+
+from tarry.model.job import Job
+
+
+class Entry(Struct, frozen=True):
+    """A job, and what was said about another that may hold its key."""
+
+    job: Job
+    on_duplicate: str = "return"
+    idempotency: str | None = None
+
+
+class Content(Struct, frozen=True):
+    """How many jobs lie there, and how many bytes they take. oldest: when the first was made, 0 for none."""
+
+    jobs: int = 0
+    bytes: int = 0
+    oldest: int = 0

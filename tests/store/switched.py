@@ -1,0 +1,72 @@
+"""Stores that go away and come back when told."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry.errors import StoreError, StoreUnavailable
+from tarry.store import shard
+from tarry.store.base import Store
+from tarry.store.flaky import FlakyStore
+from tarry.store.memory import MemoryStore
+from tarry.store.sharded import ShardedStore
+
+LIMIT = 15.0
+
+
+class Switched(FlakyStore):
+    """While `error` is set every call raises it: before anything is done, or, with `after`, once it is done."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, 0, after=False)
+        self.error: StoreError | None = None
+        self.after = False
+        self.only = ""
+        """If it says a verb, the others go on."""
+        self.inner = store
+
+    def _call(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        error, after = self.error, self.after
+        if self.only not in ("", verb.__name__):
+            error = None
+        if error is not None and not after:
+            raise error
+        answer = verb(*args, **kwargs)
+        if error is not None:
+            raise error
+        return answer
+
+    def down(self, after: bool = False, only: str = "") -> None:
+        self.after, self.only = after, only
+        self.error = StoreUnavailable(f"{self.url}: no answer")
+
+    def up(self) -> None:
+        self.error = None
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end, f"not within {LIMIT:g} s"
+        time.sleep(0.002)
+
+
+def memories(names: str) -> tuple[ShardedStore, list[Switched]]:
+    parts = [Switched(MemoryStore(name=name)) for name in names]
+    return ShardedStore(parts), parts
+
+
+def quick(monkeypatch: pytest.MonkeyPatch, patience: float = 0.0) -> None:
+    """Shards that are away are tried all the time."""
+    monkeypatch.setattr(shard, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(shard, "LONGEST_PAUSE", 0.005)
+    monkeypatch.setattr(shard, "PATIENCE", patience)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that is away stays away for the test."""
+    monkeypatch.setattr(shard, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(shard, "LONGEST_PAUSE", 3600)
