@@ -1,0 +1,89 @@
+-- Limits and how far they are used: `tarry.model.limit` has the arithmetic, which is done here in the same way.
+lib.OF = '\31'
+lib.levels, lib.touched, lib.again = {}, {}, nil
+
+function lib.read_limits()
+  local limits, flat = nil, lib.call('HGETALL', lib.LIMITS)
+  for number = 1, #flat, 2 do
+    local most, count, at_once, spacing = string.match(flat[number + 1], '^(%S+) (%S+) %S+ (%S+) (%S+)$')
+    limits = limits or {}
+    limits[flat[number]] = {
+      most = tonumber(most), count = tonumber(count), at_once = tonumber(at_once), spacing = tonumber(spacing),
+    }
+  end
+  return limits
+end
+
+function lib.limit_of(limits, name) return limits[string.match(name, '^[^' .. lib.OF .. ']*')] end
+
+function lib.level_of(name)
+  local level = lib.levels[name]
+  if not level then
+    local running, next_ = string.match(lib.call('HGET', lib.LEVELS, name) or '0 0', '^(%S+) (%S+)$')
+    level = {running = tonumber(running), next = tonumber(next_)}
+    lib.levels[name] = level
+  end
+  return level
+end
+
+-- How many of at most so many may start; where there is no room for a rate's sake, `again` says when there will be.
+function lib.room(limits, name, most, now)
+  local limit = limits and lib.limit_of(limits, name)
+  if not limit then return most end
+  local level = lib.level_of(name)
+  local left = limit.most and math.max(0, limit.most - level.running) or most
+  if limit.count > 0 then
+    local ahead = math.max(level.next - now, 0)
+    left = math.min(left, math.max(0, limit.at_once - math.ceil(ahead / limit.spacing)))
+    local at = level.next - (limit.at_once - 1) * limit.spacing
+    local full = limit.most and level.running >= limit.most
+    if left == 0 and not full and at > now and (not lib.again or at < lib.again) then lib.again = at end
+  end
+  return math.min(left, most)
+end
+
+function lib.level_names(queue, task, lane)
+  if not lane then return {'queue:' .. queue} end
+  return {'queue:' .. queue, 'task:' .. task, 'each:' .. task .. lib.OF .. lane}
+end
+
+function lib.started(limits, queue, task, lane, now)
+  for _, name in ipairs(lib.level_names(queue, task, lane)) do
+    local limit = lib.limit_of(limits, name)
+    if limit then
+      local level = lib.level_of(name)
+      level.running = level.running + 1
+      if limit.count > 0 then level.next = math.max(level.next, now) + limit.spacing end
+      lib.touched[name] = true
+    end
+  end
+end
+
+function lib.ended(limits, queue, task, lane)
+  for _, name in ipairs(lib.level_names(queue, task, lane)) do
+    if lib.limit_of(limits, name) then
+      local level = lib.level_of(name)
+      level.running = math.max(0, level.running - 1)
+      lib.touched[name] = true
+    end
+  end
+end
+
+-- A key that is as good as never used leaves nothing behind.
+function lib.write_levels(now)
+  for name in pairs(lib.touched) do
+    local level = lib.levels[name]
+    if level.running == 0 and level.next <= now and lib.sub(name, 1, 5) == 'each:' then
+      lib.call('HDEL', lib.LEVELS, name)
+    else
+      lib.call('HSET', lib.LEVELS, name, string.format('%d %.0f', level.running, level.next))
+    end
+  end
+  lib.touched = {}
+end
+
+-- The lane of a new job: what it says; if it says none and its task is limited all the same, that of the task.
+function lib.lane_for(limits, task, lane)
+  if lane or not limits then return lane end
+  return (limits['task:' .. task] or limits['each:' .. task]) and '' or nil
+end

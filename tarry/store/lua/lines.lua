@@ -1,0 +1,105 @@
+-- Sorted lines of entries of one width, kept as pages: a member of a sorted set, whose scores are all 0, is many
+-- entries one after another. So a waiting job costs its own bytes and little more, and a claim of a thousand touches
+-- some fifty members. Pages do not overlap; each begins with its least entry.
+--
+-- All parts of a script are in one table. As locals they would be quicker to call and much slower to make: in Lua 5.1 a
+-- function is made by a walk over all that was captured before, and that at each run of the script.
+local lib = {}
+lib.call, lib.sub, lib.byte, lib.concat = redis.call, string.sub, string.byte, table.concat
+lib.pack, lib.parsed = struct.pack, struct.unpack
+lib.P = lib.sub(KEYS[1], 1, -5)
+
+lib.PAGE = 480
+lib.DIGITS = {[16] = '>I6I6I4', [24] = '>I6I6I6I6', [30] = '>I6I6I6I6I6'}
+
+-- By bytes: Lua's own comparison goes by the server's locale.
+function lib.less(a, b)
+  if a == b then return false end
+  local digits = lib.DIGITS[#a]
+  local a1, a2, a3, a4, a5 = lib.parsed(digits, a)
+  local b1, b2, b3, b4, b5 = lib.parsed(digits, b)
+  if a1 ~= b1 then return a1 < b1 end
+  if a2 ~= b2 then return a2 < b2 end
+  if a3 ~= b3 then return a3 < b3 end
+  if a4 ~= b4 then return a4 < b4 end
+  return a5 < b5
+end
+
+function lib.cut(key, text, size)
+  local members = {}
+  for at = 1, #text, size do
+    members[#members + 1] = 0
+    members[#members + 1] = lib.sub(text, at, at + size - 1)
+    -- Lua's stack is bounded.
+    if #members == 2000 then
+      lib.call('ZADD', key, unpack(members))
+      members = {}
+    end
+  end
+  if #members > 0 then lib.call('ZADD', key, unpack(members)) end
+end
+
+-- Into pages of about the same size, so that each has room for what comes between.
+function lib.cut_evenly(key, width, text)
+  local pages = math.ceil(#text / lib.PAGE)
+  lib.cut(key, text, math.ceil(#text / width / pages) * width)
+end
+
+function lib.merged(width, a, b)
+  if lib.less(lib.sub(a, -width), lib.sub(b, 1, width)) then return a .. b end
+  if lib.less(lib.sub(b, -width), lib.sub(a, 1, width)) then return b .. a end
+  local out, i, j = {}, 1, 1
+  while i <= #a and j <= #b do
+    local left, right = lib.sub(a, i, i + width - 1), lib.sub(b, j, j + width - 1)
+    if lib.less(right, left) then
+      out[#out + 1], j = right, j + width
+    else
+      out[#out + 1], i = left, i + width
+    end
+  end
+  return lib.concat(out) .. lib.sub(a, i) .. lib.sub(b, j)
+end
+
+-- How many bytes of the run come before the entry.
+function lib.before(width, run, entry)
+  local low, high = 0, #run / width
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if lib.less(lib.sub(run, middle * width + 1, (middle + 1) * width), entry) then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low * width
+end
+
+function lib.page_with(key, entry)
+  return lib.call('ZREVRANGEBYLEX', key, '(' .. entry .. '\255', '-', 'LIMIT', 0, 1)[1]
+end
+
+function lib.add_between(key, width, run)
+  while run ~= '' do
+    local page = lib.page_with(key, lib.sub(run, 1, width)) or lib.call('ZRANGE', key, 0, 0)[1]
+    local following = lib.call('ZRANGEBYLEX', key, '(' .. page, '+', 'LIMIT', 0, 1)[1]
+    local size = following and lib.before(width, run, lib.sub(following, 1, width)) or #run
+    lib.call('ZREM', key, page)
+    lib.cut_evenly(key, width, lib.merged(width, page, lib.sub(run, 1, size)))
+    run = lib.sub(run, size + 1)
+  end
+end
+
+-- Adds a sorted run of entries that are not there. Answers whether the line had none before.
+function lib.add(key, width, run)
+  local last = lib.call('ZRANGE', key, -1, -1)[1]
+  if last and not lib.less(lib.sub(last, -width), lib.sub(run, 1, width)) then
+    lib.add_between(key, width, run)
+    return false
+  end
+  if last and #last < lib.PAGE then
+    lib.call('ZREM', key, last)
+    run = last .. run
+  end
+  if #run <= lib.PAGE then lib.call('ZADD', key, 0, run) else lib.cut(key, run, lib.PAGE) end
+  return not last
+end

@@ -1,0 +1,154 @@
+-- Where jobs stand: which line, at which place. What a script changes is gathered, and written in few commands.
+lib.JOBS, lib.IDS, lib.RUN, lib.ENDS = KEYS[1], lib.P .. 'ids', lib.P .. 'run', lib.P .. 'ends'
+lib.HELD, lib.LEASES, lib.DUE = lib.P .. 'held', lib.P .. 'leases', lib.P .. 'due'
+lib.KEYED, lib.QUEUES, lib.PAUSED = lib.P .. 'keys', lib.P .. 'queues', lib.P .. 'paused'
+lib.FINISHED, lib.WEIGHTS = lib.P .. 'finished', lib.P .. 'weights'
+lib.LIMITS, lib.LEVELS, lib.TURNS = lib.P .. 'limits', lib.P .. 'levels', lib.P .. 'turns'
+lib.COUNTS, lib.SIZES = lib.P .. 'counts', lib.P .. 'sizes'
+lib.MOST = 1000
+
+function lib.band_of(rank)
+  if rank == '' then return 'n' end
+  return lib.byte(rank) < 128 and 'h' or 'l'
+end
+
+lib.WIDTHS = {h = 30, n = 24, l = 30}
+function lib.open_line(queue, band) return lib.P .. band .. ':' .. queue end
+function lib.tasks_key(queue, band) return lib.P .. 't' .. band .. ':' .. queue end
+function lib.lanes_key(queue, band, task) return lib.P .. 'w' .. band .. #queue .. ':' .. queue .. ':' .. task end
+function lib.lane_line(queue, band, task, lane)
+  return lib.P .. 'x' .. band .. #queue .. ':' .. queue .. ':' .. #task .. ':' .. task .. ':' .. lane
+end
+function lib.finished_line(queue) return lib.P .. 'f:' .. queue end
+
+lib.added, lib.dropped, lib.laned, lib.unsorted = {}, {}, {}, {}
+
+function lib.listed(lists, key)
+  local list = lists[key]
+  if not list then
+    list = {}
+    lists[key] = list
+  end
+  return list
+end
+
+-- The line and the entry of a job in that state.
+function lib.place(state, id, due, rank, until_, tail)
+  if state == lib.SCHEDULED then return lib.DUE, due .. id end
+  if state ~= lib.READY then return lib.finished_line(tail.queue), until_ .. id end
+  local band = lib.band_of(rank)
+  if not tail.lane then return lib.open_line(tail.queue, band), rank .. due .. id end
+  local key = lib.lane_line(tail.queue, band, tail.task, tail.lane)
+  lib.laned[key] = {tail.queue, band, tail.task, tail.lane}
+  return key, rank .. due .. id
+end
+
+function lib.enlist(key, entry)
+  local list = lib.listed(lib.added, key)
+  list[#list + 1] = entry
+  lib.unsorted[key] = true
+end
+
+function lib.drop(key, entry)
+  local list = lib.listed(lib.dropped, key)
+  list[#list + 1] = entry
+end
+
+function lib.sorted(list)
+  for number = 2, #list do
+    if lib.less(list[number], list[number - 1]) then
+      table.sort(list, lib.less)
+      break
+    end
+  end
+  return list
+end
+
+-- Lanes are known by their names while anything waits in them.
+function lib.register(key, of)
+  local tasks, lanes = lib.tasks_key(of[1], of[2]), lib.lanes_key(of[1], of[2], of[3])
+  if lib.call('EXISTS', key) == 1 then
+    lib.call('ZADD', tasks, 0, of[3])
+    lib.call('ZADD', lanes, 0, of[4])
+    lib.call('SADD', lib.QUEUES, of[1])
+  elseif lib.call('ZREM', lanes, of[4]) == 1 and lib.call('EXISTS', lanes) == 0 then
+    lib.call('ZREM', tasks, of[3])
+  end
+end
+
+-- Queues with ready jobs, and those with finished ones, are known by name until somebody finds them empty.
+function lib.note_queue(key)
+  local kind, queue = string.match(key, '^([hnlf]):(.*)$', #lib.P + 1)
+  if kind then lib.call('SADD', kind == 'f' and lib.FINISHED or lib.QUEUES, queue) end
+end
+
+function lib.write_places()
+  for key, list in pairs(lib.dropped) do
+    lib.remove(key, #list[1], lib.sorted(list))
+  end
+  for key, list in pairs(lib.added) do
+    if lib.unsorted[key] then lib.sorted(list) end
+    if lib.add(key, #list[1], lib.concat(list)) then lib.note_queue(key) end
+  end
+  for key, of in pairs(lib.laned) do lib.register(key, of) end
+  lib.added, lib.dropped, lib.laned, lib.unsorted = {}, {}, {}, {}
+end
+
+-- What people are told: how many jobs of a queue and task are in a state, and their bytes.
+lib.tallies, lib.weights = {}, {}
+
+function lib.tally(state, names, count, size)
+  local of = lib.tallies[names]
+  if not of then
+    of = {}
+    lib.tallies[names] = of
+  end
+  of[state] = (of[state] or 0) + count
+  of[state + 8] = (of[state + 8] or 0) + size
+end
+
+-- What the finished jobs of a queue take.
+function lib.weigh(queue, size) lib.weights[queue] = (lib.weights[queue] or 0) + size end
+
+function lib.write_tallies()
+  for names, of in pairs(lib.tallies) do
+    for state = lib.SCHEDULED, 5 do
+      local field = state .. names
+      if of[state] and of[state] ~= 0 then
+        if lib.call('HINCRBY', lib.COUNTS, field, of[state]) == 0 then lib.call('HDEL', lib.COUNTS, field) end
+      end
+      if of[state + 8] and of[state + 8] ~= 0 then
+        if lib.call('HINCRBY', lib.SIZES, field, of[state + 8]) == 0 then lib.call('HDEL', lib.SIZES, field) end
+      end
+    end
+  end
+  for queue, size in pairs(lib.weights) do
+    if size ~= 0 and lib.call('HINCRBY', lib.WEIGHTS, queue, size) == 0 then lib.call('HDEL', lib.WEIGHTS, queue) end
+  end
+  lib.tallies, lib.weights = {}, {}
+end
+
+-- Calls with as many arguments as a list has, a part at a time: Lua's stack is bounded.
+function lib.in_parts(command, key, list)
+  for from = 1, #list, 2 * lib.MOST do
+    lib.call(command, key, unpack(list, from, math.min(#list, from + 2 * lib.MOST - 1)))
+  end
+end
+
+function lib.fetched(key, ids)
+  if #ids > 0 and #ids <= lib.MOST then return lib.call('HMGET', key, unpack(ids)) end
+  local found = {}
+  for from = 1, #ids, lib.MOST do
+    for _, value in ipairs(lib.call('HMGET', key, unpack(ids, from, math.min(#ids, from + lib.MOST - 1)))) do
+      found[#found + 1] = value
+    end
+  end
+  return found
+end
+
+-- Records as they are with their outcomes.
+function lib.records_of(ids)
+  local records, outcomes = lib.fetched(lib.JOBS, ids), lib.fetched(lib.ENDS, ids)
+  for number = 1, #ids do records[number] = lib.with_outcome(records[number], outcomes[number]) end
+  return records
+end

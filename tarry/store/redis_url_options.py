@@ -1,0 +1,90 @@
+"""What may stand behind the `?` of a redis URL."""
+
+import re
+import ssl
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import parse_qsl
+
+from tarry.errors import ConfigError
+from tarry.model.duration import microseconds
+
+EVERYWHERE = {"prefix": "tarry", "timeout": "5s", "replicas": "1", "confirm": "memory"}
+TLS = dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"), "") | {
+    "ssl_cert_reqs": "required",
+    "ssl_check_hostname": "yes",
+}
+OF_KIND = {
+    "unix": {"db": "0"},
+    "sentinel": {"sentinel_user": "", "sentinel_password": ""},
+    "cluster": {"parts": "6"},
+}
+DEFAULTS = {"prefix": EVERYWHERE["prefix"], "parts": OF_KIND["cluster"]["parts"]}
+"""Of those that say which store it is."""
+SECRET = ("sentinel_password", "ssl_password")
+_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_MOST_PARTS = 1024
+
+
+def shown(url: str) -> str:
+    """The URL as people may see it, well formed or not."""
+    scheme, _, rest = url.partition("://")
+    rest = "***@" + rest.rpartition("@")[2] if "@" in rest else rest
+    hidden = re.sub(rf"\b({'|'.join(SECRET)})=[^&]*", r"\1=***", rest)
+    return f"{scheme}://{hidden}"
+
+
+def options_of(url: str, kind: str, tls: bool, query: str) -> dict[str, str]:
+    """What is given, and what holds where nothing is. ConfigError: unknown, or not possible."""
+    known = EVERYWHERE | OF_KIND.get(kind, {}) | (TLS if tls else {})
+    given = known.copy()
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            near = get_close_matches(name, known, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"{shown(url)}: there is no option {name!r} here; {hint}")
+        given[name] = value
+    _check(url, given)
+    return given
+
+
+def _check(url: str, given: Mapping[str, str]) -> None:
+    if not _PREFIX.fullmatch(given["prefix"]):
+        raise ConfigError(f"{shown(url)}: prefix={given['prefix']!r}: letters, digits and _ . : - only")
+    try:
+        long = microseconds(given["timeout"], "timeout")
+    except ValueError as error:
+        raise ConfigError(f"{shown(url)}: {error}") from None
+    if not long:
+        raise ConfigError(f"{shown(url)}: timeout={given['timeout']!r}: a call must be given some time, as in 5s")
+    for name, least, most in (("replicas", 1, 100), ("parts", 1, _MOST_PARTS), ("db", 0, 10**6)):
+        value = given.get(name, "1")
+        if not value.isdecimal() or not least <= int(value) <= most:
+            raise ConfigError(f"{shown(url)}: {name}={value!r}: a number from {least} to {most}")
+    for name, choices in _CHOICES.items():
+        if name in given and given[name] not in choices:
+            raise ConfigError(f"{shown(url)}: {name}={given[name]!r}: one of {', '.join(choices)}")
+
+
+_CHOICES = {
+    "confirm": ("memory", "disk"),
+    "ssl_cert_reqs": ("required", "optional", "none"),
+    "ssl_check_hostname": ("yes", "no", "true", "false"),
+}
+
+
+def tls_of(url: str, given: Mapping[str, str]) -> ssl.SSLContext:
+    """As redis-py's options of these names have it."""
+    files: dict[str, Any] = {"cafile": given["ssl_ca_certs"] or None, "capath": given["ssl_ca_path"] or None}
+    try:
+        context = ssl.create_default_context(**files)
+        if given["ssl_certfile"]:
+            keys = given["ssl_keyfile"] or None
+            context.load_cert_chain(given["ssl_certfile"], keys, given["ssl_password"] or None)
+    except OSError as error:
+        raise ConfigError(f"{shown(url)}: a file of ssl_...: {error.strerror or error}") from None
+    context.check_hostname = given["ssl_check_hostname"] in ("yes", "true") and given["ssl_cert_reqs"] != "none"
+    reqs = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+    context.verify_mode = reqs[given["ssl_cert_reqs"]]
+    return context

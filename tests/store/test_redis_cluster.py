@@ -1,0 +1,175 @@
+"""Links to the parts of a cluster: where they lie, and how they follow their slots."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.errors import ConfigError, StoreUnavailable
+from tarry.store.bell import WORK
+from tarry.store.redis_cluster import Cluster
+from tarry.store.redis_cluster_part import SLOTS, PartLink, slot_of, tags
+from tarry.store.redis_link import Call, Script
+from tarry.store.redis_link_target import clustered
+from tarry.store.redis_url import parsed
+from tests.servers.redis import RedisCluster, RedisServer, until
+from tests.store.redis_moving import Slot
+from tests.store.test_redis_sentinel import Ledger, heard
+
+KEEP = Script("keep", "return redis.call('SADD', KEYS[1], ARGV[1])", repeatable=True)
+BOTH = Script(
+    "both",
+    """
+    redis.call('INCR', KEYS[1] .. ':a')
+    if redis.call('EXISTS', KEYS[1] .. ':once') == 1 then redis.call('DEL', KEYS[1] .. ':once') end
+    return redis.call('INCR', KEYS[1] .. ':b')
+    """,
+)
+
+
+@pytest.fixture
+def cluster(redis_cluster: RedisCluster) -> Iterator[Cluster]:
+    redis_cluster.empty()
+    cluster = clustered(parsed(f"{redis_cluster.url}?timeout=15s"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RedisCluster]:
+    """One whose nodes the test may kill."""
+    own = RedisCluster(tmp_path)
+    own.start()
+    yield own
+    own.stop()
+
+
+def part_at(cluster: Cluster, node: RedisServer) -> PartLink:
+    """A part whose slot that node has."""
+    mine = [int(entry) for entry in _slots(node)]
+    return next(cluster.part(tag) for tag in tags("t", 16) if mine[0] <= slot_of(tag) <= mine[1])
+
+
+def _slots(node: RedisServer) -> tuple[int, int]:
+    line = next(line for line in node.call("CLUSTER", "NODES").splitlines() if "myself" in line)
+    first, _, last = line.split()[8].partition("-")
+    return int(first), int(last or first)
+
+
+def test_parts_lie_at_equal_distances() -> None:
+    for parts in (1, 3, 16, 100):
+        named = tags("tarry", parts)
+        assert len(set(named)) == parts
+        assert [slot_of(tag) * parts // SLOTS for tag in named] == list(range(parts))
+        assert all(tag.startswith(f"tarry.{number}") for number, tag in enumerate(named))
+    assert slot_of("123456789") == 12739, "the server's own example"
+
+
+def test_all_nodes_are_used(redis_cluster: RedisCluster, cluster: Cluster) -> None:
+    for tag in tags("t", 16):
+        assert cluster.part(tag).run(KEEP, [f"{{{tag}}}:set"], ["x"]) == 1
+    sizes = Counter(int(node.call("DBSIZE")) for node in redis_cluster.masters())
+    assert sum(size * nodes for size, nodes in sizes.items()) == 16
+    assert max(sizes) <= 6
+
+
+def test_one_node_named_is_enough(redis_cluster: RedisCluster) -> None:
+    url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{redis_cluster.nodes[-1].port}"
+    one = clustered(parsed(url))
+    assert [one.part(tag).command("PING") for tag in tags("t", 3)] == [b"PONG"] * 3
+    one.close()
+
+
+def test_what_no_cluster_is(redis_server: RedisServer) -> None:
+    with pytest.raises(ConfigError, match="is a single server: begin the URL with redis://"):
+        clustered(parsed(f"redis+cluster://127.0.0.1:{redis_server.port}")).prove()
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(StoreUnavailable, match="no node of the cluster answers"):
+        clustered(parsed("redis+cluster://127.0.0.1:1,127.0.0.1:2")).prove()
+
+
+def test_bells_hear_whatever_node_it_was(cluster: Cluster) -> None:
+    channels = [f"{{{tag}}}:bell" for tag in tags("t", 16)]
+    bell = cluster.bell(channels)
+    for tag, channel in zip(tags("t", 16), channels, strict=True):
+        bell.arm(WORK)
+        cluster.part(tag).command("PUBLISH", f"{channel}:w", "")
+        assert bell.wait(15) == b"\0"
+    bell.close()
+
+
+def test_a_slot_moves_under_load(own: RedisCluster) -> None:
+    """Calls wait while the slot is on its way, and follow it; no script is done by half, none twice, none lost."""
+    cluster = clustered(parsed(f"{own.url}?timeout=15s"))
+    tag = tags("t", 1)[0]
+    part = cluster.part(tag)
+    slot = Slot(own, slot_of(tag))
+    with (
+        Ledger(lambda number: part.run(KEEP, [f"{{{tag}}}"], [number])) as ledger,
+        Ledger(lambda number: part.run_all([Call(BOTH, [f"{{{tag}}}"], [])] * 2)) as pairs,
+    ):
+        for _ in range(2):
+            slot.begin()
+            for _ in range(2):
+                slot.carry(1)
+            slot.finish()
+            ledger.grows()
+            pairs.grows()
+    assert ledger.errors == pairs.errors == []
+    assert {int(member) for member in part.command("SMEMBERS", f"{{{tag}}}")} == set(ledger.kept)
+    both = [int(part.command("GET", f"{{{tag}}}:{name}")) for name in "ab"]
+    assert both == [2 * len(pairs.kept)] * 2
+    cluster.close()
+
+
+def test_a_slot_that_stays_on_its_way(own: RedisCluster) -> None:
+    """What cannot be waited out is said, and nothing was done."""
+    cluster = clustered(parsed(f"{own.url}?timeout=1s"))
+    tag = tags("t", 1)[0]
+    part = cluster.part(tag)
+    slot = Slot(own, slot_of(tag))
+    part.run(BOTH, [f"{{{tag}}}"], [])
+    slot.begin()
+    slot.carry(1)
+    with pytest.raises(StoreUnavailable, match="slot"):
+        part.run(BOTH, [f"{{{tag}}}"], [])
+    slot.carry(10)
+    slot.finish()
+    assert part.run(BOTH, [f"{{{tag}}}"], []) == 2
+    cluster.close()
+
+
+def test_a_master_dies_under_load(own: RedisCluster) -> None:
+    """Its replica takes over, inside the time limit; what that had confirmed is there; other parts go on."""
+    cluster = clustered(parsed(f"{own.url}?timeout=15s&replicas=1"))
+    dying, other = own.masters()[:2]
+    part, elsewhere = part_at(cluster, dying), part_at(cluster, other)
+    bell = cluster.bell([f"{{{part.tag}}}:bell"])
+
+    def keep(number: int) -> None:
+        part.run(KEEP, [f"{{{part.tag}}}"], [number])
+        if number > 500:
+            part.replicated(1, 0.5, False)
+
+    with (
+        Ledger(keep) as ledger,
+        Ledger(lambda number: elsewhere.run(KEEP, [f"{{{elsewhere.tag}}}"], [number])) as calm,
+    ):
+        until(lambda: len(ledger.kept) > 600, "some that were confirmed")
+        dying.kill()
+        calm.grows()
+        # Back too early it would be master still, and empty, as it kept nothing on disk.
+        until(lambda: len(own.masters()) == 3, "its replica to take over")
+        until(lambda: any("0 of 1" in str(error) for error in ledger.errors), "the new master to be alone")
+        dying.start()
+        ledger.grows()
+    assert set(ledger.kept[500:]) <= {int(member) for member in part.command("SMEMBERS", f"{{{part.tag}}}")}
+    assert calm.errors == []
+    until(lambda: heard(bell), "the bells to be connected")
+    part.command("PUBLISH", f"{{{part.tag}}}:bell:w", "")
+    assert bell.wait(15)
+    bell.close()
+    cluster.close()

@@ -1,0 +1,28 @@
+"""Random histories, in which the Redis store must answer every call as the reference does, and keep what it keeps."""
+
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+
+from tarry.store.base import Store
+from tarry.store.opening import open_store
+from tests.servers.redis import RedisServer
+from tests.store.test_machine import Histories
+
+
+class RedisHistories(Histories):
+    server: ClassVar[RedisServer]
+
+    def opened(self) -> Store:
+        self.server.empty()
+        return open_store(self.server.url)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _served(redis_server: RedisServer) -> None:
+    RedisHistories.server = redis_server
+
+
+TestRedis = pytest.mark.timeout(400)(RedisHistories.TestCase)
+TestRedis.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
