@@ -1,5 +1,7 @@
 """PostgreSQL."""
 
+import contextlib
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +46,17 @@ class PostgresServer(Server):
         except AssertionError:
             return False
         return True
+
+    def _signal(self, number: int) -> None:
+        """Each backend leads a group of its own, so the group of the first is not all of them."""
+        assert self._process is not None
+        whole = number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT) and self._process.poll() is None
+        started = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        backends = started.read_text().split() if whole else []
+        super()._signal(number)
+        for backend in backends:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(backend), number)
 
     def call(self, statement: str) -> str:
         """One statement in the database `postgres`; what it answers, unadorned."""

@@ -1,0 +1,90 @@
+"""What a URL of the PostgreSQL store says."""
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from msgspec import Struct
+from psycopg import conninfo
+
+from tarry.errors import ConfigError
+from tarry.model.duration import SECOND, microseconds
+
+
+class Place(Struct, frozen=True):
+    """Where the store is, and how it is to be used. `connect`: what libpq is given, the password included."""
+
+    url: str
+    """Without the password, for people."""
+    connect: dict[str, Any]
+    schema: str
+    notify: bool
+    """False: behind a pooler, where a session keeps nothing from one transaction to the next."""
+    seconds: float
+
+    def __repr__(self) -> str:
+        """Without the password: local variables are shown in many a report of an error."""
+        return f"Place({self.url!r})"
+
+
+def parsed(url: str) -> Place:
+    """The place that a URL names; ConfigError, without the password, for what is wrong with it."""
+    parts = urlsplit(url)
+    shown = _shown(parts)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    own = dict(pair for pair in given if pair[0] in ("schema", "notify", "timeout"))
+    rest = [pair for pair in given if pair[0] not in own]
+    plain = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote), fragment=""))
+    try:
+        connect = conninfo.conninfo_to_dict(plain)
+    except psycopg.Error as error:
+        # The message may name any part of the URL, also the password.
+        raise ConfigError(_unclear(shown, str(error), rest)) from None
+    return Place(shown, dict(connect), _schema(shown, own), _notify(shown, own), _seconds(shown, own))
+
+
+def _shown(parts: Any) -> str:
+    user, at, where = parts.netloc.rpartition("@")
+    query = [
+        pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in ("password", "sslpassword")
+    ]
+    bare = parts._replace(netloc=user.partition(":")[0] + at + where, query=urlencode(query, safe="/"), fragment="")
+    return str(urlunsplit(bare))
+
+
+def _unclear(shown: str, error: str, rest: list[tuple[str, str]]) -> str:
+    for name, _ in rest:
+        if f'"{name}"' in error:
+            return f"{shown}: {name} is no option; there are schema=, notify=no, timeout=5s and those of libpq"
+    return f"{shown}: not understood; write postgresql://USER@HOST:PORT/DATABASE, special characters as %XX"
+
+
+def _schema(shown: str, own: dict[str, str]) -> str:
+    schema = own.get("schema", "tarry")
+    if not _is_name(schema):
+        raise ConfigError(f"{shown}: schema={schema}: small letters, digits and _, at most 41, and not pg_...")
+    return schema
+
+
+def _notify(shown: str, own: dict[str, str]) -> bool:
+    notify = own.get("notify", "yes")
+    if notify not in ("yes", "no"):
+        raise ConfigError(f"{shown}: notify={notify}: yes, or no behind a pooler in transaction mode")
+    return notify == "yes"
+
+
+def _seconds(shown: str, own: dict[str, str]) -> float:
+    text = own.get("timeout", "5s")
+    try:
+        seconds = microseconds(float(text) if text.replace(".", "").isdigit() else text) / SECOND
+    except ValueError:
+        seconds = 0
+    if not 0.1 <= seconds <= 3600:
+        raise ConfigError(f"{shown}: timeout={text}: how long a command may take, as in 5s, from 0.1s to 1h")
+    return seconds
+
+
+def _is_name(text: str) -> bool:
+    """Whether it may be the name of a schema here: a plain word, so that it needs no quotes anywhere."""
+    return re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", text) is not None and not text.startswith("pg_")

@@ -1,0 +1,157 @@
+"""Versions of the PostgreSQL store's schema: made where there is none, brought up to date on demand, never back."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from tarry import errors
+from tarry.model.job import Job
+from tarry.store import migrating, postgres_migrate
+from tarry.store.base import BANDS, Want
+from tarry.store.ids import uuid7
+from tarry.store.postgres import PostgresStore
+from tarry.store.postgres_connection import Connections
+from tarry.store.postgres_migrate import migrate, pending
+from tarry.store.postgres_schema import STEPS, Step
+from tarry.store.postgres_url import parsed
+from tests.engine.bench import LIMIT, until
+from tests.servers.postgres import PostgresServer
+
+LATER = (
+    *STEPS,
+    Step("adds a column to the jobs", ("ALTER TABLE {s}.job ADD COLUMN weight integer NOT NULL DEFAULT 0",)),
+    Step("adds an index by weight", ("CREATE INDEX job_weight ON {s}.job (weight)", "ANALYZE {s}.job")),
+)
+WANTS = [Want("default", band, 10) for band in BANDS]
+
+
+@pytest.fixture
+def link(postgres_server: PostgresServer) -> Iterator[psycopg.Connection]:
+    with closing(psycopg.connect(postgres_server.url, autocommit=True)) as link:
+        yield link
+
+
+def schema_of(url: str) -> str:
+    return parsed(url).schema
+
+
+def version(link: psycopg.Connection, url: str) -> str:
+    row = link.execute(f"SELECT value FROM {schema_of(url)}.about WHERE name = 'schema'").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def columns(link: psycopg.Connection, url: str) -> set[str]:
+    rows = link.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s)", (f"{schema_of(url)}.job",)
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Connection) -> None:
+    assert pending(postgres_url) == ["schema 1: makes the tables, indexes and functions of version 1"]
+    assert columns(link, postgres_url) == set()
+    PostgresStore(postgres_url).close()
+    assert version(link, postgres_url) == "1"
+    assert pending(postgres_url) == migrate(postgres_url) == []
+
+
+def test_the_command_knows_the_way(postgres_url: str) -> None:
+    assert len(migrating.pending(postgres_url)) == 1
+    assert len(migrating.migrate(postgres_url)) == 1
+    assert migrating.pending(postgres_url) == []
+
+
+def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        stores = list(pool.map(lambda _: PostgresStore(postgres_url), range(6)))
+    for store in stores:
+        store.insert([Job(uuid7(), "t", b"", due=1)])
+        store.close()
+    assert version(link, postgres_url) == "1"
+
+
+def test_an_older_schema_is_left_alone_until_somebody_says_so(
+    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the version before goes on through it."""
+    older = PostgresStore(postgres_url)
+    older.insert([Job(uuid7(), "t", b"", due=1)])
+    with pytest.raises(errors.StoreError, match=r"has schema 1, and this tarry needs 3: run `tarry migrate`"):
+        opened(postgres_url, LATER)
+    says = ["schema 2: adds a column to the jobs", "schema 3: adds an index by weight"]
+    assert pending(postgres_url, LATER) == says
+    assert version(link, postgres_url) == "1"
+    assert migrate(postgres_url, LATER) == says
+    assert version(link, postgres_url) == "3"
+    assert pending(postgres_url, LATER) == migrate(postgres_url, LATER) == []
+    opened(postgres_url, LATER)
+    older.insert([Job(uuid7(), "t", b"", due=1)])
+    assert len(older.claim(WANTS, 9, "ann", 10**6, older.time())) == 2
+    older.close()
+
+
+def opened(url: str, steps: tuple[Step, ...]) -> None:
+    with closing(Connections(parsed(url))) as connections:
+        postgres_migrate.at_opening(connections, steps)
+
+
+def test_a_newer_schema_is_refused(postgres_url: str, link: psycopg.Connection) -> None:
+    migrate(postgres_url, LATER)
+    before = columns(link, postgres_url)
+    for use in (PostgresStore, pending, migrate):
+        with pytest.raises(errors.StoreNewer, match=r"has schema 3, this tarry knows 1: upgrade tarry on this host"):
+            use(postgres_url)
+    assert (version(link, postgres_url), columns(link, postgres_url)) == ("3", before)
+
+
+def test_somebody_elses_tables(postgres_url: str, link: psycopg.Connection) -> None:
+    schema = schema_of(postgres_url)
+    link.execute(f"CREATE SCHEMA {schema}")
+    link.execute(f"CREATE TABLE {schema}.job (id integer)")
+    with pytest.raises(
+        errors.StoreForeign, match=rf"schema {schema} has a table job that is not tarry's; name another"
+    ):
+        PostgresStore(postgres_url)
+    link.execute(f"CREATE TABLE {schema}.about (name text, value text)")
+    with pytest.raises(errors.StoreForeign, match="has a table about that is not tarry's"):
+        PostgresStore(postgres_url)
+    assert columns(link, postgres_url) >= {"id"}
+
+
+def test_a_step_that_fails_leaves_nothing(postgres_url: str, link: psycopg.Connection) -> None:
+    PostgresStore(postgres_url).close()
+    broken = (*STEPS, Step("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
+    with pytest.raises(errors.StoreError, match="division by zero"):
+        migrate(postgres_url, broken)
+    assert version(link, postgres_url) == "1"
+    assert "weight" not in columns(link, postgres_url)
+
+
+def test_a_lock_is_waited_for_and_not_for_ever(
+    postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a step waits for a lock it lets the others by, every so often."""
+    monkeypatch.setattr(postgres_migrate, "LOCK_WITHIN", 0.05)
+    PostgresStore(postgres_url).close()
+    with link.transaction():
+        link.execute(f"SELECT 1 FROM {schema_of(postgres_url)}.job")
+        with pytest.raises(errors.StoreUnavailable, match=r"step 2 found the tables locked"):
+            migrate(postgres_url, LATER)
+    assert len(migrate(postgres_url, LATER)) == 2
+
+
+def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection) -> None:
+    """One does each step, the other is told that there was nothing left."""
+    PostgresStore(postgres_url).close()
+    with ThreadPoolExecutor(2) as pool:
+        with link.transaction():
+            link.execute(f"LOCK TABLE {schema_of(postgres_url)}.job IN ROW EXCLUSIVE MODE")
+            both: list[Future[list[str]]] = [pool.submit(migrate, postgres_url, LATER) for _ in range(2)]
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            until(lambda: int(postgres_server.call(waiting)) >= 2)
+        done = [each.result(LIMIT) for each in both]
+    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].says}" for n in (2, 3)]

@@ -1,0 +1,447 @@
+"""What the PostgreSQL store owes beyond the promises: to last through its server's troubles, to say what is wrong."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from tarry import errors
+from tarry.engine.clock import Clock
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.job import HELD, Job, State
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Returned
+from tarry.store import postgres as module
+from tarry.store import postgres_sql as sql
+from tarry.store.base import BANDS, NORMAL, Store, Want
+from tarry.store.bell import WORK
+from tarry.store.ids import uuid7
+from tarry.store.opening import open_store
+from tarry.store.postgres import PostgresStore
+from tests.engine.bench import LIMIT, until
+from tests.servers.postgres import PostgresServer
+
+LEASE = 30_000_000
+WANTS = [Want("default", band, 1000) for band in BANDS]
+
+
+@pytest.fixture
+def store(mortal_postgres: PostgresServer) -> Iterator[PostgresStore]:
+    mortal_postgres.call("DROP SCHEMA IF EXISTS tarry CASCADE")
+    with closing(PostgresStore(mortal_postgres.url)) as store:
+        yield store
+
+
+def job(store: Store, **more: object) -> Job:
+    now = store.time()
+    return Job(uuid7(), "t", b"[]", due=now, since=now, **more)  # type: ignore[arg-type]
+
+
+def one(body: bytes = b"[]") -> Job:
+    return Job(uuid7(), "t", body, due=1, since=1)
+
+
+def took(call: Callable[[], object]) -> float:
+    start = time.monotonic()
+    call()
+    return time.monotonic() - start
+
+
+# Troubles
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    mortal_postgres: PostgresServer, store: PostgresStore
+) -> None:
+    """Producers go on through it, each sending again what failed; and what was claimed before is claimed still."""
+    stop, acknowledged, failed = threading.Event(), list[bytes](), list[errors.StoreUnavailable]()
+
+    def produce() -> None:
+        while not stop.is_set():
+            batch = [one() for _ in range(10)]
+            while True:
+                try:
+                    acknowledged.extend(store.insert(batch))
+                    break
+                except errors.StoreUnavailable as error:
+                    failed.append(error)
+                    stop.wait(0.02)
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        enough = len(acknowledged) + 200
+        until(lambda: len(acknowledged) > enough)  # noqa: B023
+        troubles = len(failed)
+        mortal_postgres.kill()
+        until(lambda: len(failed) > troubles + 4)  # noqa: B023
+        mortal_postgres.start()
+    enough = len(acknowledged) + 200
+    until(lambda: len(acknowledged) > enough)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert None not in store.get(acknowledged)
+    assert sum(tally.count for tally in store.counts()) == len(set(acknowledged)) == len(acknowledged)
+
+
+def test_an_outcome_lost_with_the_server_is_only_a_rerun(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    jobs = [one() for _ in range(100)]
+    store.insert(jobs)
+    with closing(PostgresStore(mortal_postgres.url, durable=False)) as worker:
+        claimed = worker.claim(WANTS, 100, "ann", LEASE, worker.time())
+        now = worker.time()
+        worker.apply([lifecycle.after(one, Returned(), DEFAULT, now) for one in claimed], now)
+        mortal_postgres.kill()
+        mortal_postgres.start()
+        states = {found.state for found in worker.get([one.id for one in jobs]) if found}
+        assert len(claimed) == 100
+        assert states <= {"ready", "running", "done"}
+        assert None not in store.get([one.id for one in jobs])
+
+
+def test_while_the_server_is_away(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    mortal_postgres.kill()
+    try:
+        with pytest.raises(errors.StoreUnavailable):
+            store.insert([one()])
+        with pytest.raises(errors.StoreUnavailable, match=r"nobody listens there"):
+            store.get([uuid7()])
+    finally:
+        mortal_postgres.start()
+    assert store.insert([one()])
+
+
+def test_while_the_server_is_halted(mortal_postgres: PostgresServer) -> None:
+    mortal_postgres.call("DROP SCHEMA IF EXISTS tarry CASCADE")
+    with closing(open_store(f"{mortal_postgres.url}?timeout=500ms")) as store:
+        store.insert([one()])
+        mortal_postgres.halt()
+        try:
+            for _ in range(2):
+                with pytest.raises(errors.StoreUnavailable, match=r"no answer within 0\.5 s"):
+                    assert took(lambda: store.insert([one()])) < LIMIT
+        finally:
+            mortal_postgres.resume()
+
+        def works() -> bool:
+            try:
+                return bool(store.insert([one()]))
+            except errors.StoreUnavailable:
+                return False
+
+        until(works)
+
+
+def test_a_command_that_waits_too_long_is_broken_off(mortal_postgres: PostgresServer) -> None:
+    mortal_postgres.call("DROP SCHEMA IF EXISTS tarry CASCADE")
+    with (
+        closing(open_store(f"{mortal_postgres.url}?timeout=300ms")) as store,
+        psycopg.connect(mortal_postgres.url) as theirs,
+    ):
+        theirs.execute("LOCK TABLE tarry.job")
+        with pytest.raises(errors.StoreUnavailable, match=r"took too long|too long"):
+            store.insert([one()])
+        theirs.rollback()
+        assert store.insert([one()])
+
+
+def test_all_connections_are_ended(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    end = (
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    )
+    with closing(store.bell()) as bell:
+        bell.arm(WORK)
+        store.insert([one()])
+        assert int(mortal_postgres.call(end)) >= 2
+        # They end a moment after they were told to, so that the first call may still be under way on one of them.
+        until(lambda: _inserted(store))
+        bell.arm(WORK)
+        until(lambda: len(listeners(mortal_postgres)) == 1)
+        with closing(PostgresStore(mortal_postgres.url)) as other:
+            bell.wait(0)
+            bell.arm(WORK)
+            other.insert([one()])
+            assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+
+
+def _inserted(store: PostgresStore) -> bool:
+    with suppress(errors.StoreUnavailable):
+        return bool(store.insert([one()]))
+    return False
+
+
+def listeners(server: PostgresServer) -> Sequence[str]:
+    return server.call("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").split()
+
+
+def test_a_command_under_way_whose_connection_is_ended(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with psycopg.connect(mortal_postgres.url) as theirs, ThreadPoolExecutor(1) as pool:
+        theirs.execute("LOCK TABLE tarry.job")
+        inserting: Future[list[bytes]] = pool.submit(store.insert, [one()])
+        until(lambda: mortal_postgres.call(waiting))
+        mortal_postgres.call(f"SELECT pg_terminate_backend({mortal_postgres.call(waiting)})")
+        with pytest.raises(errors.StoreUnavailable, match="ended the connection"):
+            inserting.result(LIMIT)
+        theirs.rollback()
+    assert store.insert([one()])
+
+
+def test_too_many_connections(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    mortal_postgres.call("CREATE USER plain; GRANT ALL ON DATABASE postgres TO plain")
+    theirs = list[psycopg.Connection]()
+    try:
+        url = mortal_postgres.url.replace("postgres@", "plain@")
+        while not refused(url):
+            theirs.append(psycopg.connect(url))
+        with pytest.raises(errors.StoreUnavailable, match=r"no connection left: raise max_connections, or .*notify=no"):
+            PostgresStore(url)
+        assert store.insert([one()])
+    finally:
+        for connection in theirs:
+            connection.close()
+        mortal_postgres.call("DROP OWNED BY plain; DROP USER plain")
+
+
+def test_a_database_that_is_read_only(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    (kept,) = store.insert([one()])
+    read_only = f"{mortal_postgres.url}?options=-c%20default_transaction_read_only=on"
+    with closing(PostgresStore(read_only)) as standby:
+        assert standby.get([kept]) != [None]
+        for write in (lambda: standby.insert([one()]), lambda: standby.pause("default", True)):
+            with pytest.raises(errors.StoreReadOnly, match="takes no writes now"):
+                write()
+
+
+def test_a_standby_without_tables(mortal_postgres: PostgresServer) -> None:
+    read_only = f"{mortal_postgres.url}?schema=nowhere&options=-c%20default_transaction_read_only=on"
+    with pytest.raises(errors.StoreReadOnly):
+        PostgresStore(read_only)
+
+
+def test_a_deadlock_is_tried_again(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    store.insert([one(), one()])
+    first, second = store.claim(WANTS, 2, "ann", LEASE, store.time())
+    now = store.time()
+    changes = [lifecycle.after(job, Returned(), DEFAULT, now) for job in (first, second)]
+    touch = "UPDATE tarry.job SET progress = '' WHERE id = %s::uuid"
+    with psycopg.connect(mortal_postgres.url) as theirs, ThreadPoolExecutor(1) as pool:
+        theirs.execute("SET deadlock_timeout = '1h'")
+        theirs.execute(touch, (second.id.hex(),))
+        applying: Future[list[bool]] = pool.submit(store.apply, changes, now)
+        until(lambda: mortal_postgres.call("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+        theirs.execute(touch, (first.id.hex(),))
+        theirs.commit()
+        assert applying.result(LIMIT) == [True, True]
+
+
+def test_many_threads_share_a_few_connections(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    with ThreadPoolExecutor(30) as pool:
+        lives = list(pool.map(lambda _: store.insert([one()])[0], range(300)))
+    assert None not in store.get(lives)
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tarry'"
+    assert 1 <= int(mortal_postgres.call(ours)) <= 8
+
+
+def test_a_forked_child_leaves_its_parents_connections_alone(store: PostgresStore) -> None:
+    (kept,) = store.insert([one()])
+    with closing(store.bell()) as bell:
+        bell.arm(WORK)
+        child = os.fork()
+        if not child:
+            try:
+                store.close()
+                del store
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert store.get([kept]) != [None]
+
+
+# Waking up
+
+
+def test_rings_are_few_and_the_last_is_heard(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    """However many jobs are put, at most 100 rings a second are sent; a sleeper that armed last hears of the last."""
+    with (
+        closing(PostgresStore(mortal_postgres.url)) as other,
+        psycopg.connect(mortal_postgres.url, autocommit=True) as theirs,
+    ):
+        theirs.execute("LISTEN tarry_w")
+        start = time.monotonic()
+        for _ in range(300):
+            store.insert([one()])
+        with closing(other.bell()) as bell:
+            bell.arm(WORK)
+            store.insert([one()])
+            assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+        rings = list(theirs.notifies(timeout=0.2))
+        assert 1 <= len(rings) <= 6 + 100 * (time.monotonic() - start)
+
+
+def test_closing_sends_what_is_still_to_be_sent(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    with closing(PostgresStore(mortal_postgres.url)) as other, closing(other.bell()) as bell:
+        store.insert([one()])
+        bell.arm(WORK)
+        store.insert([one()])
+        store.close()
+        assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+
+
+def test_a_bell_without_a_server(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    """Nothing is heard then but what comes from this process; and once the server is back, everybody looks."""
+    with closing(store.bell()) as bell:
+        mortal_postgres.kill()
+        bell.arm(WORK)
+        bell.poke()
+        assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+        bell.arm(WORK)
+        mortal_postgres.start()
+        assert took(lambda: bell.wait(LIMIT)) < LIMIT - 1
+
+
+# Where a claim begins to look
+
+
+def claim_reads(link: psycopg.Connection, store: PostgresStore, statement: str) -> int:
+    """How many entries of the index of ready jobs are read to do it."""
+    read = "SELECT pg_stat_get_xact_tuples_returned('tarry.job_ready'::regclass)"
+    with link.transaction():
+        before, _, after = (link.execute(text).fetchone() for text in (read, statement, read))
+        assert before
+        assert after
+        return int(after[0] - before[0])
+
+
+def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    """Also while a snapshot is held open, so that nothing can be cleared away: the second claim of a process begins
+    where the first found the first job."""
+    store.insert([one() for _ in range(5000)])
+    old = """UPDATE tarry.job j
+        SET aside = false, due = o.n + (extract(epoch FROM now()) * 1000000)::bigint - 3600000000
+        FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM tarry.job) AS o WHERE o.id = j.id"""
+    with (
+        psycopg.connect(mortal_postgres.url) as snapshot,
+        psycopg.connect(mortal_postgres.url, autocommit=True) as theirs,
+    ):
+        theirs.execute(old)
+        snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot.execute("SELECT 1 FROM tarry.job LIMIT 1")
+        worker = Want("default", NORMAL, 1000)
+        for _ in range(5):
+            assert len(store.claim([worker], 1000, "ann", LEASE, store.time())) == 1000
+        store.insert([job(store) for _ in range(10)])
+        assert len(store.claim([worker], 1, "ann", LEASE, store.time())) == 1
+        call = (
+            "SELECT * FROM tarry.exchange_v1(false, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
+            " '{}', '{}', '{}', '{}', '{}', false, {now}, '{default}', '{0}', '{5}', '{{floor}}', 0, 5, 1000, 'bob',"
+            " 30000000)"
+        )
+        seen = store._floors._ready["default", NORMAL]
+        from_the_beginning, from_the_floor = (
+            claim_reads(theirs, store, call.replace("{now}", str(store.time())).replace("{floor}", str(floor)))
+            for floor in (-(2**62), seen)
+        )
+        assert from_the_beginning > 5000
+        assert from_the_floor < 100
+
+
+def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None:
+    """A job that is due long before it is stored, or given back long after it was due, is not behind those claimed
+    since."""
+    early = job(store)
+    store.insert([early, job(store)])
+    (first,) = store.claim(WANTS, 1, "ann", LEASE, store.time())
+    store.insert([one()])
+    now = store.time() + 10_000_000
+    (late,) = store.claim(WANTS, 1, "ann", LEASE, now)
+    assert late.due == 1
+    hour = 3_600_000_000
+    returned = lifecycle.moved(back(store, late, now), now, due=now - hour)
+    assert store.apply([returned], now) == [True]
+    assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, now)] == [late.id]
+    assert first.id == early.id
+
+
+def back(store: Store, running: Job, now: int) -> Job:
+    """The job, back from its attempt."""
+    store.apply([Change(running.id, running.state, running.epoch, State.READY, now)], now)
+    (found,) = store.get([running.id])
+    assert found is not None
+    return found
+
+
+def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ON_TIME", 0)
+    new = job(store)
+    store.insert([new])
+    with store._connections.one() as link:
+        assert link.rows("SELECT aside FROM tarry.job") == [(True,)]
+    assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, store.time())] == [new.id]
+
+
+def test_each_statement_has_its_index(postgres_server: PostgresServer, postgres_url: str) -> None:
+    """Although it was planned when the tables were empty, and they were never analysed since."""
+    with closing(PostgresStore(postgres_url, durable=False)) as store:
+        schema = store._schema
+        for _ in range(8):
+            cycle(store, 3)
+        postgres_server.call(f"ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
+        store.insert([one() for _ in range(20000)])
+        for _ in range(3):
+            cycle(store, 100)
+    # What a session has counted is there once it has ended.
+    until(lambda: not postgres_server.call("SELECT 1 FROM pg_stat_activity WHERE application_name = 'tarry'"))
+    where = f"FROM pg_stat_user_tables WHERE schemaname = '{schema}' AND relname = 'job'"
+    assert int(postgres_server.call(f"SELECT idx_scan {where}")) > 100
+    assert int(postgres_server.call(f"SELECT coalesce(seq_tup_read, 0) {where}")) < 20000
+
+
+def cycle(store: Store, count: int) -> None:
+    """All hot verbs, once."""
+    now = store.time()
+    store.insert([Job(uuid7(), "t", b"[]", due=now, since=now) for _ in range(count)])
+    store.insert([Job(uuid7(), "t", b"[]", due=now, since=now, key=f"{uuid7()!r}", holds=HELD)])
+    jobs = store.claim(WANTS, count, "ann", LEASE, now)
+    store.mark([(job.id, job.epoch, b"[1]") for job in jobs])
+    store.extend("ann", [(job.id, job.epoch) for job in jobs], LEASE, now)
+    store.get([job.id for job in jobs])
+    ends = [lifecycle.after(job, Returned(), DEFAULT, now) for job in jobs]
+    store.exchange(ends, WANTS, 0, "ann", LEASE, now)
+    store.owners()
+    store.reclaim(now)
+    store.queues()
+    store.next_due()
+
+
+def test_its_time_is_never_ahead(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the way there takes long and the way back takes none: else a job would start before it is due."""
+    rows = store._rows
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.02)
+        return rows(*args)
+
+    monkeypatch.setattr(store, "_rows", slowly)
+    clock = Clock(store.time)
+    told = clock.now()
+    ((server,),) = rows(sql.TIME)
+    assert server - 10_000_000 < told <= server
+
+
+def refused(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return True
+    return False

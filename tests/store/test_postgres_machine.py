@@ -1,0 +1,41 @@
+"""Random histories, in which the PostgreSQL store must answer every call as the reference does, and keep what it keeps.
+
+Once far from the server's clock, where all jobs are on time; and once at it, where some are and some are late.
+"""
+
+import time
+from typing import ClassVar
+
+import psycopg
+import pytest
+from hypothesis import settings
+
+from tarry.store.base import Store
+from tarry.store.opening import open_store
+from tests.servers.postgres import PostgresServer
+from tests.store.test_machine import Histories
+
+
+class PostgresHistories(Histories):
+    server: ClassVar[PostgresServer]
+
+    def opened(self) -> Store:
+        with psycopg.connect(self.server.url, autocommit=True) as link:
+            link.execute("DROP SCHEMA IF EXISTS machine CASCADE")
+        return open_store(f"{self.server.url}?schema=machine", durable=False)
+
+
+class NowHistories(PostgresHistories):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = time.time_ns() // 1000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _served(postgres_server: PostgresServer) -> None:
+    PostgresHistories.server = postgres_server
+
+
+TestPostgres = pytest.mark.timeout(600)(PostgresHistories.TestCase)
+TestPostgresNow = pytest.mark.timeout(600)(NowHistories.TestCase)
+TestPostgres.settings = TestPostgresNow.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -1,0 +1,301 @@
+"""Inserting through the caller's own connection, on the database that is the store: the PostgreSQL store's side."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from psycopg.rows import dict_row
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from tarry import App, errors
+from tarry.model.job import HELD, Job
+from tarry.model.limit import TASK, Limit
+from tarry.store.base import BANDS, Want
+from tarry.store.bell import WORK
+from tarry.store.ids import uuid7
+from tarry.store.postgres import PostgresStore
+from tests.engine.bench import LIMIT
+from tests.servers.postgres import PostgresServer
+
+WANTS = [Want("default", band, 10) for band in BANDS]
+
+
+def job(key: str | None = None, **more: Any) -> Job:
+    return Job(uuid7(), "t", b"\0[]", due=1, key=key, holds=HELD if key else 0, **more)
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(postgres_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def theirs(postgres_server: PostgresServer) -> Iterator[psycopg.Connection]:
+    with closing(psycopg.connect(postgres_server.url)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def engine(postgres_server: PostgresServer) -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(postgres_server.url.replace("postgresql:", "postgresql+psycopg:"))
+    yield engine
+    engine.dispose()
+
+
+def count(store: PostgresStore) -> int:
+    return sum(tally.count for tally in store.counts())
+
+
+def test_it_is_there_once_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    full = job(headers=b'{"a":"b"}', queue="q", priority=-7, expires=10**16, lane="k\xe4se", progress=b"[1]", since=9)
+    jobs = [job(), full, job()]
+    assert store.insert_within(theirs, jobs) == [one.id for one in jobs]
+    assert count(store) == 0
+    theirs.commit()
+    assert store.get([one.id for one in jobs]) == jobs
+    store.insert_within(theirs, [job()])
+    theirs.rollback()
+    assert count(store) == 3
+
+
+def test_savepoints(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    first, second = job(), job()
+    store.insert_within(theirs, [first])
+    with theirs.transaction() as savepoint:
+        store.insert_within(theirs.cursor(), [second])
+        raise psycopg.Rollback(savepoint)
+    theirs.commit()
+    assert store.get([first.id, second.id]) == [first, None]
+
+
+def test_no_jobs(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    assert store.insert_within(theirs, []) == []
+
+
+def test_keys_are_held_as_ever(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    (first,) = store.insert([job("a")])
+    second = job("b")
+    assert store.insert_within(theirs, [job("a"), second, job("b")]) == [first, second.id, second.id]
+    assert store.insert_within(theirs, [second]) == [second.id]
+    theirs.commit()
+    assert count(store) == 2
+
+
+def test_a_limited_task_gets_its_lane(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    store.limit(TASK + "t", Limit(most=1))
+    limited = job()
+    store.insert_within(theirs, [limited])
+    theirs.commit()
+    (kept,) = store.get([limited.id])
+    assert kept is not None
+    assert kept.lane == ""
+
+
+def test_it_is_found_however_late_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    """Although workers have claimed what came after it, and looked where nothing was."""
+    first, later = (Job(uuid7(), "t", b"", due=store.time()) for _ in range(2))
+    store.insert_within(theirs, [first])
+    store.insert([later])
+    far = store.time() + 10**9
+    assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [later.id]
+    store._floors._ready = dict.fromkeys(store._floors._ready, far)
+    theirs.commit()
+    assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [first.id]
+
+
+def test_it_wakes_once_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    with closing(store.bell()) as bell:
+        bell.arm(WORK)
+        store.insert_within(theirs, [job()])
+        assert not bell.clear()
+        timer = threading.Timer(0.05, theirs.commit)
+        timer.start()
+        bell.wait(LIMIT)
+        timer.join()
+        assert len(store.claim(WANTS, 9, "ann", 10**6, store.time())) == 1
+
+
+def test_rows_of_any_shape(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    theirs.row_factory = dict_row  # type: ignore[assignment]
+    (first,) = store.insert_within(theirs, [job("a")])
+    assert store.insert_within(theirs.cursor(), [job("a")]) == [first]
+    assert str(theirs.row_factory) == str(dict_row)
+
+
+def test_where_each_statement_is_committed_at_once(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    theirs.autocommit = True
+    with pytest.raises(errors.StoreError, match=r"no transaction open.*begin one first"):
+        store.insert_within(theirs, [job()])
+    with theirs.transaction():
+        store.insert_within(theirs, [job()])
+    assert count(store) == 1
+
+
+def test_their_error_is_theirs(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        theirs.execute("SELECT 1/0")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        store.insert_within(theirs, [job()])
+
+
+def test_another_database(postgres_server: PostgresServer, store: PostgresStore) -> None:
+    postgres_server.call("CREATE DATABASE other")
+    try:
+        url = f"postgresql://postgres@127.0.0.1:{postgres_server.port}/other"
+        with closing(psycopg.connect(url)) as other:
+            with pytest.raises(errors.OtherDatabase, match="another database than"):
+                store.insert_within(other, [job()])
+            other.rollback()
+            with closing(PostgresStore(f"{url}?schema={store._schema}")):
+                pass
+            with pytest.raises(errors.OtherDatabase, match="another database than"):
+                store.insert_within(other, [job()])
+    finally:
+        postgres_server.call("DROP DATABASE other WITH (FORCE)")
+
+
+def test_another_schema_is_another_store(
+    postgres_server: PostgresServer, store: PostgresStore, theirs: psycopg.Connection
+) -> None:
+    postgres_server.call("CREATE SCHEMA IF NOT EXISTS theirs")
+    theirs.execute("SET search_path = theirs")
+    store.insert_within(theirs, [job()])
+    theirs.commit()
+    assert count(store) == 1
+
+
+@pytest.mark.parametrize("wrong", [lambda: sqlite3.connect(":memory:"), lambda: sqlite3.connect(":memory:").cursor()])
+def test_another_kind_of_database(store: PostgresStore, wrong: Callable[[], Any]) -> None:
+    with pytest.raises(errors.OtherDatabase, match="another kind of database"):
+        store.insert_within(wrong(), [job()])
+
+
+def test_no_connection_at_all(store: PostgresStore) -> None:
+    with pytest.raises(TypeError, match=r"connection='x': give a connection or cursor of psycopg"):
+        store.insert_within("x", [job()])
+
+
+# SQLAlchemy, and the whole way
+
+
+def test_a_connection_of_sqlalchemy(store: PostgresStore, engine: sqlalchemy.Engine) -> None:
+    with engine.begin() as connection:
+        lives = store.insert_within(connection, [job("%s"), job("%s")])
+        assert lives[0] == lives[1]
+        assert count(store) == 0
+    assert count(store) == 1
+    with engine.connect() as connection:
+        store.insert_within(connection, [job()])
+    assert count(store) == 1
+
+
+def test_a_session_of_sqlalchemy(store: PostgresStore, engine: sqlalchemy.Engine) -> None:
+    with orm.Session(engine) as session:
+        store.insert_within(session, [job()])
+        session.commit()
+        store.insert_within(session, [job()])
+        session.rollback()
+    assert count(store) == 1
+
+
+def test_sqlalchemy_that_commits_each_statement(store: PostgresStore, engine: sqlalchemy.Engine) -> None:
+    with (
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        pytest.raises(errors.StoreError, match="no transaction open"),
+    ):
+        store.insert_within(connection, [job()])
+
+
+def test_sqlalchemy_on_another_database(store: PostgresStore) -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
+    with orm.Session(engine) as session, pytest.raises(errors.OtherDatabase, match="to a sqlite database"):
+        store.insert_within(session, [job()])
+    with pytest.raises(errors.OtherDatabase, match="Session without a database"):
+        store.insert_within(orm.Session(), [job()])
+    engine.dispose()
+
+
+def test_enqueued_within_a_transaction(postgres_url: str, engine: sqlalchemy.Engine) -> None:
+    app = App(postgres_url)
+
+    @app.task(name="tests.within")
+    def task(n: int) -> None: ...
+
+    with orm.Session(engine) as session:
+        handle = task.using(connection=session).enqueue(1)
+        session.commit()
+    assert handle.state == "ready"
+    app.close()
+
+
+def test_enqueued_within_an_asynchronous_session(postgres_url: str, postgres_server: PostgresServer) -> None:
+    app = App(postgres_url)
+
+    @app.task(name="tests.within")
+    def task(n: int) -> None: ...
+
+    async def both() -> None:
+        engine = create_async_engine(postgres_server.url.replace("postgresql:", "postgresql+psycopg:"))
+        async with AsyncSession(engine) as session:
+            handle = await task.using(connection=session).aenqueue(1)
+            assert app.client.store.counts() == []
+            await session.commit()
+        assert handle.state == "ready"
+        await engine.dispose()
+
+    asyncio.run(both())
+    app.close()
+
+
+# Django
+
+
+DJANGO = """
+import sys
+from django.conf import settings
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres",
+    "USER": "postgres", "HOST": "127.0.0.1", "PORT": sys.argv[1]}})
+from django.db import connection, transaction
+from tarry import App, errors
+app = App(sys.argv[2])
+
+@app.task(name="tests.within")
+def task(n: int) -> None: ...
+
+with transaction.atomic():
+    kept = task.using(connection=connection).enqueue(1)
+    print(app.client.store.counts())
+print(kept.state)
+try:
+    with transaction.atomic():
+        task.using(connection=connection).enqueue(2)
+        raise KeyError
+except KeyError:
+    print(len(app.client.store.counts()))
+try:
+    task.using(connection=connection).enqueue(3)
+except errors.StoreError as error:
+    print(error)
+app.close()
+"""
+
+
+def test_django(postgres_server: PostgresServer, postgres_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DJANGO, str(postgres_server.port), postgres_url],
+        timeout=60, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *said, refused = done.stdout.splitlines()
+    assert said == ["[]", "ready", "1"]
+    assert "no transaction open" in refused
