@@ -1,0 +1,103 @@
+"""Where a MySQL or MariaDB server is and how it is used, as a URL says it."""
+
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+
+from msgspec import Struct
+
+from tarry.errors import ConfigError
+
+FORM = "mysql://user:password@host:3306/database"
+TLS = ("preferred", "no", "yes", "verify")
+OPTIONS = "timeout=5, tls=preferred|no|yes|verify, tls_ca=FILE, socket=FILE, connections=4, skip_locked=no, guard=no"
+
+
+class Address(Struct, frozen=True):
+    """Everything that a connection needs to know."""
+
+    host: str
+    database: str
+    user: str
+    password: str = ""
+    port: int = 3306
+    socket: str | None = None
+    """The Unix socket, instead of host and port."""
+    timeout: float = 5.0
+    """Seconds: for connecting, for an answer, for a lock."""
+    tls: str = "preferred"
+    """Encrypted if the server can; never; always; always, and the certificate and its name must be right."""
+    tls_ca: str | None = None
+    connections: int = 4
+    """At most so many at once for the calls; the bell and the guard have one each beside them."""
+    skip_locked: bool = True
+    """False: as if the server could not pass by locked rows."""
+    guard: bool = True
+    """Whether a worker keeps a connection by which others see that it lives."""
+    scheme: str = "mysql"
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """The URL without the password: for messages."""
+        where = f"{self.scheme}://{quote(self.user)}@{_bracketed(self.host)}:{self.port}/{quote(self.database)}"
+        return where if self.socket is None else f"{where}?socket={self.socket}"
+
+
+def parsed(url: str) -> Address:
+    """What the URL says; ConfigError for what it cannot say."""
+    parts = _split(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    database = unquote(parts.path.strip("/"))
+    shown = f"{parts.scheme}://{parts.hostname or ''}/{database}"
+    if not parts.hostname or not database or "/" in database:
+        raise ConfigError(f"{shown}: name a server and a database, as in {FORM}")
+    options = {name: _option(shown, name, value) for name, value in given.items()}
+    return Address(
+        host=unquote(parts.hostname),
+        database=database,
+        user=unquote(parts.username or "root"),
+        password=unquote(parts.password or ""),
+        port=parts.port or 3306,
+        scheme=parts.scheme,
+        **options,
+    )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"the URL of a MySQL server: {error}; write {FORM}") from None
+    return parts
+
+
+def _option(shown: str, name: str, value: str) -> Any:
+    match name:
+        case "timeout":
+            return _number(shown, name, value, 0.1, 3600)
+        case "connections":
+            return int(_number(shown, name, value, 1, 1000))
+        case "tls" if value in TLS:
+            return value
+        case "tls_ca" | "socket" if value:
+            return value
+        case "skip_locked" | "guard" if value in ("yes", "no"):
+            return value == "yes"
+    raise ConfigError(f"{shown}?{name}={value}: after the ? there may be {OPTIONS}")
+
+
+def _number(shown: str, name: str, value: str, least: float, most: float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        raise ConfigError(f"{shown}?{name}={value}: a number from {least:g} to {most:g}")
+    return number
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,601 @@
+"""What is particular to MySQL and MariaDB: URLs, tables, plans, locks, several hosts."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from msgspec.structs import replace
+
+from tarry.errors import ConfigError, StoreError, StoreForeign, StoreNewer
+from tarry.model import lifecycle
+from tarry.model.duration import HOUR
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
+from tarry.model.limit import Limit
+from tarry.model.outcome import Lost, Outcome, Released, Returned
+from tarry.store import migrating, mysql_guard, mysql_lanes, mysql_schema
+from tarry.store.base import NORMAL, Query, Store, Want
+from tarry.store.bell import RESULT, WORK
+from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
+from tarry.store.conformance.ringing import rings
+from tarry.store.mysql import MysqlStore
+from tarry.store.mysql_address import parsed
+from tarry.store.mysql_claim import Reader
+from tarry.store.mysql_schema import SCHEMA_VERSION, Step
+from tarry.store.mysql_sql import digest, raw
+from tarry.store.mysql_steps import Walk
+from tarry.store.opening import open_store
+
+LONG = 60.0
+
+
+@pytest.fixture
+def store(mariadb_url: str) -> Iterator[MysqlStore]:
+    store = MysqlStore(mariadb_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(mariadb_url: str, store: MysqlStore) -> Iterator[MysqlStore]:
+    """The same database, from another process, as it were."""
+    other = MysqlStore(mariadb_url)
+    yield other
+    other.close()
+
+
+def connected(url: str) -> Any:
+    where = parsed(url)
+    return pymysql.connect(host=where.host, port=where.port, user=where.user, database=where.database)
+
+
+@pytest.fixture
+def client(mariadb_url: str) -> Iterator[Any]:
+    """A connection of one's own, with autocommit off."""
+    connection = connected(mariadb_url)
+    asked(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    asked(connection, "SET SESSION in_predicate_conversion_threshold = 0")
+    yield connection
+    connection.close()
+
+
+def asked(client: Any, statement: str) -> list[tuple[Any, ...]]:
+    with client.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def until(look: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG
+    while not look():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+# URLs
+
+
+def test_a_url_says_everything() -> None:
+    found = parsed("mysql://me:p%40ss@db.example:3307/jobs?timeout=2&tls=yes&connections=9&skip_locked=no&guard=no")
+    assert (found.host, found.port, found.user, found.password, found.database) == (
+        "db.example", 3307, "me", "p@ss", "jobs",
+    )  # fmt: skip
+    assert (found.timeout, found.tls, found.connections, found.skip_locked, found.guard) == (
+        2.0,
+        "yes",
+        9,
+        False,
+        False,
+    )
+    assert found.shown == "mysql://me@db.example:3307/jobs"
+    assert (
+        parsed("mariadb://u@localhost/d?socket=/run/my.sock").shown
+        == "mariadb://u@localhost:3306/d?socket=/run/my.sock"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://localhost", "name a server and a database"),
+        ("mysql:///jobs", "name a server and a database"),
+        ("mysql://h:port/jobs", "the URL of a MySQL server"),
+        ("mysql://h/jobs?colour=red", "after the \\? there may be"),
+        ("mysql://h/jobs?timeout=soon", "a number from 0.1 to 3600"),
+        ("mysql://h/jobs?tls=perhaps", "after the \\? there may be"),
+        ("mysql://h/jobs?tls=yes&tls_ca=/no/such/file", "No such file"),
+    ],
+)
+def test_what_a_url_cannot_say(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        open_store(url.replace("://", "://me:geheim@", 1) if "///" not in url else url)
+    assert "geheim" not in str(caught.value)
+
+
+# Tables
+
+
+def test_several_hosts_may_start_at_once(mariadb_url: str) -> None:
+    """One makes the tables, the others wait."""
+    with ThreadPoolExecutor(6) as pool:
+        stores = list(pool.map(MysqlStore, [mariadb_url] * 6))
+    put(stores[0])
+    assert len(taken(stores[5])) == 1
+    for store in stores:
+        store.close()
+
+
+def test_a_newer_schema_is_refused_before_anything_is_written(store: MysqlStore, mariadb_url: str, client: Any) -> None:
+    asked(client, f"UPDATE tarry_about SET value = {SCHEMA_VERSION + 1} WHERE name = 'schema'")
+    client.commit()
+    with pytest.raises(StoreNewer, match="upgrade tarry on this host"):
+        MysqlStore(mariadb_url)
+    with pytest.raises(StoreNewer):
+        migrating.migrate(mariadb_url)
+
+
+def test_another_program_with_tables_of_that_name(mariadb_url: str, client: Any) -> None:
+    asked(client, "CREATE TABLE tarry_job (a INT)")
+    with pytest.raises(StoreForeign, match="use another database"):
+        MysqlStore(mariadb_url)
+
+
+def test_an_older_schema_is_brought_up_to_date_when_told_so(
+    store: MysqlStore, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of the version before goes on meanwhile."""
+    step = Step("adds the column colour", ["ALTER TABLE tarry_job ADD COLUMN colour INT NOT NULL DEFAULT 0"])
+    monkeypatch.setattr(mysql_schema, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    monkeypatch.setattr(mysql_schema, "STEPS", {SCHEMA_VERSION: step})
+    with pytest.raises(StoreError, match="run `tarry migrate`"):
+        MysqlStore(mariadb_url)
+    assert migrating.pending(mariadb_url) == ["adds the column colour"]
+    assert migrating.migrate(mariadb_url) == ["adds the column colour"]
+    assert migrating.pending(mariadb_url) == []
+    MysqlStore(mariadb_url).close()
+    put(store)
+    assert len(taken(store)) == 1
+
+
+def test_tables_left_half_made_are_made_to_the_end(mariadb_url: str, client: Any) -> None:
+    """By one who died in the middle."""
+    asked(client, "CREATE TABLE tarry_about (name VARBINARY(32) NOT NULL PRIMARY KEY, value BIGINT NOT NULL)")
+    assert len(migrating.pending(mariadb_url)) == 1
+    store = MysqlStore(mariadb_url)
+    put(store)
+    store.close()
+
+
+def test_what_an_operator_is_told(store: MysqlStore, mariadb_server: Any) -> None:
+    facts = {fact.name: fact for fact in store.facts()}
+    assert facts["mariadb"].value.startswith("1")
+    assert "innodb_flush_log_at_trx_commit" in facts["durability"].value
+    assert "SET GLOBAL" in facts["durability"].advice
+    assert facts["schema"].value == str(SCHEMA_VERSION)
+    assert {"clock offset", "round trip", "oldest transaction", "binary log", "isolation", "size"} <= facts.keys()
+
+
+# Names and sizes
+
+
+def test_names_are_compared_as_they_are(store: MysqlStore) -> None:
+    """Trailing spaces, upper and lower case, accents, and what no index could hold."""
+    keys = ["k", "k ", "K", "ḱ", "k\0", "x" * 5000, "x" * 4999 + "y"]
+    jobs = [made(store, key=key)[0] for key in keys]
+    assert store.insert(jobs) == ids(jobs)
+    again = [made(store, key=key)[0] for key in keys]
+    assert store.insert(again) == ids(jobs)
+    assert [job.key for job in store.find(Query(key="k "))] == ["k "]
+    store.pause("Q", True)
+    put(store, queue="q")
+    assert {name: state for name, state in store.queues().items() if name in "Qq"} == {"Q": True, "q": False}
+
+
+def test_a_name_that_is_too_long(store: MysqlStore) -> None:
+    with pytest.raises(StoreError, match="may take 500 bytes"):
+        put(store, queue="q" * 501)
+    put(store, queue="q" * 500, lane="l" * 700, task="t" * 500)
+
+
+def test_a_batch_that_is_larger_than_a_packet(store: MysqlStore) -> None:
+    """It goes in several; what one job alone exceeds is refused with the way out."""
+    bodies = [bytes([n]) * 2**20 for n in range(20)]
+    jobs = [replace(made(store)[0], body=body) for body in bodies]
+    store.insert(jobs)
+    assert [job and job.body for job in store.get(ids(jobs))] == bodies
+    claimed = taken(store)
+    changes = [lifecycle.after(job, Returned(job.body), DEFAULT, NOW) for job in claimed]
+    assert store.apply(changes, NOW) == [True] * 20
+    with pytest.raises(StoreError, match="raise max_allowed_packet"):
+        put(store, body=b"x" * 2**23)
+    put(store)
+
+
+# Plans
+
+
+@pytest.fixture
+def full(store: MysqlStore) -> MysqlStore:
+    """With enough in it that the planner has to choose."""
+    for queue in ("a", "b"):
+        put(store, 3000, queue=queue)
+        put(store, 2000, queue=queue, due=NOW + HOUR)
+        put(store, 2000, queue=queue, lane="x")
+        put(store, 300, queue=queue, lane="y")
+    claimed = store.claim([Want("a", NORMAL, 1500)], 1500, "ann", LEASE, NOW)
+    store.apply([lifecycle.after(job, Returned(), DEFAULT, NOW) for job in claimed[:500]], NOW)
+    return store
+
+
+def plan(client: Any, statement: str) -> list[dict[str, Any]]:
+    with client.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute(f"EXPLAIN {statement}")
+        return list(cursor.fetchall())
+
+
+@pytest.mark.parametrize("band", [1, 0, -1])
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_claim_reads_in_the_order_of_the_key(full: MysqlStore, client: Any, band: int, skip: bool) -> None:
+    """No sorting, and only as far as it has to."""
+    for last in (None, (b"0" * 16, -band, NOW)):
+        for statement in Reader(skip, 7).front(("a", band), 100, last):
+            (step,) = plan(client, statement)
+            assert step["key"] == "PRIMARY", step
+            assert step["type"] in ("range", "ref"), step
+            assert "filesort" not in (step["Extra"] or "")
+
+
+def test_lanes_and_due_jobs_are_read_in_the_order_of_the_key(full: MysqlStore, client: Any) -> None:
+    lane = mysql_lanes._LANE.format("'a'", 0, "'mail'", "'x'", 10, " SKIP LOCKED")
+    for statement in (lane, Reader(True, 7).promotable(NOW + HOUR)):
+        (step,) = plan(client, statement)
+        assert step["key"] == "PRIMARY", step
+        assert "filesort" not in (step["Extra"] or "")
+
+
+def test_lanes_and_queues_are_found_without_reading_their_jobs(full: MysqlStore, client: Any) -> None:
+    """By steps, each of which is one look into the key."""
+    for walk in (
+        Walk("tarry_ready", "queue", "1", 9),
+        Walk("tarry_laned", "task", "queue = 'a' AND band = 0", 9),
+        Walk("tarry_laned", "lane", "queue = 'a' AND band = 0 AND task = 'mail'", 9, "'a'"),
+    ):
+        asked(client, "SET @tarry7 = 'a'")
+        for step in (walk.steps(0, 1, [])[0], walk.steps(7, 2, [])[1]):
+            before = handled(client)
+            asked(client, f"SELECT {step.partition('= ')[2]}")
+            assert handled(client) - before <= 3
+
+
+def handled(client: Any) -> int:
+    """Rows that this connection has read, by key or onwards from there."""
+    return sum(int(count) for _, count in asked(client, "SHOW SESSION STATUS LIKE 'Handler_read%'"))
+
+
+@pytest.mark.parametrize("count", [2, 6, 40, 1000])
+@pytest.mark.parametrize("options", ["?timeout=2", "?timeout=2&skip_locked=no"])
+def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, options: str, count: int) -> None:
+    """However few or many there are: every other job, with all its rows, is locked by somebody, and each call that is
+    about the rest goes through. A planner that preferred to read a small table as a whole would wait."""
+    store = MysqlStore(mariadb_url + options)
+    jobs = sorted(put(store, count, key=None), key=lambda job: job.id)
+    keyed = [put(store, key=f"k{n}", unique=HOUR)[0] for n in range(6)]
+    claimed = {job.id: job for job in taken(store)}
+    mine = [claimed[job.id] for job in (*jobs[::2], *keyed[::2])]
+    theirs = [claimed[job.id] for job in (*jobs[1::2], *keyed[1::2])]
+    locked = "SELECT id FROM {0} FORCE INDEX (PRIMARY) WHERE id = {1} FOR UPDATE"
+    for job in theirs:
+        for table in ("tarry_running", "tarry_job"):
+            asked(client, locked.format(table, raw(job.id)))
+    for job in keyed[1::2]:
+        asked(client, f"SELECT * FROM tarry_key WHERE digest = {raw(digest(job.task, job.key or ''))} FOR UPDATE")
+    back = [lifecycle.after(job, Released(), DEFAULT, NOW) for job in mine[::2]]
+    done = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in mine[1::2]]
+    assert store.apply([*back, *done], NOW) == [True] * len(mine)
+    again = taken(store)
+    assert len(again) == len(back)
+    assert store.apply([lifecycle.after(job, Returned(), Rules(keep_done=0), NOW) for job in again], NOW)
+    assert len(store.extend("ann", {(job.id, job.epoch) for job in mine}, LEASE, NOW)) == len(mine)
+    store.mark([(job.id, job.epoch, b"1") for job in mine])
+    assert store.insert(made(store, key="k0")) != []
+    assert store.prune(NOW + 9 * HOUR, 0) > 0
+    client.rollback()
+    assert len(store.find(Query(states=(State.RUNNING,), limit=2000))) == len(theirs)
+    store.close()
+
+
+# Several at once
+
+
+def test_a_claim_passes_by_what_others_have_locked(store: MysqlStore, client: Any) -> None:
+    """Jobs that a transaction of the program's own has locked, or not committed, hold up nobody."""
+    jobs = put(store, 10)
+    asked(client, "SELECT * FROM tarry_ready ORDER BY queue, grade, due, id LIMIT 4 FOR UPDATE")
+    jobs.sort(key=lambda job: job.id)
+    start = time.monotonic()
+    assert {*ids(taken(store))} == {*ids(jobs[4:])}
+    assert time.monotonic() - start < 2
+    client.rollback()
+    assert {*ids(taken(store))} == {*ids(jobs[:4])}
+
+
+def test_what_one_host_sets_holds_for_all_at_once(store: MysqlStore, other: MysqlStore) -> None:
+    """Although each keeps in memory what it knows of it."""
+    put(store, 6, lane="")
+    assert len(taken(other, 1)) == 1
+    store.pause("default", True)
+    assert taken(other) == []
+    store.pause("default", False)
+    store.limit("task:mail", Limit(2))
+    assert len(taken(other)) == 1
+    store.limit("task:mail", None)
+    assert len(taken(other)) == 4
+
+
+def test_a_job_that_came_into_the_open_line_of_a_limited_task(store: MysqlStore, other: MysqlStore) -> None:
+    """From a host that had not heard of the limit: the claim that meets it puts it right."""
+    put(other)
+    assert len(taken(other)) == 1
+    store.limit("task:mail", Limit(3))
+    jobs = [replace(made(other)[0], lane=None) for _ in range(5)]
+    other.insert(jobs)
+    while len(store.find(Query(states=(State.RUNNING,)))) < 3:
+        taken(store)
+    assert taken(store) == []
+    assert {seen(store, job).lane for job in jobs} == {""}
+
+
+def test_settings_come_before_those_who_go_by_them(store: MysqlStore, other: MysqlStore) -> None:
+    """While one claims and finishes, another sets limits: no more run than they say, and the count stays right."""
+    put(store, 400, lane="")
+    ends: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while jobs := taken(other, 20):
+                changes = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in jobs]
+                assert other.apply(changes, NOW) == [True] * len(jobs)
+        except Exception as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for most in (5, 50, 3, 100) * 3:
+        store.limit("task:mail", Limit(most))
+    thread.join(LONG)
+    assert not ends
+    assert store.limits()["task:mail"][1].running == 0
+
+
+def consistent(client: Any) -> None:
+    """Every job is in the one place that its state says."""
+    client.rollback()
+    counts = dict(asked(client, "SELECT state, COUNT(*) FROM tarry_job GROUP BY state"))
+    ready = asked(client, "SELECT (SELECT COUNT(*) FROM tarry_ready) + (SELECT COUNT(*) FROM tarry_laned)")[0][0]
+    assert ready == counts.get(1, 0)
+    places = {"scheduled": (0,), "running": (2,), "finished": (3, 4, 5)}
+    for place, states in places.items():
+        rows = asked(client, f"SELECT j.state FROM tarry_{place} p LEFT JOIN tarry_job j ON j.id = p.id")
+        assert {state for (state,) in rows} <= {*states}
+        assert len(rows) == sum(counts.get(state, 0) for state in states)
+    keys = asked(client, "SELECT k.holds, j.holds FROM tarry_key k LEFT JOIN tarry_job j ON j.id = k.id")
+    assert all(holds == there for holds, there in keys)
+    assert len(keys) == asked(client, "SELECT COUNT(*) FROM tarry_job WHERE holds > 0")[0][0]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("options", ["", "?skip_locked=no"])
+def test_people_and_workers_at_once(mariadb_url: str, client: Any, options: str) -> None:
+    """Claims, ends, retries, cancels, kicks, moves and forgets of the same jobs, by six at once: nobody sees an error,
+    each change is made once, and everything is where it belongs."""
+    stores = [MysqlStore(mariadb_url + options) for _ in range(3)]
+    jobs = put(stores[0], 120) + [put(stores[0], key=f"k{n}")[0] for n in range(40)]
+    made_changes: list[tuple[bytes, State, int]] = []
+
+    def work(number: int) -> None:
+        store = stores[number % 3]
+        for turn in range(25):
+            claimed = taken(store, 15, owner=f"w{number}")
+            outcomes: list[Outcome] = [Returned(), Released(), Lost()]
+            settle_all(
+                store, [lifecycle.after(j, outcomes[(turn + n) % 3], DEFAULT, NOW) for n, j in enumerate(claimed)]
+            )
+
+    def meddle(number: int) -> None:
+        store = stores[number % 3]
+        for turn in range(40):
+            now = [job for job in store.get(ids(jobs[turn::7])) if job is not None]
+            settle_all(store, [c for n, job in enumerate(now) if (c := decided(job, turn + n))])
+
+    def settle_all(store: Store, changes: list[Any]) -> None:
+        valid = store.apply(changes, NOW)
+        made_changes.extend((c.id, c.was, c.epoch) for c, good in zip(changes, valid, strict=True) if good)
+
+    with ThreadPoolExecutor(6) as pool:
+        ends = [pool.submit(work if n < 4 else meddle, n) for n in range(6)]
+        for end in ends:
+            end.result(LONG * 2)
+    consistent(client)
+    ended = [each for each in made_changes if each[1] is State.RUNNING]
+    assert len(ended) == len(set(ended))
+    for store in stores:
+        store.close()
+
+
+def decided(job: Job, number: int) -> Any:
+    decisions = [
+        lambda: lifecycle.cancelled(job, DEFAULT, NOW),
+        lambda: lifecycle.kicked(job, NOW),
+        lambda: lifecycle.moved(job, NOW, due=NOW + HOUR),
+        lambda: lifecycle.moved(job, NOW, due=NOW - HOUR, priority=3),
+        lambda: lifecycle.forgotten(job) if number % 11 == 0 else lifecycle.kicked(job, NOW),
+    ]
+    try:
+        return decisions[number % 5]()
+    except NotPossible:
+        return None
+
+
+def test_one_key_from_many_at_once(mariadb_url: str, store: MysqlStore, client: Any) -> None:
+    """One is stored, and all are told which."""
+    stores = [MysqlStore(mariadb_url) for _ in range(4)]
+
+    def insert(number: int) -> bytes:
+        (job,) = made(store, key=f"k{number // 8}")
+        return stores[number % 4].insert([job])[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        lives = list(pool.map(insert, range(80)))
+    assert [len(set(lives[start : start + 8])) for start in range(0, 80, 8)] == [1] * 10
+    consistent(client)
+    for each in stores:
+        each.close()
+
+
+def test_taking_turns_over_many_lanes(store: MysqlStore) -> None:
+    """A thousand keys with a limit each, in few round trips and with nobody left out."""
+    store.limit("each:mail", Limit(1))
+    jobs = [replace(made(store)[0], lane=f"lane {n % 1200}") for n in range(2400)]
+    store.insert(jobs)
+    lanes: list[str | None] = []
+    while batch := taken(store, 400):
+        lanes += [job.lane for job in batch]
+        store.apply([lifecycle.after(job, Returned(), DEFAULT, NOW) for job in batch], NOW)
+    assert sorted(map(str, lanes)) == sorted(str(job.lane) for job in jobs)
+    assert len(set(lanes[:1200])) == 1200
+
+
+# Other hosts
+
+
+@pytest.fixture
+def elsewhere(mariadb_url: str, store: MysqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The same database from another host: one whose bells are not ours."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    there = MysqlStore(mariadb_url)
+    yield there
+    there.close()
+
+
+@pytest.mark.timeout(120)
+def test_work_from_another_host_rings(store: MysqlStore, elsewhere: Store, client: Any) -> None:
+    """Once it is known there that somebody sleeps here; and so do results, and calls back."""
+    bell = store.bell()
+    bell.arm(WORK)
+    until(lambda: client.rollback() or asked(client, "SELECT 1 FROM tarry_board"))
+    time.sleep(1.1)  # who only inserts goes by what it read for a second
+    put(elsewhere)
+    assert rings(bell)
+    (job,) = taken(store)
+    bell.arm(RESULT)
+    settle(elsewhere, job, Returned())
+    assert rings(bell)
+    bell.arm(WORK)
+    elsewhere.ring_recall()
+    assert rings(bell)
+    bell.close()
+
+
+def test_on_one_host_the_server_is_not_told(store: MysqlStore, other: MysqlStore, client: Any) -> None:
+    """Its board reaches everybody, so a write is saved."""
+    bell = store.bell()
+    bell.arm(WORK)
+    until(lambda: client.rollback() or asked(client, "SELECT 1 FROM tarry_board"))
+    put(other)
+    assert rings(bell)
+    settle(store, taken(store)[0], Returned())
+    client.rollback()
+    assert asked(client, "SELECT * FROM tarry_news") == []
+    bell.close()
+
+
+def test_without_a_directory_for_bells_it_works_all_the_same(
+    mariadb_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has it: then only the server tells."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    store = MysqlStore(mariadb_url)
+    bell = store.bell()
+    bell.arm(WORK)
+    put(store)
+    assert bell.wait(0.01) == b""
+    bell.close()
+    store.close()
+
+
+# Who is gone
+
+
+class Hands:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_worker_whose_connection_has_ended_is_known_to_be_gone(
+    store: MysqlStore, other: MysqlStore, client: Any
+) -> None:
+    """Before its lease runs out; not at once, since a connection may end while its worker lives."""
+    clock = Hands()
+    other._missing = mysql_guard.Missing(clock)
+    jobs = running(store, 3)
+    held = [(job.id, job.epoch) for job in jobs]
+    assert store.extend("ann", held, LEASE, NOW) == []
+    for clock.now in (0.0, 100.0):
+        assert other.reclaim(NOW) == []
+    store._guard.close()
+    until(lambda: not guards(client))
+    assert other.reclaim(NOW) == []
+    clock.now += mysql_guard.GRACE - 0.1
+    assert other.reclaim(NOW) == []
+    clock.now += 0.2
+    assert sorted(ids(other.reclaim(NOW))) == sorted(ids(jobs))
+
+
+def test_a_worker_that_merely_reconnects_is_not_gone(store: MysqlStore, other: MysqlStore, client: Any) -> None:
+    """It writes its new number the next time it prolongs its lease, which is every second."""
+    clock = Hands()
+    other._missing = mysql_guard.Missing(clock)
+    (job,) = running(store)
+    store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    (number,) = guards(client)
+    asked(client, f"KILL {number}")
+    until(lambda: not guards(client))
+    assert other.reclaim(NOW) == []
+    clock.now += mysql_guard.GRACE - 1
+    store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    assert guards(client) not in ([], [number])
+    clock.now += 100
+    assert other.reclaim(NOW) == []
+    clock.now += 100
+    assert other.reclaim(NOW) == []
+
+
+def test_a_guard_of_another_start_of_the_server_says_nothing(store: MysqlStore, other: MysqlStore, client: Any) -> None:
+    """Nor one of another user, whose connections we may not see."""
+    clock = Hands()
+    other._missing = mysql_guard.Missing(clock)
+    (job,) = running(store)
+    store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    for change in ("started = started - 60", "started = started + 60, server = CONCAT(server, 'x')"):
+        asked(client, f"UPDATE tarry_owner SET guard = 4000000000, {change}")
+        client.commit()
+        for _ in range(2):
+            clock.now += 100
+            assert other.reclaim(NOW) == []
+
+
+def guards(client: Any) -> list[int]:
+    client.rollback()
+    return [number for (number,) in asked(
+        client, "SELECT guard FROM tarry_owner JOIN information_schema.PROCESSLIST ON ID = guard"
+    )]  # fmt: skip
