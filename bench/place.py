@@ -95,6 +95,7 @@ class Place:
             for file in path.parent.glob(f"{path.name}*"):
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
         else:
+            self.let_go()
             _empty(app.client.store)
             app.close()
 

@@ -3,6 +3,7 @@
 These go without fsync, since what they keep need not outlive them. A test that kills a server starts its own.
 """
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ class _Startable(Protocol):
 
 
 S = TypeVar("S", bound=_Startable)
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -65,5 +67,29 @@ def postgres_server(servers_directory: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def mortal_postgres(servers_directory: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server with its default durability, which a test may kill and start again."""
+    settings = ("max_connections=20", "superuser_reserved_connections=1")
+    yield from _started(PostgresServer(servers_directory / "mortal", *settings))
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A schema of one's own, which is not there yet."""
+    schema = f"t{next(_NUMBERS)}"
+    yield f"{postgres_server.url}?schema={schema}"
+    postgres_server.call(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+@pytest.fixture(scope="session")
 def mariadb_server(servers_directory: Path) -> Iterator[MariadbServer]:
     yield from _started(MariadbServer(servers_directory / "mariadb", "--innodb-flush-log-at-trx-commit=0"))
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
+    """An empty database of one's own."""
+    database = f"t{next(_NUMBERS)}"
+    mariadb_server.call(f"CREATE DATABASE {database}")
+    yield f"mysql://root@127.0.0.1:{mariadb_server.port}/{database}"
+    mariadb_server.call(f"DROP DATABASE {database}")

@@ -8,8 +8,10 @@ import pytest
 from tarry.store.base import Store
 from tarry.store.conformance import Conformance
 from tarry.store.memory import MemoryStore
+from tarry.store.opening import open_store
 from tarry.store.sharded import ShardedStore
 from tarry.store.sqlite import SqliteStore
+from tests.servers.redis import RedisCluster, RedisServer, Watched
 
 
 class TestMemory(Conformance):
@@ -59,3 +61,76 @@ class TestSqliteShards(OfTwoShards):
         assert isinstance(store, ShardedStore)
         store.close()
         return ShardedStore([SqliteStore(part.path) for part in store.stores if isinstance(part, SqliteStore)])
+
+
+class TestRedis(Conformance):
+    @pytest.fixture
+    def store(self, redis_server: RedisServer) -> Iterator[Store]:
+        redis_server.empty()
+        store = open_store(redis_server.url)
+        yield store
+        store.close()
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return open_store(store.url)
+
+
+class TestRedisCluster(OfTwoShards):
+    shards = 6
+
+    @pytest.fixture
+    def store(self, redis_cluster: RedisCluster) -> Iterator[Store]:
+        redis_cluster.empty()
+        store = open_store(f"{redis_cluster.url}?timeout=15s")
+        yield store
+        store.close()
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return open_store(store.url)
+
+
+class TestRedisSentinel(TestRedis):
+    @pytest.fixture
+    def store(self, redis_watched: Watched) -> Iterator[Store]:
+        redis_watched.master.empty()
+        store = open_store(f"{redis_watched.url}?timeout=15s")
+        yield store
+        store.close()
+
+
+class TestPostgres(Conformance):
+    options = ""
+
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[Store]:
+        store = open_store(postgres_url + self.options, durable=False)
+        yield store
+        store.close()
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return open_store(store.url)
+
+
+class TestPostgresBehindAPooler(TestPostgres):
+    options = "&notify=no"
+
+
+class TestMariadb(Conformance):
+    options = ""
+
+    @pytest.fixture
+    def store(self, mariadb_url: str) -> Iterator[Store]:
+        store = open_store(mariadb_url + self.options)
+        yield store
+        store.close()
+
+    def reopen(self, store: Store) -> Store:
+        store.close()
+        return open_store(store.url + self.options)
+
+
+class TestMariadbWithoutSkipLocked(TestMariadb):
+    options = "?skip_locked=no"

@@ -1,9 +1,10 @@
 """Random histories, in which a store must answer every call as the reference does, and keep what it keeps."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -32,8 +33,10 @@ from tarry.model.outcome import (
 from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
+from tarry.store.opening import open_store
 from tarry.store.sharded import ShardedStore
 from tarry.store.sqlite import SqliteStore
+from tests.servers.mariadb import MariadbServer
 
 NOW = 1_800_000_000 * SECOND
 TICK = 5 * SECOND
@@ -363,6 +366,22 @@ class SqliteHistories(Histories):
         return SqliteStore(Path(self.folder.name) / "jobs.db", durable=False)
 
 
+class MariadbHistories(Histories):
+    """Each in an empty database."""
+
+    server: ClassVar[MariadbServer]
+    numbers: ClassVar[Iterator[int]] = itertools.count()
+
+    def opened(self) -> Store:
+        self.database = f"histories{next(self.numbers)}"
+        self.server.call(f"CREATE DATABASE {self.database}")
+        return open_store(self.server.url.replace("/tarry", f"/{self.database}"))
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.server.call(f"DROP DATABASE {self.database}")
+
+
 class ShardHistories(Histories):
     """Who gets only some of the jobs may get others than from one store; leases and bytes are each shard's own."""
 
@@ -382,3 +401,12 @@ TestSqlite = pytest.mark.timeout(400)(SqliteHistories.TestCase)
 TestShards = pytest.mark.timeout(400)(ShardHistories.TestCase)
 """Found at once or never; the time is for Hypothesis to make a failure small."""
 TestSqlite.settings = TestShards.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture(scope="module")
+def mariadb_for_histories(mariadb_server: MariadbServer) -> None:
+    MariadbHistories.server = mariadb_server
+
+
+TestMariadb = pytest.mark.usefixtures("mariadb_for_histories")(pytest.mark.timeout(600)(MariadbHistories.TestCase))
+TestMariadb.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
