@@ -73,7 +73,9 @@ def _app(setup: Setup) -> list[Fact]:
 
 def _store(setup: Setup) -> list[Fact]:
     store = setup.client.store
-    facts = [Fact("store", store.url), *store.facts(), *_timings(store)]
+    facts = [Fact("store", store.url), *store.facts()]
+    told = {fact.name for fact in facts}
+    facts += [fact for fact in _timings(store) if fact.name not in told]
     for task, count in unknown_tasks(setup.client, partly(store.counts)).items():
         facts.append(
             Fact("unknown task", f"{task}: {count:,} jobs wait", "deploy a worker that knows it, or delete its jobs")
@@ -82,7 +84,7 @@ def _store(setup: Setup) -> list[Fact]:
 
 
 def _timings(store: Store) -> list[Fact]:
-    """Of each store of several that is there."""
+    """Of each store of several that is there; those on servers tell it themselves."""
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
         return _timed(store, "")
     return [fact for shard in store.shards if not shard.away for fact in _timed(shard.store, f"{shard.url} ")]

@@ -11,8 +11,8 @@ from tarry.store.redis_link import Link
 _KEPT = {
     "always": ("each call is on disk when it is answered", ""),
     "everysec": (
-        "a crash of the host loses the last second or two",
-        "for none: CONFIG SET appendfsync always, and appendfsync always in redis.conf",
+        "a crash of the host loses the last second or two; appendfsync always loses nothing",
+        "",
     ),
     "no": (
         "a crash of the host loses what the system had not written yet, up to 30 s",
