@@ -5,7 +5,7 @@ lowered by the change that ends an attempt, whoever makes it. All that read or w
 (`mysql_settings.TAKE_TURN`), so they go one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,8 +30,8 @@ NOT_EACH = "(name < 'each:' OR name >= 'each;')"
 IDLE = "DELETE FROM tarry_level WHERE name >= 'each:' AND name < 'each;' AND running = 0 AND next <= {}"
 _LINE = "queue = {} AND band = {}"
 _ANY = "SELECT 1 FROM tarry_ready WHERE queue = {} AND {} LIMIT 1"
-_LANE = """SELECT id, grade, due FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {} AND band = {} AND task = {}
-    AND lane = {} ORDER BY grade, due, id LIMIT {} FOR UPDATE{}"""
+_LANE = """SELECT CONCAT_WS(' ', HEX(id), grade, due) FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {}
+    AND band = {} AND task = {} AND lane = {} ORDER BY grade, due, id LIMIT {} FOR UPDATE{}"""
 _LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
 _SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 _TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
@@ -96,23 +96,44 @@ class LaneClaim:
 
     def _roomy(self, line: Line, rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
         """Of each task the lanes with room, and how much, beginning after the one served last."""
-        circles = self._circles(line, rooms)
-        self._look(
-            [each(task, lane) for task, circle in circles.items() if EACH + task in self._limits for lane in circle]
-        )
+        circles = self._circles(line, {task: min(most, EXAMINED + 1) for task, most in rooms.items()})
+        found = self._with_rooms(circles, rooms)
+        # Where too many of those are full, one has to look at further ones.
+        limited = [task for task in rooms if EACH + task in self._limits]
+        more = [task for task in limited if len(found[task]) < rooms[task] <= len(circles[task])]
+        if more:
+            found |= self._with_rooms(self._circles(line, dict.fromkeys(more, EXAMINED + 1)), rooms)
+        return found
+
+    def _with_rooms(self, circles: dict[str, list[str]], rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
+        limited = [task for task in circles if EACH + task in self._limits]
+        self._look([each(task, lane) for task in limited for lane in circles[task]])
         return {task: self._with_room(task, circle, rooms[task]) for task, circle in circles.items()}
 
-    def _circles(self, line: Line, rooms: dict[str, int]) -> dict[str, list[str]]:
-        walks: list[Walk] = []
-        for task, most in rooms.items():
-            count = EXAMINED + 1 if EACH + task in self._limits else most
-            where = f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}"
-            turn = self._turns.get(task)
-            after = None if turn is None else text(turn)
-            walks.append(Walk("tarry_laned", "lane", where, count, after))
-            walks.append(Walk("tarry_laned", "lane", f"{where} AND lane <= {after}", count if after else 0))
-        found = [[lane.decode() for lane in lanes] for lanes in walked(self._link, walks)]
-        return {task: found[2 * number] + found[2 * number + 1] for number, task in enumerate(rooms)}
+    def _circles(self, line: Line, counts: dict[str, int]) -> dict[str, list[str]]:
+        """At most so many lanes of each task, beginning after the one served last."""
+        turns = {task: self._turns.get(task) for task in counts}
+        found = self._walked(line, {task: ("", turn, counts[task]) for task, turn in turns.items()})
+        wrap = {
+            task: (f" AND lane <= {text(turn)}", None, counts[task] - len(found[task]))
+            for task, turn in turns.items()
+            if turn is not None and len(found[task]) < counts[task]
+        }
+        for task, lanes in self._walked(line, wrap).items():
+            found[task] += lanes
+        return found
+
+    def _walked(self, line: Line, wanted: Mapping[str, tuple[str, str | None, int]]) -> dict[str, list[str]]:
+        """Lanes of each task: on what condition, after which, and how many."""
+        walks = [
+            Walk(
+                "tarry_laned", "lane", f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}{condition}",
+                count, None if after is None else text(after),
+            )
+            for task, (condition, after, count) in wanted.items()
+        ]  # fmt: skip
+        found = walked(self._link, walks)
+        return {task: [lane.decode() for lane in lanes] for task, lanes in zip(wanted, found, strict=True)}
 
     def _with_room(self, task: str, circle: Sequence[str], most: int) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []
@@ -133,7 +154,8 @@ class LaneClaim:
             _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)
             for (task, lane), most in asked.items()
         ]
-        return {lane: list(answer.rows) for lane, answer in zip(asked, self._link.run(*look), strict=True)}
+        found = [[_place(text) for (text,) in answer.rows] for answer in self._link.run(*look)]
+        return dict(zip(asked, found, strict=True))
 
     def _look(self, names: Sequence[str]) -> None:
         """Reads how far the lanes' limits are used."""
@@ -169,6 +191,12 @@ class LaneClaim:
         write += filled(_TURNS, (f"({text(name)},{text(turn)})" for name, turn in turns), _SET_TURNS)
         if write:
             self._link.run(*write)
+
+
+def _place(text: str) -> Row:
+    """Of a row of a lane, which is read as one column: id, grade, due."""
+    id, grade, due = text.split()
+    return bytes.fromhex(id), int(grade), int(due)
 
 
 # Setting limits

@@ -91,5 +91,15 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
     """An empty database of one's own."""
     database = f"t{next(_NUMBERS)}"
     mariadb_server.call(f"CREATE DATABASE {database}")
-    yield f"mysql://root@127.0.0.1:{mariadb_server.port}/{database}"
+    url = f"mysql://root@127.0.0.1:{mariadb_server.port}/{database}"
+    yield url
     mariadb_server.call(f"DROP DATABASE {database}")
+    without_bells(url)
+
+
+def without_bells(url: str) -> None:
+    """Removes what the processes that used that database shared on this host."""
+    from tarry.store.mysql_address import parsed  # noqa: PLC0415 -- its driver need not be there
+    from tarry.store.mysql_bells import Place  # noqa: PLC0415
+
+    shutil.rmtree(Place(parsed(url)).path, ignore_errors=True)

@@ -36,6 +36,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.sharded import ShardedStore
 from tarry.store.sqlite import SqliteStore
+from tests.servers.fixtures import without_bells
 from tests.servers.mariadb import MariadbServer
 
 NOW = 1_800_000_000 * SECOND
@@ -375,11 +376,13 @@ class MariadbHistories(Histories):
     def opened(self) -> Store:
         self.database = f"histories{next(self.numbers)}"
         self.server.call(f"CREATE DATABASE {self.database}")
-        return open_store(self.server.url.replace("/tarry", f"/{self.database}"))
+        self.url = self.server.url.replace("/tarry", f"/{self.database}")
+        return open_store(self.url)
 
     def teardown(self) -> None:
         super().teardown()
         self.server.call(f"DROP DATABASE {self.database}")
+        without_bells(self.url)
 
 
 class ShardHistories(Histories):

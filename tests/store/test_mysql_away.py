@@ -18,6 +18,7 @@ from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made, put, taken
 from tarry.store.mysql import MysqlStore
 from tarry.store.mysql_address import parsed
+from tests.servers.fixtures import without_bells
 from tests.servers.mariadb import MariadbServer
 from tests.servers.server import Missing, free_port
 
@@ -35,6 +36,7 @@ def server(servers_directory: Path, request: pytest.FixtureRequest) -> Iterator[
     yield server
     server.resume()
     server.kill()
+    without_bells(server.url)
 
 
 @pytest.fixture
