@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test bench lint setup servers lock docs soak
+.PHONY: demo test bench lint setup servers lock docs soak chaos
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -36,6 +36,10 @@ bench: setup
 soak: setup
 	for run in $$(seq 20); do $(BIN)/python -m examples.demo --quiet || exit 1; done
 	$(BIN)/pytest -m soak --timeout 600
+
+# Sentinels and clusters of servers that die and move their slots under load.
+chaos: servers
+	$(BIN)/pytest -m chaos
 
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page

@@ -111,7 +111,7 @@ class Ticker:
         for schedule in due:
             before = kept[schedule.name][0] if schedule.name in kept else None
             mark, wanted = self._turned(schedule, before, now)
-            if all(self._tried(schedule, now, lambda: self._enqueue(schedule, tick)) for tick in wanted):  # noqa: B023
+            if self._tried(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
                 marks.append((schedule, mark))
         for schedule, mark in marks:
             if self._tried(schedule, now, lambda: self._keep(schedule, mark, kept.get(schedule.name), now)):  # noqa: B023
@@ -129,6 +129,17 @@ class Ticker:
             self._looks[schedule.name] = now + round(back_off(late) * SECOND)
             return False
         return True
+
+    def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int]) -> None:
+        """Each, whatever becomes of the others: those that are stored are known by their keys the next time."""
+        away: StoreAway | None = None
+        for tick in ticks:
+            try:
+                self._enqueue(schedule, tick)
+            except StoreAway as error:
+                away = away or error
+        if away is not None:
+            raise away
 
     def _turned(self, schedule: Schedule, before: Bookmark | None, now: int) -> tuple[Bookmark, Sequence[int]]:
         """The bookmark as it is to be, and the ticks that are to become jobs."""

@@ -19,6 +19,8 @@ from tarry.store.base import Store
 Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.store")
+_chance = random.Random()
+"""Its own, so that a thread in the background changes nothing for who seeded the others' random numbers."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between two tries to reach a store that is away: doubled each time, and jittered."""
@@ -131,7 +133,7 @@ class Shard:
 
     def refuse(self) -> None:
         """It took no new job, being full or read-only: none is put there for a while."""
-        self._refusing = time.monotonic() + REFUSED_FOR * random.uniform(0.5, 1.5)
+        self._refusing = time.monotonic() + REFUSED_FOR * _chance.uniform(0.5, 1.5)
 
     def close(self) -> None:
         """Gives back the store; it is not tried again."""
@@ -187,7 +189,7 @@ class Shard:
 
 def back_off(tries: int) -> float:
     """Seconds to wait after so many failures in a row."""
-    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0))
+    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries, 10)) * _chance.uniform(0.5, 1.0))
 
 
 def parted(url: str) -> tuple[str, str, bool]:

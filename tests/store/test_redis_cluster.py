@@ -101,6 +101,7 @@ def test_bells_hear_whatever_node_it_was(cluster: Cluster) -> None:
     bell.close()
 
 
+@pytest.mark.chaos
 def test_a_slot_moves_under_load(own: RedisCluster) -> None:
     """Calls wait while the slot is on its way, and follow it; no script is done by half, none twice, none lost."""
     cluster = clustered(parsed(f"{own.url}?timeout=15s"))
@@ -142,6 +143,7 @@ def test_a_slot_that_stays_on_its_way(own: RedisCluster) -> None:
     cluster.close()
 
 
+@pytest.mark.chaos
 def test_a_master_dies_under_load(own: RedisCluster) -> None:
     """Its replica takes over, inside the time limit; what that had confirmed is there; other parts go on."""
     cluster = clustered(parsed(f"{own.url}?timeout=15s&replicas=1"))

@@ -86,6 +86,7 @@ def test_the_master_is_found(redis_watched: Watched) -> None:
     link.close()
 
 
+@pytest.mark.chaos
 def test_killed_under_load(watched: Watched, link: ServerLink) -> None:
     """Calls wait for the new master, inside their time limit; what a replica had confirmed is there."""
 
@@ -112,6 +113,7 @@ def test_killed_under_load(watched: Watched, link: ServerLink) -> None:
     bell.close()
 
 
+@pytest.mark.chaos
 def test_a_planned_failover_under_load(watched: Watched, link: ServerLink) -> None:
     """The old master lives on as a replica: nobody writes there any more, and nothing fails."""
     with Ledger(lambda number: link.run(KEEP, ["{t}"], [number])) as ledger:

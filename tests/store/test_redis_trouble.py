@@ -163,6 +163,7 @@ class TestServer:
         assert [found.id for found in taken(store)] == [job.id]
 
 
+@pytest.mark.chaos
 class TestFailover:
     def test_sentinels(self, tmp_path: Path) -> None:
         """Under load the master dies for good, and its replica takes over: what was confirmed by it is there."""
