@@ -17,6 +17,7 @@ from tarry.engine.handle import Handle
 from tarry.errors import OtherDatabase
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.theirs import is_a
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client
@@ -61,7 +62,7 @@ def _held(
     client: "Client", jobs: Sequence[Job], options: "Options", connection: Any, why: OtherDatabase
 ) -> list[Handle[Any]]:
     held = _Held(client, jobs, options, [Handle(client, job.id, None) for job in jobs])
-    if _is(connection, "sqlalchemy.orm", "Session"):
+    if is_a(connection, "sqlalchemy.orm", "Session"):
         _kept(connection).add(connection, held)
     elif hasattr(connection, "on_commit") and type(connection).__module__.startswith("django."):
         connection.on_commit(held.send)
@@ -143,17 +144,11 @@ def _kept(session: Any) -> _Kept:
 
 def _plain(connection: Any) -> Any:
     """The Session of this thread or task, where a registry of them was given."""
-    registry = _is(connection, "sqlalchemy.orm", "scoped_session")
-    registry = registry or _is(connection, "sqlalchemy.ext.asyncio", "async_scoped_session")
+    registry = is_a(connection, "sqlalchemy.orm", "scoped_session")
+    registry = registry or is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session")
     return connection() if registry else connection
 
 
 def _asynchronous(connection: Any) -> bool:
     where = "sqlalchemy.ext.asyncio"
-    return _is(connection, where, "AsyncConnection") or _is(connection, where, "AsyncSession")
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    """Whether it is of that class; who has such a value has loaded the module."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(value, getattr(loaded, name, ()))
+    return is_a(connection, where, "AsyncConnection") or is_a(connection, where, "AsyncSession")

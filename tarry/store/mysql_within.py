@@ -10,6 +10,7 @@ from typing import Any
 
 from tarry.errors import OtherDatabase, StoreError
 from tarry.store.mysql_link import Link
+from tarry.store.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of PyMySQL or mysqlclient, a Connection or Session of SQLAlchemy (with aenqueue also the"
@@ -37,47 +38,21 @@ def through(connection: Any, url: str, home: Callable[[], str]) -> Run:
     if _text(run(_WHERE)[0][0]) != home():
         raise OtherDatabase(f"connection= is to another database than {url}, where the jobs are kept")
     if not _transactional(run, driver):
-        raise StoreError(
-            "connection= has no transaction open, and commits each statement at once: begin one first, or leave"
-            " connection= out"
-        )
+        raise StoreError(NO_TRANSACTION)
     return run
 
 
 def _recognised(connection: Any) -> tuple[Run, Any]:
     """A way to run statements, and the driver's connection."""
     for module in ("pymysql.cursors", "MySQLdb.cursors"):
-        if _is(connection, module, "Cursor" if module.startswith("py") else "BaseCursor"):
+        if is_a(connection, module, "Cursor" if module.startswith("py") else "BaseCursor"):
             connection = connection.connection
-    if _is(connection, "sqlalchemy.orm", "Session"):
-        connection = _of_session(connection)
-    if _is(connection, "sqlalchemy.engine", "Connection"):
-        _check_kind(connection.dialect.name)
+    connection = underneath(connection, ("mysql", "mariadb"), "MySQL or MariaDB")
+    if is_alchemy(connection):
         return _alchemy(connection), connection.connection.driver_connection
-    if _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
-        connection, "django.utils.connection", "ConnectionProxy"
-    ):
-        _check_kind(connection.vendor)
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        connection = connection.connection
-    if _is(connection, "pymysql.connections", "Connection") or _is(connection, "MySQLdb.connections", "Connection"):
+    if is_a(connection, "pymysql.connections", "Connection") or is_a(connection, "MySQLdb.connections", "Connection"):
         return _driver(connection), connection
     raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
-
-
-def _of_session(session: Any) -> Any:
-    try:
-        bind = session.get_bind()
-    except sys.modules["sqlalchemy.exc"].UnboundExecutionError:
-        raise OtherDatabase("connection= is a Session without a database of its own") from None
-    _check_kind(bind.dialect.name)
-    return session.connection()
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in ("mysql", "mariadb"):
-        raise OtherDatabase(f"connection= is to a {kind} database, and the jobs are kept in MySQL or MariaDB")
 
 
 def _driver(connection: Any) -> Run:
@@ -119,9 +94,3 @@ def _transactional(run: Run, driver: Any) -> bool:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    """Whether it is of that class; who has such a value has loaded the module."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(value, getattr(loaded, name, ()))

@@ -16,6 +16,7 @@ from tarry.store.postgres_link import Row
 from tarry.store.postgres_ringing import WORK, channel
 from tarry.store.postgres_rows import CODE
 from tarry.store.postgres_url import Place
+from tarry.store.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy (with aenqueue also the"
@@ -48,7 +49,7 @@ class _OfDriver:
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         # Not connection.cursor(): that one would come with the caller's row factory.
-        if _is(self.driver, "psycopg", "Connection"):
+        if is_a(self.driver, "psycopg", "Connection"):
             cursor = sys.modules["psycopg"].Cursor(self.driver, row_factory=sys.modules["psycopg.rows"].tuple_row)
         else:
             cursor = self.driver.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor)
@@ -99,26 +100,19 @@ def _values(jobs: Sequence[Job], place: Place) -> list[Any]:
 
 
 def _recognised(connection: Any) -> _Theirs:
-    if _is(connection, "psycopg", "Cursor") or _is(connection, "psycopg2.extensions", "cursor"):
+    if is_a(connection, "psycopg", "Cursor") or is_a(connection, "psycopg2.extensions", "cursor"):
         connection = connection.connection
-    if _is(connection, "psycopg", "Connection") or _is(connection, "psycopg2.extensions", "connection"):
+    connection = underneath(connection, ("postgresql",), "PostgreSQL")
+    if is_a(connection, "psycopg", "Connection") or is_a(connection, "psycopg2.extensions", "connection"):
         return _OfDriver(connection)
-    if _is(connection, "sqlalchemy.orm", "Session"):
-        connection = _of_session(connection)
-    if _is(connection, "sqlalchemy.engine", "Connection"):
-        _check_kind(connection.dialect.name)
+    if is_alchemy(connection):
         _check_driver(connection.dialect.driver)
         return _OfAlchemy(connection)
-    if _is_django(connection):
-        _check_kind(connection.vendor)
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        return _OfDriver(connection.connection)
-    if _is(connection, "psycopg", "AsyncConnection") or _is(connection, "psycopg", "AsyncCursor"):
+    if is_a(connection, "psycopg", "AsyncConnection") or is_a(connection, "psycopg", "AsyncCursor"):
         raise TypeError(
             "connection= is psycopg's asynchronous one: give one of SQLAlchemy (AsyncSession), or a sync one"
         )
-    if any(_is(connection, *other) for other in _OTHERS):
+    if any(is_a(connection, *other) for other in _OTHERS):
         raise OtherDatabase("connection= is to another kind of database, and the jobs are kept in PostgreSQL")
     raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
 
@@ -129,32 +123,6 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def _of_session(session: Any) -> Any:
-    try:
-        bind = session.get_bind()
-    except sys.modules["sqlalchemy.exc"].UnboundExecutionError:
-        raise OtherDatabase("connection= is a Session without a database of its own") from None
-    _check_kind(bind.dialect.name)
-    return session.connection()
-
-
-def _is_django(connection: Any) -> bool:
-    return _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
-        connection, "django.utils.connection", "ConnectionProxy"
-    )
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    """Whether it is of that class; who has such a value has loaded the module."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(value, getattr(loaded, name, ()))
-
-
-def _check_kind(kind: str) -> None:
-    if kind != "postgresql":
-        raise OtherDatabase(f"connection= is to a {kind} database, and the jobs are kept in PostgreSQL")
-
-
 def _check_driver(driver: str) -> None:
     if driver not in ("psycopg", "psycopg_async", "psycopg2"):
         raise TypeError(f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2)")
@@ -163,10 +131,7 @@ def _check_driver(driver: str) -> None:
 def _check_transactional(driver: Any) -> None:
     """A transaction that is open counts also where each statement would be committed at once without one."""
     if driver.autocommit and not driver.info.transaction_status:
-        raise StoreError(
-            "connection= has no transaction open, and commits each statement at once: begin one first, or leave"
-            " connection= out"
-        )
+        raise StoreError(NO_TRANSACTION)
 
 
 def _check_same(theirs: _Theirs, place: Place, connections: Connections) -> None:

@@ -14,6 +14,7 @@ import apsw
 
 from tarry.errors import OtherDatabase, StoreError
 from tarry.store.sqlite_connection import Rows, Statements
+from tarry.store.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of sqlite3 or apsw, a Connection or Session of SQLAlchemy (with aenqueue also the"
@@ -83,7 +84,7 @@ class OfAlchemy:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._driver = connection.connection.driver_connection
-        own = _is(self._driver, "sqlite3", "Connection") or _is(self._driver, "aiosqlite", "Connection")
+        own = is_a(self._driver, "sqlite3", "Connection") or is_a(self._driver, "aiosqlite", "Connection")
         self.copy = "yes" if own else f"that of {type(self._driver).__module__}"
 
     def transactional(self) -> bool:
@@ -109,57 +110,21 @@ def through(connection: Any, path: Path, shared: str) -> Statements:
     if theirs.copy != (shared or "apsw"):
         raise StoreError(_two_copies(theirs.copy, path, shared))
     if not theirs.transactional():
-        raise StoreError(
-            "connection= has no transaction open, and commits each statement at once: begin one first, or leave"
-            " connection= out"
-        )
+        raise StoreError(NO_TRANSACTION)
     return theirs
 
 
 def _recognised(connection: Any) -> Theirs:
-    if isinstance(connection, apsw.Cursor) or _is(connection, "sqlite3", "Cursor"):
+    if isinstance(connection, apsw.Cursor) or is_a(connection, "sqlite3", "Cursor"):
         connection = connection.connection
+    connection = underneath(connection, ("sqlite",), "SQLite")
     if isinstance(connection, apsw.Connection):
         return OfApsw(connection)
-    if _is(connection, "sqlite3", "Connection"):
+    if is_a(connection, "sqlite3", "Connection"):
         return OfPython(connection)
-    if _is(connection, "sqlalchemy.orm", "Session"):
-        connection = _of_session(connection)
-    if _is(connection, "sqlalchemy.engine", "Connection"):
-        _check_kind(connection.dialect.name)
+    if is_alchemy(connection):
         return OfAlchemy(connection)
-    if _is_django(connection):
-        _check_kind(connection.vendor)
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        return OfPython(connection.connection)
     raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
-
-
-def _of_session(session: Any) -> Any:
-    try:
-        bind = session.get_bind()
-    except sys.modules["sqlalchemy.exc"].UnboundExecutionError:
-        raise OtherDatabase("connection= is a Session without a database of its own") from None
-    _check_kind(bind.dialect.name)
-    return session.connection()
-
-
-def _is_django(connection: Any) -> bool:
-    return _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
-        connection, "django.utils.connection", "ConnectionProxy"
-    )
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    """Whether it is of that class; who has such a value has loaded the module."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(value, getattr(loaded, name, ()))
-
-
-def _check_kind(kind: str) -> None:
-    if kind != "sqlite":
-        raise OtherDatabase(f"connection= is to a {kind} database, and the jobs are kept in SQLite")
 
 
 def _check_same(theirs: Theirs, path: Path) -> None:
