@@ -1,7 +1,6 @@
 """A job while it runs here: what the pump holds, what the runner works on, and what the task sees of it."""
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -197,8 +196,3 @@ def _current(asked: str) -> Running:
     if running is None:
         raise RuntimeError(f"{asked} is for code that a worker runs; no job runs here")
     return running
-
-
-def elapsed(running: Running) -> float:
-    """Seconds since the attempt began."""
-    return time.monotonic() - running.started

@@ -108,6 +108,14 @@ def test_cancel_and_retry_answer_whether_they_did_it(app: App) -> None:
     assert asyncio.run(twins()) == (True, "ready", True)
 
 
+def test_the_state_can_be_awaited(app: App) -> None:
+    @app.task(name="wait")
+    def wait() -> None: ...
+
+    job = wait.using(delay=3600).enqueue()
+    assert asyncio.run(job.astate()) == job.state == "scheduled"
+
+
 def test_nothing_is_opened_before_the_first_call(tmp_path: Path) -> None:
     app = App("sqlite:///missing/dir/tarry.db")
 
