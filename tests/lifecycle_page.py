@@ -85,6 +85,7 @@ EVENTS = (
     ),
     Event("given back", "Its worker died or lost its lease before the job was on", ended(outcome.Lost())),
     Event("given back", "The worker was told to stop, and gave the job back", ended(outcome.Released())),
+    Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Suspected())),
     Event("snoozed", "The task said `Snooze`", ended(outcome.Snoozed(MINUTE))),
     Event("unknown task", "The worker does not know the task; a newer one may", ended(outcome.Unknown())),
     Event("no longer wanted", "The task said `Cancel`", ended(outcome.Cancelled())),

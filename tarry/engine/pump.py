@@ -28,7 +28,7 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
-from tarry.model.outcome import Expired, Outcome, Released, Unknown
+from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
 from tarry.store.base import Exchange, Store
 from tarry.store.shard import back_off
 
@@ -295,6 +295,8 @@ class Pump:
                 self._unsettled.append((_unstarted(job), Unknown()))
             elif job.expires and job.expires <= moment:
                 self._unsettled.append((Running(job, task), Expired()))
+            elif job.losses and self._beside_a_suspect(job):
+                self._unsettled.append((_unstarted(job), Suspected()))
             else:
                 running = Running(job, task, self._marks)
                 self._held[job.id] = running
@@ -302,6 +304,13 @@ class Pump:
                 running.stopping = running.stopping or self.stopping
                 (gathered if task.batch else batches[task.is_async]).append(running)
         self._room.mixed(batches, gathered)
+        if gathered:
+            self._put_together(gathered, batches, now)
+        for kind, batch in batches.items():
+            if batch:
+                self._start(kind, batch, now)
+
+    def _put_together(self, gathered: Sequence[Running], batches: Mapping[bool, list[Running]], now: float) -> None:
         for running in gathered:
             kind = running.task.is_async
             if running.job.losses and not self._room.takes(kind, len(batches[kind])):
@@ -309,9 +318,10 @@ class Pump:
                 self._release([running])
             elif whole := self._gather.add(running, now):
                 batches[kind].append(whole)
-        for kind, batch in batches.items():
-            if batch:
-                self._start(kind, batch, now)
+
+    def _beside_a_suspect(self, job: Job) -> bool:
+        suspect = lifecycle.suspect
+        return suspect(job) and any(suspect(running.job) for running in self._held.values())
 
     def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
         self._room.put(kind, batch, now)

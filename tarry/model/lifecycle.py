@@ -22,6 +22,7 @@ from tarry.model.outcome import (
     Released,
     Returned,
     Snoozed,
+    Suspected,
     TimedOut,
     Unknown,
     Unsuccessful,
@@ -33,6 +34,7 @@ MAX_LOSSES = 3
 """Workers that die while a job is on before the job is held to be the cause: poison."""
 
 _SECOND_LOSS_DELAY = 5 * SECOND
+_ASIDE = 1 * SECOND
 _UNKNOWN_DELAY, _UNKNOWN_DELAY_MAX = 1 * SECOND, 60 * SECOND
 
 
@@ -85,6 +87,14 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
             return _finished(job, State.CANCELLED, rules, now, note("Expired", "it could not start in time"))
         case Unknown():
             return _unknown(job, now)
+        case Suspected():
+            return _again(job, now, now + _ASIDE, job.note)
+
+
+def suspect(job: Job) -> bool:
+    """One more death while it is on makes it poison. No worker has two such jobs on at once: those that were on side
+    by side twice come back side by side, and the innocent ones would die with the guilty one."""
+    return job.losses >= MAX_LOSSES - 1
 
 
 def kicked(job: Job, now: int) -> Change:

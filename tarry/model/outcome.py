@@ -59,7 +59,12 @@ class Unknown(Struct, frozen=True, gc=False):
     """Claimed by a worker that knows no task of that name; another, of a newer release, may."""
 
 
-Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown
+class Suspected(Struct, frozen=True, gc=False):
+    """Claimed by a worker that is at another job of which the next death makes poison: the two must not be on side by
+    side, or the innocent one goes with the other."""
+
+
+Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Suspected
 Outcome = Returned | Unsuccessful
 
 

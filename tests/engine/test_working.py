@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tarry import State, current_job
+from tarry.engine.keeper import Keeper
 from tarry.engine.worker import Worker
+from tarry.store.base import BANDS, Want
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "loop"])
@@ -352,3 +354,40 @@ def test_coroutines_run_on_while_the_threads_are_busy_and_others_wait_for_them(b
     assert {job.record().failures for job in held} == {0}
     gate.set()
     assert [job.result(LIMIT) for job in held] == list(range(20))
+
+
+@kinds
+def test_two_that_were_on_at_two_deaths_are_never_on_side_by_side(bench: Bench, kind: str) -> None:
+    """Else the innocent one would be on at the third death too, and be poison with the guilty one."""
+    on: list[int] = []
+    most: list[int] = []
+
+    def note(item: int) -> None:
+        on.append(item)
+        most.append(len(on))
+
+    @bench.app.task(name="sync")
+    def sync(item: int) -> None:
+        note(item)
+        time.sleep(0.05)
+        on.remove(item)
+
+    @bench.app.task(name="async")
+    async def asynchronous(item: int) -> None:
+        note(item)
+        await asyncio.sleep(0.05)
+        on.remove(item)
+
+    task = sync if kind == "sync" else asynchronous
+    suspects = [task.enqueue(number) for number in range(2)]
+    store = bench.app.client.store
+    for _ in range(2):
+        store.claim([Want("default", band, 9) for band in BANDS], 9, "gone", 30_000_000, store.time())
+        Keeper(store, rules=bench.app.rules).rescue("gone", on=[job.record().id.hex() for job in suspects])
+        for job in suspects:
+            job.retry()
+    assert {(job.state, job.record().losses) for job in suspects} == {("ready", 2)}
+    bench.work(threads=2)
+    for job in suspects:
+        job.result(LIMIT)
+    assert most == [1, 1]

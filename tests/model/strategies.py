@@ -34,6 +34,7 @@ uncounted = st.one_of(
     st.builds(outcome.Cancelled, st.text(max_size=5)),
     st.just(outcome.Expired()),
     st.just(outcome.Unknown()),
+    st.just(outcome.Suspected()),
 )
 raised = st.builds(outcome.Raised, notes, kinds, st.booleans(), st.none() | delays)
 counted = st.one_of(raised, st.builds(outcome.TimedOut, notes), st.just(outcome.Lost(on=True)))

@@ -30,6 +30,7 @@ worker died again | -         | -         | scheduled | -         | -         | 
 poison            | -         | -         | dead      | -         | -         | -
 given back        | -         | -         | ready     | -         | -         | -
 given back        | -         | -         | ready     | -         | -         | -
+put aside         | -         | -         | scheduled | -         | -         | -
 snoozed           | -         | -         | scheduled | -         | -         | -
 unknown task      | -         | -         | scheduled | -         | -         | -
 no longer wanted  | -         | -         | cancelled | -         | -         | -
@@ -185,6 +186,7 @@ INTERRUPTIONS = [
     outcome.Lost(on=False),
     outcome.Snoozed(MINUTE),
     outcome.Unknown(),
+    outcome.Suspected(),
     outcome.Expired(),
 ]
 

@@ -27,6 +27,7 @@ from tarry.model.outcome import (
     Released,
     Returned,
     Snoozed,
+    Suspected,
     TimedOut,
     Unknown,
 )
@@ -64,6 +65,7 @@ OUTCOMES: list[Outcome] = [
     Cancelled("gone"),
     Expired(),
     Unknown(),
+    Suspected(),
 ]
 Decision = Callable[[Job, Rules, int], Change]
 DECISIONS: list[Decision] = [
