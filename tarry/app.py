@@ -361,7 +361,7 @@ class App(Workplace):
         self._outbox = None
         if isinstance(self._given, Store):
             _inherited.append(self._given)
-            self._given = self._given.url
+            self._given = self._given.opened_by or self._given.url
 
 
 class Decorator:

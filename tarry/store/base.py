@@ -97,6 +97,9 @@ class Store(ABC):
     """One place where jobs are kept. Safe to use from several threads; must be opened anew after a fork."""
 
     url: str
+    """Where it is, fit to be shown."""
+    opened_by: str | Sequence[str] = ""
+    """The URLs that `open_store` was given, passwords included: not to be shown. Empty if it was opened otherwise."""
 
     @property
     def confirms(self) -> bool:

@@ -93,11 +93,10 @@ def open_store(urls: str | Sequence[str], durable: bool = True, patient: bool = 
     Of several, those that cannot be reached are opened once they can be; StoreUnavailable only if none can. patient:
     not even then.
     """
-    if isinstance(urls, str):
-        urls = [urls]
-    if len(urls) != 1 or patient:
-        return _sharded(urls, durable, patient)
-    return _opened(urls[0], durable)
+    each = [urls] if isinstance(urls, str) else urls
+    store = _opened(each[0], durable) if len(each) == 1 and not patient else _sharded(each, durable, patient)
+    store.opened_by = urls
+    return store
 
 
 def _opened(urls: str, durable: bool) -> Store:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tarry import App, BodyTooLarge, JobNotFound, StoreUnavailable, UnknownTask
+from tarry import App, BodyTooLarge, ConfigError, JobNotFound, StoreUnavailable, UnknownTask
 from tarry.config import load
+from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
+from tarry.store.opening import KINDS, open_store
 from tarry.store.sqlite import SqliteStore
 from tests.engine.bench import LIMIT, Bench
 
@@ -191,6 +193,26 @@ def test_a_forked_child_opens_a_store_of_its_own_where_an_open_one_was_given(tmp
     ids = _forked(app).split()
     assert [job is not None for job in store.get([bytes.fromhex(id.replace("-", "")) for id in ids])] == [True, True]
     assert app.client.store is store
+    app.close()
+
+
+def test_a_forked_child_opens_a_given_store_with_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(url: str, durable: bool) -> Store:
+        if url != "guarded://:secret@here":
+            raise ConfigError("wrong password")
+        store = SqliteStore(tmp_path / "given.db")
+        store.url = "guarded://here"
+        return store
+
+    monkeypatch.setitem(KINDS, "guarded://", opened)
+    app = App(open_store("guarded://:secret@here"))
+
+    @app.task(name="pay")
+    def pay(n: int) -> None: ...
+
+    pay.enqueue(1)
+    ids = _forked(app).split()
+    assert [app.get(id).record().body for id in ids] == [b"[2]", b"[3]"]
     app.close()
 
 
