@@ -149,6 +149,8 @@ class MemoryStore(Store):
             self._unset(job)
             return True
         new = changed(job, change.to, change)
+        if job.state.finished:
+            new = replace(new, lane=laned(new.task, new.lane, self._limits))
         if new.holds and self._holder(new, now) not in (None, job.id):
             return False
         if job.state is State.RUNNING:

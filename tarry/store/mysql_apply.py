@@ -9,7 +9,7 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import State
 from tarry.store import mysql_sql as sql
-from tarry.store.lanes import counted
+from tarry.store.lanes import counted, laned
 from tarry.store.mysql_link import Link
 from tarry.store.mysql_settings import Settings
 from tarry.store.mysql_sql import (
@@ -160,8 +160,7 @@ class Applying:
             kinds[_columns(change)].append(change)
         for columns, members in kinds.items():
             values = (
-                _values(change, self._seen[change.id], self._settings.number)
-                for change in sorted(members, key=lambda c: c.id)
+                _values(change, self._seen[change.id], self._settings) for change in sorted(members, key=lambda c: c.id)
             )
             update = ", ".join(f"{name} = VALUES({name})" for name in columns.split(","))
             yield from filled(DIFFERING.format(columns), values, ALREADY + update)
@@ -177,6 +176,8 @@ class Applying:
         seen.queue = seen.queue if change.queue is None else change.queue.encode()
         seen.grade = seen.grade if change.priority is None else -change.priority
         seen.holds = seen.holds if change.holds is None else change.holds
+        if change.was.finished:
+            seen.lane = _lane_anew(seen, self._settings)
 
     def _lower(self, ids: Sequence[bytes]) -> Iterable[str]:
         if not self._settings.limits:
@@ -209,6 +210,14 @@ def _digest(seen: Seen) -> bytes:
     return digest(seen.task.decode(), seen.key.decode())
 
 
+def _lane_anew(seen: Seen, settings: Settings) -> bytes | None:
+    """Where a job waits that had ended: as if it were new."""
+    if seen.lane is not None:
+        return seen.lane
+    lane = laned(seen.task.decode(), None, settings.limits)
+    return None if lane is None else lane.encode()
+
+
 def _leave(seen: Seen) -> str:
     if seen.state is State.READY:
         return sql.LEAVE_READY if seen.lane is None else sql.LEAVE_LANED
@@ -227,12 +236,11 @@ def _columns(change: Change) -> str:
     more = [",queue"] if change.queue is not None else []
     more += [",expires"] if change.expires is not None else []
     more += [",body"] if change.body is not None else []
-    # Who wants a finished job again does not choose another lane; it is no stray for that.
-    more += [",settings"] if change.was.finished else []
+    more += [",lane,settings"] if change.was.finished else []
     return _SET + ",note" + "".join(more)
 
 
-def _values(change: Change, seen: Seen, settings: int) -> str:
+def _values(change: Change, seen: Seen, settings: Settings) -> str:
     assert change.to is not None
     values: list[Any] = [
         raw(change.id),
@@ -246,5 +254,7 @@ def _values(change: Change, seen: Seen, settings: int) -> str:
     values += [] if change.queue is None else [sql.text(change.queue)]
     values += [] if change.expires is None else [change.expires]
     values += [] if change.body is None else [given(change.body)]
-    values += [settings] if change.was.finished else []
+    if change.was.finished:
+        lane = _lane_anew(seen, settings)
+        values += ["NULL" if lane is None else raw(lane), settings.number]
     return f"({','.join(map(str, values))})"

@@ -16,6 +16,9 @@ _CHANGED = """state = c.become, owner = NULL, since = c.since, due = coalesce(c.
             aside = c.become <= 1 AND (coalesce(c.due, j.due) < late
                 OR (c.become = 1 AND abs(coalesce(c.rank, j.rank)) > 1))"""
 
+_ANEW = f"""UPDATE {{s}}.job SET lane = '' WHERE id = ANY (c_id) AND lane IS NULL AND state < 2
+            AND ('task:' || task IN ({LIMITED}) OR 'each:' || task IN ({LIMITED}))"""
+
 CHANGE_ARGUMENTS = """c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[], k_to smallint[],
     k_since bigint[], k_due bigint[], k_failures int[], k_losses int[], k_until bigint[], k_queue text[],
     k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[], singly boolean"""
@@ -60,11 +63,12 @@ RETURNS int[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
     late bigint := {CLOCK} - {ON_TIME};
+    limited boolean := EXISTS ({LIMITED});
     made int[];
     gone int[];
     c record;
 BEGIN
-    IF EXISTS ({LIMITED}) THEN
+    IF limited THEN
         PERFORM {{s}}.ended_v1(c_id, c_kind, k_was, k_epoch, now_);
     END IF;
     IF NOT singly THEN
@@ -79,6 +83,9 @@ BEGIN
                 WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch AND c.become IS NULL RETURNING c.n)
             SELECT coalesce(array_agg(n::int), '{{}}') INTO gone FROM deleted;
             made := made || gone;
+        END IF;
+        IF limited AND 3 <= ANY (k_was) THEN
+            {_ANEW};
         END IF;
         RETURN made;
     END IF;
@@ -100,6 +107,9 @@ BEGIN
             NULL;  -- another holds the key
         END;
     END LOOP;
+    IF limited AND 3 <= ANY (k_was) THEN
+        {_ANEW};
+    END IF;
     RETURN made;
 END
 $function$

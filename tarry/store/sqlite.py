@@ -220,6 +220,8 @@ class SqliteStore(Store):
         valid = self._made(changes)
         made = [c.id for c, good in zip(changes, valid, strict=True) if good and c.was is RUNNING]
         self._lanes.ended([running[id] for id in made], now)
+        if anew := [c.id for c, good in zip(changes, valid, strict=True) if good and c.was.finished]:
+            self._db.execute(sql.INTO_LANES, (self._db.array(tuple(anew)),))
         return valid
 
     def _made(self, changes: Sequence[Change]) -> list[bool]:

@@ -23,6 +23,8 @@ NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
 FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
 NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
 LANE = f"SELECT {CLAIMED} {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
+INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
+    AND task IN (SELECT substr(name, 6) FROM tarry_limit WHERE name LIKE 'task:%' OR name LIKE 'each:%')"""
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
 LEVEL = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""

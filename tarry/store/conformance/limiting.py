@@ -74,6 +74,17 @@ class Limiting(Promises):
         assert len(taken(store)) == 1
         assert store.limits()[TASK][1].running == 1
 
+    @pytest.mark.parametrize("name", [TASK, EACH])
+    def test_who_comes_back_from_its_end_waits_like_a_new_one(self, store: Store, name: str) -> None:
+        """Although its task had no limit before. Those put before it may lie in several parts of a store, which
+        have a lane of that name each."""
+        put(store, 20)
+        ended = [settle(store, job, Returned()) for job in taken(store)]
+        store.limit(name, Limit(1))
+        assert store.apply([lifecycle.kicked(job, NOW) for job in ended], NOW) == [True] * 20
+        assert {seen(store, job).lane for job in ended} == {""}
+        assert 0 < len(taken(store)) < 20
+
     def test_a_limited_task_holds_up_no_other(self, store: Store) -> None:
         """In the same queue, behind any number of its jobs."""
         store.limit(TASK, Limit(1))

@@ -115,9 +115,10 @@ function lib.enter(alike, id, due, rank, tail)
 end
 
 -- Any change of any job, one at a time; false if it would let two jobs hold a key.
-function lib.change(alike, id, record, entry, now)
+function lib.change(alike, id, record, entry, limits, now)
   local old = lib.tail_in(record)
   local tail = lib.modified(alike, old)
+  if alike.was >= lib.DONE then tail.lane = lib.lane_for(limits, tail.task, tail.lane) end
   local holds = alike.to ~= lib.GONE and tail.key and tail.holds ~= lib.NOTHING
   if holds and lib.holder(lib.key_field(tail.task, tail.key), id, now) then return false end
   lib.leave(alike.was, id, record, old, entry)
@@ -152,7 +153,7 @@ function lib.fits(alike, record)
 end
 
 -- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs.
-function lib.apply_one(alike, id, entry, now)
+function lib.apply_one(alike, id, entry, limits, now)
   if entry then
     if alike.was ~= lib.RUNNING or lib.sub(entry, 1, 4) ~= alike.epoch then return false end
     local of = alike.quick and (lib.told[entry] or lib.told_by(entry))
@@ -160,10 +161,10 @@ function lib.apply_one(alike, id, entry, now)
       lib.finish(alike, id, entry, of)
       return true, of
     end
-    return lib.change(alike, id, lib.record_of(id), entry, now)
+    return lib.change(alike, id, lib.record_of(id), entry, limits, now)
   end
   local record = alike.was ~= lib.RUNNING and lib.record_of(id)
-  return lib.fits(alike, record) and (lib.change(alike, id, record, nil, now))
+  return lib.fits(alike, record) and (lib.change(alike, id, record, nil, limits, now))
 end
 
 function lib.end_under(limits, job)
@@ -180,7 +181,7 @@ function lib.apply(descriptions, ids, numbers, limits, now)
   local alike = alikes[1]
   for place, entry in ipairs(lib.fetched(lib.RUN, ids)) do
     if alikes[2] then alike = alikes[lib.parsed('>I2', numbers, 2 * place - 1)] end
-    local good, job = lib.apply_one(alike, ids[place], entry, now)
+    local good, job = lib.apply_one(alike, ids[place], entry, limits, now)
     if good and job and limits then lib.end_under(limits, job) end
     valid[place] = good and '1' or '0'
   end
