@@ -290,18 +290,8 @@ class PostgresStore(Store):
         self._bells.ring(RECALL)
 
     def time(self) -> int:
-        """As it was in the middle of the call; if wrong then behind, by the shortest of three round trips at most: what
-        is due by it is due."""
-        start = _microseconds()
-        found = [self._behind() for _ in range(3)]
-        return min(found)[1] + (start + _microseconds()) // 2
-
-    def _behind(self) -> tuple[int, int]:
-        """How long it took to ask, and by how much the server's clock is ahead of this machine's at least."""
-        before = _microseconds()
         ((told,),) = self._rows(sql.TIME)
-        after = _microseconds()
-        return after - before, told - after
+        return int(told)
 
     def facts(self) -> list[Fact]:
         return self._call(lambda link: facts(link, self._place))
@@ -339,10 +329,6 @@ class PostgresStore(Store):
 
     def _changed(self, statement: str, values: Sequence[Any]) -> bool:
         return self._call(lambda link: link.run(self._at(statement), values)) > 0
-
-
-def _microseconds() -> int:
-    return time.monotonic_ns() // 1000
 
 
 def _told(made: list[int] | None, count: int) -> list[bool]:
