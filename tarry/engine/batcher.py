@@ -31,6 +31,38 @@ class _Ticket(Generic[T, R]):
         self.done = False
 
 
+class _Alarm(Generic[T, R]):
+    """One timer for all that wait on one loop: each for as long, so who came first is the first to give up."""
+
+    def __init__(
+        self, loop: "asyncio.AbstractEventLoop", limit: float, why: Callable[[_Ticket[T, R]], Exception]
+    ) -> None:
+        self.loop = loop
+        self._limit = limit
+        self._why = why
+        self._waiting: deque[tuple[float, _Ticket[T, R], asyncio.Future[R]]] = deque()
+        self._set = False
+
+    def add(self, ticket: _Ticket[T, R], future: "asyncio.Future[R]") -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][2].done():
+            waiting.popleft()
+        waiting.append((self.loop.time() + self._limit, ticket, future))
+        if not self._set:
+            self._set = True
+            self.loop.call_later(self._limit, self._ring)
+
+    def _ring(self) -> None:
+        waiting, now = self._waiting, self.loop.time()
+        while waiting and (waiting[0][2].done() or waiting[0][0] <= now):
+            _, ticket, future = waiting.popleft()
+            if not future.done():
+                future.set_exception(self._why(ticket))
+        self._set = bool(waiting)
+        if waiting:
+            self.loop.call_at(waiting[0][0], self._ring)
+
+
 class Batcher(Generic[T, R]):
     """Turns `call(list of items) -> list of results` into a call for one item, safe from threads and coroutines."""
 
@@ -44,6 +76,7 @@ class Batcher(Generic[T, R]):
         self._signal: SimpleQueue[bool] = SimpleQueue()
         self._signalled = False
         self._flusher: threading.Thread | None = None
+        self._alarm: _Alarm[T, R] | None = None
 
     def do(self, item: T) -> R:
         """The result for this item; blocks until its batch is done. StoreUnavailable if calls for others keep it
@@ -68,24 +101,18 @@ class Batcher(Generic[T, R]):
         ticket = _Ticket(item, future)
         self._waiting.append(ticket)
         self._call_flusher()
-        if self._limit is None:
-            return await future
-        alarm = loop.call_later(self._limit, self._expire, ticket)
-        try:
-            return await future
-        finally:
-            alarm.cancel()
+        if self._limit is not None:
+            alarm = self._alarm
+            if alarm is None or alarm.loop is not loop:
+                self._alarm = alarm = _Alarm(loop, self._limit, self._given_up)
+            alarm.add(ticket, future)
+        return await future
 
     def close(self) -> None:
         """Ends the thread that flushes for coroutines."""
         if self._flusher is not None:
             self._signal.put(False)
             self._flusher.join(timeout=5)
-
-    def _expire(self, ticket: _Ticket[T, R]) -> None:
-        future = ticket.future
-        if future is not None and not future.done():
-            future.set_exception(self._given_up(ticket))
 
     def _given_up(self, ticket: _Ticket[T, R]) -> StoreUnavailable:
         """Why a caller waits no longer. What was not sent yet is not sent any more."""

@@ -255,6 +255,33 @@ def test_a_coroutine_waits_no_longer_for_its_own_call_either() -> None:
     batcher.close()
 
 
+def test_coroutines_wait_each_for_its_own_time() -> None:
+    """By one timer for all, which the first of them has set."""
+
+    async def asked() -> list[float]:
+        loop, begun = asyncio.get_running_loop(), []
+        waits = []
+        for number in range(3):
+            begun.append(loop.time())
+            waits.append(asyncio.ensure_future(batcher.ado(number)))
+            await asyncio.sleep(0.1)
+        waits[1].cancel()
+        took = []
+        for start, wait in ((begun[0], waits[0]), (begun[2], waits[2])):
+            with pytest.raises(StoreUnavailable):
+                await wait
+            took.append(loop.time() - start)
+        return took
+
+    calls = Calls()
+    batcher = Batcher(calls, limit=0.3)
+    took = asyncio.run(asked())
+    calls.door.set()
+    assert all(0.29 <= seconds < 2 for seconds in took), took
+    assert asyncio.run(batcher.ado(4)) == 8, "in another loop"
+    batcher.close()
+
+
 def test_of_a_batch_some_may_fail() -> None:
     def half(items: list[int]) -> list[int]:
         bad: dict[int, StoreError] = {at: StoreUnavailable(f"no {n}") for at, n in enumerate(items) if n % 2}
