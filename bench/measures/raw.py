@@ -8,14 +8,15 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
-from typing import Any
+from typing import Any, cast
 
-from bench.measure import Figure, measure, rate
+from bench.measure import Figure, measure, percentile, rate
 from bench.place import Bench
 from bench.raw import limit
 from bench.waiting import until
 
 ONE, HUNDRED, THOUSAND = "raw: insert, one by one", "raw: insert by 100", "raw: insert by 1000"
+HANDED = "raw: hand-over on an idle system, p50"
 _JOBS = 200_000
 
 
@@ -40,6 +41,44 @@ def moving(bench: Bench) -> Iterator[Figure]:
                 with contextlib.closing(limit.opened(bench.kind, target, False)) as raw:
                     _insert(raw, [raw.batch(1000) for _ in range(bench.scaled(_JOBS) // 1000)])
                 yield Figure(moved(size, processes), _move_rate(bench.kind, target, size, processes), "/s")
+
+
+@measure("raw-hand-over", limit=60)
+def handed_over(bench: Bench) -> Iterator[Figure]:
+    """From before the insert, in one process, to the end of the claim in another that waits; for servers that wake."""
+    if bench.kind not in ("redis", "postgresql"):
+        return
+    context = get_context("spawn")
+    answers: SimpleQueue[float] = context.SimpleQueue()
+    count = bench.scaled(200)
+    with _place(bench) as target, contextlib.closing(limit.opened(bench.kind, target, True)) as raw:
+        waiter = context.Process(target=_waiter, args=(bench.kind, target, answers, count))
+        waiter.start()
+        try:
+            ready = answers.get()
+            waited = [_handed_over(cast("limit.Waited", raw), answers) for _ in range(count)] if ready else []
+        finally:
+            waiter.kill()
+            waiter.join()
+    yield Figure(HANDED, percentile(waited, 0.5), "ms")
+    yield Figure("raw: hand-over on an idle system, p99", percentile(waited, 0.99), "ms")
+
+
+def _handed_over(raw: "limit.Waited", answers: "SimpleQueue[float]") -> float:
+    time.sleep(0.05)
+    begin = time.monotonic()
+    raw.hand_over()
+    return (answers.get() - begin) * 1e3
+
+
+def _waiter(kind: str, target: str, answers: "SimpleQueue[float]", count: int) -> None:
+    raw = cast("limit.Waited", limit.opened(kind, target, False))
+    raw.wait(0.1)
+    answers.put(time.monotonic())
+    for _ in range(count):
+        if not raw.wait(10):
+            raise RuntimeError("no job came")
+        answers.put(time.monotonic())
 
 
 @contextlib.contextmanager

@@ -24,6 +24,16 @@ class Raw(Protocol):
         """Gives the connection back."""
 
 
+class Waited(Raw, Protocol):
+    """A store whose server tells who waits."""
+
+    def hand_over(self) -> None:
+        """Keeps one job and wakes who waits."""
+
+    def wait(self, seconds: float) -> bool:
+        """Claims one job once it is there; False if none came in that time."""
+
+
 def opened(kind: str, target: str, durable: bool) -> Raw:
     """A connection. target: a path or URL. durable: for who inserts; a claim that is lost is only a re-run."""
     module = importlib.import_module(f"bench.raw.{kind}")

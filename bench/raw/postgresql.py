@@ -18,6 +18,8 @@ class PostgresRaw:
     """One connection."""
 
     def __init__(self, url: str, durable: bool) -> None:
+        self._url = url
+        self._ear: psycopg.Connection[Any] | None = None
         self._db = psycopg.connect(url, prepare_threshold=1)
         if not durable:
             self._db.execute("SET synchronous_commit = off")
@@ -42,8 +44,25 @@ class PostgresRaw:
             self._db.commit()
             return [row[0] for row in claimed.fetchall()]
 
+    def hand_over(self) -> None:
+        """One job, and one transaction that tells who waits."""
+        with self._db.pipeline():
+            self._db.execute(_INSERT, (self.batch(1),))
+            self._db.execute("NOTIFY tarry_raw")
+            self._db.commit()
+
+    def wait(self, seconds: float) -> bool:
+        """LISTEN on one connection, and the claim on another, whose commit need not be on the disk."""
+        if self._ear is None:
+            self._ear = psycopg.connect(self._url, autocommit=True)
+            self._ear.execute("LISTEN tarry_raw")
+        heard = any(self._ear.notifies(timeout=seconds, stop_after=1))
+        return heard and bool(self.exchange([], 1))
+
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connections."""
+        if self._ear is not None:
+            self._ear.close()
         self._db.close()
 
 

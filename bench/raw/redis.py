@@ -7,6 +7,7 @@ import redis
 from bench.raw.limit import CONTENT
 
 _KEYS = ("tarry-raw:waiting", "tarry-raw:running")
+"""For `wait` the second is a list, since no command moves from a list to a sorted set."""
 _TURN = """
 if #ARGV > 2 then redis.call('ZREM', KEYS[2], unpack(ARGV, 3)) end
 local jobs = redis.call('LPOP', KEYS[1], ARGV[1])
@@ -37,6 +38,14 @@ class RedisRaw:
     def exchange(self, finished: list[bytes], size: int) -> list[bytes]:
         """One script."""
         return cast("list[bytes]", self._turn(_KEYS, (size, 2**40, *finished)))
+
+    def hand_over(self) -> None:
+        """One job, for who waits."""
+        self.insert(self.batch(1))
+
+    def wait(self, seconds: float) -> bool:
+        """One command: the server answers once there is a job, which then stands among those that run."""
+        return self._redis.blmove(*_KEYS, seconds) is not None
 
     def close(self) -> None:
         """Closes the connection."""
