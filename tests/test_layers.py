@@ -42,7 +42,7 @@ OUTSIDE: Mapping[str, set[str]] = {"errors": set(), "model": {"msgspec", "cronsi
 
 
 def layer_of(module: str) -> str:
-    """tarry.store.sqlite -> store, tarry -> tarry."""
+    """tarry.store.sqlite.store -> store, tarry -> tarry."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ROOT
 

@@ -10,11 +10,11 @@ from bench.app import noop
 from bench.raw.limit import CONTENT
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.store import sqlite
-from tarry.store import sqlite_sql as sql
 from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
 from tarry.store.ids import uuid7
-from tarry.store.sqlite_file import opened as opened_file
+from tarry.store.sqlite import sql
+from tarry.store.sqlite import store as sqlite
+from tarry.store.sqlite.file import opened as opened_file
 
 _LONG_LEASE = 3_600_000_000
 _QUEUE = "default"

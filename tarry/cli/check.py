@@ -11,7 +11,7 @@ from tarry.config import template
 from tarry.errors import TarryError
 from tarry.model.duration import spoken
 from tarry.store.base import Fact, Store
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.sharded import ShardedStore
 
 APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
 

@@ -5,7 +5,7 @@ import argparse
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, confirmed
 from tarry.store import migrating
-from tarry.store.shard import shown
+from tarry.store.shards.shard import shown
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -22,7 +22,7 @@ from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.scoreboard import Board, ChildStatus, board_path
 from tarry.store.opening import open_store
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.sharded import ShardedStore
 
 NOT_RUNNING = 3
 

@@ -11,9 +11,9 @@ from tarry.engine import owner
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.store.base import Store
-from tarry.store.mover import Moved, Mover
-from tarry.store.shard import Shard
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.mover import Moved, Mover
+from tarry.store.shards.shard import Shard
+from tarry.store.shards.sharded import ShardedStore
 
 AGAIN = 1.0
 """Seconds between two rounds of `move --wait`."""

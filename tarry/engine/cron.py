@@ -20,7 +20,7 @@ from tarry.engine.task import Options, Task
 from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
-from tarry.store.shard import back_off
+from tarry.store.patience import back_off
 
 log = logging.getLogger("tarry.cron")
 

@@ -17,7 +17,7 @@ from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.entry import Entry
-from tarry.store.shard import back_off
+from tarry.store.patience import back_off
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client

@@ -20,7 +20,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.outcome import Lost, Outcome, TimedOut, note
 from tarry.store.base import Store
-from tarry.store.shard import PATIENCE, back_off
+from tarry.store.patience import PATIENCE, back_off
 
 Answer = TypeVar("Answer")
 

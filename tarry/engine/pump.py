@@ -30,7 +30,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
 from tarry.store.base import Exchange, Store
-from tarry.store.shard import back_off
+from tarry.store.patience import back_off
 
 log = logging.getLogger("tarry.worker")
 

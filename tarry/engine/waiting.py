@@ -12,7 +12,7 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
 from tarry.store.bell import FOLLOW, RESULT, Bell
-from tarry.store.shard import back_off
+from tarry.store.patience import back_off
 
 LOOK_ANYWAY = 1.0
 """Seconds after which waiters look even if no bell rang."""

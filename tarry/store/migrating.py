@@ -9,10 +9,10 @@ from typing import Any
 from tarry.errors import ConfigError
 
 _MODULES = {
-    "postgresql": "tarry.store.postgres_migrate",
-    "postgres": "tarry.store.postgres_migrate",
-    "mysql": "tarry.store.mysql_migrate",
-    "mariadb": "tarry.store.mysql_migrate",
+    "postgresql": "tarry.store.postgres.migrate",
+    "postgres": "tarry.store.postgres.migrate",
+    "mysql": "tarry.store.mysql.migrate",
+    "mariadb": "tarry.store.mysql.migrate",
 }
 
 

@@ -6,14 +6,14 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.store.base import Store
-from tarry.store.shard import Shard, parted, shown
+from tarry.store.shards.shard import Shard, parted, shown
 
 DEFAULT = "sqlite:///tarry.db"
 _FILE = "sqlite:///"
 
 
 def _sqlite(url: str, durable: bool) -> Store:
-    from tarry.store.sqlite import SqliteStore
+    from tarry.store.sqlite.store import SqliteStore
 
     path, query = _parted(url.removeprefix("sqlite:///"))
     if not path or path.startswith(":memory:"):
@@ -28,7 +28,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _shared(url: str, query: str) -> str:
-    """Who else is in the file, as `sqlite_connection.SHARED`."""
+    """Who else is in the file, as `sqlite.connection.SHARED`."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     shared = given.pop("shared", "no")
     if given or shared not in ("no", "yes", "apsw"):
@@ -46,14 +46,14 @@ def _memory(url: str, durable: bool) -> Store:
 
 
 def _redis(url: str, durable: bool) -> Store:
-    from tarry.store.redis_link_opening import opened
+    from tarry.store.redis.link_opening import opened
 
     return opened(url)
 
 
 def _postgres(url: str, durable: bool) -> Store:
     try:
-        from tarry.store.postgres import PostgresStore
+        from tarry.store.postgres.store import PostgresStore
     except ImportError as error:
         raise ConfigError(f"the PostgreSQL store needs psycopg 3: pip install 'tarry[postgres]' ({error})") from None
     return PostgresStore(url, durable)
@@ -61,7 +61,7 @@ def _postgres(url: str, durable: bool) -> Store:
 
 def _mysql(url: str, durable: bool) -> Store:
     try:
-        from tarry.store.mysql import opened
+        from tarry.store.mysql.store import opened
     except ImportError as error:
         raise ConfigError(f"the MySQL store needs PyMySQL: pip install 'tarry[mysql]' ({error})") from None
     return opened(url, durable)
@@ -109,7 +109,7 @@ def _opened(urls: str, durable: bool) -> Store:
 
 
 def _sharded(urls: Sequence[str], durable: bool, patient: bool) -> Store:
-    from tarry.store.sharded import ShardedStore
+    from tarry.store.shards.sharded import ShardedStore
 
     if not urls:
         raise ConfigError("store = []: name at least one store")

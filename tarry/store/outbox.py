@@ -17,7 +17,7 @@ import msgspec
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
-from tarry.store.sqlite_file import PRODUCERS, TakeTurn, mapped, transaction
+from tarry.store.sqlite.file import PRODUCERS, TakeTurn, mapped, transaction
 
 MOST_BYTES = 64_000_000
 _OURS = 0x7A4F7574

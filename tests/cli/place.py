@@ -19,7 +19,7 @@ from tarry.runtime import control
 from tarry.runtime.scoreboard import Board, ChildStatus
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.store.sqlite_schema import SCHEMA_VERSION
+from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
 from tests.cli.place import Place, until
 

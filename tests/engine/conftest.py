@@ -8,7 +8,7 @@ from tarry import App
 from tarry.engine import pump as pumping
 from tarry.engine import room, served
 from tarry.store.memory import MemoryStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bed import Bed, Make, Monotonic
 from tests.engine.bench import Bench
 

@@ -12,7 +12,7 @@ from tarry.config import load
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import KINDS, open_store
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, Bench
 
 
@@ -238,7 +238,13 @@ print(json.dumps({"spent": spent, "modules": sorted(sys.modules)}))
 
 NOT_LOADED = {"apsw", "sqlite3", "tqdm", "cronsim", "zoneinfo", "asyncio", "ssl", "http", "pydantic", "pytest"}
 """Drivers, servers, the console, and what only some apps use."""
-OURS_NOT_LOADED = ("tarry.store.sqlite", "tarry.store.memory", "tarry.store.sharded", "tarry.cli", "tarry.runtime")
+OURS_NOT_LOADED = (
+    "tarry.store.sqlite.store",
+    "tarry.store.memory",
+    "tarry.store.shards.ring",
+    "tarry.cli",
+    "tarry.runtime",
+)
 
 
 def test_importing_tarry_is_quick_and_loads_no_driver(tmp_path: Path) -> None:

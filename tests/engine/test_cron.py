@@ -17,8 +17,8 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
 from tarry.store.base import Query, Store
 from tarry.store.memory import MemoryStore
-from tarry.store.sharded import ShardedStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import until
 from tests.engine.ticking import NOON, Host, shop
 

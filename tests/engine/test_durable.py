@@ -9,7 +9,7 @@ from tarry import App, ConfigError, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.sharded import ShardedStore
 
 
 def add(a: int) -> None: ...

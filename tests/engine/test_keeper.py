@@ -19,7 +19,7 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]

@@ -23,8 +23,8 @@ from tarry.model.job import Job
 from tarry.store.base import Query, Store
 from tarry.store.memory import MemoryStore
 from tarry.store.outbox import Outbox
-from tarry.store.shard import Shard
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.shard import Shard
+from tarry.store.shards.sharded import ShardedStore
 from tests.engine.bench import LIMIT, Bench, until
 from tests.store.switched import Switched, quick
 

@@ -21,8 +21,8 @@ from tarry.errors import ResultTimeout, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.store.sharded import ShardedStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, Bench, until
 from tests.store.switched import Switched, memories, quick, slow
 

@@ -18,7 +18,7 @@ from sqlalchemy.ext import asyncio as alchemy_async
 
 from tarry import App, IdempotencyError, JobNotFound, State, errors
 from tarry.engine import pump
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, Bench
 from tests.engine.callers import (
     BY,
@@ -301,7 +301,7 @@ def test_killed_around_the_commit(shared: App, path: Path, when: str, left: list
 
 
 def test_the_very_first_enqueue_cannot_be_within(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.sqlite_file.BUSY_LIMIT", 0.05)
+    monkeypatch.setattr("tarry.store.sqlite.file.BUSY_LIMIT", 0.05)
     app = App(f"sqlite:///{path}?shared=yes", closures=True)
     mail = declared(app)
     with closing(sqlite3.connect(path)) as db:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import Bench
 
 

@@ -16,7 +16,7 @@ from tarry import App, Cancel, Fail, Retry, Snooze, State
 from tarry.engine.new_job import NewJob
 from tarry.errors import ConfigError
 from tarry.instrument.otel import instrument
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, Bench, finished, until
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

@@ -99,7 +99,7 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
 
 def without_bells(url: str) -> None:
     """Removes what the processes that used that database shared on this host."""
-    from tarry.store.mysql_address import parsed  # noqa: PLC0415 -- its driver need not be there
-    from tarry.store.mysql_bells import Place  # noqa: PLC0415
+    from tarry.store.mysql.address import parsed  # noqa: PLC0415 -- its driver need not be there
+    from tarry.store.mysql.bells import Place  # noqa: PLC0415
 
     shutil.rmtree(Place(parsed(url)).path, ignore_errors=True)

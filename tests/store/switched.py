@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store import shard
+from tarry.store import patience as waits
 from tarry.store.base import Store
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards import shard
+from tarry.store.shards.sharded import ShardedStore
 
 LIMIT = 15.0
 
@@ -61,12 +62,12 @@ def memories(names: str) -> tuple[ShardedStore, list[Switched]]:
 
 def quick(monkeypatch: pytest.MonkeyPatch, patience: float = 0.0) -> None:
     """Shards that are away are tried all the time."""
-    monkeypatch.setattr(shard, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(shard, "LONGEST_PAUSE", 0.005)
+    monkeypatch.setattr(waits, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(waits, "LONGEST_PAUSE", 0.005)
     monkeypatch.setattr(shard, "PATIENCE", patience)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard that is away stays away for the test."""
-    monkeypatch.setattr(shard, "FIRST_PAUSE", 3600)
-    monkeypatch.setattr(shard, "LONGEST_PAUSE", 3600)
+    monkeypatch.setattr(waits, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(waits, "LONGEST_PAUSE", 3600)

@@ -9,8 +9,8 @@ from tarry.store.base import Store
 from tarry.store.conformance import Conformance
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
-from tarry.store.sharded import ShardedStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.servers.redis import RedisCluster, RedisServer, Watched
 
 

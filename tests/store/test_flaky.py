@@ -38,7 +38,7 @@ from tarry.store.base import BANDS, Exchange, Query, Store, Want
 from tarry.store.flaky import FlakyStore
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 
 Answer = TypeVar("Answer")
 

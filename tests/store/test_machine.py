@@ -35,8 +35,8 @@ from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
-from tarry.store.sharded import ShardedStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.servers.fixtures import without_bells
 from tests.servers.mariadb import MariadbServer
 

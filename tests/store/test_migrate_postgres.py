@@ -9,14 +9,15 @@ import pytest
 
 from tarry import errors
 from tarry.model.job import Job
-from tarry.store import migrating, postgres_migrate
+from tarry.store import migrating
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
-from tarry.store.postgres import PostgresStore
-from tarry.store.postgres_connection import Connections
-from tarry.store.postgres_migrate import migrate, pending
-from tarry.store.postgres_schema import STEPS, Step
-from tarry.store.postgres_url import parsed
+from tarry.store.postgres import migrate as postgres_migrate
+from tarry.store.postgres.connection import Connections
+from tarry.store.postgres.migrate import migrate, pending
+from tarry.store.postgres.schema import STEPS, Step
+from tarry.store.postgres.store import PostgresStore
+from tarry.store.postgres.url import parsed
 from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
 

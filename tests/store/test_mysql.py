@@ -18,17 +18,20 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
-from tarry.store import migrating, mysql_guard, mysql_lanes, mysql_schema
+from tarry.store import migrating
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.bell import RESULT, WORK
 from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
 from tarry.store.conformance.ringing import rings
-from tarry.store.mysql import MysqlStore
-from tarry.store.mysql_address import parsed
-from tarry.store.mysql_claim import Reader
-from tarry.store.mysql_schema import SCHEMA_VERSION, Step
-from tarry.store.mysql_sql import digest, raw
-from tarry.store.mysql_steps import Walk
+from tarry.store.mysql import guard as mysql_guard
+from tarry.store.mysql import lanes as mysql_lanes
+from tarry.store.mysql import schema as mysql_schema
+from tarry.store.mysql.address import parsed
+from tarry.store.mysql.claim import Reader
+from tarry.store.mysql.schema import SCHEMA_VERSION, Step
+from tarry.store.mysql.sql import digest, raw
+from tarry.store.mysql.steps import Walk
+from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 
 LONG = 60.0

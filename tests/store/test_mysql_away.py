@@ -16,8 +16,8 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made, put, taken
-from tarry.store.mysql import MysqlStore
-from tarry.store.mysql_address import parsed
+from tarry.store.mysql.address import parsed
+from tarry.store.mysql.store import MysqlStore
 from tests.servers.fixtures import without_bells
 from tests.servers.mariadb import MariadbServer
 from tests.servers.server import Missing, free_port

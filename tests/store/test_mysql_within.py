@@ -18,8 +18,8 @@ from tarry.model.limit import Limit
 from tarry.store.bell import WORK
 from tarry.store.conformance.cases import NOW, ids, made, put, seen, taken
 from tarry.store.conformance.ringing import rings
-from tarry.store.mysql import MysqlStore
-from tarry.store.mysql_address import parsed
+from tarry.store.mysql.address import parsed
+from tarry.store.mysql.store import MysqlStore
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tarry.model.change import Change
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store import postgres as module
-from tarry.store import postgres_sql as sql
 from tarry.store.base import BANDS, NORMAL, Store, Want
 from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tarry.store.postgres import PostgresStore
+from tarry.store.postgres import sql
+from tarry.store.postgres import store as module
+from tarry.store.postgres.store import PostgresStore
 from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
 

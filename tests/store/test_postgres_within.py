@@ -22,7 +22,7 @@ from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
 from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
-from tarry.store.postgres import PostgresStore
+from tarry.store.postgres.store import PostgresStore
 from tests.engine.bench import LIMIT
 from tests.servers.postgres import PostgresServer
 

@@ -9,9 +9,9 @@ import pytest
 
 from tarry import errors
 from tarry.model.job import HELD
-from tarry.store import postgres_link
 from tarry.store.opening import open_store
-from tarry.store.postgres import PostgresStore
+from tarry.store.postgres import link as postgres_link
+from tarry.store.postgres.store import PostgresStore
 from tests.engine.bench import until
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import free_port

@@ -30,8 +30,8 @@ from tarry.store.conformance.cases import (
     taken,
 )
 from tarry.store.opening import open_store
-from tarry.store.redis import RedisStore
-from tarry.store.redis_link import Script, Word
+from tarry.store.redis.link import Script, Word
+from tarry.store.redis.store import RedisStore
 from tests.servers.redis import RedisServer
 
 

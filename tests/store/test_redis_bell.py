@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell
-from tarry.store.redis_bell import HubBell
-from tarry.store.redis_link import Script
-from tarry.store.redis_link_server import ServerLink
-from tarry.store.redis_link_target import linked
-from tarry.store.redis_url import parsed
+from tarry.store.redis.bell import HubBell
+from tarry.store.redis.link import Script
+from tarry.store.redis.link_server import ServerLink
+from tarry.store.redis.link_target import linked
+from tarry.store.redis.url import parsed
 from tests.servers.redis import RedisServer, until
 
 CHANNEL = "{t}:bell"
@@ -44,7 +44,7 @@ def bell(link: ServerLink) -> Iterator[Bell]:
 
 RING = f"""
 local lib = {{P = '{{t}}:', call = redis.call}}
-{(files("tarry.store") / "lua" / "ring.lua").read_text()}
+{(files("tarry.store.redis") / "lua" / "ring.lua").read_text()}
 lib.ring(ARGV[1])
 """
 
@@ -245,7 +245,7 @@ def test_no_server_at_first(tmp_path: Path) -> None:
 
 def test_a_silent_server(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked whether it is there, and given up when it does not say so."""
-    monkeypatch.setattr("tarry.store.redis_bell_ear.ASK_AFTER", 0.05)
+    monkeypatch.setattr("tarry.store.redis.bell_ear.ASK_AFTER", 0.05)
     link = linked(parsed(f"{server.url}?timeout=200ms"))
     bell = link.bell(CHANNEL)
     bell.arm(RESULT)

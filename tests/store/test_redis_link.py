@@ -14,10 +14,10 @@ import pytest
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreForeign, StoreFull, StoreUnavailable, TarryError
 from tarry.store.bell import RESULT
-from tarry.store.redis_link import Call, Script
-from tarry.store.redis_link_server import ServerLink
-from tarry.store.redis_link_target import linked
-from tarry.store.redis_url import parsed
+from tarry.store.redis.link import Call, Script
+from tarry.store.redis.link_server import ServerLink
+from tarry.store.redis.link_target import linked
+from tarry.store.redis.url import parsed
 from tests.servers.redis import RedisServer, until
 from tests.servers.server import free_port as free
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError
-from tarry.store.redis_url import parsed
+from tarry.store.redis.url import parsed
 
 
 def test_a_server() -> None:

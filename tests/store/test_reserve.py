@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.store.reserve import ROOM, Reserve
+from tarry.store.sqlite.reserve import ROOM, Reserve
 
 
 @pytest.mark.parametrize("before", ["never made", "spent"])

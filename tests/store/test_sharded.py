@@ -13,7 +13,7 @@ from tarry.store.base import BANDS, Query, Want
 from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.sharded import ShardedStore
 
 NOW = 1_800_000_000 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]

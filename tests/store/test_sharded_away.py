@@ -22,13 +22,13 @@ from tarry.model.duration import SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
-from tarry.store import shard
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards import shard
+from tarry.store.shards.sharded import ShardedStore
 from tests.store.switched import Switched, memories, quick, slow, until
 
 NOW = 1_800_000_000 * SECOND

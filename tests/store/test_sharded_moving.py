@@ -16,10 +16,10 @@ from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
-from tarry.store.mover import HOLD, Mover
-from tarry.store.shard import Shard
-from tarry.store.sharded import ShardedStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.shards.mover import HOLD, Mover
+from tarry.store.shards.shard import Shard
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.sqlite.store import SqliteStore
 from tests.store.switched import slow
 
 NOW = 1_800_000_000 * SECOND

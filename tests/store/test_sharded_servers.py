@@ -14,9 +14,9 @@ from tarry.engine.handle import Handle
 from tarry.engine.running import current
 from tarry.errors import StoreUnavailable
 from tarry.store.base import Store
-from tarry.store.mover import Mover
 from tarry.store.opening import open_store
-from tarry.store.sharded import ShardedStore
+from tarry.store.shards.mover import Mover
+from tarry.store.shards.sharded import ShardedStore
 from tests.engine.bench import LIMIT, Bench
 from tests.servers.redis import RedisServer
 from tests.store.switched import until

@@ -17,7 +17,7 @@ from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.conformance import Conformance
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 
 WANTS = [Want("default", band, 0) for band in BANDS]
 
@@ -118,7 +118,7 @@ def test_a_newer_schema_in_a_shared_file(tmp_path: Path) -> None:
 
 
 def test_the_errors_are_the_same_as_of_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.sqlite_file.BUSY_LIMIT", 0.05)
+    monkeypatch.setattr("tarry.store.sqlite.file.BUSY_LIMIT", 0.05)
     path = theirs(tmp_path / "app.db")
     with closing(SqliteStore(path, shared="yes")) as store, closing(sqlite3.connect(path)) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -171,7 +171,7 @@ BESIDE = """
 import sqlite3, sys, threading
 from tarry.model.job import Job
 from tarry.store.ids import uuid7
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 def orders():
     db = sqlite3.connect(sys.argv[1], timeout=60)
     for n in range(600):
@@ -295,7 +295,7 @@ def _tables(path: Path) -> object:
 OPENER = """
 import sys
 from tarry.store.base import Query
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 sys.stdin.readline()
 print(len(SqliteStore(sys.argv[1], durable=False).find(Query(limit=10_000))), flush=True)
 """
@@ -324,7 +324,7 @@ def test_several_who_open_an_old_file_at_once(tmp_path: Path) -> None:
 def test_an_update_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = of_version_1(tmp_path / "x.db")
     with monkeypatch.context() as broken:
-        broken.setattr("tarry.store.sqlite_schema.SCHEMA", "CREATE TABLE tarry_cell (; what)")
+        broken.setattr("tarry.store.sqlite.schema.SCHEMA", "CREATE TABLE tarry_cell (; what)")
         with pytest.raises(errors.StoreError):
             SqliteStore(tmp_path / "x.db")
     with closing(SqliteStore(tmp_path / "x.db")) as store:

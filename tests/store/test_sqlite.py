@@ -18,11 +18,12 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.outcome import Returned
-from tarry.store import sqlite_file, sqlite_schema
 from tarry.store.base import BANDS, Want
 from tarry.store.bell import RESULT, Bell
 from tarry.store.ids import uuid7
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite import file as sqlite_file
+from tarry.store.sqlite import schema as sqlite_schema
+from tarry.store.sqlite.store import SqliteStore
 
 LEASE = 30_000_000
 WANTS = [Want("default", band, 0) for band in BANDS]
@@ -110,7 +111,7 @@ def test_damaged_while_open(tmp_path: Path) -> None:
 
 
 def test_first_openers_at_the_same_moment(tmp_path: Path) -> None:
-    code = "import sys; from tarry.store.sqlite import SqliteStore; SqliteStore(sys.argv[1]).insert([])"
+    code = "import sys; from tarry.store.sqlite.store import SqliteStore; SqliteStore(sys.argv[1]).insert([])"
     openers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")]) for _ in range(6)]
     assert [opener.wait(30) for opener in openers] == [0] * 6
 
@@ -119,7 +120,7 @@ WRITER = """
 import sys, time
 from tarry.model.job import Job
 from tarry.store.ids import uuid7
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 while True:
     jobs = [Job(uuid7(), "t", b"x" * 300, due=1) for _ in range(20)]
@@ -150,7 +151,7 @@ def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> 
     bell = rung(close, store)
     bell.arm("work:default")
     code = (
-        "import sys; from tarry.store.sqlite import SqliteStore; from tarry.model.job import Job;"
+        "import sys; from tarry.store.sqlite.store import SqliteStore; from tarry.model.job import Job;"
         "from tarry.store.ids import uuid7; SqliteStore(sys.argv[1]).insert([Job(uuid7(), 't', b'[]', due=1)])"
     )
     producer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")])

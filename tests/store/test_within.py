@@ -14,12 +14,12 @@ import pytest
 from tarry import errors
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
-from tarry.store import sqlite_watch
 from tarry.store.base import BANDS, Want
 from tarry.store.bell import Bell
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tarry.store.sqlite import SqliteStore
+from tarry.store.sqlite import watch as sqlite_watch
+from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, until
 
 WANTS = [Want("default", band, 0) for band in BANDS]

@@ -1,0 +1,68 @@
+"""What `tarry check` says of a server."""
+
+import time
+
+from tarry.store.base import Fact
+from tarry.store.mysql.link import Link
+from tarry.store.mysql.schema import version
+
+_SAFE = "SET GLOBAL innodb_flush_log_at_trx_commit = 1, or a power cut may take the last second of acknowledged jobs"
+_LOG_SAFE = "SET GLOBAL sync_binlog = 1, or after a power cut replicas may have jobs that this server does not"
+_OLD = 60
+"""Seconds that a transaction may be open before it is told of."""
+_OLDEST = """SELECT TIMESTAMPDIFF(SECOND, MIN(trx_started), NOW()) FROM information_schema.INNODB_TRX
+    WHERE trx_mysql_thread_id <> CONNECTION_ID()"""
+_BYTES = """SELECT SUM(DATA_LENGTH + INDEX_LENGTH) FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'tarry\\_%'"""
+_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+
+
+def now(link: Link) -> int:
+    """The server's clock, in microseconds since the epoch."""
+    return int(link.rows(_CLOCK)[0][0])
+
+
+def facts(link: Link, skip_locked: bool) -> list[Fact]:
+    """As `Store.facts`."""
+    kind, number = link.version
+    isolation, full = "READ COMMITTED", "" if skip_locked else "upgrade: without SKIP LOCKED claims wait for each other"
+    return [
+        Fact(kind.lower(), ".".join(map(str, number)), full),
+        Fact("schema", str(version(link))),
+        *_durability(link),
+        Fact("isolation", f"{isolation}, for tarry's own transactions"),
+        *_clock(link),
+        *_transactions(link),
+        Fact("size", f"{int(link.rows(_BYTES)[0][0] or 0) / 1e6:.1f} MB"),
+    ]
+
+
+def _durability(link: Link) -> list[Fact]:
+    ((flush, sync, log),) = link.rows("SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin")
+    said = f"innodb_flush_log_at_trx_commit {flush}"
+    binary = Fact("binary log", f"sync_binlog {sync}" if log else "off", _LOG_SAFE if log and sync != 1 else "")
+    return [Fact("durability", said, "" if flush == 1 else _SAFE), binary]
+
+
+def _clock(link: Link) -> list[Fact]:
+    trips = []
+    for _ in range(5):
+        start, before = time.perf_counter(), time.time()
+        there = now(link)
+        trip = time.perf_counter() - start
+        trips.append((trip, there / 1e6 - before - trip / 2))
+    trip, offset = min(trips)
+    slow = "" if trip < 0.02 else "far away: each call takes at least as long; run workers near the server"
+    off = "" if abs(offset) < 1 else "let the clocks of this host and the server be kept by NTP"
+    return [Fact("clock offset", f"{offset * 1000:+.1f} ms", off), Fact("round trip", f"{trip * 1000:.2f} ms", slow)]
+
+
+def _transactions(link: Link) -> list[Fact]:
+    rows = link.rows("SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'PROCESS'")
+    if not rows[0][0]:
+        return [Fact("oldest transaction", "not shown to this user", "GRANT PROCESS ON *.* TO it, to have it shown")]
+    age = link.rows(_OLDEST)[0][0]
+    if age is None:
+        return [Fact("oldest transaction", "none is open")]
+    old = f"over {_OLD} s: what finished meanwhile cannot be cleared away; see information_schema.INNODB_TRX"
+    return [Fact("oldest transaction", f"{int(age)} s", old if age > _OLD else "")]

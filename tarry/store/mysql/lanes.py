@@ -1,0 +1,275 @@
+"""Limits and lanes: what `sqlite.lanes` does, in few round trips.
+
+The queues, tasks and keys that have a limit each have a row that says how far it is used: it is raised by the claim and
+lowered by the change that ends an attempt, whoever makes it. All that read or write these rows have the turn
+(`mysql.settings.TAKE_TURN`), so they go one by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tarry.model.job import Job
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.store.base import Want
+from tarry.store.lanes import Levels, counted, dealt, each, limit_of, merged
+from tarry.store.mysql import sql
+from tarry.store.mysql.claim import DUE, GRADE, ID, Line, Reader, Start, into_lanes
+from tarry.store.mysql.link import Link
+from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
+from tarry.store.mysql.sql import among, filled, listed, text
+from tarry.store.mysql.steps import Walk, walked
+
+Row = tuple[Any, ...]
+Lane = tuple[str, str]
+"""A task and its lane."""
+EXAMINED = 1000
+"""At most so many lanes of a task are looked at in one claim, so that a claim has a bounded cost."""
+NOT_EACH = "(name < 'each:' OR name >= 'each;')"
+IDLE = "DELETE FROM tarry_level WHERE name >= 'each:' AND name < 'each;' AND running = 0 AND next <= {}"
+_LINE = "queue = {} AND band = {}"
+_ANY = "SELECT 1 FROM tarry_ready WHERE queue = {} AND {} LIMIT 1"
+_LANE = """SELECT CONCAT_WS(' ', HEX(id), grade, due) FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {}
+    AND band = {} AND task = {} AND lane = {} ORDER BY grade, due, id LIMIT {} FOR UPDATE{}"""
+_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
+_SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
+_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
+_SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
+
+
+class LaneClaim:
+    """One claim, within a transaction that has the turn."""
+
+    def __init__(self, link: Link, limits: dict[str, Limit], reader: Reader, start: Start, now: int) -> None:
+        self._link, self._limits, self._reader, self._start, self._now = link, limits, reader, start, now
+        self._levels: dict[str, Level] = {}
+        self._turns: dict[str, str | None] = {}
+        self._view = Levels(limits, self._levels, now)
+        self._changed: set[str] = set()
+        self._turned: set[str] = set()
+
+    def chosen(self, wants: Sequence[Want], limit: int) -> tuple[list[Job], int | None]:
+        """Up to so many jobs, claimed; with none, when a rate lets start what it held back."""
+        lines = self._lines(wants)
+        jobs: list[Job] = []
+        for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
+            line = want.queue, want.band
+            most = min(count, limit - len(jobs))
+            if line in lines and most > 0:
+                jobs += self._begin(self._take(line, lines[line], most))
+        self._save()
+        return jobs, None if jobs else self._view.again
+
+    def _lines(self, wants: Sequence[Want]) -> dict[Line, list[str]]:
+        """Those that have any jobs, and the tasks that have jobs with lanes there."""
+        lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
+        look = [_ANY.format(text(queue), sql.BANDS[band]) for queue, band in lines]
+        levels, *ready = self._link.run(f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}", *look)
+        for name, running, following, turn in levels.rows:
+            self._levels[name.decode()] = Level(running, following)
+            self._turns[name.decode().removeprefix(TASK)] = None if turn is None else turn.decode()
+        walks = [Walk("tarry_laned", "task", _LINE.format(text(q), -band), 10**6) for q, band in lines]
+        tasks = [[task.decode() for task in found] for found in walked(self._link, walks)]
+        found = zip(lines, tasks, ready, strict=True)
+        return {line: names for line, names, any_ready in found if names or any_ready.rows}
+
+    def _take(self, line: Line, tasks: Sequence[str], count: int) -> list[bytes]:
+        most = self._view.room(QUEUE + line[0], count)
+        if not most:
+            return []
+        open_line = self._link.run(*self._reader.front(line, most, what="id, grade, due"))[-1].rows
+        lines = [open_line, *self._dealt(line, tasks, most)]
+        return merged([[((row[GRADE], row[DUE]), row[ID]) for row in rows] for rows in lines], most)
+
+    def _dealt(self, line: Line, tasks: Sequence[str], most: int) -> list[list[Row]]:
+        rooms = {task: room for task in tasks if (room := self._view.room(TASK + task, most))}
+        lanes = self._roomy(line, rooms)
+        fair = {task: -(-rooms[task] // len(found)) for task, found in lanes.items() if found}
+        asked = {(t, lane): min(room, fair[t]) for t, found in lanes.items() for lane, room in found}
+        rows = self._read(line, asked)
+        short = [t for t in fair if sum(len(rows[t, lane]) for lane, _ in lanes[t]) < rooms[t]]
+        # Some gave less than their part: what they leave is the others'.
+        again = {(t, lane): room for t in short for lane, room in lanes[t] if len(rows[t, lane]) == fair[t] < room}
+        rows |= self._read(line, again)
+        return [dealt([rows[t, lane] for lane, _ in lanes[t]], rooms[t]) for t in fair]
+
+    def _roomy(self, line: Line, rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
+        """Of each task the lanes with room, and how much, beginning after the one served last."""
+        circles = self._circles(line, {task: min(most, EXAMINED + 1) for task, most in rooms.items()})
+        found = self._with_rooms(circles, rooms)
+        # Where too many of those are full, one has to look at further ones.
+        limited = [task for task in rooms if EACH + task in self._limits]
+        more = [task for task in limited if len(found[task]) < rooms[task] <= len(circles[task])]
+        if more:
+            found |= self._with_rooms(self._circles(line, dict.fromkeys(more, EXAMINED + 1)), rooms)
+        return found
+
+    def _with_rooms(self, circles: dict[str, list[str]], rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
+        limited = [task for task in circles if EACH + task in self._limits]
+        self._look([each(task, lane) for task in limited for lane in circles[task]])
+        return {task: self._with_room(task, circle, rooms[task]) for task, circle in circles.items()}
+
+    def _circles(self, line: Line, counts: dict[str, int]) -> dict[str, list[str]]:
+        """At most so many lanes of each task, beginning after the one served last."""
+        turns = {task: self._turns.get(task) for task in counts}
+        found = self._walked(line, {task: ("", turn, counts[task]) for task, turn in turns.items()})
+        wrap = {
+            task: (f" AND lane <= {text(turn)}", None, counts[task] - len(found[task]))
+            for task, turn in turns.items()
+            if turn is not None and len(found[task]) < counts[task]
+        }
+        for task, lanes in self._walked(line, wrap).items():
+            found[task] += lanes
+        return found
+
+    def _walked(self, line: Line, wanted: Mapping[str, tuple[str, str | None, int]]) -> dict[str, list[str]]:
+        """Lanes of each task: on what condition, after which, and how many."""
+        walks = [
+            Walk(
+                "tarry_laned", "lane", f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}{condition}",
+                count, None if after is None else text(after),
+            )
+            for task, (condition, after, count) in wanted.items()
+        ]  # fmt: skip
+        found = walked(self._link, walks)
+        return {task: [lane.decode() for lane in lanes] for task, lanes in zip(wanted, found, strict=True)}
+
+    def _with_room(self, task: str, circle: Sequence[str], most: int) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        for number, lane in enumerate(circle):
+            if number == EXAMINED:
+                # Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
+                self._view.again, self._turns[task] = 0, lane
+                self._turned.add(task)
+                break
+            if room := self._view.room(each(task, lane), most):
+                found.append((lane, room))
+            if len(found) == most:
+                break
+        return found
+
+    def _read(self, line: Line, asked: dict[Lane, int]) -> dict[Lane, list[Row]]:
+        look = [
+            _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)
+            for (task, lane), most in asked.items()
+        ]
+        found = [[_place(text) for (text,) in answer.rows] for answer in self._link.run(*look)]
+        return dict(zip(asked, found, strict=True))
+
+    def _look(self, names: Sequence[str]) -> None:
+        """Reads how far the lanes' limits are used."""
+        if names:
+            wanted = listed(name.encode() for name in names)
+            rows = self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})")
+            kept = {name.decode(): Level(running, following) for name, running, following in rows}
+            for name in names:
+                if name not in self._changed:
+                    self._levels[name] = kept.get(name, Level())
+
+    def _begin(self, ids: Sequence[bytes]) -> list[Job]:
+        """At once, so that the next want does not find them any more."""
+        jobs = self._start.read(ids) if ids else []
+        if jobs:
+            self._link.run(*self._start.statements(jobs))
+        for name, count in counted([(job.queue, job.task, job.lane) for job in jobs], self._limits).items():
+            level = self._levels.get(name, Level())
+            self._levels[name] = level.started(self._limits[limit_of(name)], count, self._now)
+            self._changed.add(name)
+        place = {id: number for number, id in enumerate(ids)}
+        for job in sorted(jobs, key=lambda job: place[job.id]):
+            if job.lane is not None:
+                self._turns[job.task] = job.lane
+                self._turned.add(job.task)
+        return jobs
+
+    def _save(self) -> None:
+        """Writes what has changed; a key that is as good as never used leaves nothing behind."""
+        levels = [(name, self._levels[name]) for name in sorted(self._changed)]
+        write = list(filled(_LEVELS, (f"({text(n)},{one.running},{one.next})" for n, one in levels), _SET_LEVELS))
+        turns = [(TASK + task, self._turns[task] or "") for task in sorted(self._turned)]
+        write += filled(_TURNS, (f"({text(name)},{text(turn)})" for name, turn in turns), _SET_TURNS)
+        if write:
+            self._link.run(*write)
+
+
+def _place(text: str) -> Row:
+    """Of a row of a lane, which is read as one column: id, grade, due."""
+    id, grade, due = text.split()
+    return bytes.fromhex(id), int(grade), int(due)
+
+
+# Setting limits
+
+
+def set_limit(link: Link, name: str, limit: Limit | None) -> list[str]:
+    """Sets or lifts one, and counts what runs now; within a transaction. Answers the tasks that have limits."""
+    which = f"name = {text(name)} OR (name >= {text(name + chr(31))} AND name < {text(name + chr(32))})"
+    change = f"DELETE FROM tarry_limit WHERE name = {text(name)}"
+    if limit is not None:
+        value = f"{text(name)}, {sql.raw(msgspec.json.encode(limit))}, ({NUMBER})"
+        change = f"INSERT INTO tarry_limit VALUES ({value}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
+    unused = f"UPDATE tarry_level SET running = 0{', next = 0' if limit is None else ''} WHERE {which}"
+    *_, limits = link.run(RAISE, TAKE_TURN, change, unused, LIMITS)
+    kinds = (one.partition(":") for one in limits_of(limits.rows))
+    tasks = sorted({task for kind, _, task in kinds if f"{kind}:" != QUEUE})
+    if limit is not None:
+        _lane_running(link, tasks)
+        _count(link, name, limit)
+    return tasks
+
+
+def _lane_running(link: Link, tasks: Sequence[str]) -> None:
+    if not tasks:
+        return
+    rows = link.rows(
+        "SELECT r.id FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
+        f" WHERE j.lane IS NULL AND j.task IN ({','.join(map(text, tasks))})"
+    )
+    if rows:
+        ids = listed(id for (id,) in rows)
+        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({ids})")
+
+
+def _count(link: Link, name: str, limit: Limit) -> None:
+    kind, _, which = name.partition(":")
+    column = "queue" if f"{kind}:" == QUEUE else "task"
+    rows = link.rows(
+        "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
+        f" WHERE j.{column} = {text(which)}"
+    )
+    jobs = [(queue.decode(), task.decode(), None if lane is None else lane.decode()) for queue, task, lane in rows]
+    counts = sorted(counted(jobs, {name: limit}).items())
+    write = filled("INSERT INTO tarry_level (name, running) VALUES ", (f"({text(n)},{count})" for n, count in counts),
+                   " ON DUPLICATE KEY UPDATE running = VALUES(running)")  # fmt: skip
+    link.run(*write)
+
+
+def unlaned(link: Link, tasks: Sequence[str], after: bytes) -> list[bytes]:
+    """Ids of jobs of these tasks that wait and have no lane yet; a thousand at a time, from an id on."""
+    rows = link.rows(
+        f"SELECT id FROM tarry_job WHERE id > {sql.raw(after)} AND task IN ({','.join(map(text, tasks))})"
+        " AND lane IS NULL AND state < 2 ORDER BY id LIMIT 1000"
+    )
+    return [id for (id,) in rows]
+
+
+def give_lane(link: Link, ids: Sequence[bytes]) -> None:
+    """Those of these that still wait move into the lane of their task."""
+    looked = link.rows(
+        f"{sql.LOCK_JOBS.format('j.id, j.state', among(ids))} AND j.state < 2 AND j.lane IS NULL FOR UPDATE"
+    )
+    ready = [id for id, state in looked if state == 1]
+    if ready:
+        into_lanes(link, ready)
+    if rest := [id for id, state in looked if state == 0]:
+        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({listed(rest)})")
+
+
+def all_limits(link: Link) -> dict[str, tuple[Limit, Level]]:
+    """Limits and levels, by name."""
+    limits, levels = link.run(LIMITS, "SELECT name, running, next FROM tarry_level"
+                              f" WHERE {NOT_EACH}")  # fmt: skip
+    used = {name.decode(): Level(running, following) for name, running, following in levels.rows}
+    found = limits_of(limits.rows)
+    return {name: (limit, used.get(name, Level())) for name, limit in sorted(found.items())}

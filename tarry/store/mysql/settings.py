@@ -1,0 +1,104 @@
+"""What people have set: limits, paused queues; and which hosts have sleepers. It seldom changes, so it is kept here.
+
+Whoever changes it raises a number in the server. A transaction that depends on it begins with a look at that number,
+under a lock that holds off who would change it until the transaction ends. The look is part of the first packet: where
+the number is another, it fails, and so does all that follows (`mysql.errors.Stale`).
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.limit import Limit
+from tarry.store.mysql import sql
+from tarry.store.mysql.link import Answer, Link
+
+RAISE = "UPDATE tarry_about SET value = value + 1 WHERE name = 'settings'"
+FRESH = 1.0
+"""Seconds that who only inserts goes by what was read."""
+NUMBER = "SELECT value FROM tarry_about WHERE name = 'settings'"
+LIMITS = "SELECT name, value, number FROM tarry_limit"
+_READ = (
+    NUMBER,
+    LIMITS,
+    "SELECT queue FROM tarry_paused",
+    "SELECT name FROM tarry_board",
+)
+_SAME = """(SELECT 1 FROM tarry_about WHERE name = 'schema' OR (name = 'settings' AND value <> {})
+    LOCK IN SHARE MODE)"""
+_LOOK = "SELECT CONCAT_WS(' ', {}, IFNULL(({}), -1), {})"
+TAKE_TURN = "SELECT 1 FROM tarry_about WHERE name = 'turn' FOR UPDATE"
+"""Those for whom limits or lanes count go one by one: who has it may read levels and turns, and write them."""
+
+
+class Settings(Struct, frozen=True):
+    """As they were at one moment."""
+
+    number: int
+    limits: dict[str, Limit]
+    since: dict[str, int]
+    """For each limit the number of the first settings that had it."""
+    paused: frozenset[str]
+    boards: frozenset[str]
+    """Where there are bells: one for the processes of one user of a host."""
+
+    def look(self, exist: Sequence[str] = ()) -> str:
+        """The statement that fails if the settings are others; one row, for `Said`, with the answers to many small
+        questions at once: exist are queries of which it is asked whether they find anything."""
+        questions = ", ".join(f"EXISTS({query})" for query in (sql.ANY_LANED, *exist))
+        return _LOOK.format(_SAME.format(self.number), sql.NEXT_DUE, questions)
+
+
+class Said(Struct, frozen=True):
+    """The answer to a look."""
+
+    due: int | None
+    """When the first scheduled job falls due."""
+    laned: bool
+    """Jobs wait in lanes."""
+    exist: list[bool]
+
+
+def said(answer: Answer) -> Said:
+    """Reads it."""
+    _, due, laned, *exist = map(int, answer.rows[0][0].split())
+    return Said(None if due < 0 else due, bool(laned), [bool(one) for one in exist])
+
+
+class Known:
+    """The settings as this process knows them."""
+
+    def __init__(self) -> None:
+        self._settings: Settings | None = None
+        self._read = 0.0
+
+    def get(self, link: Link, fresh: float | None = None) -> Settings:
+        """As read last; if that is longer ago than so many seconds, as they are."""
+        settings = self._settings
+        if settings is None or (fresh is not None and time.monotonic() - self._read > fresh):
+            self._read = time.monotonic()
+            settings = self._settings = _read(link.run(*_READ))
+        return settings
+
+    def forget(self) -> None:
+        """They are not so any more."""
+        self._settings = None
+
+
+def limits_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Limit]:
+    """The limits in these rows of LIMITS."""
+    return {name.decode(): msgspec.json.decode(value, type=Limit) for name, value, _ in rows}
+
+
+def _read(answers: Sequence[Answer]) -> Settings:
+    number, limits, paused, boards = (answer.rows for answer in answers)
+    return Settings(
+        int(number[0][0]),
+        limits_of(limits),
+        {name.decode(): number for name, _, number in limits},
+        frozenset(queue.decode() for (queue,) in paused),
+        frozenset(name.decode() for (name,) in boards),
+    )

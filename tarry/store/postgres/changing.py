@@ -1,0 +1,116 @@
+"""The functions that make changes, and lower the levels of what ends by them."""
+
+from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME
+
+_CHANGES = """
+        unnest(c_id, c_kind, c_note) WITH ORDINALITY AS p (id, kind, note, n)
+        JOIN unnest(k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses, k_until, k_queue, k_rank, k_expires,
+            k_holds, k_body) WITH ORDINALITY
+            AS k (was, epoch, become, since, due, failures, losses, until, queue, rank, expires, holds, body, kind)
+        ON k.kind = p.kind"""
+
+_CHANGED = """state = c.become, owner = NULL, since = c.since, due = coalesce(c.due, j.due), failures = c.failures,
+            losses = c.losses, until = c.until, note = c.note, queue = coalesce(c.queue, j.queue),
+            rank = coalesce(c.rank, j.rank), expires = coalesce(c.expires, j.expires),
+            holds = coalesce(c.holds, j.holds), body = coalesce(c.body, j.body),
+            aside = c.become <= 1 AND (coalesce(c.due, j.due) < late
+                OR (c.become = 1 AND abs(coalesce(c.rank, j.rank)) > 1))"""
+
+_ANEW = f"""UPDATE {{s}}.job SET lane = '' WHERE id = ANY (c_id) AND lane IS NULL AND state < 2
+            AND ('task:' || task IN ({LIMITED}) OR 'each:' || task IN ({LIMITED}))"""
+
+CHANGE_ARGUMENTS = """c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[], k_to smallint[],
+    k_since bigint[], k_due bigint[], k_failures int[], k_losses int[], k_until bigint[], k_queue text[],
+    k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[], singly boolean"""
+
+ENDED = f"""
+CREATE FUNCTION {{s}}.ended_v1(c_id uuid[], c_kind int[], k_was smallint[], k_epoch int[], now_ bigint)
+RETURNS void LANGUAGE plpgsql AS $function$
+#variable_conflict use_column
+DECLARE
+    names text[];
+    counts bigint[];
+BEGIN
+    WITH ending AS (
+        SELECT j.queue, j.task, j.lane FROM {{s}}.job j
+        WHERE j.state = 2 AND (j.id, j.epoch) IN (
+            SELECT p.id, k.epoch FROM unnest(c_id, c_kind) AS p (id, kind)
+            JOIN unnest(k_was, k_epoch) WITH ORDINALITY AS k (was, epoch, kind) ON k.kind = p.kind WHERE k.was = 2)
+        ORDER BY j.id FOR UPDATE),
+    named AS (
+        SELECT 'queue:' || queue AS name FROM ending
+        UNION ALL SELECT 'task:' || task FROM ending WHERE lane IS NOT NULL
+        UNION ALL SELECT 'each:' || task || chr(31) || lane FROM ending WHERE lane IS NOT NULL),
+    counted AS (
+        SELECT name, count(*) AS n FROM named WHERE split_part(name, chr(31), 1) IN ({LIMITED}) GROUP BY name)
+    SELECT array_agg(name), array_agg(n) INTO names, counts FROM counted;
+    IF names IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM FROM {{s}}.level WHERE name = ANY (names) ORDER BY starts_with(name, 'each:'), name FOR UPDATE;
+    UPDATE {{s}}.level l SET running = greatest(0, l.running - e.n)
+    FROM unnest(names, counts) AS e (name, n) WHERE l.name = e.name;
+    DELETE FROM {{s}}.level
+    WHERE name = ANY (names) AND starts_with(name, 'each:') AND running = 0 AND next <= now_;
+END
+$function$
+"""
+"""Lowers the levels of what ends by these changes; to be called before they are made."""
+
+APPLY = f"""
+CREATE FUNCTION {{s}}.apply_v1({CHANGE_ARGUMENTS}, now_ bigint)
+RETURNS int[] LANGUAGE plpgsql AS $function$
+#variable_conflict use_column
+DECLARE
+    late bigint := {CLOCK} - {ON_TIME};
+    limited boolean := EXISTS ({LIMITED});
+    made int[];
+    gone int[];
+    c record;
+BEGIN
+    IF limited THEN
+        PERFORM {{s}}.ended_v1(c_id, c_kind, k_was, k_epoch, now_);
+    END IF;
+    IF NOT singly THEN
+        WITH updated AS (
+            UPDATE {{s}}.job j SET {_CHANGED}
+            FROM (SELECT p.id, p.note, p.n, k.* FROM {_CHANGES}) AS c
+            WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch AND c.become IS NOT NULL RETURNING c.n)
+        SELECT coalesce(array_agg(n::int), '{{}}') INTO made FROM updated;
+        IF array_position(k_to, NULL) IS NOT NULL THEN
+            WITH deleted AS (
+                DELETE FROM {{s}}.job j USING (SELECT p.id, p.n, k.was, k.epoch, k.become FROM {_CHANGES}) AS c
+                WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch AND c.become IS NULL RETURNING c.n)
+            SELECT coalesce(array_agg(n::int), '{{}}') INTO gone FROM deleted;
+            made := made || gone;
+        END IF;
+        IF limited AND 3 <= ANY (k_was) THEN
+            {_ANEW};
+        END IF;
+        RETURN made;
+    END IF;
+    made := '{{}}';
+    FOR c IN SELECT p.id, p.note, p.n, k.* FROM {_CHANGES} ORDER BY p.n LOOP
+        IF c.become IS NULL THEN
+            DELETE FROM {{s}}.job j WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch;
+            made := CASE WHEN FOUND THEN made || c.n::int ELSE made END;
+            CONTINUE;
+        END IF;
+        IF c.holds > 0 THEN
+            UPDATE {{s}}.job j SET holds = 0 WHERE j.holds BETWEEN 1 AND now_ AND (j.task, j.key) =
+                (SELECT o.task, o.key FROM {{s}}.job o WHERE o.id = c.id AND o.state = c.was AND o.epoch = c.epoch);
+        END IF;
+        BEGIN
+            UPDATE {{s}}.job j SET {_CHANGED} WHERE j.id = c.id AND j.state = c.was AND j.epoch = c.epoch;
+            made := CASE WHEN FOUND THEN made || c.n::int ELSE made END;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;  -- another holds the key
+        END;
+    END LOOP;
+    IF limited AND 3 <= ANY (k_was) THEN
+        {_ANEW};
+    END IF;
+    RETURN made;
+END
+$function$
+"""

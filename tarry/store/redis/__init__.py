@@ -1,0 +1,1 @@
+"""The store in Redis or Valkey: one server, one that sentinels watch, or a cluster."""

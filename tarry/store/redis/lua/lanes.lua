@@ -1,0 +1,159 @@
+-- Claiming where there are limits or lanes: as `tarry.store.lanes` and `tarry.store.sqlite.lanes` do it.
+lib.EXAMINED = 1000
+lib.turns = {}
+
+function lib.turn_of(task)
+  if lib.turns[task] == nil then lib.turns[task] = lib.call('HGET', lib.TURNS, task) end
+  return lib.turns[task]
+end
+
+-- Names of lanes after that one, then those up to it; all, if none was served yet.
+function lib.circle(key, turn)
+  if not turn then return lib.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, lib.EXAMINED + 1) end
+  local names = lib.call('ZRANGEBYLEX', key, '(' .. turn, '+', 'LIMIT', 0, lib.EXAMINED + 1)
+  for _, name in ipairs(lib.call('ZRANGEBYLEX', key, '-', '[' .. turn, 'LIMIT', 0, lib.EXAMINED + 1)) do
+    names[#names + 1] = name
+  end
+  return names
+end
+
+-- Lanes with room, and how much, beginning after the one served last.
+function lib.open_lanes(limits, want, task, most, now)
+  local found = {}
+  for number, lane in ipairs(lib.circle(lib.lanes_key(want.queue, want.band, task), lib.turn_of(task))) do
+    if number > lib.EXAMINED then
+      -- Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
+      again, lib.turns[task] = 0, lane
+      break
+    end
+    local left = lib.room(limits, 'each:' .. task .. lib.OF .. lane, most, now)
+    if left > 0 then
+      local key = lib.lane_line(want.queue, want.band, task, lane)
+      found[#found + 1] = {task = task, lane = lane, room = left, key = key}
+    end
+    if #found == most then break end
+  end
+  return found
+end
+
+function lib.seen(line, width, most)
+  line.entries, line.width = lib.peek(line.key, width, most), width
+  line.count = #line.entries / width
+end
+
+function lib.entry_of(line, number) return lib.sub(line.entries, (number - 1) * line.width + 1, number * line.width) end
+
+-- One from each lane in turn, until there are so many, or none is left.
+function lib.dealt(limits, want, task, most, now)
+  most = lib.room(limits, 'task:' .. task, most, now)
+  if most == 0 then return {} end
+  local lanes, width, total = lib.open_lanes(limits, want, task, most, now), lib.WIDTHS[want.band], 0
+  local fair = math.ceil(most / math.max(1, #lanes))
+  for _, line in ipairs(lanes) do
+    lib.seen(line, width, math.min(line.room, fair))
+    total = total + line.count
+  end
+  if total < most then
+    -- Some gave less than their part: what they leave is the others'.
+    for _, line in ipairs(lanes) do
+      if line.count == fair then lib.seen(line, width, line.room) end
+    end
+  end
+  local given, turn = {}, 1
+  repeat
+    local before_ = #given
+    for _, line in ipairs(lanes) do
+      if line.count >= turn and #given < most then given[#given + 1] = {line, lib.entry_of(line, turn)} end
+    end
+    turn = turn + 1
+  until #given == before_
+  return given
+end
+
+-- Whether the one stands before the other: by rank and due alone.
+function lib.ahead(width, a, b)
+  if width == 24 then return lib.parsed('>I8', a) < lib.parsed('>I8', b) end
+  local a1, a2 = lib.parsed('>I6I8', a)
+  local b1, b2 = lib.parsed('>I6I8', b)
+  if a1 ~= b1 then return a1 < b1 end
+  return a2 < b2
+end
+
+-- Again and again the first of the line whose first comes first; on a tie, of the line that is named first.
+function lib.first_of(lines, width, most)
+  local heads, given = {}, {}
+  while #given < most do
+    local first, best
+    for number, line in ipairs(lines) do
+      local head = line[(heads[number] or 0) + 1]
+      if head and (not first or lib.ahead(width, head[2], best[2])) then
+        first, best = number, head
+      end
+    end
+    if not first then break end
+    heads[first] = (heads[first] or 0) + 1
+    given[#given + 1] = best
+  end
+  return given
+end
+
+function lib.take(limits, want, count, now, laying)
+  local tasks = lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1)
+  local line = {key = lib.open_line(want.queue, want.band), queue = want.queue}
+  if #tasks == 0 and lib.call('EXISTS', line.key) == 0 then return {} end
+  local most = lib.room(limits, 'queue:' .. want.queue, count, now)
+  if most == 0 then return {} end
+  local width = lib.WIDTHS[want.band]
+  if laying and not lib.laid(line.key, width, most, laying) then
+    -- More than can be done at once: what stands in the open line comes next time.
+    lib.again, line.count = 0, 0
+  else
+    lib.seen(line, width, most)
+  end
+  tasks = laying and lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1) or tasks
+  local lines = {{}}
+  for number = 1, line.count do lines[1][number] = {line, lib.entry_of(line, number)} end
+  for _, task in ipairs(tasks) do lines[#lines + 1] = lib.dealt(limits, want, task, most, now) end
+  return lib.first_of(lines, width, most)
+end
+
+-- Takes what was chosen out of its lines: of each, so many of its first.
+function lib.taken_out(want, given, ids, limits, now)
+  local counts = {}
+  for _, one in ipairs(given) do
+    local line, entry = one[1], one[2]
+    counts[line] = (counts[line] or 0) + 1
+    ids[#ids + 1] = lib.sub(entry, -16)
+    if limits then lib.started(limits, want.queue, line.task, line.lane, now) end
+    if line.lane then lib.turns[line.task] = line.lane end
+  end
+  for line, count in pairs(counts) do
+    lib.pop(line.key, line.width, count)
+    if line.lane then lib.register(line.key, {want.queue, want.band, line.task, line.lane}) end
+  end
+end
+
+function lib.chosen_by_turn(limits, wants, limit, now)
+  local ids, laying = {}, lib.laying()
+  for _, fill in ipairs({false, true}) do
+    for _, want in ipairs(wants) do
+      local most = math.min(fill and limit or want.count, limit - #ids)
+      if most > 0 then lib.taken_out(want, lib.take(limits, want, most, now, laying), ids, limits, now) end
+    end
+  end
+  for task, lane in pairs(lib.turns) do
+    if lane then lib.call('HSET', lib.TURNS, task, lane) end
+  end
+  return ids
+end
+
+function lib.any_laned(wants)
+  for from = 1, #wants, lib.MOST do
+    local keys = {}
+    for number = from, math.min(#wants, from + lib.MOST - 1) do
+      keys[#keys + 1] = lib.tasks_key(wants[number].queue, wants[number].band)
+    end
+    if lib.call('EXISTS', unpack(keys)) > 0 then return true end
+  end
+  return false
+end
