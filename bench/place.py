@@ -28,7 +28,6 @@ log_level = "warning"
 workers = {workers}
 threads = 1
 async = {coroutines}
-max_jobs = 0
 """
 
 

@@ -1,22 +1,17 @@
-"""What a running job tells: how far it is, what it prints and logs; and its way from the task to the store."""
+"""How far a job says that it is: what is said, and its way from the task that says it to the store."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, SupportsFloat
 
 import msgspec
 from msgspec import Struct
-
-from tarry.engine.output import Output
 
 if TYPE_CHECKING:
     from tarry.engine.running import Running
 
 MARK_EVERY = 0.1
 """Seconds between two writes of progress, whatever is said in between."""
-MARKED_AT_ONCE = 1_000_000
-"""Bytes of output in one such write; what is over waits for the next."""
 MAX_MESSAGE = 200
 _ROUNDING = 1e-9
 
@@ -30,16 +25,6 @@ class Progress(Struct, frozen=True):
     message: str = ""
 
 
-class _Kept(Struct, array_like=True):
-    """As the store keeps it."""
-
-    fraction: float | None
-    message: str
-    attempt: int = 0
-    left_out: int = 0
-    text: str | None = None
-
-
 def checked(fraction: SupportsFloat, message: str) -> Progress:
     """What a task may say; ValueError if the fraction is none. A long message is cut."""
     part = float(fraction) if isinstance(fraction, SupportsFloat) else math.nan
@@ -48,95 +33,59 @@ def checked(fraction: SupportsFloat, message: str) -> Progress:
     return Progress(min(max(part, 0.0), 1.0), str(message)[:MAX_MESSAGE])
 
 
-def written(running: "Running") -> bytes:
-    """As the store keeps it. An earlier attempt's progress stays until there is another; its output does not.
-
-    Half a surrogate pair, as in a badly decoded file name, has no UTF-8.
-    """
-    said, tail, job = running.said or read(running.job.progress), running.tail, running.job
-    fraction, message = (said.fraction, said.message) if said else (None, "")
-    message = message.encode("utf-8", "backslashreplace").decode()
-    if tail is None:
-        return msgspec.json.encode((fraction, message))
-    output = tail.now(job.attempt)
-    return msgspec.json.encode(_Kept(fraction, message, output.attempt, output.left_out, output.text))
+def written(progress: Progress) -> bytes:
+    """As the store keeps it. Half a surrogate pair, as in a badly decoded file name, has no UTF-8."""
+    message = progress.message.encode("utf-8", "backslashreplace").decode()
+    return msgspec.json.encode((progress.fraction, message))
 
 
 def read(kept: bytes) -> Progress | None:
-    """What the store keeps of progress; None if nothing was said, or what stands there is not ours."""
-    found = _read(kept)
-    return None if found is None or found.fraction is None else Progress(found.fraction, found.message)
-
-
-def output(kept: bytes) -> Output | None:
-    """What the store keeps of the last attempt's output; None if there was none."""
-    found = _read(kept)
-    return None if found is None or found.text is None else Output(found.text, found.attempt, found.left_out)
-
-
-def _read(kept: bytes) -> _Kept | None:
+    """What the store keeps; None if nothing was said, or what stands there is not ours."""
     try:
-        return msgspec.json.decode(kept, type=_Kept) if kept else None
+        return Progress(*msgspec.json.decode(kept, type=tuple[float, str])) if kept else None
     except msgspec.DecodeError:
         return None
 
 
 class Marks:
-    """Which running jobs have told something since it was last sent. Told in any thread, sent by the pump's.
+    """What running jobs said since it was last sent: the newest of each. Said in any thread, sent by the pump's."""
 
-    keep_output: bytes of what each prints and logs; 0: none.
-    """
-
-    def __init__(self, wake: Callable[[], None], keep_output: int = 0) -> None:
-        self.said: dict[Running, None] = {}
-        self.keep_output = keep_output
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.said: dict[Running, Progress] = {}
         self._wake = wake
         self._woken = False
         self._sent = -math.inf
 
     def say(self, running: "Running", progress: Progress) -> None:
-        """How far it is."""
-        running.said = progress
-        self.tell(running)
-
-    def tell(self, running: "Running") -> None:
-        """There is news of it. Does not wait, and takes no lock: an interruption may hit at any point."""
-        self.said[running] = None
+        """Does not wait, and takes no lock: an interruption may hit at any point."""
+        self.said[running] = progress
         if not self._woken:
             self._woken = True
             self._wake()
 
-    def take(self, now: float, ended: "Iterable[Running]") -> "list[Running]":
-        """Of whom is to be sent now: of all, if the last time is long enough ago, else of those that ended."""
-        taken = [running for running in ended if self.said.pop(running, self) is None]
+    def take(self, now: float, ended: "Iterable[Running]") -> "dict[Running, Progress]":
+        """What is to be sent now: all, if the last time is long enough ago, else what those said that ended."""
         if now - self._sent < MARK_EVERY:
-            return taken
+            return {running: self.said.pop(running) for running in ended if running in self.said}
         self._sent = now
         # Before the first is taken, so that who says something from now on wakes the pump again.
         self._woken = False
-        others = []
+        taken = {}
         while self.said:
-            others.append(self.said.popitem()[0])
-        others.reverse()
-        room = sum(1 for _ in itertools.takewhile(lambda size: size <= MARKED_AT_ONCE, _sizes(others)))
-        self.put_back(others[max(room, 1) :])
-        return taken + others[: max(room, 1)]
+            running, progress = self.said.popitem()
+            taken[running] = progress
+        return taken
 
-    def put_back(self, taken: "Iterable[Running]") -> None:
-        """It could not be sent."""
-        for running in taken:
-            self.said.setdefault(running)
+    def put_back(self, taken: "Mapping[Running, Progress]") -> None:
+        """It could not be sent; what was said since then is newer."""
+        for running, progress in taken.items():
+            self.said.setdefault(running, progress)
 
     def pause(self, now: float) -> float:
         """Seconds until the next may be sent."""
         return max(0.0, self._sent + MARK_EVERY - now)
 
 
-def marks(taken: "Iterable[Running]") -> list[Mark]:
+def marks(taken: "Mapping[Running, Progress]") -> list[Mark]:
     """As the store's `mark` takes it."""
-    return [(running.job.id, running.job.epoch, written(running)) for running in taken]
-
-
-def _sizes(told: "Iterable[Running]") -> Iterator[int]:
-    """How many bytes at most all up to each of them are."""
-    return itertools.accumulate(running.tail.most if running.tail is not None else MAX_MESSAGE for running in told)
+    return [(running.job.id, running.job.epoch, written(progress)) for running, progress in taken.items()]

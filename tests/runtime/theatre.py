@@ -50,8 +50,7 @@ class Theatre:
 
     def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that is not waited for."""
-        self.next(*roles, **rest)
-        script = (self.directory / "next").read_text()
+        script = msgspec.json.encode(Script(list(roles), **rest)).decode()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.runtime.actors", str(self.directory), script],
             stdin=subprocess.DEVNULL,
@@ -62,12 +61,6 @@ class Theatre:
         )
         self._started.append(process)
         return process
-
-    def next(self, *roles: tuple[str, str, int, str], **rest: Any) -> None:
-        """What the next reload is to find."""
-        draft = self.directory / "next.draft"
-        draft.write_bytes(msgspec.json.encode(Script(list(roles), **rest)))
-        draft.rename(self.directory / "next")
 
     def serve(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that serves."""
