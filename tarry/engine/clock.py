@@ -35,15 +35,14 @@ class Clock:
     def _measure(self) -> int:
         try:
             self._offset = self._behind()
+            good_for = MEASURED_EVERY
         except StoreError:
             if not self._again:
                 raise
             # The clock measured last is good enough until the store is back.
-            monotonic = time.monotonic_ns() // 1000
-            self._again = monotonic + MEASURED_AGAIN
-            return monotonic
+            good_for = MEASURED_AGAIN
         monotonic = time.monotonic_ns() // 1000
-        self._again = monotonic + MEASURED_EVERY
+        self._again = monotonic + good_for
         return monotonic
 
     def _behind(self) -> int:

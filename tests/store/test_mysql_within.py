@@ -1,7 +1,5 @@
 """Enqueueing within a transaction of the program's own: there if, and only if, it commits."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +18,7 @@ from tarry.store.conformance.cases import NOW, ids, made, put, seen, taken
 from tarry.store.conformance.ringing import rings
 from tarry.store.mysql.address import parsed
 from tarry.store.mysql.store import MysqlStore
+from tests.store import django_story
 
 
 @pytest.fixture
@@ -195,46 +194,18 @@ def test_their_own_rows_and_ours_are_one(store: MysqlStore, mariadb_url: str) ->
 
 
 DJANGO = """
-import sys
 import pymysql
 pymysql.install_as_MySQLdb()
 from django.conf import settings
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.mysql", "NAME": sys.argv[1], "USER": "root",
     "HOST": "127.0.0.1", "PORT": sys.argv[2]}})
-from django.db import connection, transaction
-from tarry import App, errors
-app = App(sys.argv[3])
-
-@app.task(name="tests.within")
-def task(n: int) -> None: ...
-
-with transaction.atomic():
-    kept = task.using(connection=connection).enqueue(1)
-    print(app.client.store.counts())
-print(kept.state)
-try:
-    with transaction.atomic():
-        task.using(connection=connection).enqueue(2)
-        raise KeyError
-except KeyError:
-    print(len(app.client.store.counts()))
-try:
-    task.using(connection=connection).enqueue(3)
-except errors.StoreError as error:
-    print(error)
-app.close()
 """
 
 
 def test_django(mariadb_url: str) -> None:
     """Its backend, here on PyMySQL: within `atomic` it is one transaction, outside each statement is its own."""
     where = parsed(mariadb_url)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DJANGO, where.database, str(where.port), mariadb_url],
-        timeout=60, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    *said, refused = done.stdout.splitlines()
+    *said, refused = django_story.told(DJANGO, where.database, str(where.port), mariadb_url)
     assert said == ["[]", "ready", "1"]
     assert "no transaction open" in refused
 

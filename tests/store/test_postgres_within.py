@@ -2,8 +2,6 @@
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -25,6 +23,7 @@ from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
 from tests.engine.bench import LIMIT
 from tests.servers.postgres import PostgresServer
+from tests.store import django_story
 
 WANTS = [Want("default", band, 10) for band in BANDS]
 
@@ -261,41 +260,13 @@ def test_enqueued_within_an_asynchronous_session(postgres_url: str, postgres_ser
 
 
 DJANGO = """
-import sys
 from django.conf import settings
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres",
     "USER": "postgres", "HOST": "127.0.0.1", "PORT": sys.argv[1]}})
-from django.db import connection, transaction
-from tarry import App, errors
-app = App(sys.argv[2])
-
-@app.task(name="tests.within")
-def task(n: int) -> None: ...
-
-with transaction.atomic():
-    kept = task.using(connection=connection).enqueue(1)
-    print(app.client.store.counts())
-print(kept.state)
-try:
-    with transaction.atomic():
-        task.using(connection=connection).enqueue(2)
-        raise KeyError
-except KeyError:
-    print(len(app.client.store.counts()))
-try:
-    task.using(connection=connection).enqueue(3)
-except errors.StoreError as error:
-    print(error)
-app.close()
 """
 
 
 def test_django(postgres_server: PostgresServer, postgres_url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DJANGO, str(postgres_server.port), postgres_url],
-        timeout=60, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    *said, refused = done.stdout.splitlines()
+    *said, refused = django_story.told(DJANGO, str(postgres_server.port), postgres_url)
     assert said == ["[]", "ready", "1"]
     assert "no transaction open" in refused
