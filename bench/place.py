@@ -28,6 +28,7 @@ log_level = "warning"
 workers = {workers}
 threads = 1
 async = {coroutines}
+max_jobs = 0
 """
 
 

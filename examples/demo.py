@@ -1,8 +1,8 @@
-"""`make demo`: the embedded default at work, and a worker killed on the way.
+"""`make demo`: the embedded default at work; on the way a worker is killed, and new workers take over.
 
 Starts the master with the app in `stdlib.py`, puts a job per file of Python's standard library, some delayed, some
-failing at first, two that never succeed; kills a worker with SIGKILL; then reads the ledger that the tasks wrote and
-gives an account. Exit status 0 only if nothing was lost.
+failing at first, two that never succeed; kills a worker with SIGKILL; reloads; then reads the ledger that the tasks
+wrote and gives an account. Exit status 0 only if nothing was lost.
 """
 
 import argparse
@@ -27,7 +27,8 @@ LIMIT = 55.0
 ATTEMPTS = 4
 BIGGEST = 100_000
 BURST = 100
-KILL_AT = 0.4
+KILL_AT, RELOAD_AT = 0.3, 0.5
+"""Parts of the jobs that have ended by then."""
 
 
 class Demo:
@@ -76,7 +77,7 @@ class Demo:
                 self._due |= {call[0]: now + delay for call in part}
 
     def _watch(self, until: float) -> None:
-        killed = False
+        killed = reloaded = False
         with tqdm(total=len(self._due), unit="job", disable=self._quiet, mininterval=0.5) as bar:
             while time.monotonic() < until:
                 jobs = account.read(self._ledger)
@@ -84,6 +85,8 @@ class Demo:
                 bar.update(ended - bar.n)
                 if not killed and ended >= KILL_AT * len(self._due):
                     killed = self._kill_a_worker(bar)
+                if not reloaded and ended >= RELOAD_AT * len(self._due):
+                    reloaded = self._reload(bar)
                 if ended == len(self._due):
                     return
                 time.sleep(0.1)
@@ -96,6 +99,12 @@ class Demo:
         os.kill(workers[0]["pid"], signal.SIGKILL)
         if not self._quiet:
             bar.write(f"killed worker {workers[0]['pid']} with SIGKILL while it ran a job")
+        return True
+
+    def _reload(self, bar: Any) -> bool:
+        told = self._tarry("reload").strip()
+        if not self._quiet:
+            bar.write(told)
         return True
 
     def _tarry(self, *words: str, check: bool = True) -> str:

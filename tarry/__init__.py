@@ -5,6 +5,7 @@ from tarry.engine.call import Call
 from tarry.engine.follow import Event
 from tarry.engine.handle import Handle as Job
 from tarry.engine.new_job import NewJob
+from tarry.engine.output import Output
 from tarry.engine.progress import Progress
 from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
 from tarry.engine.task import Task
@@ -51,6 +52,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "NewJob",
+    "Output",
     "Progress",
     "ResultTimeout",
     "Retry",

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, limited
+from tarry.model.log_target import NAMES, log_target
 from tarry.model.size import octets
 from tarry.settings import Kind, Source, override, read_file, section
 
@@ -77,16 +78,22 @@ def _rate(written: str) -> str:
     return written
 
 
-def _log(target: str) -> str:
-    if target in ("syslog", "journal", "stdout"):
-        raise ValueError("no file, and not to be taken for the name of one")
-    return target
+def _log(written: str) -> str:
+    log_target(written)
+    return written
 
 
 def _some_octets(written: int | str) -> int:
     size = octets(written)
     if size < 1:
         raise ValueError("nothing would fit")
+    return size
+
+
+def _output(written: int | str) -> int:
+    size = octets(written)
+    if size > 1_000_000:
+        raise ValueError("more than the store should be given ten times a second")
     return size
 
 
@@ -103,17 +110,25 @@ STORE = Kind(
     _urls,
 )
 DURATION = Kind('a duration such as 90 (seconds) or "1h30m"', _Duration, microseconds, _number)
-LEASE = Kind('a duration of 2 seconds or more, such as "30s"', _Duration, _lease, _number)
+LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _Duration, _lease, _number)
 SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(written) / SECOND, _number)
 SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, _number)
 SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, _number)
+OUTPUT = Kind('a size of at most 1MB such as "8KB", or 0 for none', int | str, _output, _number)
 FROM_0 = Kind("a whole number of 0 or more", Annotated[int, Meta(ge=0)], spelled=_number)
 RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, spelled=_number)
 FILE = Kind("the path of a file", _Text, Path)
-LOG = Kind('"stderr" or the path of a file', _Text, _log)
-FORMAT = Kind('"text" or "json"', Literal["text", "json"], spelled=str.lower)
-LEVEL = Kind('"debug", "info", "warning" or "error"', Literal["debug", "info", "warning", "error"], spelled=str.lower)
+LOG = Kind(
+    '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file', _Text, _log, names=NAMES
+)
+FORMAT = Kind('"text" or "json"', Literal["text", "json"], spelled=str.lower, names=("text", "json"))
+LEVEL = Kind(
+    '"debug", "info", "warning" or "error"',
+    Literal["debug", "info", "warning", "error"],
+    spelled=str.lower,
+    names=("debug", "info", "warning", "error"),
+)
 QUEUES = Kind(
     '"*", a list of names such as ["default", "mail"], or weights such as { critical = 5, default = 3 }',
     Literal["*"] | Annotated[list[_Text], Meta(min_length=1)] | Annotated[dict[_Text, _From1], Meta(min_length=1)],
@@ -133,9 +148,13 @@ class Master(Struct, frozen=True):
     term_grace: Annotated[float, SECONDS] = 8.0
     """Seconds from TERM until the workers are killed."""
     log: Annotated[str, LOG] = "stderr"
-    """`stderr`, or the absolute path of a file."""
+    """`stderr`, `syslog`, `journal`, a URL of these, or the absolute path of a file."""
     log_format: Annotated[Literal["text", "json"], FORMAT] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], LEVEL] = "info"
+    reload_timeout: Annotated[float, SECONDS] = 0.0
+    """Seconds that replaced workers have to finish what they run; 0: as long as it takes."""
+    boot_timeout: Annotated[float, SECONDS] = 60.0
+    """Seconds in which a process has to be ready."""
 
 
 class Pool(Struct, frozen=True):
@@ -151,7 +170,17 @@ class Pool(Struct, frozen=True):
     """Async jobs at once in a process."""
     shares: Annotated[Literal["strict"] | tuple[int, int, int], SHARES] = (5, 3, 2)
     """How the bands of high, normal and low priority share starts."""
-    lease: Annotated[int, LEASE] = 30 * SECOND
+    lease: Annotated[int, LEASE] = 15 * SECOND
+    kill_after: Annotated[float, SECONDS] = 0.5
+    """Seconds that a job has to end once its timeout or its cancel broke in on it."""
+    keep_output: Annotated[int, OUTPUT] = 8_000
+    """Bytes of what each job prints and logs; 0: none is kept."""
+    max_jobs: Annotated[int, FROM_0] = 100_000
+    """A worker that ran so many is replaced; 0: never. As for age and memory, up to a tenth less, by chance."""
+    max_age: Annotated[int, DURATION] = HOUR
+    max_memory: Annotated[int, SIZE] = 0
+    kill_memory: Annotated[int, SIZE] = 0
+    """Bytes at which a worker is killed at once; 0: twice `max_memory`, if that is set."""
 
 
 class Client(Struct, frozen=True):
@@ -252,7 +281,7 @@ def _checked(config: Config, source: Source) -> Config:
 
 def _settled(config: Config, home: Path, file: Path | None) -> Config:
     master = config.master
-    log = master.log if master.log == "stderr" else str(home / master.log)
+    log = str(home / master.log) if log_target(master.log).kind == "file" else master.log
     pools = {name: replace(pool, name=name) for name, pool in config.pools.items()}
     outbox = config.client.outbox
     return replace(
@@ -310,12 +339,16 @@ app = "app:app"
 #pid_file = "run/tarry.pid"
 # From TERM until workers that still run jobs are killed; their jobs go back and are run again. 0: at once.
 #term_grace = 8
-# "stderr", or a file.
+# "stderr", "syslog" or "journal" of this host, "syslog://host:514" (UDP), or a file.
 #log = "stderr"
 # "text" or "json".
 #log_format = "text"
 # "debug", "info", "warning" or "error".
 #log_level = "info"
+# After a reload, or when they are worn out, the old workers finish what they run: for so long; 0, as long as it takes.
+#reload_timeout = 0
+# A process that is not ready after so long is killed.
+#boot_timeout = 60
 
 # Worker processes that serve the same queues. There may be several pools, each with a name.
 #[pools.default]
@@ -329,8 +362,19 @@ app = "app:app"
 #async = 100
 # How high, normal and low priority share the starts when all three have work; or "strict".
 #shares = [5, 3, 2]
+# What a job that was cancelled, or whose timeout is over, has left to clean up before it is ended by force.
+#kill_after = 0.5
 # A worker that is not heard of for so long is held to be dead, and its jobs are run again. 2 seconds or more.
-#lease = "30s"
+#lease = "15s"
+# Of what each job prints and logs the last 64 lines are kept with it, up to this; 0: none are.
+#keep_output = "8KB"
+# A worker is replaced, the new one first, after so many jobs, at that age, or when it has taken so much memory; by
+# chance up to a tenth earlier, so that not all go together. 0: never.
+#max_jobs = 100_000
+#max_age = "1h"
+#max_memory = 0
+# At so much memory it is killed at once, and its jobs are run again. 0: twice max_memory.
+#kill_memory = 0
 
 # How long the finished jobs of a queue are kept, and how many bytes of them.
 #[queues.default]

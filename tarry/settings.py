@@ -40,6 +40,8 @@ class Kind(Struct, frozen=True):
     """The setting's value; ValueError if it is none after all."""
     spelled: Callable[[str], Any] = as_written
     """What the text of a variable would be in TOML; ValueError: no such thing."""
+    names: tuple[str, ...] = ()
+    """Words that may stand there, of which the one meant is guessed."""
 
     def read(self, written: object) -> Any:
         """The value of what is written; ValueError or msgspec.ValidationError if it is not as expected."""
@@ -69,10 +71,12 @@ class Source(Struct):
         line = re.match(r"line (\d+)", where)
         return f"{self.shown}:{line[1] if line else len(self.text.splitlines())}: {what}: this is no TOML"
 
-    def wrong(self, keys: Keys, expected: str, written: object) -> ConfigError:
-        """The error that something else was expected there."""
+    def wrong(self, keys: Keys, expected: str, written: object, names: tuple[str, ...] = ()) -> ConfigError:
+        """The error that something else was expected there; perhaps the one of the names that is nearest."""
         name = "" if self._variable(keys) else f" {dotted(keys)}:"
-        return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quoted(written)}")
+        near = _near(str(written), {known: known for known in names})
+        meant = f'; did you mean "{near}"?' if near else ""
+        return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quoted(written)}{meant}")
 
     def unknown(self, keys: Keys, known: Mapping[str, str]) -> ConfigError:
         """The error that there is no such setting; `known` maps names to what to write instead."""
@@ -107,7 +111,7 @@ def _value(form: Any, written: object, keys: Keys, source: Source) -> Any:
         try:
             return form.read(written)
         except (ValueError, msgspec.ValidationError):
-            raise source.wrong(keys, form.expected, written) from None
+            raise source.wrong(keys, form.expected, written, form.names) from None
     named = _by_name(form)
     if named is None:
         return section(form, written, keys, source)

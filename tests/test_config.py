@@ -14,6 +14,8 @@ from tarry.settings import line_of
 
 Loads = Callable[..., Config]
 
+LOG = '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file'
+
 
 @pytest.fixture
 def loads(tmp_path: Path) -> Loads:
@@ -40,7 +42,7 @@ def test_without_a_file_and_variables_all_is_default(loads: Loads, tmp_path: Pat
     assert (config.app, config.store, config.max_body, config.file) == (None, None, 1_048_576, None)
     assert config.stores == [f"sqlite:///{tmp_path}/tarry.db"]
     assert config.master == Master(tmp_path / "run/tarry.pid", 8.0, "stderr", "text", "info")
-    assert config.pools == {"default": Pool("default", "*", 1, 1, 100, (5, 3, 2), 30 * SECOND)}
+    assert config.pools == {"default": Pool("default", "*", 1, 1, 100, (5, 3, 2), 15 * SECOND)}
     assert config.keep("any") == Keep(HOUR, 30 * DAY, 64_000_000)
     assert config.directory == tmp_path
 
@@ -86,7 +88,7 @@ def test_every_setting_in_a_file(loads: Loads, tmp_path: Path) -> None:
     assert config.master == Master(Path("/run/shop.pid"), 90.0, f"{tmp_path}/log/shop.log", "json", "debug")
     assert config.pools == {
         "default": Pool("default", ["default", "mail"], 2, 0, 1000, "strict", 5 * SECOND),
-        "bulk": Pool("bulk", {"bulk": 5, "order.timeout": 1}, 1, 8, 100, (8, 1, 1), 30 * SECOND),
+        "bulk": Pool("bulk", {"bulk": 5, "order.timeout": 1}, 1, 8, 100, (8, 1, 1), 15 * SECOND),
     }
     assert config.queues == {
         "mail": Queue(Keep(10 * MINUTE, 0, 2**20)),
@@ -297,7 +299,14 @@ def test_an_unknown_setting_is_told_with_its_line_and_the_nearest(loads: Loads, 
             "[master]\nterm_grace = true",
             '2: master.term_grace: expected a duration such as 90 (seconds) or "1h30m", got true',
         ),
-        ("[master]\nlog = 'syslog'", '2: master.log: expected "stderr" or the path of a file, got "syslog"'),
+        ("[master]\nlog = 'sylog'", f'2: master.log: expected {LOG}, got "sylog"; did you mean "syslog"?'),
+        ("[master]\nlog = 'stdout'", f'2: master.log: expected {LOG}, got "stdout"'),
+        ("[master]\nlog = 'http://there'", f'2: master.log: expected {LOG}, got "http://there"'),
+        ("[master]\nlog = 'syslog://there:0'", f'2: master.log: expected {LOG}, got "syslog://there:0"'),
+        (
+            "[master]\nlog_format = 'jsn'",
+            '2: master.log_format: expected "text" or "json", got "jsn"; did you mean "json"?',
+        ),
         ("[master]\nlog_format = 'xml'", '2: master.log_format: expected "text" or "json", got "xml"'),
         (
             "[master]\nlog_level = 'loud'",
@@ -318,7 +327,11 @@ def test_an_unknown_setting_is_told_with_its_line_and_the_nearest(loads: Loads, 
         ),
         (
             "[pools.default]\nlease = '1.9s'",
-            '2: pools.default.lease: expected a duration of 2 seconds or more, such as "30s", got "1.9s"',
+            '2: pools.default.lease: expected a duration of 2 seconds or more, such as "15s", got "1.9s"',
+        ),
+        (
+            "[pools.default]\nkeep_output = '2MB'",
+            '2: pools.default.keep_output: expected a size of at most 1MB such as "8KB", or 0 for none, got "2MB"',
         ),
         (
             "[pools.default]\nshares = [5, 3]",

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 from tarry.cli.loading import Setup
 from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
+from tarry.engine import progress
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
+from tarry.engine.output import Output
 from tarry.errors import JobNotFound, TarryError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -102,7 +104,7 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         raise TarryError("which job? tarry jobs show ID")
     jobs = _named(client, args.ids)
     if args.json:
-        as_json([facts_of(job) for job in jobs])
+        as_json([facts_of(job) | {"output": progress.output(job.progress)} for job in jobs])
         return 0
     for job in jobs:
         facts = facts_of(job)
@@ -115,7 +117,16 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         for name, value in facts.items():
             print(f"{name:9} {'-' if value is None else value}")
         print(told, end="")
+        if output := progress.output(job.progress):
+            _print_output(output)
     return 0
+
+
+def _print_output(output: Output) -> None:
+    before = f", {output.left_out:,} lines before left out" if output.left_out else ""
+    print(f"output    of attempt {output.attempt}{before}:")
+    for line in output.text.removesuffix("\n").split("\n"):
+        print(f"  {line}")
 
 
 def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:

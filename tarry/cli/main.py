@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tarry import __version__
 from tarry.cli import check, enqueue, jobs, limits, migrate, processes, queues, schedules, shards, worker
+from tarry.cli.top import command as top
 from tarry.errors import TarryError
 
 
@@ -19,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (processes, worker, enqueue, jobs, queues, limits, schedules, shards, check, migrate):
+    for module in (processes, top, worker, enqueue, jobs, queues, limits, schedules, shards, check, migrate):
         module.add(commands)
     for command in commands.choices.values():
         # Also after the command; SUPPRESS, so that its absence there does not undo one before.

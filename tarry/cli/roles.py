@@ -8,28 +8,40 @@ from functools import partial
 from typing import Any
 
 from tarry.app import App
+from tarry.cli.deaf import Deaf
 from tarry.cli.loading import imported
+from tarry.cli.presence import Presence
 from tarry.config import Config, Pool
-from tarry.engine import owner
+from tarry.engine import log_facts, owner
 from tarry.engine.here import settings
 from tarry.engine.keeper import Keeper
 from tarry.engine.worker import Worker, memory
 from tarry.errors import TarryError
-from tarry.runtime.role import KEEPER, Child, Role
+from tarry.model.duration import SECOND
+from tarry.runtime import logs
+from tarry.runtime.log_lines import tell_of
+from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
 from tarry.store.base import Store
 
 log = logging.getLogger("tarry.keeper")
 
 
-def roles(config: Config, app_name: str) -> list[Role]:
-    """The keeper, and the workers of every pool."""
-    keeper = Role(KEEPER, "", 1, 1, partial(_booted, config, app_name, _keep))
+def plan(config: Config, app_name: str) -> Plan:
+    """The keeper, the workers of every pool, and the canary that goes before them at a reload."""
+    booted = partial(partial, _booted, config, app_name)
+    keeper = Role(KEEPER, "", 1, 1, booted(_keep))
+    # One cell for each thread, one for the event loop, and one for a job in it that does not end.
     workers = [
-        # One cell for each thread, and one for the event loop.
-        Role("worker", pool.name, pool.workers, pool.threads + 1, partial(_booted, config, app_name, _worker(pool)))
+        Role("worker", pool.name, pool.workers, pool.threads + 2, booted(_worker(pool)), _wear(pool))
         for pool in config.pools.values()
     ]
-    return [keeper, *workers]
+    master = config.master
+    canary = Role(CANARY, "", 1, 1, booted(_sing))
+    return Plan([keeper, *workers], canary, master.term_grace, master.reload_timeout, master.boot_timeout)
+
+
+def _wear(pool: Pool) -> Wear:
+    return Wear(pool.max_jobs, pool.max_age / SECOND, pool.max_memory, pool.kill_memory or 2 * pool.max_memory)
 
 
 Body = Callable[[Child, App, Store], None]
@@ -41,7 +53,8 @@ def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
         app = imported(app_name, config.directory)
         app.configure(config)
         store = app.open_store(durable=False)
-        app.declare_limits(store)
+        if body is not _sing:
+            app.declare_limits(store)
     except (TarryError, OSError) as error:
         return child.failed(str(error))
     body(child, app, store)
@@ -54,6 +67,7 @@ def _worker(pool: Pool) -> Body:
     def work(child: Child, app: App, store: Store) -> None:
         name = owner.new_name()
         child.slot.own(name)
+        tell_of(log_facts.here, worker=f"{child.pool}.{child.number}")
         worker = Worker(
             store,
             app.tasks,
@@ -80,8 +94,11 @@ class FromMaster:
         return (self._child.parent_fd, self._child.signals.fileno())
 
     def signals(self) -> Sequence[int]:
-        """Those that came."""
-        return self._child.signals.take()
+        """Those that came. HUP is dealt with here: logs were rotated, perhaps."""
+        came = self._child.signals.take()
+        if signal.SIGHUP in came:
+            logs.reopen()
+        return came
 
     def parent_lives(self) -> bool:
         """False once the master's end of the line is closed."""
@@ -89,8 +106,17 @@ class FromMaster:
         return not self._child.orphaned
 
 
+def _sing(child: Child, app: App, store: Store) -> None:
+    """The app could be imported and the store reached: so can the others."""
+    child.ready()
+
+
 def _keep(child: Child, app: App, store: Store) -> None:
+    tell_of(log_facts.here, worker="keeper")
     keeper = app.keeper(store)
+    presence = Presence(store, app.config)
+    presence.employ(keeper)
+    Deaf(store, app).employ(keeper)
     sleeper = select.poll()
     sleeper.register(child.parent_fd, select.POLLIN)
     sleeper.register(child.signals.fileno(), select.POLLIN)
@@ -99,8 +125,12 @@ def _keep(child: Child, app: App, store: Store) -> None:
     while True:
         child.slot.beat(memory())
         owed = _heard(child, keeper, [*owed, *child.lines()])
-        if child.orphaned or {signal.SIGINT, signal.SIGTERM} & set(child.signals.take()):
+        came = set(child.signals.take())
+        if signal.SIGHUP in came:
+            logs.reopen()
+        if child.orphaned or {signal.SIGINT, signal.SIGTERM} & came:
             keeper.close()
+            presence.leave()
             return
         pause = keeper.tick()
         # What could not be done because the store is away is tried again soon.

@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 
 from tarry.cli.loading import Setup
 from tarry.config import Pool
+from tarry.engine import log_facts
 from tarry.errors import ConfigError
 from tarry.runtime import logs
+from tarry.runtime.log_lines import tell_of
 from tarry.runtime.signals import Signals
 
 log = logging.getLogger("tarry.worker")
@@ -34,6 +36,7 @@ def run_worker(args: argparse.Namespace) -> int:
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:
         app = setup.app
         here = app.hire(pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines)
+        tell_of(log_facts.here, worker=here.worker.name)
         log.info("%s: runs jobs, %s", setup.app_name, _shown(queues))
         here.run()
         app.close()

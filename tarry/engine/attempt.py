@@ -5,7 +5,7 @@ from contextvars import copy_context
 
 from tarry.engine import report, together, wrapped
 from tarry.engine.running import Batch, Running, current
-from tarry.engine.terms import Terms, kill_at, shown
+from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
 from tarry.model.outcome import Outcome
 
@@ -53,7 +53,7 @@ async def on_loop(running: Running, terms: Terms, leave: Callable[[Running], Non
         return report.of_misfit(error)
     current.set(running)
     try:
-        value = await shown(task.fn(*args, **kwargs), running, terms, kill_at(running))
+        value = await shown(task.fn(*args, **kwargs), running, terms, terms.kill_at(running))
     except BaseException as error:
         leave(running)
         return report.of_error(running, error)

@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Any
 
+from tarry.engine.log_facts import about
 from tarry.model.change import Change
 from tarry.model.duration import spoken
 from tarry.model.job import Job, State
@@ -52,6 +53,7 @@ class Events:
                 level,
                 "%s %s attempt %d failed, %s: %s: %s",
                 job.task, ids.text(job.id), job.attempt, then, told.get("type"), told.get("message"),
+                extra=about(job),
             )  # fmt: skip
 
     def _unknown_task(self, job: Job) -> None:
@@ -62,4 +64,5 @@ class Events:
                 "no task %s in this app: its jobs wait for a worker that knows it (%s and others in queue %s); "
                 "see `tarry check`",
                 job.task, ids.text(job.id), job.queue,
+                extra=about(job),
             )  # fmt: skip

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tarry.engine import duplicates
 from tarry.engine.handle import Handle
+from tarry.engine.log_facts import about
 from tarry.engine.task import Options
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
@@ -196,7 +197,9 @@ class Forwarder:
         try:
             return duplicates.settled(client.store, client.clock.now, entry.job, holder, options)
         except IdempotencyError as error:
-            log.error("%s %s was kept while the store was away: %s", entry.job.task, ids.text(entry.job.id), error)
+            job = entry.job
+            told = "%s %s was kept while the store was away: %s"
+            log.error(told, job.task, ids.text(job.id), error, extra=about(job))
             return holder
 
 

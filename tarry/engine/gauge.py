@@ -12,6 +12,12 @@ class Gauge(Protocol):
     def off(self, cell: int) -> None:
         """The cell's thread works on no job."""
 
+    def limit(self, cell: int, kill_at: float) -> None:
+        """The job that the cell's thread works on is stuck from then on. Not while that thread may go on to another."""
+
+    def thread(self, cell: int, ident: int) -> None:
+        """The cell's thread, by threading.get_ident()."""
+
     def count(self, processed: int, failed: int) -> None:
         """So many jobs ended here so far, and so many attempts failed."""
 
@@ -26,6 +32,12 @@ class NoGauge:
         """Shown nowhere."""
 
     def off(self, cell: int) -> None:
+        """Shown nowhere."""
+
+    def limit(self, cell: int, kill_at: float) -> None:
+        """Shown nowhere."""
+
+    def thread(self, cell: int, ident: int) -> None:
         """Shown nowhere."""
 
     def count(self, processed: int, failed: int) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from tarry.engine import progress
 from tarry.engine.follow import Event, Follow
 from tarry.engine.lazily import asyncio
+from tarry.engine.output import Output
 from tarry.engine.progress import Progress
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
 from tarry.model.job import Job, State
@@ -57,6 +58,11 @@ class Handle(Generic[R]):
         """What its task said last of how far it is; None if it said nothing."""
         return progress.read(self.record().progress)
 
+    @property
+    def output(self) -> Output | None:
+        """The last lines of what its task printed and logged, in the last attempt that did; None if none did."""
+        return progress.output(self.record().progress)
+
     def result(self, timeout: float | None = None) -> R:
         """What the task returned, waiting for it up to `timeout` seconds (None: as long as it takes).
 
@@ -96,6 +102,10 @@ class Handle(Generic[R]):
     async def aprogress(self) -> Progress | None:
         """`progress`, awaited."""
         return progress.read((await self.arecord()).progress)
+
+    async def aoutput(self) -> Output | None:
+        """`output`, awaited."""
+        return progress.output((await self.arecord()).progress)
 
     async def arecord(self) -> Job:
         """`record`, awaited."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tarry.engine import hooks, wrapped
+from tarry.engine.log_facts import about
 from tarry.engine.running import CurrentJob, Running, current
 from tarry.engine.task import Task
 from tarry.errors import JobFailed
@@ -56,7 +57,8 @@ class Herald:
             try:
                 copy_context().run(self._call, *news)
             except Exception:
-                log.exception("the hooks of %s %s were not called", news[0].task, ids.text(news[0].id))
+                job = news[0]
+                log.exception("the hooks of %s %s were not called", job.task, ids.text(job.id), extra=about(job))
 
     def _call(self, job: Job, change: Change) -> None:
         task = self._tasks[job.task]

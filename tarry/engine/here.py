@@ -40,7 +40,8 @@ def settings(
     loop = pool.async_ if coroutines is None else coroutines
     if min(sync, loop) < 0 or not sync + loop:
         raise ConfigError(f"threads={sync}, coroutines={loop}: 0 or more of each, and 1 or more of one of them")
-    return Settings(weights(pool.queues if queues is None else queues), sync, loop, pool.shares, pool.lease, max_body)
+    served = weights(pool.queues if queues is None else queues)
+    return Settings(served, sync, loop, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output)
 
 
 def weights(queues: Queues) -> Mapping[str, int]:

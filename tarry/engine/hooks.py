@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tarry.engine import own_loop
 from tarry.engine.lazily import asyncio
+from tarry.engine.log_facts import about
 from tarry.engine.running import CurrentJob
 from tarry.model.change import Change
 from tarry.model.job import State
@@ -91,4 +92,5 @@ async def _within(answer: Awaitable[Any]) -> None:
 
 
 def _tell(hook: Hook, job: CurrentJob, error: BaseException) -> None:
-    log.error("hook %s for %s %s raised", name_of(hook), job.task, job.id, exc_info=error)
+    facts = about(job.running.job)
+    log.error("hook %s for %s %s raised", name_of(hook), job.task, job.id, exc_info=error, extra=facts)

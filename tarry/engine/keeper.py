@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tarry.engine import owner
@@ -17,7 +18,7 @@ from tarry.engine.pump import RulesFor
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, note
 from tarry.store.base import Store
 from tarry.store.patience import PATIENCE, back_off
@@ -26,6 +27,7 @@ Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.keeper")
 
+PRUNE_EVERY = 10.0
 KEPT_BYTES = 64_000_000
 """What the finished jobs of a queue may take, unless configured."""
 _BATCH = 1000
@@ -61,13 +63,19 @@ class Keeper:
         self._chores: list[tuple[float, Callable[[], None]]] = [
             (1.0, self.rescue_overdue),
             (2.0, self.rescue_dead),
-            (10.0, self.prune),
+            (PRUNE_EVERY, self.prune),
             (1.0, self.declare_anew),
         ]
         if forward is not None:
             self._chores.append((1.0, forward))
         self._due = dict.fromkeys(range(len(self._chores)), 0.0)
         self._troubles = dict.fromkeys(range(len(self._chores)), 0)
+
+    def take_on(self, every: float, chore: Callable[[], None]) -> None:
+        """One more chore, every so many seconds; where it raises StoreError, again with growing pauses."""
+        number = len(self._chores)
+        self._chores.append((every, chore))
+        self._due[number], self._troubles[number] = 0.0, 0
 
     def tick(self) -> float:
         """Does the chores that are due, and first what has to be done at its moment: the ticks of schedules."""
@@ -87,28 +95,37 @@ class Keeper:
         if self._herald is not None:
             self._herald.close()
 
-    def rescue(self, gone: str, on: Collection[str] = (), stuck: Collection[str] = ()) -> None:
+    def rescue(
+        self,
+        gone: str,
+        on: Collection[str] = (),
+        stuck: Collection[str] = (),
+        stacks: Mapping[str, str] = MappingProxyType({}),
+        epochs: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """Brings back all that an owner held who is known to be gone.
 
         on: ids (hex) of the jobs that were executing when it died: for them it counts. stuck: those for whose sake
-        it was killed, since they did not end after their timeout. One job of a batch task stands for its whole call.
+        it was killed, since they did not end after their timeout; in which attempt, and where it was then, by id. One
+        job of a batch task stands for its whole call.
         """
-        shared = self._shared(on)
-        self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, stuck, shared)
+        late = self._still_on(stuck, epochs)
+        shared, where = self._shared({*on, *late}), {id: stacks.get(id, "") for id in late}
+        self._bring_back(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
 
     def rescue_overdue(self) -> None:
         """Brings back what owners held whose lease ran out. After the store was away nobody's has, until all have had a
         moment to prolong it."""
         if time.monotonic() < self._patient_until:
             return
-        self._bring_back(lambda: self._store.reclaim(self._clock.now(), None, _BATCH), None, ())
+        self._bring_back(lambda: self._store.reclaim(self._clock.now(), None, _BATCH), None)
 
     def rescue_dead(self) -> None:
         """Brings back what processes of this host held that are gone, without waiting for their leases."""
         names, away = _partly(self._store.owners)
         for name in names:
             if owner.is_dead(name):
-                self._bring_back(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None, ())  # noqa: B023
+                self._bring_back(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
         if away:
             raise away
 
@@ -140,6 +157,17 @@ class Keeper:
         self._troubles[number] = 0
         return True
 
+    def _still_on(self, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
+        """Without those that were cancelled, or whose next attempt it already was that went down with the first."""
+        if not stuck:
+            return []
+        jobs, _ = _partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
+        return [
+            id
+            for id, job in zip(stuck, jobs, strict=True)
+            if job is not None and job.state is State.RUNNING and job.epoch == epochs.get(id, job.epoch)
+        ]
+
     def _shared(self, on: Collection[str]) -> set[str]:
         """The batch tasks of which many jobs were on in one call. Which ones is not known but to the dead, so it
         counts for all of that task that it held. From then on each of them is called alone, and then the cause is
@@ -153,7 +181,7 @@ class Keeper:
         self,
         found: Callable[[], list[Job]],
         on: Collection[str] | None,
-        stuck: Collection[str],
+        stuck: Mapping[str, str] = MappingProxyType({}),
         shared: Collection[str] = (),
     ) -> None:
         for _ in range(100):
@@ -176,12 +204,13 @@ class Keeper:
                 raise away
 
     def hear(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...]}`, and the answer to it;
-        None while the store cannot do it, or for another line."""
+        """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text},
+        "epochs": {id: number}}`, and the answer to it; None while the store cannot do it, or for another line."""
         if "gone" not in line:
             return None
         try:
-            self.rescue(line["gone"], line.get("on", ()), line.get("stuck", ()))
+            stuck, stacks, epochs = line.get("stuck", ()), line.get("stacks", {}), line.get("epochs", {})
+            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs)
         except StoreError as error:
             log.error("%s; the jobs of %s come back later", error, line["gone"])
             return None
@@ -210,10 +239,11 @@ def _one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
     return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.losses for job in jobs))
 
 
-def _ending(job: Job, on: Collection[str], stuck: Collection[str], shared: Collection[str]) -> Outcome:
+def _ending(job: Job, on: Collection[str], stuck: Mapping[str, str], shared: Collection[str]) -> Outcome:
     if job.task in shared and not job.losses:
         return Lost(on=True)
-    if job.id.hex() in stuck:
+    stack = stuck.get(job.id.hex())
+    if stack is not None:
         why = "it did not end after its timeout, so its worker was killed"
-        return TimedOut(note("TimeLimit", why))
+        return TimedOut(note("TimeLimit", why, stack))
     return Lost(job.id.hex() in on)

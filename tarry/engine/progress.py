@@ -1,17 +1,22 @@
-"""How far a job says that it is: what is said, and its way from the task that says it to the store."""
+"""What a running job tells: how far it is, what it prints and logs; and its way from the task to the store."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, SupportsFloat
 
 import msgspec
 from msgspec import Struct
+
+from tarry.engine.output import Output
 
 if TYPE_CHECKING:
     from tarry.engine.running import Running
 
 MARK_EVERY = 0.1
 """Seconds between two writes of progress, whatever is said in between."""
+MARKED_AT_ONCE = 1_000_000
+"""Bytes of output in one such write; what is over waits for the next."""
 MAX_MESSAGE = 200
 _ROUNDING = 1e-9
 
@@ -25,6 +30,16 @@ class Progress(Struct, frozen=True):
     message: str = ""
 
 
+class _Kept(Struct, array_like=True):
+    """As the store keeps it."""
+
+    fraction: float | None
+    message: str
+    attempt: int = 0
+    left_out: int = 0
+    text: str | None = None
+
+
 def checked(fraction: SupportsFloat, message: str) -> Progress:
     """What a task may say; ValueError if the fraction is none. A long message is cut."""
     part = float(fraction) if isinstance(fraction, SupportsFloat) else math.nan
@@ -33,59 +48,95 @@ def checked(fraction: SupportsFloat, message: str) -> Progress:
     return Progress(min(max(part, 0.0), 1.0), str(message)[:MAX_MESSAGE])
 
 
-def written(progress: Progress) -> bytes:
-    """As the store keeps it. Half a surrogate pair, as in a badly decoded file name, has no UTF-8."""
-    message = progress.message.encode("utf-8", "backslashreplace").decode()
-    return msgspec.json.encode((progress.fraction, message))
+def written(running: "Running") -> bytes:
+    """As the store keeps it. An earlier attempt's progress stays until there is another; its output does not.
+
+    Half a surrogate pair, as in a badly decoded file name, has no UTF-8.
+    """
+    said, tail, job = running.said or read(running.job.progress), running.tail, running.job
+    fraction, message = (said.fraction, said.message) if said else (None, "")
+    message = message.encode("utf-8", "backslashreplace").decode()
+    if tail is None:
+        return msgspec.json.encode((fraction, message))
+    output = tail.now(job.attempt)
+    return msgspec.json.encode(_Kept(fraction, message, output.attempt, output.left_out, output.text))
 
 
 def read(kept: bytes) -> Progress | None:
-    """What the store keeps; None if nothing was said, or what stands there is not ours."""
+    """What the store keeps of progress; None if nothing was said, or what stands there is not ours."""
+    found = _read(kept)
+    return None if found is None or found.fraction is None else Progress(found.fraction, found.message)
+
+
+def output(kept: bytes) -> Output | None:
+    """What the store keeps of the last attempt's output; None if there was none."""
+    found = _read(kept)
+    return None if found is None or found.text is None else Output(found.text, found.attempt, found.left_out)
+
+
+def _read(kept: bytes) -> _Kept | None:
     try:
-        return Progress(*msgspec.json.decode(kept, type=tuple[float, str])) if kept else None
+        return msgspec.json.decode(kept, type=_Kept) if kept else None
     except msgspec.DecodeError:
         return None
 
 
 class Marks:
-    """What running jobs said since it was last sent: the newest of each. Said in any thread, sent by the pump's."""
+    """Which running jobs have told something since it was last sent. Told in any thread, sent by the pump's.
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.said: dict[Running, Progress] = {}
+    keep_output: bytes of what each prints and logs; 0: none.
+    """
+
+    def __init__(self, wake: Callable[[], None], keep_output: int = 0) -> None:
+        self.said: dict[Running, None] = {}
+        self.keep_output = keep_output
         self._wake = wake
         self._woken = False
         self._sent = -math.inf
 
     def say(self, running: "Running", progress: Progress) -> None:
-        """Does not wait, and takes no lock: an interruption may hit at any point."""
-        self.said[running] = progress
+        """How far it is."""
+        running.said = progress
+        self.tell(running)
+
+    def tell(self, running: "Running") -> None:
+        """There is news of it. Does not wait, and takes no lock: an interruption may hit at any point."""
+        self.said[running] = None
         if not self._woken:
             self._woken = True
             self._wake()
 
-    def take(self, now: float, ended: "Iterable[Running]") -> "dict[Running, Progress]":
-        """What is to be sent now: all, if the last time is long enough ago, else what those said that ended."""
+    def take(self, now: float, ended: "Iterable[Running]") -> "list[Running]":
+        """Of whom is to be sent now: of all, if the last time is long enough ago, else of those that ended."""
+        taken = [running for running in ended if self.said.pop(running, self) is None]
         if now - self._sent < MARK_EVERY:
-            return {running: self.said.pop(running) for running in ended if running in self.said}
+            return taken
         self._sent = now
         # Before the first is taken, so that who says something from now on wakes the pump again.
         self._woken = False
-        taken = {}
+        others = []
         while self.said:
-            running, progress = self.said.popitem()
-            taken[running] = progress
-        return taken
+            others.append(self.said.popitem()[0])
+        others.reverse()
+        room = sum(1 for _ in itertools.takewhile(lambda size: size <= MARKED_AT_ONCE, _sizes(others)))
+        self.put_back(others[max(room, 1) :])
+        return taken + others[: max(room, 1)]
 
-    def put_back(self, taken: "Mapping[Running, Progress]") -> None:
-        """It could not be sent; what was said since then is newer."""
-        for running, progress in taken.items():
-            self.said.setdefault(running, progress)
+    def put_back(self, taken: "Iterable[Running]") -> None:
+        """It could not be sent."""
+        for running in taken:
+            self.said.setdefault(running)
 
     def pause(self, now: float) -> float:
         """Seconds until the next may be sent."""
         return max(0.0, self._sent + MARK_EVERY - now)
 
 
-def marks(taken: "Mapping[Running, Progress]") -> list[Mark]:
+def marks(taken: "Iterable[Running]") -> list[Mark]:
     """As the store's `mark` takes it."""
-    return [(running.job.id, running.job.epoch, written(progress)) for running, progress in taken.items()]
+    return [(running.job.id, running.job.epoch, written(running)) for running in taken]
+
+
+def _sizes(told: "Iterable[Running]") -> Iterator[int]:
+    """How many bytes at most all up to each of them are."""
+    return itertools.accumulate(running.tail.most if running.tail is not None else MAX_MESSAGE for running in told)

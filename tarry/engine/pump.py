@@ -15,6 +15,7 @@ from tarry.engine.deadlines import Deadlines
 from tarry.engine.events import Events
 from tarry.engine.gather import Gather
 from tarry.engine.gauge import Gauge, NoGauge
+from tarry.engine.log_facts import about
 from tarry.engine.progress import Marks, marks
 from tarry.engine.room import CLAIMED_AT_ONCE, Room
 from tarry.engine.runner.base import Outcomes, Runner
@@ -29,6 +30,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
+from tarry.store import ids
 from tarry.store.base import Exchange, Store
 from tarry.store.patience import back_off
 
@@ -50,7 +52,8 @@ RulesFor = Callable[[str, str], Rules]
 class Pump:
     """Moves jobs between one store and the runners of one process.
 
-    queues: names and weights; `{"*": 1}` is every queue that has jobs. lease: microseconds.
+    queues: names and weights; `{"*": 1}` is every queue that has jobs. lease: microseconds. keep_output: bytes of what
+    each job prints and logs; 0: none.
     """
 
     def __init__(
@@ -62,9 +65,10 @@ class Pump:
         clock: Clock | None = None,
         queues: Mapping[str, int] | None = None,
         shares: BandShares = (5, 3, 2),
-        lease: int = 30 * SECOND,
+        lease: int = 15 * SECOND,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
         gauge: Gauge | None = None,
+        keep_output: int = 0,
     ) -> None:
         self.store = store
         self.owner = owner
@@ -74,7 +78,7 @@ class Pump:
         self.stopping = False
         self.attempts = 0
         """How many have ended here."""
-        self._marks = Marks(self.bell.poke)
+        self._marks = Marks(self.bell.poke, keep_output)
         self._tasks = tasks
         self._clock = clock or Clock(store.time)
         self._lease = lease
@@ -88,7 +92,7 @@ class Pump:
         self._unsettled: list[tuple[Running, Outcome]] = []
         self._postponed: list[tuple[Running, Outcome]] = []
         """What only a part of the store could settle that is away: kept apart, so that it is not sent all the time."""
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()
         self._tended = 0.0
         self._trouble = 0
         self._retry_at = 0.0
@@ -219,8 +223,8 @@ class Pump:
         return answer.jobs
 
     def _mark(self, now: float) -> None:
-        """Sends what running jobs said of their progress, and the last word of those that ended. Nothing depends on
-        it, so what settles them goes on also where this fails."""
+        """Sends what running jobs told of themselves, and the last word of those that ended. Nothing depends on it, so
+        what settles them goes on also where this fails."""
         taken = self._marks.take(now, (running for running, _ in self._unsettled))
         if not taken:
             return
@@ -244,7 +248,8 @@ class Pump:
             if made:
                 self.events.ended(running.job, outcome, change, moment)
             elif at not in missing:
-                log.debug("%s %s: its outcome came too late", running.job.task, running.job.id.hex())
+                job = running.job
+                log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
         if changes:
             self._gauge.count(self.events.processed, self.events.failed)
 
@@ -325,7 +330,7 @@ class Pump:
 
     def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
         self._room.put(kind, batch, now)
-        self._deadlines.watch(batch, now)
+        self.deadlines.watch(batch, now)
 
     def call_together(self) -> bool:
         """Jobs of batch tasks wait for others no longer; False if none did."""
@@ -360,12 +365,26 @@ class Pump:
     def _tend(self, now: float) -> None:
         if self._gather.groups:
             self._call_together(now, now)
-        for running in self._deadlines.overdue(now, self._alive):
-            self._runners[running.task.is_async].interrupt(running, TimeLimit)
+        self.break_in(now)
+        for runner in self._runners.values():
+            self._give_up(runner.insist(now))
         self._withdraw(self._room.stalled(now))
         if self._held and now - self._tended >= TEND_EVERY:
             self._tended = now
             self._extend()
+
+    def break_in(self, now: float) -> None:
+        """On those whose time is over. From any thread."""
+        for running in self.deadlines.overdue(now, self._alive):
+            self._runners[running.task.is_async].interrupt(running, TimeLimit)
+
+    def _give_up(self, over: Sequence[tuple[Running, Outcome]]) -> None:
+        """What has an outcome although it still runs. What it brings when it ends is nobody's any more."""
+        for running, outcome in over:
+            for one in running.members if isinstance(running, Batch) else [running]:
+                if self._holds(one):
+                    del self._held[one.job.id]
+                    self._unsettled.append((one, outcome))
 
     def _holds(self, running: Running) -> bool:
         """A job that was called back may have come here again while its first attempt still runs."""
@@ -425,7 +444,8 @@ class Pump:
         probe = self._room.pause()
         if probe is not None:
             pause = min(pause, probe)
-        for moment in (self._deadlines.next(), self._gather.next()):
+        insisting = [runner.insists_at() for runner in self._runners.values()]
+        for moment in (self.deadlines.next(), self._gather.next(), *insisting):
             if moment is not None:
                 pause = min(pause, moment - time.monotonic())
         if self._marks.said:

@@ -70,9 +70,9 @@ def failure_of(running: Running, value: Any, error: BaseException | None) -> Bas
         return error
     if running.interrupt is not TimeLimit:
         return None
-    limit = TimeLimit(_late(running))
-    limit.__cause__ = error
-    return limit
+    late = TimeLimit(_late(running))
+    late.__cause__ = error
+    return late
 
 
 def of_verdict(verdict: Verdict) -> Outcome:
@@ -97,7 +97,13 @@ def _of_interrupt(running: Running, error: BaseException) -> Outcome:
 
 
 def _late(running: Running) -> str:
-    return f"stopped after its timeout of {running.task.timeout:g} s"
+    return f"stopped after its {limit(running)}"
+
+
+def limit(running: Running) -> str:
+    """`timeout of 30 s`."""
+    timeout = running.task.timeout
+    return "time" if timeout is None else f"timeout of {timeout:g} s"
 
 
 def message(error: BaseException) -> str:

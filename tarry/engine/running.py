@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.engine import headers, progress
 from tarry.engine.codec import Arguments
-from tarry.engine.progress import Marks
+from tarry.engine.output import Tail
+from tarry.engine.progress import Marks, Progress
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome
 from tarry.store import ids
@@ -33,19 +34,39 @@ class CalledBack(Interrupted):
 class Running:
     """One attempt."""
 
-    __slots__ = ("handle", "interrupt", "job", "marks", "started", "stopping", "task")
+    __slots__ = (
+        "coroutine",
+        "given_up",
+        "handle",
+        "interrupt",
+        "job",
+        "marks",
+        "said",
+        "started",
+        "stopping",
+        "tail",
+        "task",
+    )
 
     def __init__(self, job: Job, task: "Task[Any, Any]", marks: Marks | None = None) -> None:
         self.job = job
         self.task = task
         self.marks = marks
-        """Where its progress goes; None, nowhere."""
+        """Where its progress and its output go; None, nowhere."""
+        self.said: Progress | None = None
+        """How far it said last that it is."""
+        self.tail: Tail | None = None
+        """The last of what it printed and logged."""
         self.started = 0.0
         """time.monotonic() when it began; 0.0 while it waits for a slot."""
         self.interrupt: type[Interrupted] | None = None
         """Why we broke in on it, if we did."""
         self.handle: Any = None
         """What the runner needs to break in: its slot, or its asyncio task."""
+        self.coroutine: Any = None
+        """What a loop runs of it now."""
+        self.given_up = False
+        """It was cancelled and went on: nothing more of its coroutine is to run."""
         self.stopping = False
 
 
@@ -55,7 +76,7 @@ class Batch(Running):
     __slots__ = ("ends", "members", "on")
 
     def __init__(self, members: list[Running]) -> None:
-        super().__init__(members[0].job, members[0].task)
+        super().__init__(members[0].job, members[0].task, members[0].marks)
         self.members = members
         self.on: list[Running] = []
         """Those whose arguments the call was given, in its order."""

@@ -1,5 +1,7 @@
 """What attempts in one place have in common, and how the outside is shown which job is on."""
 
+import contextlib
+import ctypes
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
@@ -9,8 +11,8 @@ from tarry.engine.running import Running
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome
 
-STUCK_GRACE = 5.0
-"""Seconds between the timeout's exception and the moment the master may hold the job, and its process, to be stuck."""
+KILL_AFTER = 0.5
+"""Seconds between the exception in a task, or its cancellation, and the moment it is held to be stuck."""
 MOST_RESULT = 2**20
 
 Ends = Callable[[Job, Outcome], bool]
@@ -26,9 +28,10 @@ class Terms:
     """What all attempts in one place have in common.
 
     most_result: bytes of JSON. ends: whether an outcome is the job's last. gauge, cell: where it is shown what is on.
+    kill_after: seconds.
     """
 
-    __slots__ = ("cell", "ends", "gauge", "most_result")
+    __slots__ = ("at", "cell", "ends", "gauge", "kill_after", "most_result")
 
     def __init__(
         self,
@@ -36,21 +39,24 @@ class Terms:
         ends: Ends = never_ends,
         gauge: Gauge | None = None,
         cell: int = 0,
+        kill_after: float = KILL_AFTER,
     ) -> None:
         self.most_result = most_result
         self.ends = ends
         self.gauge = gauge or NoGauge()
         self.cell = cell
+        self.kill_after = kill_after
+        self.at: Running | None = None
+        """Of which attempt a loop runs a step now."""
 
     def show(self, running: Running, kill_at: float) -> None:
         """Shows that the calling thread is at this job."""
         self.gauge.on(self.cell, running.job.id, running.job.epoch, running.task.label, kill_at)
 
-
-def kill_at(running: Running) -> float:
-    """time.monotonic() from which the job counts as stuck; 0.0, never."""
-    timeout = running.task.timeout
-    return 0.0 if timeout is None else running.started + timeout + STUCK_GRACE
+    def kill_at(self, running: Running) -> float:
+        """time.monotonic() from which the job counts as stuck; 0.0, never."""
+        timeout = running.task.timeout
+        return 0.0 if timeout is None else running.started + timeout + self.kill_after
 
 
 @types.coroutine
@@ -59,19 +65,41 @@ def shown(
 ) -> Generator[Any, Any, Any]:
     """Runs the coroutine and shows, for each of its steps, that it is its turn: if the process dies in that step,
     this job was on and its thousand sleeping neighbours were not. until: from when it is stuck; 0.0, never."""
-    send, throw, on, off, cell = coroutine.send, coroutine.throw, terms.gauge.on, terms.gauge.off, terms.cell
+    send, on, off, cell = coroutine.send, terms.gauge.on, terms.gauge.off, terms.cell
+    throw: Callable[[BaseException], Any] = coroutine.throw
     id, epoch, label = running.job.id, running.job.epoch, running.task.label
     error: BaseException | None = None
     value: Any = None
+    running.coroutine = coroutine
     while True:
+        terms.at = running
         on(cell, id, epoch, label, until)
         try:
             yielded = send(value) if error is None else throw(error)
         except StopIteration as end:
             return end.value
         finally:
+            terms.at = None
             off(cell)
         try:
             value, error = (yield yielded), None
         except BaseException as thrown:
             value, error = None, thrown
+            if running.given_up:
+                # It may clean up once more, and wherever that leads it, this was its last step.
+                throw = _closed(coroutine, thrown)
+
+
+def _closed(coroutine: Coroutine[Any, Any, Any], why: BaseException) -> Callable[[BaseException], Any]:
+    """In place of its `throw`: what comes of it is that error."""
+
+    def close(error: BaseException) -> Any:
+        with contextlib.suppress(BaseException):
+            coroutine.close()
+        if getattr(coroutine, "cr_frame", None) is not None:
+            # It swallowed that too. Were it ever freed, it would be closed once more, wherever and in whatever thread
+            # that happens; outside its loop each of its waits fails at once, and it would swallow that for ever.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+        raise why
+
+    return close

@@ -10,7 +10,7 @@ from typing import Any
 
 from tarry.engine import hooks, report, wrapped
 from tarry.engine.running import Batch, CurrentJob, Running, current
-from tarry.engine.terms import Terms, kill_at, shown
+from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
 from tarry.model import outcome
 from tarry.model.outcome import Outcome, Raised, Released, Returned
@@ -45,7 +45,7 @@ async def on_loop(batch: Batch, terms: Terms, leave: Leave) -> Outcome:
     value, error = None, None
     current.set(batch)
     try:
-        value = await shown(batch.task.fn(items), batch, terms, kill_at(batch)) if items else None
+        value = await shown(batch.task.fn(items), batch, terms, terms.kill_at(batch)) if items else None
     except BaseException as raised:
         error = raised
     leave(batch)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tarry.engine import progress
 from tarry.engine.lazily import asyncio
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model.job import Job
@@ -38,7 +39,7 @@ class Waiter:
         """The job has changed since he was told last."""
         if not self.follows:
             return False
-        seen, self.seen = self.seen, (job.state, job.epoch, job.failures, job.progress, job.note)
+        seen, self.seen = self.seen, (job.state, job.epoch, job.failures, progress.read(job.progress), job.note)
         return bool(self.seen != seen)
 
 

@@ -11,15 +11,17 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from tarry.engine import owner
+from tarry.engine import capture, owner
 from tarry.engine.client import MAX_BODY
 from tarry.engine.clock import Clock
+from tarry.engine.deadlines import Guard
 from tarry.engine.gauge import Gauge, NoGauge
 from tarry.engine.pump import Pump, RulesFor
 from tarry.engine.runner.loop import Loop
 from tarry.engine.runner.threads import Threads
 from tarry.engine.shares import BY_DEFAULT, BandShares
 from tarry.engine.task import Task
+from tarry.engine.terms import KILL_AFTER
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
@@ -39,8 +41,12 @@ class Settings(Struct, frozen=True):
     threads: int = 1
     coroutines: int = 100
     shares: BandShares = BY_DEFAULT
-    lease: int = 30 * SECOND
+    lease: int = 15 * SECOND
     max_body: int = MAX_BODY
+    kill_after: float = KILL_AFTER
+    """Seconds."""
+    keep_output: int = 0
+    """Bytes of what each job prints and logs; 0: none, and nothing is watched."""
 
 
 class Outside(Protocol):
@@ -105,11 +111,14 @@ class Worker:
             lease=settings.lease,
             rules=rules,
             gauge=self._gauge,
+            keep_output=settings.keep_output,
         )
-        outcomes, most = self.pump.outcomes, settings.max_body
-        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread, self.pump.ends)
-        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads, self.pump.ends)
+        self._keep_output = settings.keep_output
+        outcomes, most, ends, wait = self.pump.outcomes, settings.max_body, self.pump.ends, settings.kill_after
+        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread, ends, wait)
+        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads, ends, wait)
         self.pump.attach(self._sync, self._loop)
+        self._guard = Guard(self.pump.deadlines, self.pump.break_in)
         self._topic = WORK + ",".join(sorted(settings.queues))
         self._outside: Outside = outside or Nobody()
         self._orphan = False
@@ -119,9 +128,10 @@ class Worker:
     def run(self) -> None:
         """Works, with the calling thread as one of the slots; returns when stopped."""
         pumping = threading.Thread(target=self._guarded, name="tarry-pump", daemon=True)
-        pumping.start()
-        self._sync.serve()
-        pumping.join()
+        with capture.watched(self._keep_output):
+            pumping.start()
+            self._sync.serve()
+            pumping.join()
         if self._crash is not None:
             raise self._crash
 
@@ -137,6 +147,7 @@ class Worker:
             log.critical("the pump broke; this worker ends", exc_info=True)
             self._crash = error
         finally:
+            self._guard.stop()
             self._sync.stop()
             self._loop.stop()
             self.pump.bell.close()

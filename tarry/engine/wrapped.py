@@ -8,7 +8,7 @@ from tarry.engine import hooks, report
 from tarry.engine.headers import Carried
 from tarry.engine.hooks import Hook
 from tarry.engine.running import CurrentJob, Interrupted, Running, current
-from tarry.engine.terms import Terms, kill_at, shown
+from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
 from tarry.model.outcome import Outcome, Returned
 
@@ -121,7 +121,7 @@ async def _awaited(job: CurrentJob, around: Wrapping, terms: Terms) -> Ending:
         return None, misfit, report.of_misfit(misfit)
     try:
         carry(job, around)
-        return await shown(around.call(job), job.running, terms, kill_at(job.running)), None, None
+        return await shown(around.call(job), job.running, terms, terms.kill_at(job.running)), None, None
     except BaseException as error:
         return None, error, None
 

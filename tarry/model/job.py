@@ -75,7 +75,8 @@ class Job(Struct, frozen=True, gc=False):
     headers: bytes = b""
     """JSON object of text by name, or nothing: what travels beside the arguments, as a trace does."""
     progress: bytes = b""
-    """JSON `[fraction, message]`, or nothing: how far the task said that it is."""
+    """JSON `[fraction, message]` of how far the task said that it is, or `[fraction or null, message, attempt, lines
+    left out, text]` where that attempt printed or logged something; or nothing."""
 
     @property
     def attempt(self) -> int:

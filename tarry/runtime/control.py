@@ -1,5 +1,6 @@
 """What other processes do to a master: see it, stop it, end it. The pid file's lock, not the pid, says it lives."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -9,12 +10,14 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
+from tarry.runtime.asking import ask
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import awaited
-from tarry.runtime.scoreboard import QUITTING, Board, board_path, read
+from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, board_path, read
 
 _POLL = 0.05
 _TELL_EVERY = 1.0
+_ANSWERS_WITHIN = 5.0
 
 Tell = Callable[[str], None]
 
@@ -47,6 +50,52 @@ def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
 
     if not _gone(pid_file, pid, timeout, tell, insist):
         raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
+
+
+def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
+    """Waits until the new generation serves, and answers its number. seconds, None: however long.
+
+    MasterError: none is running, it came to nothing and why, or it is not done when the time is over.
+    """
+    before = _board(pid_file).notice.asked
+    pid = _signalled(pid_file, signal.SIGHUP)
+    began = told = monotonic()
+    while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
+        now = monotonic()
+        if board.state in (STOPPING, QUITTING):
+            raise MasterError(f"the master is {board.state}: nothing is reloaded any more")
+        if timeout is not None and now - began >= timeout:
+            raise MasterError(f"not done after {timeout:g} s; it goes on, see `tarry status`")
+        if now - told >= _TELL_EVERY:
+            told = now
+            tell(f"reloading: {board.notice.reloading or 'waiting its turn'}")
+        sleep(_POLL)
+    if board.notice.trouble:
+        raise MasterError(f"the reload came to nothing, and what ran goes on: {board.notice.trouble}")
+    return board.notice.generation
+
+
+def scale(pid_file: Path, pool: str, workers: int) -> None:
+    """Returns once the master wants so many workers in the pool. MasterError: none is running, or it has no such pool,
+    or it does not answer."""
+    pools = {each.name for each in _board(pid_file).notice.pools}
+    if pool not in pools:
+        raise MasterError(f"no pool {pool!r}: there are {', '.join(sorted(pools)) or 'none'}")
+    request = ask(pid_file, pool, workers)
+    _signalled(pid_file, signal.SIGTTIN)
+    end = monotonic() + _ANSWERS_WITHIN
+    while (pool, workers) not in {(each.name, each.workers) for each in _board(pid_file).notice.pools}:
+        if monotonic() > end:
+            request.unlink(missing_ok=True)
+            raise MasterError(f"the master did not take it up within {_ANSWERS_WITHIN:g} s: see its log")
+        sleep(_POLL)
+
+
+def _board(pid_file: Path) -> Board:
+    board = status(pid_file)
+    if board is None or not board.alive:
+        raise MasterError(f"no master is running ({pid_file}): `tarry start` starts one")
+    return board
 
 
 def _gone(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
@@ -90,10 +139,28 @@ def _signal(pid_file: Path, pid: int, number: int) -> bool:
         raise MasterError(f"the master, pid {pid}, belongs to another user: run this as that user") from None
 
 
+def _has_open(pid: int, path: Path) -> bool:
+    """False: it is another process of that number; the master's own is of another pid namespace."""
+    fds = Path(f"/proc/{pid}/fd")
+    if not fds.exists():
+        return True  # no /proc to ask
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        raise ProcessLookupError from None  # it has just ended
+    for fd in fds.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(fd.stat(), there):
+                return True
+    return False
+
+
 def _signal_held(pid_file: Path, pid: int, number: int) -> bool:
     process = os.pidfd_open(pid)
     try:
         held = holder(pid_file) == pid
+        if held and not _has_open(pid, pid_file):
+            raise MasterError(f"the master of {pid_file} runs in another container: run this there")
         if held:
             signal.pidfd_send_signal(process, number)
         return held

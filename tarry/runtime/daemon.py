@@ -1,12 +1,17 @@
-"""From a command in a terminal to a process of its own, which says when it serves, or why it cannot."""
+"""From a command in a terminal to a process of its own, which says when it serves, or why it cannot; see daemon(7)."""
 
 import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
 
+from tarry.errors import MasterError
+from tarry.runtime.signals import ALL, let_through
+
 _SERVING = b"serving"
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Readiness:
@@ -41,30 +46,71 @@ class Readiness:
 def daemonize(log: Path | None = None) -> Readiness:
     """Returns in the daemon; the process that called ends (SystemExit) when the daemon has told how it went.
 
-    The daemon has its own session and no terminal, umask 027, "/" as directory, and its output in the log file or
-    nowhere: make every path absolute before.
+    The daemon has its own session and no terminal, umask 027, "/" as directory, no other open file, no signal that is
+    ignored or held back, and its output in the log file or nowhere: make every path absolute before.
+    MasterError: there is no room for another process.
     """
     log = None if log is None else log.absolute()
+    _have_streams()
     _flush()
     hear, tell = os.pipe()
-    child = os.fork()
+    child = _forked()
     if child:
         os.close(tell)
         os.waitpid(child, 0)
         _end_as_told(hear)
-    os.close(hear)
-    _leave_the_session()
-    _redirect(log)
+    try:
+        _leave_the_session()
+        _be_reborn()
+        _redirect(log)
+        _close_all_but(tell)
+    except (OSError, MasterError) as error:
+        Readiness(tell).failed(f"tarry: {error}")
+        os._exit(1)
     return Readiness(tell)
 
 
 def _leave_the_session() -> None:
     """The second fork is no session leader, so that no terminal it opens becomes its own."""
     os.setsid()
-    if os.fork():
+    if _forked():
         os._exit(0)
     os.umask(0o027)
     os.chdir("/")
+
+
+def _forked() -> int:
+    try:
+        return os.fork()
+    except OSError as error:
+        raise MasterError(f"there is no room for a daemon ({error.strerror})") from None
+
+
+def _be_reborn() -> None:
+    """What `nohup`, `&` or a careless parent had us ignore or hold back would stay so for ever."""
+    for number in ALL - {signal.SIGKILL, signal.SIGSTOP, *_PYTHON_IGNORES}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    let_through()
+
+
+def _have_streams() -> None:
+    """Started without them, we would get our pipe as one, and Python has `None` for it."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        with contextlib.suppress(OSError):
+            os.fstat(fd)
+            continue
+        os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+        os.set_inheritable(fd, True)
+        setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
+
+
+def _close_all_but(kept: int) -> None:
+    """A terminal, a lock or a socket of whoever started us is not ours to hold for as long as we live."""
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd > 2 and fd != kept:
+            with contextlib.suppress(OSError):  # it was the listing's own
+                os.close(fd)
 
 
 def _redirect(log: Path | None) -> None:
@@ -91,7 +137,7 @@ def _end_as_told(hear: int) -> NoReturn:
     if word == _SERVING:
         raise SystemExit(0)
     text = word.removeprefix(b"failed:").decode("utf-8", "replace")
-    print(text or "the master died before it served; its log may say why", file=sys.stderr)
+    print(text or "tarry: the master died before it served; its log may say why", file=sys.stderr)
     raise SystemExit(1)
 
 

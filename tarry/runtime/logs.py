@@ -1,77 +1,69 @@
-"""Where log records go and how a line looks: the same for every process of a master."""
+"""Where log records go: the same for every process of a master."""
 
 import logging
 import sys
 from pathlib import Path
-from time import gmtime, strftime
-
-import msgspec
 
 from tarry.errors import ConfigError
+from tarry.model.log_target import LogTarget, log_target
+from tarry.runtime import log_syslog
+from tarry.runtime.log_datagrams import Datagrams
+from tarry.runtime.log_file import LogFile
+from tarry.runtime.log_journal import journal
+from tarry.runtime.log_lines import JsonLines, TextLines
 
 FORMATS = ("text", "json")
 
 
 def configure(target: str | Path, format: str = "text", level: str = "info") -> None:
-    """Sends all records of this process, and of those that it forks, to "stderr" or a file. ConfigError: they cannot.
+    """Sends all records of this process, and of those that it forks, there: to "stderr", "syslog", "journal", a URL of
+    one of these, or a file. ConfigError: they cannot go there.
 
-    A line is `2026-11-21T10:00:00.123Z INFO tarry.master[123] message`, or a JSON object of the same facts.
+    A line is `2026-11-21T10:00:00.123Z INFO tarry.master[123] message job=...`, or a JSON object of the same facts.
     """
     if format not in FORMATS:
         raise ConfigError(f"log_format {format!r}: one of {', '.join(FORMATS)}")
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ConfigError(f"log_level {level!r}: one of debug, info, warning, error")
-    handler = _handler(target)
+    handler = _handler(LogTarget("file", str(target)) if isinstance(target, Path) else _meant(target))
     handler.setFormatter(JsonLines() if format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=number, force=True)
 
 
-def _handler(target: str | Path) -> logging.Handler:
-    if target == "stderr":
-        return logging.StreamHandler(sys.stderr)
+def reopen() -> None:
+    """Looks again where lines go: after logrotate, or when a socket is back. They are seen to without it, too."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFile | Datagrams):
+            handler.reopen()
+
+
+def names_file(target: str) -> bool:
+    """That is no "stderr", syslog or journal."""
+    return _meant(target).kind == "file"
+
+
+def _meant(target: str) -> LogTarget:
     try:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        return logging.FileHandler(target, encoding="utf-8")
+        return log_target(target)
+    except ValueError as error:
+        raise ConfigError(f'log {target!r}: {error}; "stderr", "syslog", "journal" or the path of a file') from None
+
+
+def _handler(target: LogTarget) -> logging.Handler:
+    match target.kind:
+        case "stderr":
+            return logging.StreamHandler(sys.stderr)
+        case "journal":
+            return journal(target.path)
+        case "syslog":
+            return log_syslog.remote(target.host, target.port) if target.host else log_syslog.local(target.path)
+    return _file(Path(target.path))
+
+
+def _file(path: Path) -> logging.Handler:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return LogFile(path)
     except OSError as error:
-        raise ConfigError(
-            f"log file {target} cannot be written ({error.strerror}): set master.log to another"
-        ) from None
-
-
-class TextLines(logging.Formatter):
-    """A line for people; a traceback follows on lines of its own."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever is in the message."""
-        message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
-        line = f"{_time(record)} {record.levelname} {record.name}[{record.process}] {message}"
-        trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
-
-
-class JsonLines(logging.Formatter):
-    """A line for programs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One JSON object."""
-        facts = {
-            "time": _time(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
-        trace = _trace(self, record)
-        return msgspec.json.encode(facts | {"traceback": trace} if trace else facts).decode()
-
-
-def _time(record: logging.LogRecord) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created)) + f".{int(record.msecs):03}Z"
-
-
-def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
-    if record.stack_info:
-        parts.append(record.stack_info)
-    return "\n".join(parts)
+        raise ConfigError(f"log file {path} cannot be written ({error.strerror}): set master.log to another") from None

@@ -1,4 +1,4 @@
-"""The master: one loop that handles what was signalled, reaps, kills what is overdue, restores the counts, sleeps.
+"""The master: one loop that handles what was signalled, reaps, kills what is overdue, keeps the crews, sleeps.
 
 It opens no store, imports no user code and starts no thread, so that nothing but its own code can bring it down.
 """
@@ -6,26 +6,44 @@ It opens no store, imports no user code and starts no thread, so that nothing bu
 import logging
 import select
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 from time import monotonic, time
 
+from tarry.runtime.asking import asked, scale_path
+from tarry.runtime.crew import TRIES, Crew
+from tarry.runtime.inherited import Inherited
 from tarry.runtime.link import Message
+from tarry.runtime.notify import Notify
 from tarry.runtime.pidfile import PidFile
+from tarry.runtime.reload import Reload, spoken
 from tarry.runtime.report import report
-from tarry.runtime.role import Role
-from tarry.runtime.scoreboard import QUITTING, SERVING, STARTING, STOPPING, Scoreboard, read
-from tarry.runtime.seat import QUIT, Seat, exit_reason, reaped
-from tarry.runtime.signals import Signals, let_through, spoken
+from tarry.runtime.role import KEEPER, Plan
+from tarry.runtime.scoreboard import (
+    QUITTING,
+    RESTING,
+    SERVING,
+    STARTING,
+    STOPPING,
+    Notice,
+    PoolStatus,
+    Scoreboard,
+    read,
+)
+from tarry.runtime.seat import LATE, QUIT, Seat, exit_reason, reaped
+from tarry.runtime.signals import Signals, let_through
+from tarry.runtime.signals import spoken as named
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 _TWICE_IS_QUIT = (signal.SIGINT, signal.SIGTERM)
-_HANDLED = (*_STOP, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-# TTIN and TTOU would stop the process.
-_IGNORED = (signal.SIGPIPE, signal.SIGTTIN, signal.SIGTTOU)
+_MORE_OR_FEWER = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+_HANDLED = (*_STOP, signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, *_MORE_OR_FEWER, signal.SIGCHLD)
+_IGNORED = (signal.SIGPIPE,)
+_UP = (STARTING, SERVING, RESTING)
 
-_LONGEST_SLEEP = 1.0
+_LONGEST_SLEEP = 0.5
+"""Seconds. A limit that a job got while we slept is seen no later."""
 _KEEPER_LIMIT = 5.0
 """Seconds for the keeper to answer for all who are gone, and, when forced, to end."""
 _FAILED_START_GRACE = 5.0
@@ -34,50 +52,55 @@ _log = logging.getLogger("tarry.master")
 
 
 class Master:
-    """Keeps the roles' counts of processes until it is told to stop. `failure`: why the first start came to nothing.
+    """Keeps the plan's processes until it is told to stop. `failure`: why the first start came to nothing.
 
-    term_grace: seconds that TERM leaves the workers. on_serving: called once, when every child has said ready.
-    boot_limit: seconds in which they have to. Paths are used as given: make them absolute before `daemonize`.
+    on_serving: called once, when every child has said ready. replan: reads the plan again for a reload; it may raise
+    what says why it cannot (TarryError, OSError). Paths are used as given: make them absolute before `daemonize`.
     """
 
     def __init__(
         self,
-        roles: Sequence[Role],
+        plan: Plan,
         pid_file: Path,
         board_path: Path,
-        term_grace: float,
         on_serving: Callable[[], None] = lambda: None,
-        boot_limit: float = 60.0,
+        replan: Callable[[], Plan] | None = None,
     ) -> None:
-        self._roles, self._board_path, self._term_grace = roles, board_path, term_grace
-        self._on_serving, self._boot_limit = on_serving, boot_limit
+        self._plan, self._board_path, self._scale_path = plan, board_path, scale_path(pid_file)
+        self._on_serving, self._replan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
-        self._seats: list[Seat] = []
+        self._inherited, self._notify = Inherited(), Notify.from_environ(board_path)
+        self._crews: dict[tuple[str, str], Crew] = {}
         self._owed: dict[str, Message] = {}
         self._heard: set[int] = set()
         self._state = STARTING
         self._began = 0.0
         self._deadline = float("inf")
         self._alone = 0.0
+        self._generation = self._asked = self._done = 0
+        self._reload: Reload | None = None
+        self._trouble = ""
+        self._told = Notice()
         self.failure = ""
 
     def run(self) -> int:
         """Until stopped. Answers the exit status: 0, or 1 with `failure`. MasterError: a master is running already."""
         with self._signals, self._pid_file:
             let_through()
-            cells = max(role.cells for role in self._roles)
-            self._board = Scoreboard(self._board_path, sum(role.count for role in self._roles), cells)
+            roles = self._plan.roles
+            self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
             try:
-                self._take_seats()
+                self._make_crews()
                 self._loop()
             finally:
-                self._forget_children()
+                self._forget_world()
                 self._board.remove()
         return 1 if self.failure else 0
 
-    def _take_seats(self) -> None:
-        places = [(role, number) for role in self._roles for number in range(1, role.count + 1)]
-        self._seats = [Seat(role, number, self._board.slot(n)) for n, (role, number) in enumerate(places)]
+    def _make_crews(self) -> None:
+        self._generation = 1
+        crews = [Crew(role, self._board, self._generation) for role in self._plan.roles]
+        self._crews = {crew.key: crew for crew in crews}
         self._began = monotonic()
 
     def _loop(self) -> None:
@@ -89,8 +112,11 @@ class Master:
             self._reap(now)
             self._kill_overdue(now)
             self._check_boot(now)
+            self._go_on_reloading(now)
             self._go_on_stopping(now)
-            self._fill(now)
+            self._tend(now)
+            self._tell()
+            self._notify.beat(now)
             if self._over(now):
                 return
             self._sleep(now)
@@ -100,20 +126,24 @@ class Master:
     def _handle(self, number: int, now: float) -> None:
         match number:
             case signal.SIGHUP:
-                _log.warning("HUP: reload is not part of this release: use `tarry restart`")
+                self._asked += 1
             case signal.SIGUSR1:
                 self._report()
+            case signal.SIGWINCH:
+                self._rest()
+            case signal.SIGTTIN | signal.SIGTTOU:
+                self._change_count(_MORE_OR_FEWER[signal.Signals(number)])
             case signal.SIGCHLD:
                 pass  # every turn reaps
             case _:
                 self._handle_stop(number, now)
 
     def _handle_stop(self, number: int, now: float) -> None:
-        _log.info("%s received", spoken(number))
+        _log.info("%s received", named(number))
         if number in self._heard and number in _TWICE_IS_QUIT:
             self._quit()
         elif number == signal.SIGTERM:
-            self._deadline = min(self._deadline, now + self._term_grace)
+            self._deadline = min(self._deadline, now + self._plan.term_grace)
         self._heard.add(number)
         self._stop()
 
@@ -122,8 +152,24 @@ class Master:
             for line in report(board, time()):
                 _log.info("%s", line)
 
+    def _rest(self) -> None:
+        """The workers end gracefully, and the master waits for a reload."""
+        if self._state == SERVING:
+            for crew in self._worker_crews():
+                crew.wanted = 0
+            self._enter(RESTING)
+
+    def _change_count(self, by: int) -> None:
+        """By one, of the first pool; or what `tarry scale` left beside the pid file."""
+        crews = {crew.role.pool: crew for crew in self._worker_crews()}
+        pool, wanted = asked(self._scale_path) or (next(iter(crews), ""), None)
+        if pool in crews and self._state == SERVING:
+            crew = crews[pool]
+            crew.wanted = max(1, crew.wanted + by) if wanted is None else wanted
+            _log.info("pool %s: %d workers wanted", pool, crew.wanted)
+
     def _listen(self) -> None:
-        for seat in self._seats:
+        for seat in self._seats():
             self._hear(seat)
 
     def _hear(self, seat: Seat) -> None:
@@ -141,58 +187,86 @@ class Master:
     def _now_ready(self, seat: Seat) -> None:
         seat.ready = True
         _log.info("%s ready, pid %d", seat.name, seat.pid)
+        if crew := self._crew_of(seat):
+            crew.misses = 0
         if seat.keeper:
-            for message in self._owed.values():
-                _tell(seat, message)
+            self._tell_keeper(seat)
 
     def _boot_failed(self, seat: Seat, text: str) -> None:
         _log.error("%s could not start: %s", seat.name, text)
-        self._give_up(f"{seat.name} could not start: {text}")
+        seat.trouble = f"{seat.name} could not start: {text}"
+        self._give_up(seat.trouble)
+        if self._reload is not None and seat is self._reload.canary:
+            self._reload.fail(seat.trouble)
 
     def _reap(self, now: float) -> None:
-        ours = {seat.pid: seat for seat in self._seats if seat.pid}
+        ours = {seat.pid: seat for seat in self._seats() if seat.pid}
         for pid, status in reaped(ours):
             if seat := ours.get(pid):
                 self._hear(seat)  # its last words explain its end
                 self._bury(seat, exit_reason(status), now)
 
     def _bury(self, seat: Seat, why: str, now: float) -> None:
-        pid, expected = seat.pid, self._state in (STOPPING, QUITTING) or why == exit_reason(0)
-        notice = seat.bury(why)
+        pid, expected = seat.pid, bool(seat.asked) or why == exit_reason(0)
+        was_ready, notice = seat.ready, seat.bury(why)
         delay = seat.postpone(now)
         again = f"; another in {delay:.1f} s" if self._wanted(seat, now) else ""
         level = logging.INFO if expected else logging.WARNING
         _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", seat.name, pid, why, len(notice["on"]), again)
+        trouble = seat.trouble or f"{seat.name} ended with {why} before it was ready; the log may say more"
         self._give_up(f"{seat.name} ended with {why} before the start was complete; the log may say more")
-        if notice["gone"] and not seat.keeper:
+        if self._reload is not None and seat is self._reload.canary:
+            seat.ready = was_ready
+            self._reload.canary_ended(why)
+        elif (crew := self._crew_of(seat)) and not was_ready and not seat.asked:
+            crew.missed(trouble)
+            if crew.misses == TRIES:
+                _log.error("%s: %d processes in a row could not begin; trying on, slowly", seat.name, TRIES)
+        if seat.keeper:
+            for other in self._keepers():
+                self._tell_keeper(other)
+        elif notice["gone"]:
             self._owe(notice)
 
     def _owe(self, notice: Message) -> None:
         self._owed[notice["gone"]] = notice
-        for seat in self._seats:
-            if seat.keeper and seat.ready:
-                _tell(seat, notice)
+        for seat in self._keepers():
+            _say(seat, notice)
+
+    def _tell_keeper(self, seat: Seat) -> None:
+        for message in self._owed.values():
+            _say(seat, message)
 
     # What is to be done
 
     def _kill_overdue(self, now: float) -> None:
-        for seat in self._seats:
+        for seat in self._seats():
             if seat.pid:
                 for cell in seat.kill_if_overdue(now):
                     _log.error(
                         "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, past its time",
                         *(seat.name, seat.pid, cell.id.hex(), cell.task, now - cell.since),
+                        extra={"tarry": {"job": cell.id.hex(), "task": cell.task, "worker": seat.name}},
                     )
+                self._kill_late(seat, now)
+
+    def _kill_late(self, seat: Seat, now: float) -> None:
+        """One that is not ready in time, and after a reload one that takes too long over its last jobs."""
+        if self._state in (SERVING, RESTING) and not seat.ready and now >= seat.born + self._plan.boot_limit:
+            seat.trouble = f"{seat.name} was not ready within {self._plan.boot_limit:g} s"
+            seat.kill(LATE)
+        if self._state == SERVING and seat.asked and 0 < self._plan.reload_timeout <= now - seat.asked:
+            seat.kill(LATE)
 
     def _check_boot(self, now: float) -> None:
         if self._state != STARTING:
             return
-        late = [seat.name for seat in self._seats if not seat.ready]
-        if not late:
+        late = [seat.name for seat in self._seats() if not seat.ready]
+        if not late and all(crew.settled for crew in self._crews.values()):
             self._enter(SERVING)
             self._on_serving()
-        elif now >= self._began + self._boot_limit:
-            self._give_up(f"{', '.join(late)} not ready within {self._boot_limit:g} s")
+        elif late and now >= self._began + self._plan.boot_limit:
+            self._give_up(f"{', '.join(late)} not ready within {self._plan.boot_limit:g} s")
 
     def _give_up(self, failure: str) -> None:
         """The first start failed; afterwards, and when told to stop, a child that cannot start ends nothing."""
@@ -201,8 +275,48 @@ class Master:
             self._deadline = monotonic() + _FAILED_START_GRACE
             self._stop()
 
+    def _go_on_reloading(self, now: float) -> None:
+        if self._state not in (SERVING, RESTING):
+            return
+        if self._reload is None and self._asked > self._done:
+            self._reload = Reload(self._asked, self._generation + 1, self._board)
+            _log.info("reload: reading the configuration")
+            self._notify.reloading()
+            self._reload.begin(self._replan, now, self._forget)
+        if self._reload is not None:
+            self._carry_on(self._reload, now)
+
+    def _carry_on(self, reload: Reload, now: float) -> None:
+        if reload.check_canary(now):
+            _log.info("reload: generation %d takes over", reload.generation)
+            self._plan = reload.turn(self._crews, self._plan)
+            if self._state == RESTING:
+                self._wake()
+        if reload.check_turn(self._crews):
+            self._plan = reload.go_back(self._crews)
+        if reload.over and self._done < reload.asked:
+            self._end_reload(reload)
+        # The canary is reaped first.
+        if reload.over and (reload.canary is None or not reload.canary.pid):
+            reload.close()
+            self._reload = None
+
+    def _wake(self) -> None:
+        for crew in self._worker_crews():
+            crew.wanted = crew.role.count if crew.role in self._plan.roles else 0
+        self._enter(SERVING)
+
+    def _end_reload(self, reload: Reload) -> None:
+        self._done, self._trouble = reload.asked, reload.trouble
+        if reload.trouble:
+            _log.error("reload failed, and what ran goes on: %s", reload.trouble)
+        else:
+            self._generation = reload.generation
+            _log.info("reloaded: generation %d serves", self._generation)
+        self._notify.ready(reload.trouble)
+
     def _stop(self) -> None:
-        if self._state in (STARTING, SERVING):
+        if self._state in _UP:
             self._enter(STOPPING)
 
     def _quit(self) -> None:
@@ -212,13 +326,16 @@ class Master:
     def _enter(self, state: str) -> None:
         self._state = state
         self._board.state(state)
+        self._notify.entered(state, self.failure)
         _log.info("%s", state)
 
     def _go_on_stopping(self, now: float) -> None:
-        if self._state in (STARTING, SERVING):
+        if self._state in _UP:
             return
         if now >= self._deadline:
             self._quit()
+        for crew in self._worker_crews():
+            crew.wanted = 0
         for seat in self._workers():
             if self._state == QUITTING:
                 seat.kill(QUIT)
@@ -229,11 +346,13 @@ class Master:
             self._dismiss_keepers(now)
 
     def _dismiss_keepers(self, now: float) -> None:
-        for seat in self._seats:
-            if seat.pid and seat.keeper:
-                seat.ask(now)
-                if self._state == QUITTING and now >= seat.asked + _KEEPER_LIMIT:
-                    seat.kill(QUIT)
+        for crew in self._crews.values():
+            if crew.role.name == KEEPER:
+                crew.wanted = 0
+        for seat in self._seats():
+            late = 0 < seat.asked <= now - _KEEPER_LIMIT
+            if seat.pid and seat.keeper and self._state == QUITTING and late:
+                seat.kill(QUIT)
 
     def _keeper_wanted(self, now: float) -> bool:
         """While jobs are run, and until it has answered for all who are gone; but not for ever."""
@@ -241,27 +360,72 @@ class Master:
             return False
         return bool(self._workers()) or (bool(self._owed) and now < self._alone + _KEEPER_LIMIT)
 
-    def _workers(self) -> list[Seat]:
-        return [seat for seat in self._seats if seat.pid and not seat.keeper]
-
     def _wanted(self, seat: Seat, now: float) -> bool:
-        return self._state in (STARTING, SERVING) or (seat.keeper and self._keeper_wanted(now))
+        if seat.asked or self._crew_of(seat) is None:
+            return False
+        return self._state in _UP or (seat.keeper and self._keeper_wanted(now))
 
-    def _fill(self, now: float) -> None:
-        for seat in self._seats:
-            if not seat.pid and seat.due <= now and self._wanted(seat, now):
-                try:
-                    seat.fill(now, self._forget)
-                    _log.info("%s started, pid %d", seat.name, seat.pid)
-                except OSError as error:
-                    _log.error("%s: %s; again in %.1f s", seat.name, error, seat.postpone(now))
+    def _tend(self, now: float) -> None:
+        for crew in list(self._crews.values()):
+            if self._state == SERVING:
+                for seat in crew.seats:
+                    seat.wear(now)
+            try:
+                crew.tend(now)
+            except OSError as error:
+                _log.error("no place for one more process: %s", error)
+            for seat in crew.vacant(now):
+                self._fill(seat, now)
+            if not crew.seats and not crew.wanted and self._state in _UP and crew.role not in self._plan.roles:
+                del self._crews[crew.key]
+
+    def _fill(self, seat: Seat, now: float) -> None:
+        try:
+            seat.fill(now, self._forget)
+            _log.info("%s started, pid %d", seat.name, seat.pid)
+        except OSError as error:
+            _log.error("%s: %s; again in %.1f s", seat.name, error, seat.postpone(now))
+
+    def _tell(self) -> None:
+        """What readers of the scoreboard learn; written when it has changed."""
+        reload = self._reload
+        stage = "" if reload is None or reload.over else reload.stage
+        if stage == "turning":
+            stage = spoken(list(self._crews.values()))
+        pools = [PoolStatus(crew.role.pool, crew.wanted, crew.failed) for crew in self._worker_crews()]
+        notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools)
+        if notice != self._told:
+            self._told = notice
+            self._board.tell(notice)
 
     def _over(self, now: float) -> bool:
-        if self._state in (STARTING, SERVING) or any(self._wanted(seat, now) or seat.pid for seat in self._seats):
+        if self._state in _UP or self._pids() or self._keeper_wanted(now):
             return False
         if self._owed:
             _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(self._owed))
         return True
+
+    # Who is there
+
+    def _seats(self) -> list[Seat]:
+        seats = [seat for crew in self._crews.values() for seat in crew.seats]
+        canary = None if self._reload is None else self._reload.canary
+        return seats if canary is None else [*seats, canary]
+
+    def _pids(self) -> list[int]:
+        return [seat.pid for seat in self._seats() if seat.pid]
+
+    def _worker_crews(self) -> list[Crew]:
+        return [crew for crew in self._crews.values() if crew.role.name != KEEPER]
+
+    def _workers(self) -> list[Seat]:
+        return [seat for seat in self._seats() if seat.pid and not seat.keeper]
+
+    def _keepers(self) -> list[Seat]:
+        return [seat for seat in self._seats() if seat.keeper and seat.ready]
+
+    def _crew_of(self, seat: Seat) -> Crew | None:
+        return next((crew for crew in self._crews.values() if seat in crew.seats), None)
 
     # In between
 
@@ -269,32 +433,34 @@ class Master:
         until = min((alarm for alarm in self._alarms(now) if alarm > now), default=now)
         sleeper = select.poll()
         sleeper.register(self._signals, select.POLLIN)
-        for seat in self._seats:
+        for seat in self._seats():
             if seat.link is not None and not seat.link.ended:
                 sleeper.register(seat.link, select.POLLIN | (select.POLLOUT if seat.link.unsent else 0))
         sleeper.poll(ceil(max(0.0, until - monotonic()) * 1000))
 
     def _alarms(self, now: float) -> Iterator[float]:
-        yield from (now + _LONGEST_SLEEP, self._deadline, self._began + self._boot_limit)
+        yield from (now + _LONGEST_SLEEP, self._deadline, self._began + self._plan.boot_limit, self._notify.due)
         yield self._alone + _KEEPER_LIMIT
-        for seat in self._seats:
+        for seat in self._seats():
             yield seat.due
             yield seat.asked + _KEEPER_LIMIT
             if seat.pid:
-                yield from (cell.kill_at for cell in seat.slot.cells())
+                yield from seat.alarms()
 
     def _forget(self) -> None:
         """For a forked child: what is the master's alone."""
         self._signals.forget()
         self._pid_file.forget()
-        self._forget_children()
+        self._forget_world()
 
-    def _forget_children(self) -> None:
-        for seat in self._seats:
+    def _forget_world(self) -> None:
+        self._inherited.close()
+        self._notify.close()
+        for seat in self._seats():
             if seat.link is not None:
                 seat.link.close()
 
 
-def _tell(keeper: Seat, message: Message) -> None:
+def _say(keeper: Seat, message: Message) -> None:
     if keeper.link is not None:
         keeper.link.send(message)

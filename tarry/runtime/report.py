@@ -7,7 +7,15 @@ from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
 def report(board: Board, now: float) -> list[str]:
     """One line for the master and one for each child. now: seconds since the epoch."""
     head = f"master pid {board.pid} {board.state}, up {_span(now - board.started)}, {len(board.children)} children"
-    return [head, *(_line(child, now) for child in board.children)]
+    return [head, *troubles(board), *(_line(child, now) for child in board.children)]
+
+
+def troubles(board: Board) -> list[str]:
+    """What a reload is at, why the last one came to nothing, and the pools that cannot come up; mostly nothing."""
+    notice = board.notice
+    lines = [f"reloading: {notice.reloading}"] if notice.reloading else []
+    lines += [f"the last reload failed: {notice.trouble}"] if notice.trouble else []
+    return lines + [f"pool {pool.name} has failed: {pool.failed}" for pool in notice.pools if pool.failed]
 
 
 def awaited(board: Board) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
@@ -16,8 +16,8 @@ from tarry.runtime.link import Link, Message
 from tarry.runtime.scoreboard import READY, Slot, named
 from tarry.runtime.signals import ALL, Signals, let_through
 
-KEEPER = "keeper"
-"""The role that is told who is gone, and that ends last."""
+KEEPER, CANARY = "keeper", "canary"
+"""The role that is told who is gone, and that ends last; and the one that shows whether others could live."""
 
 BOOT_FAILED = 3
 """Exit status after `Child.failed`."""
@@ -66,6 +66,19 @@ class Child:
             self._link.send(message, wait=True)
 
 
+class Wear(Struct, frozen=True):
+    """When a process is replaced, gracefully, the new one first. 0: never. Each process draws its own, up to a tenth
+    less, so that those that began together do not end together."""
+
+    jobs: int = 0
+    age: float = 0.0
+    """Seconds."""
+    memory: int = 0
+    """Bytes."""
+    killed_at: int = 0
+    """Bytes of memory at which it is killed at once."""
+
+
 class Role(Struct, frozen=True):
     """A kind of child process."""
 
@@ -78,10 +91,25 @@ class Role(Struct, frozen=True):
     """How many jobs one of them may be at, at the same time."""
     run: Callable[[Child], int]
     """The process; answers its exit status."""
+    wear: Wear = Wear()
 
     def named(self, number: int) -> str:
         """`worker default.1`."""
         return named(self.name, self.pool, number)
+
+
+class Plan(Struct, frozen=True):
+    """All that the master is to do, as the configuration says it."""
+
+    roles: Sequence[Role]
+    canary: Role | None = None
+    """At a reload one of these goes first: it says ready and ends, or the reload comes to nothing."""
+    term_grace: float = 8.0
+    """Seconds that TERM leaves the workers."""
+    reload_timeout: float = 0.0
+    """Seconds that those that were replaced have to finish their work; 0: as long as it takes."""
+    boot_limit: float = 60.0
+    """Seconds in which a process has to be ready."""
 
 
 def become(role: Role, slot: Slot, number: int, link: Link, forget: Callable[[], None]) -> NoReturn:

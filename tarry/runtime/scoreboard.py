@@ -8,23 +8,33 @@ import contextlib
 import mmap
 import os
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic, time
+from zlib import crc32
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.errors import MasterError
 
-STARTING, SERVING, STOPPING, QUITTING = "starting", "serving", "stopping", "quitting"
+STARTING, SERVING, STOPPING, QUITTING, RESTING = "starting", "serving", "stopping", "quitting", "resting"
 EMPTY, READY, GONE = "empty", "ready", "gone"
 
-_STATES = (STARTING, SERVING, STOPPING, QUITTING)
+_STATES = (STARTING, SERVING, STOPPING, QUITTING, RESTING)
 _BOOTS = (EMPTY, STARTING, READY, STOPPING, GONE)
 
-_MAGIC, _VERSION = b"tarryBRD", 1
-_HEADER = struct.Struct("=8sIIIIdB")
-_HEADER_SIZE = 128
+_MAGIC, _VERSION = b"tarryBRD", 2
+_HEADER = struct.Struct("=8sIIQdB")
+_HEADER_SIZE = 16384
 _STATE = _HEADER.size - 1
+_END = struct.Struct("=Q")
+_END_AT = 16
+# Behind the header: what the master has to tell of itself, as JSON, with a checksum: a reader may meet it half written.
+_NOTICE = struct.Struct("=II")
+_NOTICE_AT = 64
+_MOST_NOTICE = _HEADER_SIZE - _NOTICE_AT - _NOTICE.size
 
 # A slot is in three parts, each with fields that change together: who sits there, how it ended last, how it is doing.
 _SEAT = struct.Struct("=16s64sIIId")
@@ -39,11 +49,18 @@ _BOOT_AT = 224
 _OWNER_AT = 232
 _COUNTS_AT = 352
 _BEAT_AT = 368
-_SLOT_SIZE = 384
+_CELLS = struct.Struct("=I")
+_CELLS_AT = 384
+_SLOT_SIZE = 512
+_ROOM = 2
+"""A new board has room for so many times the processes that are wanted at first: each may be replaced, and there may
+be more of them after a reload. Beyond that it grows."""
 
-_CELL = struct.Struct("=16sQdd88s")
+_CELL = struct.Struct("=16sQdd80sQ")
 _pack_id = struct.Struct("=16s").pack_into
-_pack_body = struct.Struct("=Qdd88s").pack_into
+_pack_body = struct.Struct("=Qdd80s").pack_into
+_pack_moment = struct.Struct("=d").pack_into
+_pack_thread = struct.Struct("=Q").pack_into
 _CELL_SIZE = 128
 _NO_JOB = bytes(16)
 
@@ -86,6 +103,31 @@ class ChildStatus(Struct, frozen=True):
         return named(self.role, self.pool, self.number)
 
 
+class PoolStatus(Struct, frozen=True):
+    """A pool as the master wants it."""
+
+    name: str
+    workers: int
+    failed: str = ""
+    """Why its processes cannot begin; empty: they can."""
+
+
+class Notice(Struct, frozen=True):
+    """What the master has to tell of itself."""
+
+    generation: int = 1
+    """Raised by each reload that came through."""
+    asked: int = 0
+    """Reloads that were asked for."""
+    done: int = 0
+    """Those that have ended, well or not: `asked` as it was when the last of them began."""
+    reloading: str = ""
+    """What a reload is at; empty: there is none."""
+    trouble: str = ""
+    """Why the last reload came to nothing; empty: it did not."""
+    pools: list[PoolStatus] = []
+
+
 class Board(Struct, frozen=True):
     """The whole scoreboard at one moment."""
 
@@ -95,6 +137,7 @@ class Board(Struct, frozen=True):
     """starting, serving, stopping or quitting: the last that the master wrote."""
     started: float
     children: list[ChildStatus]
+    notice: Notice = Notice()
     alive: bool = True
     """False: this is what a dead master left behind. `read` cannot know; `control.status` does."""
 
@@ -107,6 +150,8 @@ class Cell(Struct, frozen=True, gc=False):
     since: float
     kill_at: float
     task: str
+    thread: int = 0
+    """`threading.get_ident()` of the thread; 0: it did not say."""
 
 
 Buffer = mmap.mmap | bytes
@@ -120,10 +165,12 @@ def named(role: str, pool: str, number: int) -> str:
 class Slot:
     """One child's place. The child writes it, the master only at birth and death; a cell has one writing thread."""
 
-    __slots__ = ("_at", "_cells", "_cells_at", "_memory")
+    __slots__ = ("_at", "_cells_at", "_memory", "size")
 
     def __init__(self, memory: mmap.mmap, at: int, cells: int) -> None:
-        self._memory, self._at, self._cells = memory, at, cells
+        self._memory, self._at = memory, at
+        self.size = cells
+        """How many cells it has."""
         self._cells_at = at + _SLOT_SIZE
 
     def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
@@ -139,6 +186,14 @@ class Slot:
     def off(self, cell: int) -> None:
         """The cell's thread is done with its job."""
         _pack_id(self._memory, self._cells_at + cell * _CELL_SIZE, b"")
+
+    def thread(self, cell: int, ident: int) -> None:
+        """The cell's thread, by `threading.get_ident()`."""
+        _pack_thread(self._memory, self._cells_at + cell * _CELL_SIZE + 120, ident)
+
+    def limit(self, cell: int, kill_at: float) -> None:
+        """The job that the cell's thread is at has another time after which the master kills us."""
+        _pack_moment(self._memory, self._cells_at + cell * _CELL_SIZE + 32, kill_at)
 
     def count(self, processed: int, failed: int) -> None:
         """Totals since the process began."""
@@ -165,10 +220,9 @@ class Slot:
 
     def begin(self, role: str, pool: str, number: int, generation: int) -> None:
         """A new process is about to sit here; how the one before ended stays."""
-        last = _LAST_EXIT.unpack_from(self._memory, self._at + _LAST_EXIT_AT)[0]
-        end = self._cells_at + self._cells * _CELL_SIZE
-        self._memory[self._at : end] = bytes(end - self._at)
-        _LAST_EXIT.pack_into(self._memory, self._at + _LAST_EXIT_AT, last)
+        last = self.last_exit()
+        self.clear()
+        self.tell_last(last)
         _SEAT.pack_into(self._memory, self._at, role.encode(), pool.encode(), number, generation, 0, time())
         self.boot(STARTING)
 
@@ -178,47 +232,128 @@ class Slot:
 
     def ended(self, why: str) -> None:
         """The process is gone; its counts stay to be seen, its jobs do not."""
-        _LAST_EXIT.pack_into(self._memory, self._at + _LAST_EXIT_AT, why.encode())
+        self.tell_last(why)
         self.boot(GONE)
-        for cell in range(self._cells):
+        for cell in range(self.size):
             self.off(cell)
+
+    def last_exit(self) -> str:
+        """How the process before this one ended."""
+        return _text(_LAST_EXIT.unpack_from(self._memory, self._at + _LAST_EXIT_AT)[0])
+
+    def tell_last(self, why: str) -> None:
+        """How the process before this one ended, which sat elsewhere."""
+        _LAST_EXIT.pack_into(self._memory, self._at + _LAST_EXIT_AT, why.encode())
+
+    def clear(self) -> None:
+        """Nobody sits here, and nobody did."""
+        end = self._cells_at + self.size * _CELL_SIZE
+        self._memory[self._at : end] = bytes(end - self._at)
+        _CELLS.pack_into(self._memory, self._at + _CELLS_AT, self.size)
+
+    def counts(self) -> tuple[int, int]:
+        """Processed and failed, as the process told last."""
+        processed, failed = _COUNTS.unpack_from(self._memory, self._at + _COUNTS_AT)
+        return processed, failed
+
+    def rss(self) -> int:
+        """Bytes of memory in use, as the process told last."""
+        return int(_BEAT.unpack_from(self._memory, self._at + _BEAT_AT)[0])
 
     def cells(self) -> list[Cell]:
         """The jobs it is at now, each seen whole even while it is being written."""
-        found = (_steady_cell(self._memory, self._cells_at + n * _CELL_SIZE) for n in range(self._cells))
-        return [cell for cell in found if cell is not None]
+        return [cell for number in range(self.size) if (cell := self.cell(number)) is not None]
+
+    def cell(self, number: int) -> Cell | None:
+        """The job in that cell."""
+        return _steady_cell(self._memory, self._cells_at + number * _CELL_SIZE)
 
 
 class Scoreboard:
     """The master's side: makes the file, hands out slots, says what state it is in."""
 
-    def __init__(self, path: Path, slots: int, cells: int) -> None:
-        """Makes a new file in the place of an old one, whose children, if any still live, keep theirs."""
-        self._path, self._cells = path, cells
-        size = _HEADER_SIZE + slots * (_SLOT_SIZE + cells * _CELL_SIZE)
+    def __init__(self, path: Path, cells: Iterable[int] = ()) -> None:
+        """Makes a new file in the place of an old one, whose children, if any still live, keep theirs. cells: of each
+        slot that will be taken at first, so that there is room for them. OSError: there is none on the disk."""
+        self._path = path
+        self._free: list[Slot] = []
+        size = _HEADER_SIZE + _ROOM * sum(_SLOT_SIZE + count * _CELL_SIZE for count in cells)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            os.ftruncate(fd, size)
-            self._memory = mmap.mmap(fd, size)
-        finally:
-            os.close(fd)
-        _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, os.getpid(), slots, cells, time(), 0)
-        os.replace(draft, path)
+            self._memory = _mapped(draft, size, os.O_CREAT | os.O_TRUNC)
+            _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, os.getpid(), _HEADER_SIZE, time(), 0)
+            self.tell(Notice())
+            os.replace(draft, path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
-    def slot(self, index: int) -> Slot:
-        """The place of a child, from 0."""
-        return Slot(self._memory, _HEADER_SIZE + index * (_SLOT_SIZE + self._cells * _CELL_SIZE), self._cells)
+    def take(self, cells: int) -> Slot:
+        """An empty place with at least so many cells. OSError: the disk has no room for one more."""
+        fitting = [slot for slot in self._free if slot.size >= cells]
+        if fitting:
+            slot = min(fitting, key=lambda free: free.size)
+            self._free.remove(slot)
+        else:
+            slot = self._added(cells)
+        slot.clear()
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        """The place is free again, and shows nothing any more."""
+        slot.clear()
+        self._free.append(slot)
 
     def state(self, state: str) -> None:
-        """One of starting, serving, stopping, quitting."""
+        """One of starting, serving, stopping, quitting, resting."""
         self._memory[_STATE] = _STATES.index(state)
+
+    def tell(self, notice: Notice) -> None:
+        """What readers see from now on; of texts that are too long, as much as there is room for."""
+        text = _fitting(notice)
+        at = _NOTICE_AT + _NOTICE.size
+        _NOTICE.pack_into(self._memory, _NOTICE_AT, crc32(text), len(text))
+        self._memory[at : at + len(text)] = text
 
     def remove(self) -> None:
         """At a clean end there is nothing left to see."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         self._memory.close()
+
+    def _added(self, cells: int) -> Slot:
+        (at,) = _END.unpack_from(self._memory, _END_AT)
+        end = at + _SLOT_SIZE + cells * _CELL_SIZE
+        if end > len(self._memory):
+            # Who has the shorter piece mapped goes on with it: its own slot is in there.
+            self._memory = _mapped(self._path, 2 * end, 0)
+        slot = Slot(self._memory, at, cells)
+        slot.clear()
+        _END.pack_into(self._memory, _END_AT, end)
+        return slot
+
+
+def _mapped(path: Path, size: int, flags: int) -> mmap.mmap:
+    """The file, made so long. Its room is taken now: a page that the disk has no room for later would kill us."""
+    fd = os.open(path, os.O_RDWR | flags, 0o644)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:  # macOS
+            os.ftruncate(fd, size)
+        return mmap.mmap(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _fitting(notice: Notice) -> bytes:
+    for most in (4000, 200, 0):
+        pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in notice.pools]
+        short = replace(notice, trouble=notice.trouble[-most:] if most else notice.trouble[:100], pools=pools)
+        text = msgspec.json.encode(short)
+        if len(text) <= _MOST_NOTICE:
+            return text
+    return msgspec.json.encode(replace(notice, trouble="", pools=[]))
 
 
 def board_path(pid_file: Path) -> Path:
@@ -229,7 +364,7 @@ def board_path(pid_file: Path) -> Path:
 def read(path: Path) -> Board | None:
     """The scoreboard as it is now; None if there is none, or it is no scoreboard. MasterError: of another release."""
     try:
-        memory = path.read_bytes()
+        memory = _whole(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
@@ -237,18 +372,72 @@ def read(path: Path) -> Board | None:
     return _parsed(memory, path)
 
 
+def limit(path: Path, owner: str, id: bytes, epoch: int, kill_at: float) -> bool:
+    """From any process: if that owner is still at that attempt, its process is killed from then on (monotonic seconds;
+    an earlier time stands). False: it is not, or the board cannot be written."""
+    try:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            slots = [Slot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
+            return any(_limited(slot, id, epoch, kill_at) for slot in slots if slot.owner() == owner)
+    except (OSError, ValueError, struct.error):
+        return False
+
+
+def _limited(slot: Slot, id: bytes, epoch: int, kill_at: float) -> bool:
+    found = False
+    for number in range(slot.size):
+        cell = slot.cell(number)
+        if cell is not None and (cell.id, cell.epoch) == (id, epoch):
+            slot.limit(number, min(kill_at, cell.kill_at or kill_at))
+            found = True
+    return found
+
+
+def _whole(path: Path) -> bytes:
+    """As it was at one moment, as far as the master's notice goes."""
+    for _ in range(5):
+        memory = path.read_bytes()
+        if len(memory) < _HEADER_SIZE or _notice(memory) is not None:
+            break
+    return memory
+
+
 def _parsed(memory: bytes, path: Path) -> Board | None:
     if len(memory) < _HEADER_SIZE or not memory.startswith(_MAGIC):
         return None
-    _, version, pid, slots, cells, started, state = _HEADER.unpack_from(memory)
+    _, version, pid, end, started, state = _HEADER.unpack_from(memory)
     if version != _VERSION:
         raise MasterError(f"{path} was written by another release of tarry: use that one, or `tarry restart`")
-    size = _SLOT_SIZE + cells * _CELL_SIZE
-    if len(memory) != _HEADER_SIZE + slots * size or state >= len(_STATES):
+    if not _HEADER_SIZE <= end <= len(memory) or state >= len(_STATES):
         return None
-    places = range(_HEADER_SIZE, len(memory), size)
-    children = [_child(memory, at, cells) for at in places if 0 < memory[at + _BOOT_AT] < len(_BOOTS)]
-    return Board(pid, _STATES[state], started, children)
+    children = [_child(memory, at, cells) for at, cells in _slots(memory, end)]
+    return Board(pid, _STATES[state], started, children, _notice(memory) or Notice())
+
+
+def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
+    """Where somebody sits or sat, and with how many cells."""
+    at = _HEADER_SIZE
+    while at + _SLOT_SIZE <= end:
+        (cells,) = _CELLS.unpack_from(memory, at + _CELLS_AT)
+        following = at + _SLOT_SIZE + cells * _CELL_SIZE
+        if following > end:
+            return
+        if 0 < memory[at + _BOOT_AT] < len(_BOOTS):
+            yield at, cells
+        at = following
+
+
+def _notice(memory: bytes) -> Notice | None:
+    """None: it was just being written."""
+    checksum, length = _NOTICE.unpack_from(memory, _NOTICE_AT)
+    at = _NOTICE_AT + _NOTICE.size
+    text = memory[at : at + min(length, _MOST_NOTICE)]
+    if crc32(text) != checksum:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Notice)
+    except msgspec.DecodeError:
+        return None
 
 
 def _child(memory: bytes, at: int, cells: int) -> ChildStatus:
@@ -276,8 +465,8 @@ def _child(memory: bytes, at: int, cells: int) -> ChildStatus:
 
 
 def _cell(memory: Buffer, at: int) -> Cell | None:
-    id, epoch, since, kill_at, task = _CELL.unpack_from(memory, at)
-    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _text(task))
+    id, epoch, since, kill_at, task, thread = _CELL.unpack_from(memory, at)
+    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _text(task), thread)
 
 
 def _steady_cell(memory: Buffer, at: int) -> Cell | None:

@@ -8,14 +8,14 @@ import socket
 import sys
 from collections.abc import Callable, Container, Iterator
 
+from tarry.runtime import dump
+from tarry.runtime.dump import Dump
 from tarry.runtime.link import Link, Message
 from tarry.runtime.role import KEEPER, Role, become
 from tarry.runtime.scoreboard import STOPPING, Cell, Slot
 from tarry.runtime.signals import held_back
 
-QUIT, OVERDUE = "quit", "overdue"
-
-GENERATION = 1
+QUIT, OVERDUE, GREEDY, LATE = "quit", "overdue", "memory", "late"
 
 _LONG_LIFE = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
@@ -24,8 +24,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 class Seat:
     """Times are of the monotonic clock."""
 
-    def __init__(self, role: Role, number: int, slot: Slot) -> None:
-        self.role, self.number, self.slot = role, number, slot
+    def __init__(self, role: Role, number: int, slot: Slot, generation: int = 1) -> None:
+        self.role, self.number, self.slot, self.generation = role, number, slot, generation
         self.name = role.named(number)
         self.pid = 0
         """0: nobody sits here."""
@@ -37,8 +37,16 @@ class Seat:
         self.ready = False
         self.killed = ""
         """Why we killed the process, if we did."""
-        self._born, self._short_lives = 0.0, 0
-        self._stuck: set[tuple[bytes, int]] = set()
+        self.worn = ""
+        """Why it is to be replaced, if it is."""
+        self.trouble = ""
+        """Why the process could not begin, if it could not."""
+        self.born, self._short_lives = 0.0, 0
+        self._part = 1.0
+        self.dead_by = 0.0
+        """When it is killed outright, if it was told to write its stacks and to die of that; 0: it was not."""
+        self._stuck: dict[tuple[bytes, int], int] = {}
+        self._dump: Dump | None = None
 
     @property
     def keeper(self) -> bool:
@@ -49,7 +57,8 @@ class Seat:
         """Forks the process, which calls `forget` and never returns from here. OSError: there is no room for one."""
         ours, theirs = socket.socketpair()
         try:
-            self.slot.begin(self.role.name, self.role.pool, self.number, GENERATION)
+            self.slot.begin(self.role.name, self.role.pool, self.number, self.generation)
+            self._dump = Dump()
             self._fork(ours, theirs, forget)
         except OSError as error:
             ours.close()
@@ -57,8 +66,9 @@ class Seat:
             raise
         finally:
             theirs.close()
-        self.link, self._born, self.asked, self.ready, self.killed = Link(ours), now, 0.0, False, ""
-        self._stuck.clear()
+        self.link, self.born, self.asked, self.ready, self.killed = Link(ours), now, 0.0, False, ""
+        self.worn, self.trouble, self._part = "", "", random.uniform(0.9, 1.0)
+        self.dead_by, self._stuck = 0.0, {}
 
     def _fork(self, ours: socket.socket, theirs: socket.socket, forget: Callable[[], None]) -> None:
         for stream in (sys.stdout, sys.stderr):  # or else the child writes once more what waits in their buffers
@@ -68,6 +78,8 @@ class Seat:
             self.pid = os.fork()
             if self.pid == 0:
                 ours.close()
+                if self._dump is not None:
+                    self._dump.adopt()
                 become(self.role, self.slot, self.number, Link(theirs), forget)
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)  # it does the same: whoever is first, the group is there when we need it
@@ -75,7 +87,7 @@ class Seat:
 
     def postpone(self, now: float) -> float:
         """It could not be filled, or died: answers the seconds until it is filled again, more each time."""
-        lived = now - self._born if self._born else 0.0
+        lived = now - self.born if self.born else 0.0
         self._short_lives = 0 if lived >= _LONG_LIFE else self._short_lives + 1
         delay = 0.0
         if self._short_lives > 1:
@@ -99,32 +111,75 @@ class Seat:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def wear(self, now: float) -> None:
+        """Notes whether the process has done its part: by jobs, by age, or by memory, of which too much is its end."""
+        wear, part = self.role.wear, self._part
+        if not self.ready or self.killed:
+            return
+        processed, rss = self.slot.counts()[0], self.slot.rss()
+        if 0 < wear.killed_at <= rss:
+            self.worn = f"{rss / 2**20:.0f} MB of memory"
+            self.kill(GREEDY)
+        elif self.worn:
+            return
+        elif 0 < wear.jobs * part <= processed:
+            self.worn = f"{processed} jobs"
+        elif 0 < wear.age * part <= now - self.born:
+            self.worn = "its age"
+        elif 0 < wear.memory * part <= rss:
+            self.worn = f"{rss / 2**20:.0f} MB of memory"
+
     def kill_if_overdue(self, now: float) -> list[Cell]:
-        """Kills the process if a job's time is up; answers such jobs."""
+        """Ends the process if a job's time is up, its stacks written in the last moment; answers such jobs, once."""
+        if 0 < self.dead_by <= now:
+            self.dead_by = 0.0
+            self._end(signal.SIGKILL)
         stuck = [] if self.killed else [cell for cell in self.slot.cells() if 0 < cell.kill_at <= now]
         if stuck:
-            self._stuck = {(cell.id, cell.epoch) for cell in stuck}
-            self.kill(OVERDUE)
+            self._stuck = {(cell.id, cell.epoch): cell.thread for cell in stuck}
+            self.killed, self.dead_by = OVERDUE, now + dump.WITHIN
+            self._end(dump.SIGNAL)
         return stuck
+
+    def alarms(self) -> Iterator[float]:
+        """When `kill_if_overdue` has something to do, as far as can be seen now."""
+        yield self.dead_by
+        if not self.killed:
+            yield from (cell.kill_at for cell in self.slot.cells())
+
+    def _end(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def _stacks(self) -> dict[str, str]:
+        """Of the jobs for whose sake it was killed, as far as they are known."""
+        if self._dump is None:
+            return {}
+        found = {id.hex(): self._dump.stack(thread) for (id, _), thread in self._stuck.items() if thread}
+        return {id: stack for id, stack in found.items() if stack}
 
     def bury(self, why: str) -> Message:
         """The process is dead, with its group. Answers what the keeper is to be told; no owner: it claimed nothing."""
         cells = self.slot.cells()
-        stuck = [cell.id.hex() for cell in cells if (cell.id, cell.epoch) in self._stuck]
+        stuck = [id.hex() for id, _ in self._stuck]
         # When we killed it, no job of its is the cause. An exit with 0 is no excuse: a task may have called for it; and
         # what a worker gave back before it ended is not found among its jobs any more.
         on = [] if self.killed else [cell.id.hex() for cell in cells]
         notice: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
+        if self._stuck:
+            notice |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
         self.slot.ended(why)
         if self.link is not None:
             self.link.close()
-        self.pid, self.link, self.ready = 0, None, False
+        self.pid, self.link, self.ready, self._dump = 0, None, False, None
         return notice
 
 
 def exit_reason(status: int) -> str:
-    """`status 1` or `signal 9`, from a wait status."""
+    """`status 1` or `signal 9`, from a wait status. Who wrote its stacks was killed like any other."""
     code = os.waitstatus_to_exitcode(status)
+    if code == -dump.SIGNAL:
+        code = -signal.SIGKILL
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 

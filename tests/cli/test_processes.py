@@ -27,7 +27,7 @@ def test_status_of_what_runs(place: Place) -> None:
     assert named == [("keeper", "", 1), ("worker", "default", 1), ("worker", "default", 2), ("worker", "mail", 1)]
     assert {child["boot"] for child in told["children"]} == {"ready"}
     lines = place.said("status").splitlines()
-    assert lines[0].startswith(f"master pid {master.pid}, serving, since ")
+    assert lines[0].startswith(f"master pid {master.pid}, serving, generation 1, since ")
     assert [line.split("  ")[0] for line in lines[2:]] == [
         "keeper", "worker default.1", "worker default.2", "worker mail.1",
     ]  # fmt: skip

@@ -601,10 +601,10 @@ def test_a_call_that_does_not_end_after_its_timeout_is_nobodys_proven_fault() ->
 def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_then_tried_one_by_one() -> None:
     keeper, jobs = left_behind([0, 0, 0])
     store = jobs[0]._client.store
-    keeper._bring_back(lambda: store.reclaim(store.time(), "gone"), None, ())
+    keeper._bring_back(lambda: store.reclaim(store.time(), "gone"), None)
     assert [job.record().losses for job in jobs] == [1, 1, 1]
     store.claim([Want("default", band, 100) for band in BANDS], 100, "next", 30_000_000, store.time())
-    keeper._bring_back(lambda: store.reclaim(store.time(), "next"), None, ())
+    keeper._bring_back(lambda: store.reclaim(store.time(), "next"), None)
     assert [job.record().losses for job in jobs] == [1, 1, 1], "it would have held one only"
 
 

@@ -36,6 +36,49 @@ def test_a_busy_loop_is_stopped_at_its_timeout_with_the_stack_as_evidence(bench:
     assert after.result(LIMIT) == 1
 
 
+@pytest.mark.parametrize("kind", ["sync", "loop"])
+def test_a_timeout_does_not_wait_for_the_store(bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    stands, over = bench.gate(), bench.gate()
+    ends: list[type[BaseException]] = []
+    begun = threading.Event()
+
+    def spin() -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.002)
+        except BaseException as error:
+            ends.append(type(error))
+            raise
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except BaseException as error:
+            ends.append(type(error))
+            raise
+
+    task = bench.app.task(name="long", timeout=0.5)(spin if kind == "sync" else wait)
+    worker = bench.idle(threads=1)
+    exchange = worker.pump.store.exchange
+
+    def stuck(*args: Any) -> Any:
+        if begun.is_set() and not over.is_set():
+            stands.set()
+            wait_for(over)
+        return exchange(*args)
+
+    monkeypatch.setattr(worker.pump.store, "exchange", stuck)
+    bench._workers.append(worker.start())
+    job = task.enqueue()
+    wait_for(stands)
+    until(lambda: ends)
+    assert job.state == "running", "the pump still waits"
+    over.set()
+    assert_timed_out(job, "0.5")
+
+
 def test_one_blocking_call_in_c_ends_late_and_has_timed_out_all_the_same(bench: Bench) -> None:
     spent: list[float] = []
 
@@ -261,6 +304,93 @@ def test_a_task_that_swallows_the_interrupt_changes_nothing_any_more(bench: Benc
     assert over.is_set()
     assert job.state == "cancelled"
     assert worker.pump.events.processed == 0
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_its_slot_is_free(bench: Bench) -> None:
+    steps: list[int] = []
+
+    @bench.app.task(name="deaf", timeout=0.05)
+    async def deaf() -> None:
+        while True:
+            steps.append(1)
+            try:
+                await asyncio.sleep(60)
+            except BaseException:
+                continue
+
+    @bench.app.task(name="wordy", timeout=0.05)
+    async def wordy() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+
+    @bench.app.task
+    async def one() -> int:
+        return 1
+
+    worker = bench.work(coroutines=1, kill_after=0.1)
+    jobs = [deaf.enqueue(), wordy.enqueue()]
+    assert one.enqueue().result(LIMIT) == 1
+    for job, name in zip(jobs, ("deaf", "wordy"), strict=True):
+        assert finished(job) == "dead"
+        assert note(job)["message"] == "it did not end after its timeout of 0.05 s, so it was given up"
+        assert f"in {name}\n" in note(job)["traceback"]
+    until(lambda: worker.pump.holds == 0)
+    assert worker.pump._room._count == {False: 0, True: 0}
+    assert len(steps) == 3, "begun, cancelled, and its last one"
+
+
+def test_whoever_cleans_up_in_time_is_not_given_up(bench: Bench) -> None:
+    @bench.app.task(timeout=0.05)
+    async def tidy() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.2)
+
+    bench.work(kill_after=10)
+    assert_timed_out(tidy.enqueue(), "0.05")
+
+
+def test_all_jobs_of_a_call_that_is_given_up_have_timed_out(bench: Bench) -> None:
+    @bench.app.task(name="many", timeout=0.05, batch=3, wait=5)
+    async def many(numbers: list[int]) -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except BaseException:
+                continue
+
+    worker = bench.work(kill_after=0.1)
+    jobs = many.enqueue_many([(number,) for number in range(3)])
+    assert [finished(job) for job in jobs] == ["dead"] * 3
+    assert {note(job)["message"] for job in jobs} == {"it did not end after its timeout of 0.05 s, so it was given up"}
+    until(lambda: worker.pump._room._count == {False: 0, True: 0})
+
+
+def test_a_job_whose_loop_another_holds_up_is_over_in_time(bench: Bench) -> None:
+    begun, gate = threading.Event(), bench.gate()
+
+    @bench.app.task(timeout=0.1)
+    async def patient() -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    @bench.app.task(name="hog")
+    async def hog() -> int:
+        gate.wait(LIMIT)
+        return 1
+
+    bench.work(kill_after=0.1)
+    job = patient.enqueue()
+    wait_for(begun)
+    other = hog.enqueue()
+    assert finished(job) == "dead"
+    assert note(job)["message"] == "its timeout of 0.1 s was over while hog held up the event loop"
+    assert other.state == "running"
+    gate.set()
+    assert other.result(LIMIT) == 1
 
 
 def test_a_dead_job_that_timed_out_can_be_asked_for_its_result(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import json
 
 from tarry.engine import owner
 from tarry.engine.clock import FakeClock
@@ -76,6 +77,24 @@ def test_a_stuck_job_has_timed_out(store: Store, clock: FakeClock, keeper: Keepe
     assert record is not None
     assert b"did not end after its timeout, so its worker was killed" in record.note
     assert record.due == clock.now() + 60 * SECOND, "by the task's own rule"
+
+
+def test_a_stuck_job_shows_where_it_was(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    (stuck,) = claimed(store, clock, "gone")
+    id = stuck.id.hex()
+    keeper.hear({"gone": "gone", "stuck": [id], "stacks": {id: "in spin"}, "epochs": {id: stuck.epoch}})
+    record = store.get([stuck.id])[0]
+    assert record is not None
+    assert json.decode(record.note)["traceback"] == "in spin"
+
+
+def test_an_attempt_that_went_down_with_an_earlier_one_of_the_same_job_does_not_count(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    (again,) = claimed(store, clock, "gone")
+    id = again.id.hex()
+    keeper.hear({"gone": "gone", "on": [], "stuck": [id], "epochs": {id: again.epoch - 1}})
+    assert seen(store, [again]) == [(State.READY, 0, 0)]
 
 
 def test_an_overdue_lease_ends_and_one_that_is_not_does_not(store: Store, clock: FakeClock, keeper: Keeper) -> None:

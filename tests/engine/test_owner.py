@@ -56,3 +56,24 @@ def test_of_another_host_boot_or_namespace_nothing_is_known() -> None:
 def test_a_name_that_is_none_of_ours_is_not_dead() -> None:
     for name in ("", "x", "a:b:c", "beanstalk 5", owner.new_name().replace(":", "|"), ":::::"):
         assert not owner.is_dead(name)
+
+
+def test_who_is_stopped_lives_and_is_not_at_work() -> None:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    name = f"{owner.of_process(child)}:1"
+    assert owner.is_at_work(name)
+    os.kill(child, signal.SIGSTOP)
+    until(lambda: not owner.is_at_work(name))
+    assert owner.is_local(name)
+    assert not owner.is_dead(name)
+    os.kill(child, signal.SIGCONT)
+    until(lambda: owner.is_at_work(name))
+    os.kill(child, signal.SIGKILL)
+    until(lambda: not owner.is_at_work(name))
+    os.waitpid(child, 0)
+    assert not owner.is_at_work(name)
+    assert not owner.is_at_work(renamed(owner.new_name(), host="elsewhere"))
+    assert not owner.is_local(renamed(owner.new_name(), host="elsewhere"))

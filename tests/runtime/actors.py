@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tarry.errors import MasterError
+from tarry.errors import ConfigError, MasterError
 from tarry.runtime import logs
 from tarry.runtime.daemon import daemonize
 from tarry.runtime.master import Master
-from tarry.runtime.role import Child, Role
+from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
 from tarry.runtime.scoreboard import board_path
 
 FIRST, SECOND = bytes(range(16)), bytes(range(16, 32))
@@ -36,6 +36,10 @@ class Script(Struct):
     """Started as by `nohup ... &`: INT and QUIT are ignored."""
     forks_fail: list[int] = []
     """Which forks fail, counted from 1."""
+    cells: int = 2
+    canary: str = "sings"
+    wear: Wear = Wear()
+    reload_timeout: float = 0.0
     daemon: bool = False
     crash: str = ""
     """A daemon that ends before it serves: "raise" or "die"."""
@@ -89,6 +93,25 @@ def begin(stage: Stage, child: Child) -> None:
 def plain(stage: Stage, child: Child) -> int:
     begin(stage, child)
     return until_asked(stage, child)
+
+
+def sings(stage: Stage, child: Child) -> int:
+    """A canary that lives."""
+    stage.note("sang")
+    child.ready()
+    return 0
+
+
+def never_sings(stage: Stage, child: Child) -> int:
+    return until_asked(stage, child)
+
+
+def drops(stage: Stage, child: Child) -> int:
+    return 7
+
+
+def dies(stage: Stage, child: Child) -> int:
+    return child.failed("no module named shop")
 
 
 def busy(stage: Stage, child: Child) -> int:
@@ -230,14 +253,29 @@ def hasty_forks(script: Script) -> None:
     os.fork = hasty
 
 
+def planned(stage: Stage, script: Script) -> Plan:
+    def role(name: str, pool: str, count: int, actor: str) -> Role:
+        wear = Wear() if name == KEEPER else script.wear
+        return Role(name, pool, count, script.cells, lambda child: globals()[actor](stage, child), wear)
+
+    canary = role(CANARY, "", 1, script.canary) if script.canary else None
+    roles = [role(*each) for each in script.roles]
+    return Plan(roles, canary, script.grace, script.reload_timeout, script.boot_limit)
+
+
+def replanned(stage: Stage) -> Plan:
+    """What the file `next` says."""
+    try:
+        script = msgspec.json.decode((stage.directory / "next").read_bytes(), type=Script)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"next: {error}") from None
+    return planned(stage, script)
+
+
 def main(directory: Path, script: Script) -> int:
-    stage = Stage(directory)
-    roles = [
-        Role(name, pool, count, 2, lambda child, actor=actor: globals()[actor](stage, child))  # type: ignore[misc]
-        for name, pool, count, actor in script.roles
-    ]
-    pid_file = directory / "run" / "tarry.pid"
     readiness = daemonize(directory / "output") if script.daemon else None
+    stage = Stage(directory)
+    pid_file = directory / "run" / "tarry.pid"
     logs.configure(directory / "log")
     if script.crash == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -254,7 +292,8 @@ def main(directory: Path, script: Script) -> int:
             readiness.serving()
 
     print("first words, ", end="")  # in the buffer at every fork
-    master = Master(roles, pid_file, board_path(pid_file), script.grace, serving, script.boot_limit)
+    plan = planned(stage, script)
+    master = Master(plan, pid_file, board_path(pid_file), serving, lambda: replanned(stage))
     try:
         status = master.run()
     except MasterError as error:

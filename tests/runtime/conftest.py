@@ -1,8 +1,10 @@
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tarry.runtime.log_lines import tell_of
 from tests.runtime.theatre import Theatre
 
 
@@ -12,3 +14,17 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
     theatre = Theatre(tmp_path)
     yield theatre
     theatre.close()
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """The root logger without pytest's handlers, and as it was afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    yield
+    for handler in root.handlers:
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    tell_of(lambda: None)

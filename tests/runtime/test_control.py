@@ -1,5 +1,7 @@
+import fcntl
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +78,20 @@ def test_where_none_runs_it_says_so(tmp_path: Path, command: Callable[[Path, flo
     path.write_text(f"{os.getpid()}\n")  # stale, and its pid has become that of a stranger: us
     with pytest.raises(MasterError, match="no master is running"):
         command(path, 1, silence)
+
+
+def test_a_stranger_that_has_the_number_of_a_master_elsewhere_is_not_signalled(tmp_path: Path) -> None:
+    """As where two containers share a pid file: to each of them its own master is number 1."""
+    stranger = subprocess.Popen(["sleep", "60"])
+    path = tmp_path / "tarry.pid"
+    path.write_text(f"{stranger.pid}\n")
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(MasterError, match="runs in another container: run this there"):
+            control.stop(path, 1, silence)
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
 
 
 def test_a_master_that_does_not_answer_is_named(theatre: Theatre) -> None:

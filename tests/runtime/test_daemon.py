@@ -1,16 +1,37 @@
 import os
+import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
 
 from tarry.runtime.pidfile import holder
+from tests.runtime.actors import Script
 from tests.runtime.theatre import KEEPER, Theatre, until
 
 ONE = ("worker", "default", 1, "plain")
 
 
-def end(theatre: Theatre) -> None:
+def daemon(theatre: Theatre) -> int:
     pid = holder(theatre.pid_file)
     assert pid is not None
+    return pid
+
+
+def by(theatre: Theatre, *before: str, **rest: Any) -> int:
+    """The status of a command that starts a daemon by way of another command, with streams that nobody waits for."""
+    script = msgspec.json.encode(Script([ONE, KEEPER], daemon=True)).decode()
+    command = [*before, sys.executable, "-m", "tests.runtime.actors", str(theatre.directory), script]
+    environ = os.environ | {"TARRY_TEST_STAGE": str(theatre.directory)}
+    return subprocess.run(command, env=environ, timeout=60, check=False, **rest).returncode
+
+
+def end(theatre: Theatre) -> None:
+    pid = daemon(theatre)
     os.kill(pid, signal.SIGINT)
     until(lambda: holder(theatre.pid_file) is None)
     until(lambda: theatre.facts("ended"))
@@ -27,8 +48,7 @@ def test_the_command_returns_when_the_daemon_serves_and_not_before(theatre: Thea
 def test_the_daemon_has_left_everything(theatre: Theatre) -> None:
     command = theatre.start(("worker", "default", 1, "nosy"), KEEPER, daemon=True)
     theatre.ended(command)
-    pid = holder(theatre.pid_file)
-    assert pid is not None
+    pid = daemon(theatre)
     assert pid != command.pid
     assert os.getsid(pid) not in (os.getsid(0), pid)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
@@ -55,13 +75,72 @@ def test_a_refused_start_is_printed_by_the_command(theatre: Theatre) -> None:
 
 def test_a_silent_death_is_noticed(theatre: Theatre) -> None:
     status, said = theatre.ended(theatre.start(ONE, KEEPER, daemon=True, crash="die"))
-    assert (status, said) == (1, "the master died before it served; its log may say why\n")
+    assert (status, said) == (1, "tarry: the master died before it served; its log may say why\n")
 
 
 def test_a_master_killed_while_its_children_live_is_noticed(theatre: Theatre) -> None:
     command = theatre.start(("worker", "default", 1, "never_ready"), KEEPER, daemon=True)
     until(lambda: theatre.facts("keeper"))
-    pid = holder(theatre.pid_file)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(daemon(theatre), signal.SIGKILL)
     assert theatre.ended(command)[0] == 1
+
+
+def test_what_was_open_in_the_command_is_not_in_the_daemon(theatre: Theatre) -> None:
+    hear, tell = os.pipe()
+    assert by(theatre, pass_fds=(tell,)) == 0
+    os.close(tell)
+    ended = select.poll()
+    ended.register(hear, select.POLLIN)
+    assert ended.poll(15_000) == [(hear, select.POLLHUP)]
+    os.close(hear)
+    end(theatre)
+
+
+def test_signals_that_the_command_ignores_or_holds_back_reach_the_daemon(theatre: Theatre) -> None:
+    assert by(theatre, "env", "--ignore-signal=ALRM,VTALRM,INT", "--block-signal=PROF,QUIT") == 0
+    status = Path(f"/proc/{daemon(theatre)}/status").read_text()
+    masks = dict(line.split(":") for line in status.splitlines() if line.startswith("Sig"))
+    assert int(masks["SigBlk"], 16) == 0
+    ignored = int(masks["SigIgn"], 16)
+    assert not [number for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGINT) if ignored >> number - 1 & 1]
+    end(theatre)
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&-", ">&-", "2>&-"])
+def test_a_command_without_streams_starts_a_daemon_that_has_them(theatre: Theatre, closed: str) -> None:
+    assert by(theatre, "bash", "-c", f'"$@" {closed}', "bash") == 0
+    pid = daemon(theatre)
+    streams = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
+    assert streams == ["/dev/null", str(theatre.directory / "output"), str(theatre.directory / "output")]
+    assert [fact["status"] for fact in theatre.facts("ended")] == []
+    end(theatre)
+    assert "first words" in (theatre.directory / "output").read_text()
+
+
+FORKS_FAIL = """
+import os, sys
+from tarry.errors import MasterError
+from tarry.runtime.daemon import daemonize
+fork, left = os.fork, int(sys.argv[1])
+def failing():
+    global left
+    left -= 1
+    if not left:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = failing
+try:
+    daemonize()
+except MasterError as error:
+    sys.exit(f"tarry: {error}")
+print("never")
+"""
+
+
+@pytest.mark.parametrize("which", ["1", "2"])
+def test_no_room_for_a_daemon_is_one_line(which: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS_FAIL, which], capture_output=True, text=True, timeout=30, check=False
+    )
+    said = "tarry: there is no room for a daemon (Resource temporarily unavailable)\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", said)

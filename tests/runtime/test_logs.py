@@ -2,25 +2,16 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+import socket
 from pathlib import Path
 
 import pytest
 
 from tarry.errors import ConfigError
 from tarry.runtime import logs
+from tarry.runtime.log_lines import tell_of
 
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers[:] = []
-    yield
-    for handler in root.handlers:
-        handler.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 def test_a_line_of_text(tmp_path: Path) -> None:
@@ -70,8 +61,56 @@ def test_the_last_configuration_counts(tmp_path: Path, capfd: pytest.CaptureFixt
         ("stderr", "xml", "info", "log_format 'xml': one of text, json"),
         ("stderr", "text", "loud", "log_level 'loud': one of debug, info, warning, error"),
         ("/dev/null/log", "text", "info", "log file /dev/null/log cannot be written"),
+        ("sylog", "text", "info", "log 'sylog': no file, or not to be taken for the name of one"),
+        ("syslog://nowhere.invalid", "text", "info", "nowhere.invalid has no address"),
     ],
 )
 def test_what_cannot_be_is_refused(target: str, format: str, level: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         logs.configure(target, format, level)
+
+
+JOB = {"job": "0199", "task": "shop.pay", "queue": "mail box", "attempt": 2}
+
+
+def logged(path: Path, message: str, **extra: object) -> str:
+    logging.getLogger("shop").warning(message, extra=extra)
+    return path.read_text().splitlines()[-1]
+
+
+def test_a_line_about_a_job_carries_its_facts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    logs.configure(log)
+    tell_of(lambda: None, worker="default.1")
+    assert logged(log, "no job").endswith("] no job")
+    line = logged(log, "its job", tarry=JOB)
+    assert line.endswith('its job job=0199 task=shop.pay queue="mail box" attempt=2 worker=default.1')
+
+
+def test_a_line_that_is_logged_while_a_job_runs_carries_its_facts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    logs.configure(log, "json")
+    on: list[dict[str, object]] = []
+    tell_of(lambda: on[0] if on else None, worker="default.1")
+    facts = json.loads(logged(log, "none"))
+    assert "job" not in facts
+    assert (facts["worker"], facts["host"]) == ("default.1", socket.gethostname())
+    on.append(JOB)
+    facts = json.loads(logged(log, "one", order=5, tarry={**JOB, "job": "0200"}))
+    assert (facts["job"], facts["attempt"], facts["extra"]) == ("0200", 2, {"order": 5})
+    assert json.loads(logged(log, "one"))["job"] == "0199"
+
+
+@pytest.mark.parametrize("format", logs.FORMATS)
+def test_nothing_that_is_logged_breaks_a_line(tmp_path: Path, format: str) -> None:
+    log = tmp_path / "log"
+    logs.configure(log, format)
+    loop: list[object] = []
+    loop.append(loop)
+    for value in ("half \udc80", float("nan"), {1: object()}, b"\xff", loop, 2**100):
+        logging.getLogger("shop").warning("line of %r\nmore", "x\udc80", extra={"value": value})
+    lines = log.read_text().splitlines()
+    assert len(lines) == 6
+    assert all("more" in line for line in lines)
+    if format == "json":
+        assert [json.loads(line)["level"] for line in lines] == ["WARNING"] * 6

@@ -179,6 +179,8 @@ def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(theatre
     theatre.serve(("worker", "default", 1, "overdue"), KEEPER)
     until(theatre.told)
     (line,) = theatre.told()
+    assert line.pop("stacks") == {}, "it did not say which thread it was"
+    assert line.pop("epochs") == {FIRST.hex(): 3}
     assert line == {"gone": line["gone"], "on": [], "stuck": [FIRST.hex()], "why": "signal 9"}
     until(theatre.ready)
     assert f"job {FIRST.hex()} (shop.first) still ran" in theatre.log()
@@ -235,10 +237,9 @@ def test_a_storm_of_signals_ends_stopped(theatre: Theatre) -> None:
 def test_signals_that_change_nothing_change_nothing(theatre: Theatre) -> None:
     master = theatre.serve(TWO, KEEPER)
     before = theatre.ready()
-    for number in (signal.SIGPIPE, signal.SIGTTOU, signal.SIGTTIN, signal.SIGHUP, signal.SIGUSR1):
+    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGUSR1):
         master.send_signal(number)
     until(lambda: "worker default.2 pid" in theatre.log())
-    assert "HUP: reload is not part of this release: use `tarry restart`" in theatre.log()
     assert "master pid" in theatre.log()
     assert theatre.ready() == before
     assert theatre.board().state == "serving"
@@ -261,7 +262,8 @@ def test_a_child_has_nothing_of_its_master(theatre: Theatre) -> None:
     theatre.serve(("worker", "default", 2, "nosy"), KEEPER)
     for fact in theatre.facts("nosy"):
         kinds = sorted(re.sub(r"\d+", "N", link.rpartition("/")[2]) for link in fact["fds"])
-        assert kinds == ["facts", "log", "pipe:[N]", "pipe:[N]", "socket:[N]", "tarry.pid.board"]
+        stacks = "memfd:tarry-stacks (deleted)"
+        assert kinds == ["facts", "log", stacks, "pipe:[N]", "pipe:[N]", "socket:[N]", "tarry.pid.board"]
         assert fact["mask"] == []
         assert fact["recorded"] == ["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1"]
         assert fact["stdin"] == "/dev/null"
@@ -291,7 +293,7 @@ def test_an_idle_master_sleeps(theatre: Theatre) -> None:
     until(settled)
     before, began = wakeups(), time.monotonic()
     time.sleep(3.0)
-    assert wakeups() - before <= time.monotonic() - began + 2
+    assert wakeups() - before <= 2 * (time.monotonic() - began) + 2
 
 
 def test_the_scoreboard_is_there_while_the_master_is_stopped(theatre: Theatre) -> None:

@@ -20,9 +20,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "board"
 
 
-def begun(board: Scoreboard, index: int = 0) -> Slot:
-    slot = board.slot(index)
-    slot.begin("worker", "default", index + 1, 1)
+def begun(board: Scoreboard, number: int = 1, cells: int = 1) -> Slot:
+    slot = board.take(cells)
+    slot.begin("worker", "default", number, 1)
     return slot
 
 
@@ -33,8 +33,9 @@ def seen(path: Path) -> Board:
 
 
 def test_what_is_written_is_read(path: Path) -> None:
-    board = Scoreboard(path, 3, 2)
-    slot = begun(board, 1)
+    board = Scoreboard(path, [2])
+    board.take(1)
+    slot = begun(board, 2, cells=2)
     slot.seated(77)
     slot.own("host:77:ünïcode")
     slot.count(2**40, 5)
@@ -55,7 +56,7 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 
 def test_off_ends_a_job_and_only_that(path: Path) -> None:
-    slot = begun(Scoreboard(path, 1, 2))
+    slot = begun(Scoreboard(path), cells=2)
     slot.on(0, ID, 1, b"one", 0.0)
     slot.on(1, OTHER, 1, b"two", 0.0)
     slot.off(0)
@@ -65,7 +66,7 @@ def test_off_ends_a_job_and_only_that(path: Path) -> None:
 
 
 def test_slots_do_not_touch_each_other(path: Path) -> None:
-    board = Scoreboard(path, 3, 1)
+    board = Scoreboard(path)
     slots = [begun(board, n) for n in range(3)]
     for n, slot in enumerate(slots):
         slot.own("o" * 120)
@@ -81,7 +82,7 @@ def test_slots_do_not_touch_each_other(path: Path) -> None:
 
 
 def test_the_next_process_begins_anew_and_keeps_how_the_last_one_ended(path: Path) -> None:
-    slot = begun(Scoreboard(path, 1, 1))
+    slot = begun(Scoreboard(path))
     slot.own("first")
     slot.count(9, 9)
     slot.on(0, ID, 1, b"one", 0.0)
@@ -93,38 +94,38 @@ def test_the_next_process_begins_anew_and_keeps_how_the_last_one_ended(path: Pat
 
 
 def test_a_name_that_is_cut_inside_a_letter_still_reads(path: Path) -> None:
-    slot = begun(Scoreboard(path, 1, 1))
+    slot = begun(Scoreboard(path))
     slot.on(0, ID, 1, ("ü" * 100).encode()[1:], 0.0)
-    assert slot.cells()[0].task == "ü" * 43
+    assert slot.cells()[0].task == "ü" * 39
 
 
 def test_too_long_an_owner_is_refused(path: Path) -> None:
-    slot = begun(Scoreboard(path, 1, 1))
+    slot = begun(Scoreboard(path))
     with pytest.raises(MasterError, match="longer than 120 bytes"):
         slot.own("ü" * 61)
 
 
 def test_the_next_master_does_not_share_the_file(path: Path) -> None:
-    orphan = begun(Scoreboard(path, 1, 1))
-    Scoreboard(path, 1, 1)
+    orphan = begun(Scoreboard(path))
+    Scoreboard(path)
     orphan.on(0, ID, 1, b"one", 0.0)
     orphan.boot("ready")
     assert seen(path).children == []
 
 
 def test_removed_it_is_gone(path: Path) -> None:
-    Scoreboard(path, 1, 1).remove()
+    Scoreboard(path).remove()
     assert read(path) is None
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_job_is_never_seen_with_the_facts_of_another(path: Path) -> None:
-    slot = begun(Scoreboard(path, 1, 1))
+    slot = begun(Scoreboard(path))
     writer = os.fork()
     if writer == 0:
         while True:
-            slot.on(0, ID, 1, b"one" * 29, 0.0)
-            slot.on(0, OTHER, 2, b"two" * 29, 0.0)
+            slot.on(0, ID, 1, b"one" * 26, 0.0)
+            slot.on(0, OTHER, 2, b"two" * 26, 0.0)
             slot.off(0)
     met: set[tuple[bytes, int, str]] = set()
 
@@ -137,7 +138,7 @@ def test_a_job_is_never_seen_with_the_facts_of_another(path: Path) -> None:
     finally:
         os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)
-    assert met == {(ID, 1, "one" * 29), (OTHER, 2, "two" * 29)}
+    assert met == {(ID, 1, "one" * 26), (OTHER, 2, "two" * 26)}
 
 
 def test_where_there_is_no_board_none_is_read(path: Path) -> None:
@@ -148,20 +149,20 @@ def test_where_there_is_no_board_none_is_read(path: Path) -> None:
 
 
 @settings(deadline=None)
-@given(size=st.integers(0, 1200))
+@given(size=st.integers(0, 16384 + 512 + 127))
 def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"
-    begun(Scoreboard(path, 2, 1))
+    begun(Scoreboard(path, [1, 1]))
     whole = path.read_bytes()
     path.write_bytes(whole[: min(size, len(whole) - 1)])
     assert read(path) is None
 
 
 @settings(deadline=None)
-@given(garbage=st.binary(max_size=3000), keep=st.integers(0, 200))
+@given(garbage=st.binary(max_size=3000), keep=st.integers(0, 200) | st.integers(16300, 17000))
 def test_garbage_is_survived(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, keep: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"
-    begun(Scoreboard(path, 2, 1))
+    begun(Scoreboard(path, [1, 1]))
     whole = path.read_bytes()
     path.write_bytes((whole[:keep] + garbage).ljust(len(whole), b"\xff")[: len(whole)])
     try:
@@ -172,9 +173,9 @@ def test_garbage_is_survived(tmp_path_factory: pytest.TempPathFactory, garbage: 
 
 
 def test_another_release_is_named(path: Path) -> None:
-    Scoreboard(path, 1, 1)
+    Scoreboard(path)
     whole = bytearray(path.read_bytes())
-    struct.pack_into("=I", whole, 8, 2)
+    struct.pack_into("=I", whole, 8, 1)
     path.write_bytes(whole)
     with pytest.raises(MasterError, match="another release of tarry"):
         read(path)

@@ -50,7 +50,8 @@ class Theatre:
 
     def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that is not waited for."""
-        script = msgspec.json.encode(Script(list(roles), **rest)).decode()
+        self.next(*roles, **rest)
+        script = (self.directory / "next").read_text()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.runtime.actors", str(self.directory), script],
             stdin=subprocess.DEVNULL,
@@ -61,6 +62,12 @@ class Theatre:
         )
         self._started.append(process)
         return process
+
+    def next(self, *roles: tuple[str, str, int, str], **rest: Any) -> None:
+        """What the next reload is to find."""
+        draft = self.directory / "next.draft"
+        draft.write_bytes(msgspec.json.encode(Script(list(roles), **rest)))
+        draft.rename(self.directory / "next")
 
     def serve(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that serves."""

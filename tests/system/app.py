@@ -35,6 +35,13 @@ def add(a: int, b: int) -> int:
 
 
 @app.task
+async def aadd(a: int, b: int) -> int:
+    await asyncio.sleep(0.01)
+    tell("ended")
+    return a + b
+
+
+@app.task
 def wait(gate: str) -> str:
     """Returns once the file is there, in the main thread of a worker."""
     tell("began")

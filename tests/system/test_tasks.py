@@ -49,7 +49,7 @@ def test_what_ignores_its_timeout_dies_with_its_worker_and_its_neighbours_go_on(
     (job,) = scene.put("app.cling")
     behind = scene.put("app.add", 1, 1, times=5)
     until(lambda: scene.job(job).state == "dead", 20)
-    assert 5.5 <= time.time() - scene.ledger("began")[10].at < 10
+    assert 1.0 <= time.time() - scene.ledger("began")[10].at < 10
     stuck = scene.job(job)
     assert (stuck.failures, stuck.losses) == (1, 0)
     note = json.decode(stuck.note)

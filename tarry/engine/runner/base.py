@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from tarry.engine.gauge import Gauge
 from tarry.engine.running import Interrupted, Running
-from tarry.engine.terms import Ends, Terms, never_ends
+from tarry.engine.terms import KILL_AFTER, Ends, Terms, never_ends
 from tarry.model.outcome import Outcome
 
 
@@ -29,18 +29,27 @@ class Outcomes:
 class Runner:
     """Takes jobs, runs `slots` of them at once, lets the others wait in line, and reports each outcome once."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, gauge: Gauge, most_result: int, ends: Ends = never_ends) -> None:
+    def __init__(
+        self,
+        slots: int,
+        outcomes: Outcomes,
+        gauge: Gauge,
+        most_result: int,
+        ends: Ends = never_ends,
+        kill_after: float = KILL_AFTER,
+    ) -> None:
         self.slots = slots
         self.outcomes = outcomes
         self._gauge = gauge
         self._most_result = most_result
         self._ends = ends
+        self._kill_after = kill_after
         self.low = 0
         """With no more than so many in line it is time to bring new ones."""
 
     def terms(self, cell: int) -> Terms:
         """For the attempts that are shown in that cell of the gauge."""
-        return Terms(self._most_result, self._ends, self._gauge, cell)
+        return Terms(self._most_result, self._ends, self._gauge, cell, self._kill_after)
 
     def put(self, batch: Sequence[Running]) -> None:
         """Runs these in this order, as slots become free."""
@@ -57,6 +66,15 @@ class Runner:
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
         """Breaks in on a running task, at most once."""
         raise NotImplementedError
+
+    def insist(self, now: float) -> Sequence[tuple[Running, Outcome]]:
+        """Does what follows where a task that was broken in on has not ended in time. Answers those that are over for
+        us, whatever is left of them, with their outcomes. now: time.monotonic()."""
+        return ()
+
+    def insists_at(self) -> float | None:
+        """When to call `insist`."""
+        return None
 
     def stop(self) -> None:
         """No more will be put; ends its threads when those that run have ended."""

@@ -1,16 +1,20 @@
 """Async tasks: one event loop in a thread of its own, many jobs at once."""
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarry.engine import attempt
 from tarry.engine.gauge import Gauge
 from tarry.engine.lazily import asyncio
 from tarry.engine.runner.base import Outcomes, Runner
+from tarry.engine.runner.insistence import Insistence
 from tarry.engine.running import Interrupted, Running
-from tarry.engine.terms import Ends, never_ends
+from tarry.engine.terms import KILL_AFTER, Ends, never_ends
+from tarry.model.outcome import Outcome
 
 LAST_WORDS = 2.0
 """Seconds that coroutines left behind have to end when they are cancelled."""
@@ -20,10 +24,18 @@ class Loop(Runner):
     """`slots` coroutines at once; the others wait in line. The thread starts with the first job."""
 
     def __init__(
-        self, slots: int, outcomes: Outcomes, gauge: Gauge, most_result: int, cell: int, ends: Ends = never_ends
+        self,
+        slots: int,
+        outcomes: Outcomes,
+        gauge: Gauge,
+        most_result: int,
+        cell: int,
+        ends: Ends = never_ends,
+        kill_after: float = KILL_AFTER,
     ) -> None:
-        super().__init__(slots, outcomes, gauge, most_result, ends)
+        super().__init__(slots, outcomes, gauge, most_result, ends, kill_after)
         self._terms = self.terms(cell)
+        self._insistence = Insistence(self._terms, cell + 1, self._soon)
         self._line: deque[Running] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -49,7 +61,14 @@ class Loop(Runner):
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(_break_in, running, why)
+            self._soon(_break_in, running, why)
+            self._insistence.expect(running, why, time.monotonic())
+
+    def insist(self, now: float) -> Sequence[tuple[Running, Outcome]]:
+        return list(self._insistence.over(now))
+
+    def insists_at(self) -> float | None:
+        return self._insistence.next()
 
     def stop(self) -> None:
         if self._loop is not None:
@@ -64,12 +83,19 @@ class Loop(Runner):
 
     def _serve(self, loop: "asyncio.AbstractEventLoop") -> None:
         asyncio.set_event_loop(loop)
+        self._terms.gauge.thread(self._terms.cell, threading.get_ident())
         try:
             loop.run_forever()
             loop.run_until_complete(_cancel_the_rest())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+    def _soon(self, call: Callable[..., object], *args: Any) -> None:
+        """Calls it in the loop, from any thread; if that is over, not at all."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(call, *args)
 
     def _fill(self) -> None:
         assert self._loop is not None

@@ -5,17 +5,22 @@ A SimpleQueue hands a job over in half a microsecond; an executor's futures cost
 
 import contextlib
 import ctypes
+import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
+from types import FrameType
 
 from tarry.engine import attempt, own_loop, report
 from tarry.engine.gauge import Gauge
 from tarry.engine.runner.base import Outcomes, Runner
-from tarry.engine.running import Interrupted, Running
-from tarry.engine.terms import Ends, kill_at, never_ends
+from tarry.engine.running import CalledBack, Interrupted, Running
+from tarry.engine.terms import KILL_AFTER, Ends, never_ends
 from tarry.model.outcome import Outcome
+
+BREAK_IN = signal.SIGURG
+"""Nothing happens to who gets it by mistake."""
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -31,8 +36,9 @@ class Threads(Runner):
         most_result: int,
         main: bool = True,
         ends: Ends = never_ends,
+        kill_after: float = KILL_AFTER,
     ) -> None:
-        super().__init__(slots, outcomes, gauge, most_result, ends)
+        super().__init__(slots, outcomes, gauge, most_result, ends, kill_after)
         self._line: SimpleQueue[Running | None] = SimpleQueue()
         self._slots = [Slot(self, cell) for cell in range(slots)]
         self._main = main
@@ -82,11 +88,20 @@ class Slot:
         self._thread = 0
         self._current: Running | None = None
         self._lock = threading.Lock()
+        self._by_signal = False
+        self._thrown: type[Interrupted] | None = None
+        """What is on its way by signal."""
 
     def serve(self, line: "SimpleQueue[Running | None]") -> None:
         """Runs what comes along the line until None does."""
+        with self._listening():
+            self._serve(line)
+
+    def _serve(self, line: "SimpleQueue[Running | None]") -> None:
         self._thread = threading.get_ident()
         outcomes, gauge, runner = self._runner.outcomes, self._terms.gauge, self._runner
+        kill_at = self._terms.kill_at
+        gauge.thread(self.cell, self._thread)
         while (running := line.get()) is not None:
             job = running.job
             running.started = time.monotonic()
@@ -97,12 +112,42 @@ class Slot:
             outcomes.add(running, ended, line.qsize() <= runner.low)
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
-        """Raises `why` in the thread, at its next bytecode, if it is still at that job."""
+        """Raises `why` in the thread if it is still at that job: at its next bytecode, and in the main thread also in a
+        call that waits. The master ends the process if that does not end the job soon."""
         with self._lock:
             if self._current is running and running.interrupt is None:
                 running.interrupt = why
-                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
+                if why is CalledBack:  # of its timeout, its cell tells from the start
+                    limit = time.monotonic() + self._terms.kill_after
+                    self._terms.gauge.limit(self.cell, min(limit, self._terms.kill_at(running) or limit))
+                self._throw(why)
                 own_loop.wake(self._thread)
+
+    def _throw(self, why: type[Interrupted]) -> None:
+        if self._by_signal:
+            self._thrown = why
+            signal.pthread_kill(self._thread, BREAK_IN)
+        else:
+            _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Within, the main thread can be broken in on by signal, for whose handler a waiting call is left."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(BREAK_IN, self._on_signal)
+        self._by_signal = True
+        try:
+            yield
+        finally:
+            self._by_signal = False
+            signal.signal(BREAK_IN, signal.SIG_DFL if before is None else before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        why, self._thrown = self._thrown, None
+        if why is not None:
+            raise why
 
     def _attempt(self, running: Running) -> Outcome:
         self._current = running
@@ -116,8 +161,8 @@ class Slot:
     def _leave(self, running: Running) -> None:
         """From here on nobody breaks in; what was thrown and has not arrived is taken back."""
         with self._lock:
-            self._current = None
-            if running.interrupt is not None:
+            self._current = self._thrown = None
+            if running.interrupt is not None and not self._by_signal:
                 _take_back(self._thread)
 
 

@@ -1,0 +1,53 @@
+"""Workers of this host that hear nothing, as the keeper sees them on the scoreboard, and how it has them killed."""
+
+import contextlib
+import os
+import time
+
+from tarry.app import App
+from tarry.cli.presence import SILENT_AFTER
+from tarry.config import Pool
+from tarry.engine.keeper import Keeper
+from tarry.engine.recall import Attempt, Recall
+from tarry.errors import MasterError
+from tarry.runtime.scoreboard import Running, board_path, limit, read
+from tarry.store.base import Store
+
+_LOOK_EVERY = 0.5
+
+
+class Deaf:
+    """For the keeper's process, which is a child of the master."""
+
+    def __init__(self, store: Store, app: App) -> None:
+        self._app, self._master = app, os.getppid()
+        self._path = board_path(app.config.master.pid_file)
+        self._waits: dict[str, float] = {}
+        """Of the silent ones: how long a job has to end."""
+        self._recall = Recall(store, self._silent, self._end)
+
+    def employ(self, keeper: Keeper) -> None:
+        """Makes it a chore of the keeper's to end what they are at and nobody wants."""
+        keeper.take_on(_LOOK_EVERY, self._recall.end_unwanted)
+
+    def _silent(self) -> dict[str, list[Attempt]]:
+        board = None
+        with contextlib.suppress(MasterError):
+            board = read(self._path)
+        if board is None or board.pid != self._master:
+            return {}
+        silent = [child for child in board.children if child.owner and not 0 <= child.heartbeat < SILENT_AFTER]
+        pools = self._app.config.pools
+        self._waits = {child.owner: pools.get(child.pool, Pool()).kill_after for child in silent}
+        return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child in silent}
+
+    def _is_call(self, job: Running) -> bool:
+        task = self._app.tasks.get(job.task)
+        return task is not None and bool(task.batch)
+
+    def _end(self, owner: str, attempt: Attempt) -> bool:
+        return limit(self._path, owner, *attempt, time.monotonic() + self._waits[owner])
+
+
+def _attempt(job: Running) -> Attempt:
+    return bytes.fromhex(job.id), job.epoch

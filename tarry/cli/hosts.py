@@ -1,0 +1,73 @@
+"""`tarry status --all`: every master that uses the store, on whatever host."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import ago, as_json, clock, table
+from tarry.engine.hosts import Host, PoolFigures, hosts
+from tarry.model.duration import SECOND, spoken
+from tarry.store.base import Store
+from tarry.store.shards.sharded import ShardedStore
+
+_OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
+HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
+_NONE_ALIVE = 3
+
+
+def show_all(args: argparse.Namespace) -> int:
+    """0: one at least is alive; 3: none."""
+    setup = Setup.of(args)
+    store = setup.client.store
+    now = store.time()
+    _tell_of_the_away(store)
+    found = hosts(store, now)
+    pid_file = setup.config.master.pid_file
+    if args.json:
+        as_json({"hosts": [facts(host, pid_file) for host in found]})
+    elif not found:
+        print("no master is known to the store")
+    else:
+        table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
+    return 0 if any(host.alive for host in found) else _NONE_ALIVE
+
+
+def _tell_of_the_away(store: Store) -> None:
+    for shard in store.shards if isinstance(store, ShardedStore) else ():
+        if shard.away:
+            print(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
+
+
+def facts(host: Host, pid_file: Path) -> dict[str, Any]:
+    """A host as programs get it. Times are seconds since the epoch; `local`: it is the master of this pid file."""
+    told: dict[str, Any] = to_builtins(host)
+    times = {"started": host.started / SECOND, "seen": host.seen / SECOND}
+    return told | times | {"alive": host.alive, "local": _is_local(host, pid_file)}
+
+
+def _is_local(host: Host, pid_file: Path) -> bool:
+    return host.here and host.pid_file == str(pid_file)
+
+
+def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
+    """One for each pool; what is the host's stands in the first."""
+    mark = "*" if _is_local(host, pid_file) else ""
+    state = host.state if host.alive else f"lost since {clock(host.seen)}"
+    up = spoken(max(0, (now if host.alive else host.seen) - host.started))
+    before = (mark, host.name, state)
+    after = (up, ago(min(host.seen, now), now), host.version, f"{host.pid} {host.pid_file}")
+    for number, pool in enumerate(host.pools or [None]):
+        first = number == 0
+        yield (*(before if first else [""] * 3), *_numbers(pool), *(after if first else [""] * 4))
+
+
+def _numbers(pool: PoolFigures | None) -> tuple[Any, ...]:
+    if pool is None:
+        return ("-", 0, 0, 0, 0, "-")
+    memory = f"{pool.memory / 2**20:.1f} MB"
+    return (pool.name, pool.workers, pool.busy, pool.processed, pool.failed, memory)

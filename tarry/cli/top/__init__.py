@@ -1,0 +1,1 @@
+"""`tarry top`: the live picture in a terminal, or one look at it."""

@@ -1,0 +1,60 @@
+"""`tarry top` on the command line."""
+
+import argparse
+import os
+import sys
+
+from tarry.cli.loading import Setup
+from tarry.errors import ConfigError
+from tarry.model.duration import SECOND, microseconds
+
+SHORTEST, LONGEST = 0.1, 3600.0
+"""Seconds between two looks."""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    top = commands.add_parser(
+        "top",
+        help="the live picture: master, workers and their jobs, queues and their rates",
+        description="On a terminal, until q is pressed; ? shows the keys. Into a pipe, one look.",
+    )
+    top.add_argument("--interval", default="1", metavar="SECONDS", help="between two looks (1)")
+    top.add_argument("--once", action="store_true", help="print one look, also on a terminal")
+    top.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when it was left by a key, or the look is printed; what cannot be seen is told in the picture."""
+    # Here, since no other command should take the time.
+    from tarry.cli.top.snapshot import show, taken  # noqa: PLC0415
+    from tarry.cli.top.sources import way  # noqa: PLC0415
+
+    interval = _interval(args.interval)
+    setup = Setup.of(args)
+    pid_file = setup.config.master.pid_file
+    if args.once or args.json or not _on_a_terminal():
+        show(taken(way(setup), pid_file), args.json)
+        return 0
+    try:
+        from tarry.cli.top.live import Live  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            f"the live picture needs prompt_toolkit: pip install 'tarry[top]'; `tarry top --once` does not ({error})"
+        ) from None
+    return Live(way(setup), pid_file, interval).run()
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _interval(text: str) -> float:
+    """Seconds as a number, or a duration as everywhere."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = microseconds(text, "--interval") / SECOND
+    if not SHORTEST <= seconds <= LONGEST:
+        raise ConfigError(f"--interval {text}: from {SHORTEST:g} to {LONGEST:g} seconds")
+    return seconds

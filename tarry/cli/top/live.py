@@ -1,0 +1,145 @@
+"""The picture on a terminal: prompt_toolkit has the screen and the keys; what is drawn is ours."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import get_cwidth
+
+from tarry.cli.top.desk import FILTERING, Desk, Wish
+from tarry.cli.top.hands import Hands
+from tarry.cli.top.picture import Picture
+from tarry.cli.top.screen import drawn
+from tarry.cli.top.sources import Way
+
+# The terminal's own colours only, so that they are readable wherever its own text is, and each beside a word or sign.
+_STYLE = Style.from_dict(
+    {
+        "title": "bold",
+        "head": "bold underline",
+        "other-head": "underline",
+        "selected": "reverse",
+        "quiet": "dim",
+        "notice": "bold",
+        "bad": "bold ansired",
+        "key": "bold",
+        "ask": "bold reverse",
+        "message": "bold",
+        "foot": "",
+    }
+)
+_NAMES = {
+    Keys.Up: "up",
+    Keys.Down: "down",
+    Keys.PageUp: "pageup",
+    Keys.PageDown: "pagedown",
+    Keys.Home: "home",
+    Keys.End: "end",
+    Keys.Enter: "enter",
+    Keys.ControlJ: "enter",  # typed ahead, before the terminal was ours
+    Keys.Tab: "tab",
+    Keys.BackTab: "shift-tab",
+    Keys.Backspace: "backspace",
+    Keys.ControlU: "ctrl-u",
+    Keys.ControlC: "ctrl-c",
+    Keys.SIGINT: "ctrl-c",
+}
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ESCAPE_WAIT = 0.05
+"""Seconds in which what follows an Esc makes it the beginning of another key."""
+_LAST_WISH = 2.0
+"""Seconds that the end waits for what was begun in the store."""
+
+
+class Live:
+    """One session at the terminal."""
+
+    def __init__(self, way: Way, pid_file: Path, interval: float) -> None:
+        self._desk = Desk()
+        self._picture = Picture(way, pid_file, interval, self._changed)
+        self._hands = Hands(way, self._told)
+        control = FormattedTextControl(self._drawn, focusable=True, show_cursor=False)
+        self._app: Application[int] = Application(
+            Layout(Window(control, always_hide_cursor=True)),
+            style=_STYLE,
+            key_bindings=self._keys(),
+            full_screen=True,
+            include_default_pygments_style=False,
+            refresh_interval=1.0,
+        )
+        self._app.ttimeoutlen = _ESCAPE_WAIT
+
+    def run(self) -> int:
+        """Until it is left: 0; or 128 and the number of the signal that ended it."""
+        logging.disable()  # what is logged beside the picture would be in it
+        self._picture.start()
+        self._hands.start()
+        try:
+            return self._app.run(pre_run=self._heed_signals)
+        except EOFError:  # the terminal is gone
+            return 0
+        finally:
+            self._hands.close(_LAST_WISH)
+            self._picture.close()
+            logging.disable(logging.NOTSET)
+
+    def _heed_signals(self) -> None:
+        for number in _ENDING:
+            asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
+
+    def _leave(self, status: int) -> None:
+        with contextlib.suppress(Exception):  # it is being left already
+            self._app.exit(result=status)
+
+    def _changed(self) -> None:
+        with contextlib.suppress(RuntimeError):  # its loop has ended just now
+            self._app.invalidate()
+
+    def _told(self, line: str) -> None:
+        self._desk.message = line
+        self._picture.soon()
+        self._changed()
+
+    def _drawn(self) -> StyleAndTextTuples:
+        size = self._app.output.get_size()
+        lines = drawn(self._picture.onto(self._desk), self._desk, size.columns, size.rows, time(), get_cwidth)
+        pieces: StyleAndTextTuples = []
+        for number, line in enumerate(lines):
+            pieces += [("", "\n"), *line] if number else line
+        return pieces
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        for key, name in _NAMES.items():
+            keys.add(key, eager=True)(self._pressed(name))
+        keys.add(Keys.Escape, eager=True)(self._pressed("escape"))
+        keys.add(Keys.ControlL)(lambda event: event.app.renderer.clear())
+        keys.add(Keys.ControlZ)(lambda event: event.app.suspend_to_background())
+        keys.add(Keys.Any)(lambda event: self._press(event.data))
+        keys.add(Keys.BracketedPaste)(lambda event: self._pasted(event.data))
+        return keys
+
+    def _pressed(self, name: str) -> Callable[[KeyPressEvent], None]:
+        return lambda event: self._press(name)
+
+    def _pasted(self, text: str) -> None:
+        """A text to look for; never a row of commands."""
+        for char in text if self._desk.mode == FILTERING else "":
+            self._press(char)
+
+    def _press(self, key: str) -> None:
+        wish = self._desk.press(key)
+        if isinstance(wish, Wish):
+            self._hands.do(wish)
+        elif wish == "quit":
+            self._leave(0)

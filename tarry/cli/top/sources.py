@@ -1,0 +1,237 @@
+"""Where the picture comes from: the scoreboard's file, and the store, each looked at in a thread of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import TypeVar
+
+from msgspec import Struct
+
+from tarry.cli.loading import Setup
+from tarry.cli.top.facts import Counted, Glance, Host, Mastered, RunningJob, seat
+from tarry.cli.top.rates import Flows, Pace, Waits
+from tarry.engine import progress
+from tarry.engine.clock import Clock
+from tarry.engine.hosts import Host as Registered
+from tarry.engine.hosts import hosts
+from tarry.errors import AppError, PartlyUnavailable
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import Rules
+from tarry.model.retry import NEVER
+from tarry.runtime import control
+from tarry.store import ids
+from tarry.store.base import Store, Tally
+from tarry.store.opening import open_store
+
+T = TypeVar("T")
+
+MOST_JOBS = 200
+"""Running jobs that are listed."""
+_MOST_OWNERS = 64
+_PATIENCE = 1.0
+"""Seconds after which a look lists no more of them."""
+
+
+class Way(Struct, frozen=True):
+    """How the store is opened, and the rules by which its jobs are changed."""
+
+    open: Callable[[], Store]
+    rules: Callable[[str, str], Rules]
+    note: str = ""
+    """Why the app was not asked."""
+
+
+def way(setup: Setup) -> Way:
+    """The app's store; the configured one where there is no app, or one that cannot be imported: with broken code on
+    a host its operator needs the picture more than ever."""
+    config = setup.config
+    note = ""
+    if setup.app_name:
+        try:
+            return Way(setup.app.open_store, setup.app.rules)
+        except AppError as error:
+            note = str(error)
+
+    def rules(task: str, queue: str) -> Rules:
+        keep = config.keep(queue)
+        return Rules(NEVER, keep.done, keep.dead)
+
+    return Way(
+        lambda: open_store(config.stores), rules if config.queues else lambda task, queue: lifecycle.DEFAULT, note
+    )
+
+
+class Door:
+    """A store that is opened at its first use, and once: a file that was moved must be missed, not made anew."""
+
+    def __init__(self, opened: Callable[[], Store]) -> None:
+        self._opened = opened
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The store; StoreError if it cannot be opened now."""
+        if self._store is None:
+            self._store = self._opened()
+        return self._store
+
+    def close(self) -> None:
+        """Gives it back, if it was opened."""
+        if self._store is not None:
+            self._store.close()
+
+
+class Masters:
+    """The scoreboard of this host's master."""
+
+    def __init__(self, pid_file: Path) -> None:
+        self._pid_file = pid_file
+        self._done, self._failed = Pace(), Pace()
+
+    def look(self) -> Mastered:
+        """As it is now; MasterError if it cannot be read."""
+        board = control.status(self._pid_file)
+        if board is None or not board.alive:
+            return Mastered(board, {})
+        at = monotonic()
+        workers = {seat(child): child for child in board.children}
+        paces = self._done.seen({name: child.processed for name, child in workers.items()}, at)
+        failing = self._failed.seen({name: child.failed for name, child in workers.items()}, at)
+        return Mastered(board, paces, sum(failing.values()))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Counts:
+    """All jobs, counted."""
+
+    def __init__(self, opened: Callable[[], Store]) -> None:
+        self._door, self._flows = Door(opened), Flows()
+
+    def look(self) -> Counted:
+        """As they are now; StoreError."""
+        troubles: list[str] = []
+        store = self._door.store
+        _still_there(store)
+        tallies = _partly(store.counts, troubles)
+        now = store.time()
+        # Of half the shards one half of the jobs is no news of their coming and going.
+        flows = {} if troubles else self._flows.seen(tallies, monotonic())
+        return _counted(tallies, now, Counted({}, {}, {}, flows, "; ".join(troubles)))
+
+    def close(self) -> None:
+        """Gives the store back."""
+        self._door.close()
+
+
+def _counted(tallies: list[Tally], now: int, into: Counted) -> Counted:
+    for tally in tallies:
+        counts = into.queues.setdefault(tally.queue, {})
+        counts[tally.state] = counts.get(tally.state, 0) + tally.count
+        into.tasks.setdefault(tally.queue, set()).add(tally.task)
+        if tally.state is State.READY:
+            age = max(0.0, (now - tally.oldest) / SECOND)
+            into.oldest[tally.queue] = max(age, into.oldest.get(tally.queue, 0.0))
+    return into
+
+
+class Glances:
+    """What is paused and what runs. Cheap, since workers' leases have to be looked up all the time anyway."""
+
+    def __init__(self, opened: Callable[[], Store]) -> None:
+        self._door = Door(opened)
+        self._clock: Clock | None = None
+        self._waits = Waits()
+
+    def look(self) -> Glance:
+        """As it is now; StoreError."""
+        troubles: list[str] = []
+        store = self._door.store
+        _still_there(store)
+        self._clock = self._clock or Clock(store.time)
+        now = self._clock.now()
+        paused = _partly(store.queues, troubles)
+        jobs, more = _running(store, now, troubles)
+        return Glance(
+            store.url,
+            paused,
+            [_job(job, now) for job in jobs],
+            self._waits.seen(jobs),
+            [_host(host, now) for host in hosts(store, now)],
+            more,
+            "; ".join(dict.fromkeys(troubles)),
+        )
+
+    def close(self) -> None:
+        """Gives the store back."""
+        self._door.close()
+
+
+def _still_there(store: Store) -> None:
+    """A read may go on in a file that was moved away; a change, even of nothing, is refused."""
+    store.apply((), 0)
+
+
+def _partly(ask: Callable[[], T], troubles: list[str]) -> T:
+    try:
+        return ask()
+    except PartlyUnavailable as error:
+        troubles.append(str(error))
+        answer: T = error.answer
+        return answer
+
+
+def _running(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bool]:
+    """By their owners, since stores have those at hand; and whether there are more."""
+    owners = _partly(store.owners, troubles)
+    until = monotonic() + _PATIENCE
+    jobs: list[Job] = []
+    for owner in owners[:_MOST_OWNERS]:
+        if len(jobs) > MOST_JOBS or monotonic() > until:
+            return jobs[:MOST_JOBS], True
+        jobs += _partly(lambda: store.reclaim(now, owner, MOST_JOBS + 1), troubles)  # noqa: B023 - called at once
+    return jobs[:MOST_JOBS], len(jobs) > MOST_JOBS or len(owners) > _MOST_OWNERS
+
+
+def _job(job: Job, now: int) -> RunningJob:
+    host, pid = _place(job.owner)
+    said = progress.read(job.progress)
+    return RunningJob(
+        ids.text(job.id),
+        job.task,
+        job.queue,
+        job.attempt,
+        max(0, now - job.since) / SECOND,
+        max(0, job.since - job.due) / SECOND,
+        host,
+        pid,
+        job.key,
+        said.fraction if said else None,
+    )
+
+
+def _place(owner: str) -> tuple[str, int]:
+    """Host and pid from an owner's name, `host|boot.namespace:pid:start:n`."""
+    host, _, rest = owner.partition("|")
+    parts = rest.split(":")
+    return host, int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else 0
+
+
+def _host(host: Registered, now: int) -> Host:
+    return Host(
+        host.instance,
+        host.name,
+        host.state,
+        host.pid,
+        max(0, now - host.started) / SECOND if host.started and host.alive else None,
+        sum(pool.workers for pool in host.pools),
+        sum(pool.busy for pool in host.pools),
+        sum(pool.processed for pool in host.pools),
+        sum(pool.failed for pool in host.pools),
+        ", ".join(f"{pool.name} {pool.busy}/{pool.workers}" for pool in host.pools),
+        max(0, now - host.seen) / SECOND,
+        host.here,
+    )

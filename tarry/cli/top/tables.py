@@ -1,0 +1,275 @@
+"""The tables of the picture: which columns each has, which of them fit, and in which order the lines stand."""
+
+from collections.abc import Callable, Iterable, Sequence
+from time import time
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.cli.top.facts import Host, Mastered, Queue, seat
+from tarry.cli.top.text import number, rate, size, span
+from tarry.runtime.scoreboard import GONE, READY, Board, ChildStatus, Running
+
+GAP = 2
+_WIDEST_NAME = 44
+_EXTRA = 5
+_FLOW = 6
+"""Cells of a rate."""
+_NAME, _NARROWEST_NAME = 24, 14
+"""What the column that takes what is left should have, and what it has at least."""
+
+
+class Column(Struct, frozen=True):
+    """Numbers stand to the right. `width` 0: it takes what the others leave."""
+
+    title: str
+    width: int
+    text: Callable[[Any], str]
+    order: Callable[[Any], Any]
+    right: bool = True
+    rank: int = 0
+    """The higher, the sooner it gives way where there is little room; 0 never does. From _EXTRA on it gives way also to
+    long names."""
+    style: Callable[[Any], str] = lambda fact: ""
+    short: int = 0
+    """Its width where there is little room."""
+
+
+class Table(Struct, frozen=True):
+    """A kind of facts, and how they are shown."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: Callable[[Any], str]
+    """What a line stays selected by while its figures change."""
+    words: Callable[[Any], Iterable[str]]
+    """What a filter looks for its text in."""
+    sort: int = -1
+    """The column by which it is sorted at first; -1: the facts have an order of their own."""
+    falling: bool = False
+
+
+class WorkerLine(Struct, frozen=True):
+    """A child of the master with the job that it is at longest; each further job has a line of its own."""
+
+    child: ChildStatus
+    job: Running | None
+    first: bool
+    pace: float | None
+
+
+def worker_lines(seen: Mastered | None) -> list[WorkerLine]:
+    """All children of the master, the workers first."""
+    if seen is None or seen.board is None:
+        return []
+    children = sorted(
+        seen.board.children, key=lambda child: (not child.pool, child.pool, child.role, child.number, child.started)
+    )
+    return [line for child in children for line in _lines(child, seen.paces.get(seat(child)))]
+
+
+def _lines(child: ChildStatus, pace: float | None) -> list[WorkerLine]:
+    running = sorted(child.running, key=lambda job: -job.seconds)
+    jobs: Sequence[Running | None] = running or (None,)
+    return [WorkerLine(child, job, n == 0, pace) for n, job in enumerate(jobs)]
+
+
+def pools(board: Board) -> list[tuple[str, int, int]]:
+    """Each pool's name, its workers that are at a job, and all that are ready."""
+    found: dict[str, tuple[int, int]] = {}
+    for child in board.children:
+        if child.pool:
+            busy, ready = found.get(child.pool, (0, 0))
+            found[child.pool] = (busy + bool(child.running), ready + (child.boot == READY))
+    return [(name, busy, ready) for name, (busy, ready) in sorted(found.items())]
+
+
+def _attribute(title: str, name: str, width: int, told: Callable[[Any], str], rank: int = 0, style: str = "") -> Column:
+    def value(fact: Any) -> Any:
+        return getattr(fact, name)
+
+    return Column(
+        title, width, lambda fact: told(value(fact)), value, rank=rank, style=lambda f: style * bool(value(f))
+    )
+
+
+def _count(n: int) -> str:
+    return number(n) if n else "·"
+
+
+def _flow(name: str) -> Callable[[Queue], str]:
+    def text(queue: Queue) -> str:
+        each_second = getattr(queue, name)
+        said = rate(each_second)
+        if not each_second or not queue.least:
+            return said
+        return f"≥{said}" if len(said) < _FLOW else f"≥{each_second / 1000:.0f}k"
+
+    return text
+
+
+def _queue_state(queue: Queue) -> str:
+    return "paused" if queue.paused else ""
+
+
+def _named(title: str, name: str) -> Column:
+    return Column(title, 0, lambda fact: str(getattr(fact, name)), lambda fact: getattr(fact, name), right=False)
+
+
+QUEUES = Table(
+    "queues",
+    (
+        _named("queue", "queue"),
+        Column("", 6, _queue_state, lambda queue: not queue.paused, right=False, style=lambda queue: "class:notice"),
+        _attribute("ready", "ready", 6, _count),
+        _attribute("sched", "scheduled", 6, _count, rank=4),
+        _attribute("run", "running", 5, _count, rank=3),
+        _attribute("dead", "dead", 6, _count, rank=1, style="class:bad"),
+        _attribute("oldest", "oldest", 7, span, rank=1),
+        Column("in/s", _FLOW, _flow("came"), lambda queue: queue.came, rank=2),
+        Column("out/s", _FLOW, _flow("left"), lambda queue: queue.left, rank=2),
+        _attribute("wait", "wait", 7, span, rank=5),
+        Column("dead/s", _FLOW, _flow("died"), lambda queue: queue.died, rank=7),
+        _attribute("done", "done", 6, _count, rank=6),
+        _attribute("cancelled", "cancelled", 9, _count, rank=8),
+    ),
+    key=lambda queue: str(queue.queue),
+    words=lambda queue: (queue.queue, *queue.tasks),
+)
+
+
+def _worker(
+    title: str, width: int, text: Callable[[WorkerLine], str], order: Callable[[WorkerLine], Any], rank: int = 0
+) -> Column:
+    return Column(title, width, lambda line: text(line) if line.first else "", order, rank=rank)
+
+
+def _up(line: WorkerLine) -> float | None:
+    return None if line.child.boot == GONE else max(0.0, time() - line.child.started)
+
+
+def _seconds(line: WorkerLine) -> float | None:
+    return line.job.seconds if line.job else None
+
+
+def _doing(line: WorkerLine) -> str:
+    if line.job is not None:
+        return line.job.task
+    return f"after {line.child.last_exit}" if line.child.last_exit else "·"
+
+
+def _worker_name(line: WorkerLine) -> str:
+    child = line.child
+    return f"{child.pool}.{child.number}" if child.pool else child.role
+
+
+def _worker_style(line: WorkerLine) -> str:
+    return "" if line.child.boot == READY else "class:notice"
+
+
+WORKERS = Table(
+    "workers",
+    (
+        Column("worker", 24, _worker_name, _worker_name, False, short=12),
+        _worker("pid", 7, lambda line: str(line.child.pid or "-"), lambda line: line.child.pid, 3),
+        Column(
+            "state", 8, lambda line: line.child.boot if line.first else "", lambda line: line.child.boot, False,
+            style=_worker_style,
+        ),
+        _worker("memory", 7, lambda line: size(line.child.rss), lambda line: line.child.rss, 5),
+        _worker("done", 6, lambda line: number(line.child.processed), lambda line: line.child.processed, 2),
+        _worker("fail", 6, lambda line: _count(line.child.failed), lambda line: line.child.failed, 2),
+        _worker("/s", 6, lambda line: rate(line.pace), lambda line: line.pace, 6),
+        _worker("up", 7, lambda line: span(_up(line)), _up, 7),
+        _worker("gen", 4, lambda line: str(line.child.generation), lambda line: line.child.generation, 8),
+        Column("for", 7, lambda line: span(_seconds(line)) if line.job else "", _seconds, rank=1),
+        Column("job", 0, _doing, lambda line: line.job.task if line.job else None, right=False),
+    ),
+    key=lambda line: seat(line.child) if line.first else f"{seat(line.child)} {line.job.id}",
+    words=lambda line: (line.child.name, line.job.task if line.job else "", line.job.id if line.job else ""),
+)  # fmt: skip
+
+JOBS = Table(
+    "jobs",
+    (
+        _named("running job", "task"),
+        Column("id", 36, lambda job: job.id, lambda job: job.id, False, rank=6),
+        Column("queue", 12, lambda job: job.queue, lambda job: job.queue, False, 1, short=10),
+        _attribute("try", "attempt", 3, str, rank=2),
+        _attribute("for", "seconds", 7, span),
+        _attribute("waited", "waited", 7, span, rank=5),
+        Column(
+            "", 4, lambda job: "" if job.progress is None else f"{job.progress:.0%}", lambda job: job.progress, rank=3
+        ),
+        Column("host", 20, lambda job: f"{job.host}:{job.pid}", lambda job: (job.host, job.pid), False, 4, short=16),
+        Column("key", 20, lambda job: job.key or "", lambda job: job.key, False, rank=7),
+    ),
+    key=lambda job: str(job.id),
+    words=lambda job: (job.task, job.queue, job.id, job.host, job.key or ""),
+    sort=4,
+    falling=True,
+)
+
+
+def _host_style(host: Host) -> str:
+    return "" if host.state == "serving" else "class:bad"
+
+
+HOSTS = Table(
+    "hosts",
+    (
+        Column(
+            "host", 0, lambda host: f"{host.host} (here)" if host.here else host.host, lambda host: host.host, False
+        ),
+        Column("state", 8, lambda host: host.state, lambda host: host.state, False, style=_host_style),
+        _attribute("master", "pid", 7, str, rank=3),
+        _attribute("workers", "workers", 7, _count, rank=1),
+        _attribute("busy", "busy", 5, _count, rank=1),
+        _attribute("done", "processed", 6, _count, rank=5),
+        _attribute("fail", "failed", 6, _count, rank=6),
+        _attribute("up", "up", 7, span, rank=2),
+        _attribute("heard", "heard", 7, span),
+        Column("pools", 40, lambda host: host.pools, lambda host: host.pools, False, rank=7),
+    ),
+    key=lambda host: str(host.instance),
+    words=lambda host: (host.host, host.pools),
+)
+
+
+def chosen(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+    """Those that fit, in their order, each with its width."""
+    shown = list(columns)
+    while True:
+        last = max(shown, key=lambda column: column.rank)
+        name = _NAME if last.rank >= _EXTRA else _NARROWEST_NAME
+        wanted = sum(column.short or column.width or name for column in shown) + GAP * (len(shown) - 1)
+        if wanted <= width or not last.rank:
+            return _widths(shown, width)
+        shown.remove(last)
+
+
+def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
+    """What is left over goes to the columns that can be short, then to the one that takes what it gets."""
+    spare = width - sum(column.short or column.width for column in shown) - GAP * (len(shown) - 1) - _NARROWEST_NAME
+    widths = []
+    for column in shown:
+        more = min(max(spare, 0), column.width - column.short) if column.short else 0
+        spare -= more
+        widths.append((column.short or column.width) + more)
+    for place, column in enumerate(shown):
+        if not column.width:
+            most = width if column is shown[-1] else _WIDEST_NAME
+            widths[place] = max(min(_NARROWEST_NAME + spare, most), 1)
+    return list(zip(shown, widths, strict=True))
+
+
+def arranged(table: Table, facts: Iterable[Any], text: str, sort: int, falling: bool) -> list[Any]:
+    """Those in which the text is found, in the order of a column; what has no value there comes last, either way."""
+    wanted = text.casefold()
+    found = [fact for fact in facts if not wanted or any(wanted in word.casefold() for word in table.words(fact))]
+    if sort < 0:
+        return found[::-1] if falling else found
+    order = table.columns[sort].order
+    known = [fact for fact in found if order(fact) is not None]
+    known.sort(key=order, reverse=falling)
+    return known + [fact for fact in found if order(fact) is None]

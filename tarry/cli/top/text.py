@@ -1,0 +1,81 @@
+"""What strangers wrote, as it may stand on a screen: no control characters, and never wider than its place."""
+
+import unicodedata
+from collections.abc import Callable
+
+from tarry.model.duration import SECOND, spoken
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Control and format characters (escapes, changes of direction), and what is no character: they are written out."""
+_MARKS = frozenset({"Mn", "Me"})
+_MOST_MARKS = 2
+"""On one character; more of them only climb into the lines around."""
+_VARIATIONS = range(0xFE00, 0xFE10)
+"""Terminals disagree on how wide they make what stands before them."""
+_LONGEST = 500
+_ELLIPSIS = "…"
+
+
+def visible(text: str) -> str:
+    r"""The text on one line, cut at 500 characters, with everything that is not to be seen written out: `\x1b`."""
+    shown: list[str] = []
+    marks = 0
+    for char in unicodedata.normalize("NFC", text[:_LONGEST]):
+        kind = unicodedata.category(char)
+        marks = marks + 1 if kind in _MARKS else 0
+        if marks > _MOST_MARKS or (marks and not shown) or ord(char) in _VARIATIONS:
+            continue
+        shown.append(_written_out(char) if kind in _HIDDEN else " " if kind == "Zs" else char)
+    return "".join(shown)
+
+
+def _written_out(char: str) -> str:
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def fitted(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:
+    """The text in exactly `width` cells: cut with an ellipsis, or filled up. cells: how many a character takes."""
+    taken = sum(map(cells, text))
+    if taken > width:
+        text, taken = _cut(text, width, cells)
+    blank = " " * (width - taken)
+    return blank + text if right else text + blank
+
+
+def _cut(text: str, width: int, cells: Callable[[str], int]) -> tuple[str, int]:
+    taken, end = 0, 0
+    for char in text:
+        if taken + cells(char) > width - 1:
+            break
+        taken, end = taken + cells(char), end + 1
+    return (text[:end] + _ELLIPSIS, taken + 1) if width > 0 else ("", 0)
+
+
+def number(n: int) -> str:
+    """In six cells at most: `0`, `99,999`, `123k`, `1.23M`."""
+    if n < 100_000:
+        return f"{n:,}"
+    for size, sign in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
+        if n >= size:
+            return f"{n / size:.4g}"[:5].rstrip(".") + sign
+    return f"{n // 1000}k"
+
+
+def rate(each_second: float | None) -> str:
+    """`-` while it is not known, `0`, `0.4`, `12`, `3,400`."""
+    if each_second is None:
+        return "-"
+    if 0 < each_second < 10:
+        return f"{each_second:.1f}" if each_second >= 0.05 else "<0.1"
+    return number(round(each_second))
+
+
+def span(seconds: float | None) -> str:
+    """`-` where there is none, else as `spoken` says it."""
+    return "-" if seconds is None else spoken(max(0, round(seconds * SECOND)))
+
+
+def size(octets: int) -> str:
+    """Bytes in six cells: `51 MB`, `1.2 GB`."""
+    return f"{octets / 2**30:.1f} GB" if octets >= 2**30 else f"{octets / 2**20:.0f} MB"

@@ -1,0 +1,53 @@
+"""Jobs that are no longer wanted, and whose worker cannot hear of it: their task lets none of its threads run."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from tarry.errors import PartlyUnavailable
+from tarry.model.job import Job, State
+from tarry.store import ids
+from tarry.store.base import Store
+
+log = logging.getLogger("tarry.keeper")
+
+Attempt = tuple[bytes, int]
+"""A job's id and epoch."""
+
+
+class Recall:
+    """A chore of the keeper, who is another process and so cannot be held up.
+
+    silent: what the workers are at that gave no sign of life lately, by owner; no calls of batch tasks, which may go on
+    for the sake of others. end: has the worker's process killed after a moment; False if it is not at it any more.
+    """
+
+    def __init__(
+        self, store: Store, silent: Callable[[], Mapping[str, Collection[Attempt]]], end: Callable[[str, Attempt], bool]
+    ) -> None:
+        self._store, self._silent, self._end = store, silent, end
+        self._told: set[Attempt] = set()
+
+    def end_unwanted(self) -> None:
+        """StoreError; of several stores, what those that answer know is done."""
+        on = {attempt: name for name, attempts in self._silent().items() for attempt in attempts}
+        self._told &= on.keys()
+        if not on:
+            return
+        for attempt in self._unwanted(list(on)):
+            if self._end(on[attempt], attempt) and attempt not in self._told:
+                self._told.add(attempt)
+                log.warning("%s is cancelled, and %s does not heed it", ids.text(attempt[0]), on[attempt])
+
+    def _unwanted(self, attempts: list[Attempt]) -> list[Attempt]:
+        """What has no record was forgotten at its end; unless some of several stores are away, and who knows."""
+        missing: Collection[int] = ()
+        try:
+            jobs = self._store.get([id for id, _ in attempts])
+        except PartlyUnavailable as error:
+            jobs, missing = error.answer, error.missing
+        pairs = enumerate(zip(attempts, jobs, strict=True))
+        return [one for at, (one, job) in pairs if at not in missing and not _wanted(job, one[1])]
+
+
+def _wanted(job: Job | None, epoch: int) -> bool:
+    return job is not None and job.state is State.RUNNING and job.epoch == epoch

@@ -1,0 +1,31 @@
+"""How many workers somebody wants of a pool: left in a file beside the pid file, and the master told to look."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+def scale_path(pid_file: Path) -> Path:
+    """Where it is left."""
+    return pid_file.with_name(pid_file.name + ".scale")
+
+
+def ask(pid_file: Path, pool: str, workers: int) -> Path:
+    """Leaves it there, whole; a signal is to follow. OSError."""
+    path = scale_path(pid_file)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_bytes(msgspec.json.encode((pool, workers)))
+    os.replace(draft, path)
+    return path
+
+
+def asked(path: Path) -> tuple[str, int] | None:
+    """What was left there, which is taken; None if nothing was, or nothing that makes sense."""
+    try:
+        text = path.read_bytes()
+        path.unlink()
+        pool, workers = msgspec.json.decode(text, type=tuple[str, int])
+    except (OSError, msgspec.DecodeError):
+        return None
+    return (pool, workers) if workers >= 0 else None

@@ -1,0 +1,74 @@
+"""Where the threads of a process were when it had to be killed: written by C code in a signal's handler, which runs
+also while something holds the interpreter's lock and never lets go of it."""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import tempfile
+import weakref
+
+SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
+"""Writes the stacks, then ends the process, as it would without our handler."""
+WITHIN = 0.2
+"""Seconds that it gets for that before SIGKILL."""
+LONGEST = 8192
+"""Bytes of one stack."""
+
+_LONGEST_DUMP = 2**20
+_all: "weakref.WeakSet[Dump]" = weakref.WeakSet()
+
+
+class Dump:
+    """A file without a name that the master makes before it forks a child: the child writes, the master reads."""
+
+    def __init__(self) -> None:
+        self._fd = _nameless()
+        _all.add(self)
+
+    def adopt(self) -> None:
+        """In the child: the signal writes here from now on. Those of its siblings are closed."""
+        for other in list(_all):
+            if other is not self:
+                other.close()
+        with contextlib.suppress(OSError, RuntimeError):
+            faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=True)
+
+    def stack(self, thread: int) -> str:
+        """Of the thread with that `threading.get_ident()`, the innermost call last; empty: nothing is known."""
+        written = os.pread(self._fd, _LONGEST_DUMP, 0) if self._fd >= 0 else b""
+        return stack_of(written.decode("utf-8", "replace"), thread)
+
+    def close(self) -> None:
+        """Our side only."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def stack_of(dump: str, thread: int) -> str:
+    """One thread's part of what faulthandler wrote, in the order of a traceback, its outermost calls left out where it
+    is long."""
+    for part in dump.split("\n\n"):
+        head, _, calls = part.strip("\n").partition("\n")
+        if f"hread 0x{thread:016x} " in head:
+            return _bounded([call for call in reversed(calls.splitlines()) if call.startswith("  ")])
+    return ""
+
+
+def _bounded(calls: list[str]) -> str:
+    text = "\n".join(["Stack when it was killed (most recent call last):", *calls])
+    if len(text) <= LONGEST:
+        return text
+    kept = text[-LONGEST:]
+    return "  ...\n" + kept[kept.index("\n") + 1 :]
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("tarry-stacks")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,56 @@
+"""Sockets that the service manager opened and listens on: systemd's socket activation; see sd_listen_fds(3)."""
+
+import os
+import socket
+from collections.abc import Iterator, MutableMapping
+from itertools import repeat
+
+from tarry.errors import MasterError
+
+_FIRST = 3
+_UNNAMED = "unknown"
+_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+
+
+class Inherited:
+    """The sockets by the names of their units (`FileDescriptorName=`), each name's in their order.
+
+    They stay open for as long as this lives, over any reload, so that no connection is ever refused. A program that
+    one of our processes executes does not get them.
+    """
+
+    def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Those that are meant for this process: none, if it is another. The variables are removed.
+
+        MasterError: what the variables promise is not there.
+        """
+        count, pid, names = (environ.pop(name, "") for name in _VARIABLES)
+        self.by_name: dict[str, list[socket.socket]] = {}
+        if count and pid == str(os.getpid()):
+            for fd, name in _promised(count, names):
+                self.by_name.setdefault(name, []).append(_taken(fd, name))
+
+    def close(self) -> None:
+        """Ours of them only: the service manager keeps its own."""
+        for sockets in self.by_name.values():
+            for one in sockets:
+                one.close()
+
+
+def _promised(count: str, names: str) -> Iterator[tuple[int, str]]:
+    named = names.split(":") if names else []
+    number = int(count) if count.isdecimal() else -1
+    if number < 0 or (named and len(named) != number):
+        raise MasterError(f"LISTEN_FDS={count} with LISTEN_FDNAMES={names}: the service manager does not mean this")
+    for n, name in enumerate(named or repeat(_UNNAMED, number)):
+        yield _FIRST + n, name or _UNNAMED
+
+
+def _taken(fd: int, name: str) -> socket.socket:
+    try:
+        os.set_inheritable(fd, False)
+        return socket.socket(fileno=fd)
+    except OSError as error:
+        raise MasterError(
+            f"descriptor {fd} ({name}) from the service manager is no socket ({error.strerror}): see the .socket unit"
+        ) from None

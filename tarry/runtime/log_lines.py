@@ -1,0 +1,117 @@
+"""How a log line looks, and which job it is about."""
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from time import gmtime, strftime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+Facts = Mapping[str, Any]
+"""job, task, queue, attempt, worker: what is known of them."""
+
+
+class _Told:
+    """Per process: set once, before its threads begin."""
+
+    now: Callable[[], Facts | None] = staticmethod(lambda: None)
+    always: Facts = MappingProxyType({})
+
+
+def tell_of(now: Callable[[], Facts | None], **always: Any) -> None:
+    """From here on each line of this process carries what `now` says of the job that runs where it is logged (None:
+    none does), and `always` beside it. A line with `extra={"tarry": {...}}` brings its own facts of a job."""
+    _Told.now, _Told.always = staticmethod(now), always
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What is known of the job that the line is about; empty if it is about none."""
+    own = getattr(record, "tarry", None)
+    facts = own if isinstance(own, Mapping) else _Told.now()
+    return {**facts, **_Told.always} if facts else {}
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks of its own, so that nobody can forge a line."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
+def trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback and the stack that came with it; empty if there are none."""
+    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    if record.stack_info:
+        parts.append(record.stack_info)
+    return "\n".join(parts)
+
+
+def stamp(record: logging.LogRecord) -> str:
+    """When it was logged: RFC 3339, UTC, to the millisecond."""
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created)) + f".{int(record.msecs):03}Z"
+
+
+def encoded(text: str) -> bytes:
+    """As UTF-8, whatever is in it: half a surrogate pair, as in a badly decoded file name, has none."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+class TextLines(logging.Formatter):
+    """A line for people; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever is in the message; then the job's facts as name=value."""
+        line = f"{stamp(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
+        line += "".join(f" {name}={_word(value)}" for name, value in facts_of(record).items())
+        told = trace(self, record)
+        return f"{line}\n{told}" if told else line
+
+
+class JsonLines(logging.Formatter):
+    """A line for programs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host = socket.gethostname()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object: time, level, logger, pid, host, message; the job's facts; `extra`, what the caller gave with
+        it; traceback."""
+        about = facts_of(record) or _Told.always
+        facts: dict[str, Any] = {
+            "time": stamp(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "host": self._host,
+            "message": record.getMessage(),
+            **about,
+        }
+        if extra := {name: value for name, value in _extra(record).items() if name not in about}:
+            facts["extra"] = extra
+        if told := trace(self, record):
+            facts["traceback"] = told
+        return _json(facts)
+
+
+_PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "tarry"}
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+
+
+def _json(facts: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(facts, enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError):  # no UTF-8, or what a caller gave is no JSON
+        return msgspec.json.encode({name: _tame(value) for name, value in facts.items()}).decode()
+
+
+def _tame(value: Any) -> Any:
+    return value if isinstance(value, int) else encoded(value if isinstance(value, str) else repr(value)).decode()
+
+
+def _word(value: object) -> str:
+    text = one_line(str(value))
+    return msgspec.json.encode(encoded(text).decode()).decode() if not text or set(text) & set(' "=') else text

@@ -1,0 +1,85 @@
+"""What a process writes of itself in its last moment."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tarry.runtime import dump
+from tarry.runtime.dump import Dump, stack_of
+
+TWO = """\
+Thread 0x00007f0000000001 (most recent call first):
+  File "shop/jobs.py", line 12 in inner
+  File "shop/jobs.py", line 7 in outer
+
+Current thread 0x00007f0000000002 (most recent call first):
+  File "main.py", line 3 in main
+"""
+
+
+def test_only_the_threads_own_calls_are_shown_as_in_a_traceback() -> None:
+    assert stack_of(TWO, 0x7F0000000001).splitlines() == [
+        "Stack when it was killed (most recent call last):",
+        '  File "shop/jobs.py", line 7 in outer',
+        '  File "shop/jobs.py", line 12 in inner',
+    ]
+    assert "line 3 in main" in stack_of(TWO, 0x7F0000000002)
+    assert stack_of(TWO, 0x7F0000000003) == ""
+    assert stack_of("", 1) == ""
+
+
+def test_of_a_long_stack_the_innermost_calls_are_kept() -> None:
+    calls = "".join(f'  File "deep.py", line {n} in f\n' for n in range(2000))
+    shown = stack_of(f"Thread 0x{1:016x} (most recent call first):\n{calls}", 1)
+    assert len(shown) <= dump.LONGEST + 10
+    first, *_, last = shown.splitlines()
+    assert (first, last) == ("  ...", '  File "deep.py", line 0 in f')
+
+
+def held_up(tell: int) -> None:
+    os.write(tell, f"{threading.get_ident()}\n".encode())
+    while True:
+        pass
+
+
+@pytest.fixture
+def child() -> "tuple[int, int, Dump]":
+    """A process at `held_up` in a second thread: its pid, that thread's ident, and where it will write."""
+    other, written = Dump(), Dump()
+    hear, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            written.adopt()
+            threading.Thread(target=held_up, args=(tell,), daemon=True).start()
+            threading.Event().wait()
+        finally:
+            os._exit(1)
+    os.close(tell)
+    with open(hear) as pipe:
+        ident = int(pipe.readline())
+    other.close()
+    return pid, ident, written
+
+
+def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, Dump]) -> None:
+    pid, ident, written = child
+    assert written.stack(ident) == "", "nothing happened yet"
+    os.kill(pid, dump.SIGNAL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -dump.SIGNAL
+    assert "in held_up" in written.stack(ident)
+    written.close()
+    assert written.stack(ident) == ""
+
+
+def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, int, Dump]) -> None:
+    pid, ident, written = child
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+    os.kill(pid, dump.SIGNAL)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    os.kill(pid, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert written.stack(ident) == ""
