@@ -49,6 +49,11 @@ class Room:
         """There is room for one more, after so many further ones."""
         return self._count[kind] + further < self._appetites[kind].target()
 
+    def fill(self) -> float:
+        """What part of what can be run at once is in use, 0 to 1; of two kinds, of the one of which more is."""
+        runners = self._runners.items()
+        return min(1.0, max((self._count[kind] / runner.slots for kind, runner in runners if runner.slots), default=0))
+
     def put(self, kind: bool, batch: Sequence[Running], now: float) -> None:
         """Brings jobs to the runner of their kind."""
         appetite, runner = self._appetites[kind], self._runners[kind]
@@ -91,9 +96,11 @@ class Room:
         return back
 
     def stalled(self, now: float) -> list[bool]:
-        """The kinds whose line has not moved for so long that it would be better off elsewhere."""
-        appetites = self._appetites
-        found = [kind for kind, runner in self._runners.items() if runner.waiting() and appetites[kind].stalled(now)]
+        """The kinds whose line has not moved for so long that it would be better off elsewhere. Where there are no more
+        jobs than slots, those in line are about to begin: taken back, they would come again and again, and never run.
+        """
+        queued = [kind for kind, runner in self._runners.items() if self._count[kind] > runner.slots]
+        found = [kind for kind in queued if self._runners[kind].waiting() and self._appetites[kind].stalled(now)]
         for kind in found:
             self._appetites[kind].forget()
         return found

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tarry import State, current_job
+from tarry.engine import appetite
 from tarry.engine.keeper import Keeper
 from tarry.engine.worker import Worker
 from tarry.store.base import BANDS, Want
@@ -330,6 +331,43 @@ def test_jobs_in_line_behind_a_long_one_go_to_another_worker(bench: Bench) -> No
     assert {(job.record().epoch, job.record().failures) for job in others} == {(2, 0)}
     gate.set()
     assert first.result(LIMIT) == 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "loop"])
+def test_who_comes_while_others_take_long_takes_a_free_slot(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appetite, "STALLED_AFTER", 0.0)
+    gate = bench.gate()
+    begun = threading.Semaphore(0)
+
+    @bench.app.task
+    def long() -> None:
+        begun.release()
+        gate.wait(LIMIT)
+
+    @bench.app.task
+    async def along() -> None:
+        begun.release()
+        await asyncio.to_thread(gate.wait, LIMIT)
+
+    @bench.app.task
+    def short() -> int:
+        return 1
+
+    @bench.app.task
+    async def ashort() -> int:
+        return 1
+
+    first, then = (long, short) if kind == "sync" else (along, ashort)
+    bench.work(threads=4, coroutines=4)
+    first.enqueue_many([()] * 3)
+    for _ in range(3):
+        assert begun.acquire(timeout=LIMIT)
+    for _ in range(20):
+        job = then.enqueue()
+        assert job.result(LIMIT) == 1
+        assert job.record().epoch == 1, "it was given back, although there was a slot for it"
 
 
 def test_coroutines_run_on_while_the_threads_are_busy_and_others_wait_for_them(bench: Bench) -> None:
