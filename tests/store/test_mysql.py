@@ -585,6 +585,20 @@ def test_a_worker_that_merely_reconnects_is_not_gone(store: MysqlStore, other: M
     assert other.reclaim(NOW) == []
 
 
+def test_who_prolongs_the_lease_of_another_leaves_its_guard_in_place(
+    store: MysqlStore, other: MysqlStore, client: Any
+) -> None:
+    (job,) = running(store)
+    store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    own = guards(client)
+    other.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    assert guards(client) == own != []
+    store._guard.close()
+    until(lambda: not guards(client))
+    other.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
+    assert guards(client) not in ([], own)
+
+
 def test_a_guard_of_another_start_of_the_server_says_nothing(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """Nor one of another user, whose connections we may not see."""
     clock = Hands()

@@ -20,7 +20,10 @@ GRACE = 5.0
 _IDENTITY = """SELECT CONCAT_WS('|', @@hostname, @@port, @@datadir, SUBSTRING_INDEX(USER(), '@', 1)),
     UNIX_TIMESTAMP(SYSDATE())"""
 _UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
-_NOTED = "UPDATE tarry_owner SET guard = {}, server = {}, started = {} WHERE name = {} AND guard <> {}"
+# Who prolongs the lease of another process takes nothing from its guard.
+_NOTED = """UPDATE tarry_owner SET guard = {number}, server = {server}, started = {started} WHERE name = {name}
+    AND guard <> {number} AND (server <> {server} OR ABS(started - {started}) > {same}
+    OR NOT EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = guard))"""
 _AWAY = """SELECT o.name, o.guard, o.server, o.started FROM tarry_owner o
     LEFT JOIN information_schema.PROCESSLIST p ON p.ID = o.guard WHERE o.guard > 0 AND o.until > {} AND p.ID IS NULL"""
 _SAME_START = 3
@@ -41,7 +44,8 @@ class Guard:
             return
         assert self._link is not None
         number, (name, started) = self._link.number, self._server
-        link.run(_NOTED.format(number, raw(name), started, text(owner), number))
+        values = {"number": number, "server": raw(name), "started": started, "name": text(owner)}
+        link.run(_NOTED.format(same=_SAME_START, **values))
 
     def _alive(self) -> bool:
         if self._link is None:
