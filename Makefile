@@ -21,14 +21,14 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests.lifecycle_page --check
 
 # The servers that tests start by themselves: installed where that may be done, else their tests are skipped.
 servers: setup
 	$(BIN)/python -m tests.servers.install
 
+# Several at a time, since most tests wait: for a process to start, for a lease to end.
 test: lint servers
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 bench: setup
 	$(BIN)/python -m bench

@@ -38,6 +38,15 @@ def linger(i: int, seconds: float) -> None:
 
 
 @app.task
+def spin(i: int, body: str, seconds: float) -> None:
+    """Uses a core for so long."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+    BOARD.passed(i)
+
+
+@app.task
 async def hold(i: int, seconds: float) -> None:
     BOARD.began(i)
     await asyncio.sleep(seconds)

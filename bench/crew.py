@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ class Crew:
         self._processes = processes
         self._log = log
         self.pids: list[int] = []
+        self.begun = time.monotonic()
 
     @property
     def everybody(self) -> list[int]:
@@ -75,13 +77,20 @@ class Crew:
 @contextlib.contextmanager
 def crew(launcher: str, settings: Path, count: int) -> Iterator[Crew]:
     """`count` workers that are ready; killed at the end."""
+    with started(launcher, settings, count) as ours:
+        ours.get_ready(count)
+        yield ours
+
+
+@contextlib.contextmanager
+def started(launcher: str, settings: Path, count: int) -> Iterator[Crew]:
+    """The same, not waited for."""
     log = settings.parent / "bench.out"
     ours = Crew([], log)
     try:
         with open(log, "ab") as output:
             for command in _commands(launcher, settings, count):
-                ours._processes.append(_started(command, output.fileno()))
-        ours.get_ready(count)
+                ours._processes.append(_process(command, output.fileno()))
         yield ours
     finally:
         ours.end()
@@ -93,7 +102,17 @@ def _commands(launcher: str, settings: Path, count: int) -> list[list[str]]:
     return [["-m", "bench.lone", str(settings), role] for role in ["keeper"] + ["worker"] * count]
 
 
-def _started(command: list[str], output: int) -> subprocess.Popen[bytes]:
+def ask(settings: Path, command: str) -> float:
+    """Runs that `tarry` command as an operator does; seconds. RuntimeError if it fails."""
+    begin = time.monotonic()
+    process = _process(["-m", "tarry", "-c", str(settings), command], subprocess.PIPE)
+    said, _ = process.communicate(timeout=60)
+    if process.returncode:
+        raise RuntimeError(f"tarry {command}: {said.decode(errors='replace').strip()}")
+    return time.monotonic() - begin
+
+
+def _process(command: list[str], output: int) -> subprocess.Popen[bytes]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
     environment = plain | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from bench.app import app
 from bench.board import BOARD
-from bench.crew import Crew, crew
+from bench.crew import Crew, ask, crew, started
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
@@ -106,6 +106,16 @@ class Place:
         settings = self._settings(count, coroutines)
         with crew(self._launcher, settings, count) as ours:
             yield ours
+
+    @contextlib.contextmanager
+    def started(self, count: int) -> Iterator[Crew]:
+        """So many worker processes, from the moment of the command that starts them; killed at the end."""
+        with started(self._launcher, self._settings(count, 100), count) as ours:
+            yield ours
+
+    def ask(self, command: str) -> float:
+        """See `bench.crew.ask`; of the master of this place."""
+        return ask(self._home / "tarry.toml", command)
 
     def hold_back(self) -> None:
         """From now on nothing of the queue `default` starts; `let_go` ends that."""

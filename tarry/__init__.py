@@ -1,34 +1,38 @@
 """tarry: the fastest way to do it later. A durable job queue on the store you already have."""
 
-from tarry.app import App
-from tarry.engine.call import Call
-from tarry.engine.follow import Event
-from tarry.engine.handle import Handle as Job
-from tarry.engine.new_job import NewJob
-from tarry.engine.output import Output
-from tarry.engine.progress import Progress
-from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
-from tarry.engine.task import Task
-from tarry.errors import (
-    AppError,
-    ArgumentError,
-    BodyTooLarge,
-    ConfigError,
-    IdempotencyError,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    ResultTimeout,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    TarryError,
-    UnknownTask,
-)
-from tarry.model.job import State
-from tarry.model.retry import Retry
-from tarry.model.schedule import Cron
-from tarry.model.verdict import Cancel, Fail, Snooze
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.engine.call import Call
+    from tarry.engine.follow import Event
+    from tarry.engine.handle import Handle as Job
+    from tarry.engine.new_job import NewJob
+    from tarry.engine.output import Output
+    from tarry.engine.progress import Progress
+    from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
+    from tarry.engine.task import Task
+    from tarry.errors import (
+        AppError,
+        ArgumentError,
+        BodyTooLarge,
+        ConfigError,
+        IdempotencyError,
+        JobCancelled,
+        JobFailed,
+        JobNotFound,
+        ResultTimeout,
+        StoreError,
+        StoreFull,
+        StoreUnavailable,
+        TarryError,
+        UnknownTask,
+    )
+    from tarry.model.job import State
+    from tarry.model.retry import Retry
+    from tarry.model.schedule import Cron
+    from tarry.model.verdict import Cancel, Fail, Snooze
 
 __version__ = "0.1.0"
 
@@ -69,3 +73,34 @@ __all__ = [
     "current_job",
     "current_jobs",
 ]
+
+_HOMES = {
+    "tarry.app": ("App",),
+    "tarry.engine.call": ("Call",),
+    "tarry.engine.follow": ("Event",),
+    "tarry.engine.handle": ("Handle",),
+    "tarry.engine.new_job": ("NewJob",),
+    "tarry.engine.output": ("Output",),
+    "tarry.engine.progress": ("Progress",),
+    "tarry.engine.running": ("CalledBack", "CurrentJob", "Interrupted", "TimeLimit", "current_job", "current_jobs"),
+    "tarry.engine.task": ("Task",),
+    "tarry.model.job": ("State",),
+    "tarry.model.retry": ("Retry",),
+    "tarry.model.schedule": ("Cron",),
+    "tarry.model.verdict": ("Cancel", "Fail", "Snooze"),
+}
+"""Where names come from; all others are errors."""
+
+_NAMED_OTHERWISE = {"Job": "Handle"}
+
+if not TYPE_CHECKING:  # else every name would be right
+
+    def __getattr__(name: str) -> Any:
+        """Loads each name when it is first asked for: a command that runs no app is not to wait for all of it."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        attribute = _NAMED_OTHERWISE.get(name, name)
+        home = next((home for home, names in _HOMES.items() if attribute in names), "tarry.errors")
+        value = getattr(importlib.import_module(home), attribute)
+        globals()[name] = value
+        return value

@@ -10,6 +10,7 @@ Inside the program, durations are whole microseconds (seconds where it says so),
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,6 +33,20 @@ _SQLITE = "sqlite:///"
 
 def _number(text: str) -> Any:
     return json.loads(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
+
+
+def _flag(text: str) -> Any:
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+
+
+def _table(text: str) -> Any:
+    """`{ min = 1 }` as in the file, or JSON."""
+    if not text.startswith("{"):
+        return _number(text)
+    try:
+        return tomllib.loads(f"it = {text}")["it"]
+    except tomllib.TOMLDecodeError:
+        return json.loads(text)
 
 
 def _list(text: str) -> Any:
@@ -139,6 +154,21 @@ SHARES = Kind(
     Literal["strict"] | tuple[_From1, _From1, _From1],
     spelled=_shares,
 )
+FLAG = Kind("true or false", bool, spelled=_flag)
+
+
+class Workers(Struct, frozen=True):
+    """The bounds of a pool that follows its backlog."""
+
+    min: Annotated[int, FROM_1] = 1
+    max: Annotated[int, FROM_1] = 0
+    calm: Annotated[float, SECONDS] = 30.0
+    """Seconds that fewer must have done before one leaves."""
+
+
+WORKERS = Kind(
+    "a whole number of 1 or more, or bounds such as { min = 1, max = 8 }", _From1, spelled=_table, table=Workers
+)
 
 
 class Master(Struct, frozen=True):
@@ -155,6 +185,8 @@ class Master(Struct, frozen=True):
     """Seconds that replaced workers have to finish what they run; 0: as long as it takes."""
     boot_timeout: Annotated[float, SECONDS] = 60.0
     """Seconds in which a process has to be ready."""
+    watch: Annotated[bool, FLAG] = False
+    """Whether to reload when the configuration or the app's files change."""
 
 
 class Pool(Struct, frozen=True):
@@ -163,7 +195,8 @@ class Pool(Struct, frozen=True):
     name: str = "default"
     queues: Annotated[Literal["*"] | list[str] | dict[str, int], QUEUES] = "*"
     """All, or these, or these by weight."""
-    workers: Annotated[int, FROM_1] = 1
+    workers: Annotated[int | Workers, WORKERS] = 1
+    """Processes: so many, or within these bounds as many as the backlog needs."""
     threads: Annotated[int, FROM_0] = 1
     """Sync jobs at once in a process; 0 only while `async_` is more."""
     async_: Annotated[int, FROM_0] = 100
@@ -181,6 +214,17 @@ class Pool(Struct, frozen=True):
     max_memory: Annotated[int, SIZE] = 0
     kill_memory: Annotated[int, SIZE] = 0
     """Bytes at which a worker is killed at once; 0: twice `max_memory`, if that is set."""
+
+    @property
+    def bounds(self) -> Workers:
+        """How few and how many workers there may be; both are one number unless it follows the backlog."""
+        workers = self.workers
+        return workers if isinstance(workers, Workers) else Workers(workers, workers)
+
+    @property
+    def follows(self) -> bool:
+        """The count goes by the backlog."""
+        return isinstance(self.workers, Workers)
 
 
 class Client(Struct, frozen=True):
@@ -276,6 +320,11 @@ def _checked(config: Config, source: Source) -> Config:
     for name, pool in config.pools.items():
         if not pool.threads and not pool.async_:
             raise source.wrong(("pools", name, "threads"), "1 or more while async is 0", 0)
+        least, most = pool.bounds.min, pool.bounds.max
+        if not most:
+            raise source.wrong(("pools", name, "workers"), "max as well, as in { min = 1, max = 8 }", {"min": least})
+        if most < least:
+            raise source.wrong(("pools", name, "workers", "max"), f"{least} or more, as min is", most)
     return config
 
 
@@ -349,12 +398,15 @@ app = "app:app"
 #reload_timeout = 0
 # A process that is not ready after so long is killed.
 #boot_timeout = 60
+# Reload when this file or the app's code changes: for development.
+#watch = false
 
 # Worker processes that serve the same queues. There may be several pools, each with a name.
 #[pools.default]
 # "*" for all, a list of names, or weights: { critical = 5, default = 3 }.
 #queues = "*"
-# Processes.
+# Processes; or as many as the backlog needs, within bounds: { min = 1, max = 8 }. One leaves when fewer would have done
+# for `calm`, 30 s unless it is among them.
 #workers = 1
 # Sync jobs at once in a process.
 #threads = 1

@@ -4,7 +4,6 @@ A setting is a field whose type is annotated with a Kind; a section is a field t
 by name. `async_` is written `async`. Fields of any other type are no settings.
 """
 
-import difflib
 import json
 import re
 import tomllib
@@ -42,6 +41,8 @@ class Kind(Struct, frozen=True):
     """What the text of a variable would be in TOML; ValueError: no such thing."""
     names: tuple[str, ...] = ()
     """Words that may stand there, of which the one meant is guessed."""
+    table: type[Struct] | None = None
+    """The settings of a table that may stand there instead."""
 
     def read(self, written: object) -> Any:
         """The value of what is written; ValueError or msgspec.ValidationError if it is not as expected."""
@@ -108,6 +109,8 @@ def section(kind: type[S], written: object, keys: Keys, source: Source) -> S:
 
 def _value(form: Any, written: object, keys: Keys, source: Source) -> Any:
     if isinstance(form, Kind):
+        if form.table is not None and isinstance(written, dict):
+            return section(form.table, written, keys, source)
         try:
             return form.read(written)
         except (ValueError, msgspec.ValidationError):
@@ -226,6 +229,8 @@ def _advice(name: str, known: Mapping[str, str]) -> str:
 
 
 def _near(name: str, known: Mapping[str, str], close: float = 0.6) -> str | None:
+    import difflib  # noqa: PLC0415 - only for complaints
+
     return next(iter(difflib.get_close_matches(name.lower(), known, 1, close)), None)
 
 

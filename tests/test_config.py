@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tarry.config import Client, Config, Keep, Master, Pool, Queue, load, template
+from tarry.config import Client, Config, Keep, Master, Pool, Queue, Workers, load, template
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.settings import line_of
 
 Loads = Callable[..., Config]
 
+WORKERS = "a whole number of 1 or more, or bounds such as { min = 1, max = 8 }"
 LOG = '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file'
 
 
@@ -168,6 +169,11 @@ def test_options_of_a_relative_url_stay(loads: Loads, tmp_path: Path) -> None:
         ({"MASTER__TERM_GRACE": "1m"}, lambda c: c.master.term_grace == 60),
         ({"MASTER__LOG_LEVEL": "DEBUG"}, lambda c: c.master.log_level == "debug"),
         ({"POOLS__DEFAULT__WORKERS": "2"}, lambda c: c.pools["default"].workers == 2),
+        *(
+            ({"POOLS__DEFAULT__WORKERS": text}, lambda c: c.pools["default"].workers == Workers(2, 5, 60.0))
+            for text in ('{ min = 2, max = 5, calm = "1m" }', '{"min": 2, "max": 5, "calm": 60}')
+        ),
+        ({"MASTER__WATCH": "True"}, lambda c: c.master.watch is True),
         ({"POOLS__DEFAULT__ASYNC": "1000"}, lambda c: c.pools["default"].async_ == 1000),
         ({"POOLS__MAIL__QUEUES": "mail"}, lambda c: c.pools["mail"].queues == ["mail"]),
         ({"POOLS__MAIL__QUEUES": "mail, 7"}, lambda c: c.pools["mail"].queues == ["mail", "7"]),
@@ -231,8 +237,8 @@ def test_an_unknown_variable_is_told_with_the_nearest(loads: Loads, name: str, a
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("POOLS__DEFAULT__WORKERS", "two", 'expected a whole number of 1 or more, got "two"'),
-        ("POOLS__DEFAULT__WORKERS", "2.5", "expected a whole number of 1 or more, got 2.5"),
+        ("POOLS__DEFAULT__WORKERS", "two", f'expected {WORKERS}, got "two"'),
+        ("POOLS__DEFAULT__WORKERS", "2.5", f"expected {WORKERS}, got 2.5"),
         (
             "POOLS__A__SHARES",
             "5,x",
@@ -316,10 +322,31 @@ def test_an_unknown_setting_is_told_with_its_line_and_the_nearest(loads: Loads, 
         ("[pools]\nworkers = 2", "2: pools.workers: expected a table of settings such as queues and workers, got 2"),
         (
             "\n\n\n\n\n[pools.default]\nworkers = 'two'",
-            '7: pools.default.workers: expected a whole number of 1 or more, got "two"',
+            f'7: pools.default.workers: expected {WORKERS}, got "two"',
         ),
-        ("[pools.default]\nworkers = 0", "2: pools.default.workers: expected a whole number of 1 or more, got 0"),
-        ("[pools.default]\nworkers = true", "2: pools.default.workers: expected a whole number of 1 or more, got true"),
+        ("[pools.default]\nworkers = 0", f"2: pools.default.workers: expected {WORKERS}, got 0"),
+        ("[pools.default]\nworkers = true", f"2: pools.default.workers: expected {WORKERS}, got true"),
+        (
+            "[pools.default]\nworkers = { min = 3, max = 2 }",
+            "2: pools.default.workers.max: expected 3 or more, as min is, got 2",
+        ),
+        (
+            "[pools.default]\nworkers = { min = 3 }",
+            '2: pools.default.workers: expected max as well, as in { min = 1, max = 8 }, got {"min": 3}',
+        ),
+        (
+            "[pools.default]\nworkers = { min = 0, max = 2 }",
+            "2: pools.default.workers.min: expected a whole number of 1 or more, got 0",
+        ),
+        (
+            "[pools.default]\nworkers = { min = 1, max = 2.5 }",
+            "2: pools.default.workers.max: expected a whole number of 1 or more, got 2.5",
+        ),
+        (
+            "[pools.default.workers]\nmin = 1\nmaxx = 2",
+            "3: unknown setting pools.default.workers.maxx; did you mean max?",
+        ),
+        ("[master]\nwatch = 1", "2: master.watch: expected true or false, got 1"),
         ("[pools.default]\nthreads = -1", "2: pools.default.threads: expected a whole number of 0 or more, got -1"),
         (
             "[pools.default]\nasync = 0\nthreads = 0",

@@ -11,6 +11,7 @@ from bench.measures import (  # noqa: F401, I001
     backlog,
     resting,
     crashing,
+    operating,
     serving,
     testkit,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks
-from tarry.config import template
+from tarry.config import Pool, template
 from tarry.errors import TarryError
 from tarry.model.duration import spoken
 from tarry.store.base import Fact, Store
@@ -61,8 +61,12 @@ def _facts(setup: Setup) -> list[Fact]:
 
 def _configuration(setup: Setup) -> list[Fact]:
     file = setup.config.file
-    pools = ", ".join(f"{pool.name} ({pool.workers})" for pool in setup.config.pools.values())
+    pools = ", ".join(f"{pool.name} ({_count(pool)})" for pool in setup.config.pools.values())
     return [Fact("configuration", str(file) if file else "defaults (no tarry.toml here)"), Fact("pools", pools)]
+
+
+def _count(pool: Pool) -> str:
+    return f"{pool.bounds.min} to {pool.bounds.max}" if pool.follows else str(pool.workers)
 
 
 def _app(setup: Setup) -> list[Fact]:

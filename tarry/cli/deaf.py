@@ -11,6 +11,7 @@ from tarry.engine.keeper import Keeper
 from tarry.engine.recall import Attempt, Recall
 from tarry.errors import MasterError
 from tarry.runtime.scoreboard import Running, board_path, limit, read
+from tarry.store import ids
 from tarry.store.base import Store
 
 _LOOK_EVERY = 0.5
@@ -50,4 +51,4 @@ class Deaf:
 
 
 def _attempt(job: Running) -> Attempt:
-    return bytes.fromhex(job.id), job.epoch
+    return ids.parsed(job.id), job.epoch

@@ -3,36 +3,38 @@
 import argparse
 import importlib
 import sys
-import traceback
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tarry.app import App
 from tarry.config import Config, load
-from tarry.engine.client import Client
 from tarry.errors import AppError
-from tarry.store.opening import open_store
+
+# `tarry status` and its like do without the app, and so without the time that it takes to load.
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.engine.client import Client
 
 
 class Setup:
     """What a command works with, each part made when first asked for."""
 
-    def __init__(self, config_file: str | None, app: str | None) -> None:
-        self._file = config_file
-        self._app = app
+    def __init__(self, config_file: str | None, app: str | None, directory: Path | None = None) -> None:
+        self._file, self._app, self._directory = config_file, app, directory
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> "Setup":
-        """From parsed arguments. Modules are found in the working directory, also by a daemon that leaves it."""
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.insert(0, here)
-        return cls(args.config, args.app)
+    def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "Setup":
+        """From parsed arguments. Settings and modules are found in the working directory, or in that one: by a daemon
+        that has left it."""
+        here = directory or Path.cwd()
+        if str(here) not in sys.path:
+            sys.path.insert(0, str(here))
+        return cls(args.config, args.app, here)
 
     @cached_property
     def config(self) -> Config:
         """The settings; ConfigError."""
-        return load(Path(self._file) if self._file else None)
+        return load(Path(self._file) if self._file else None, directory=self._directory)
 
     @property
     def app_name(self) -> str | None:
@@ -40,7 +42,7 @@ class Setup:
         return self._app or self.config.app
 
     @cached_property
-    def app(self) -> App:
+    def app(self) -> "App":
         """The app, imported; AppError with the place of what is wrong."""
         if not self.app_name:
             raise AppError("no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)")
@@ -49,15 +51,20 @@ class Setup:
         return app
 
     @cached_property
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """A client of the app's store; without an app, of the configured one, and then it knows no tasks."""
         if self.app_name:
             return self.app.client
+        from tarry.engine.client import Client  # noqa: PLC0415
+        from tarry.store.opening import open_store  # noqa: PLC0415
+
         return Client(open_store(self.config.stores), {}, max_body=self.config.max_body)
 
 
-def imported(name: str, directory: Path) -> App:
+def imported(name: str, directory: Path) -> "App":
     """The App at `module:attribute`, looked for in `directory` first."""
+    from tarry.app import App  # noqa: PLC0415
+
     module_name, _, attribute = name.partition(":")
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
@@ -77,6 +84,8 @@ def imported(name: str, directory: Path) -> App:
 def _told(name: str, module: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
         return f"app {name}: there is no module {error.name} here; run this in the project's directory"
+    import traceback  # noqa: PLC0415
+
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f"{error.filename}:{error.lineno}"

@@ -1,36 +1,65 @@
 """`tarry`: the parser, and errors as one line."""
 
 import argparse
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from tarry import __version__
-from tarry.cli import check, enqueue, jobs, limits, migrate, processes, queues, schedules, shards, worker
-from tarry.cli.top import command as top
 from tarry.errors import TarryError
 
+HOMES = {
+    "tarry.cli.starting": ("start", "restart"),
+    "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
+    "tarry.cli.top.command": ("top",),
+    "tarry.cli.worker": ("worker",),
+    "tarry.cli.enqueue": ("enqueue",),
+    "tarry.cli.jobs": ("jobs",),
+    "tarry.cli.queues": ("queues", "tasks"),
+    "tarry.cli.limits": ("limits",),
+    "tarry.cli.schedules": ("schedules",),
+    "tarry.cli.shards": ("shards",),
+    "tarry.cli.check": ("check", "init"),
+    "tarry.cli.migrate": ("migrate",),
+}
+"""Which module has which commands: only that one is loaded of which a command is called."""
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """All commands and their options; or, of those, the ones of the module of one."""
     whole = argparse.ArgumentParser("tarry", description="The fastest way to do it later: a durable job queue.")
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (processes, top, worker, enqueue, jobs, queues, limits, schedules, shards, check, migrate):
-        module.add(commands)
+    for home, names in HOMES.items():
+        if only is None or only in names:
+            importlib.import_module(home).add(commands)
     for command in commands.choices.values():
         # Also after the command; SUPPRESS, so that its absence there does not undo one before.
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print facts as JSON")
     return whole
 
 
+def _called(words: Sequence[str]) -> str | None:
+    """The command, where that is plain to see."""
+    known = {name for names in HOMES.values() for name in names}
+    plain = [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if before not in ("-c", "--config", "-a", "--app")
+    ]
+    first = next((word for word in plain if not word.startswith("-")), "")
+    return first if first in known else None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parser(_called(words)).parse_args(words)
     # A command says itself what is wrong; those that work on log as they are configured to.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:

@@ -3,6 +3,8 @@
 import logging
 import select
 import signal
+import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,37 +13,46 @@ from tarry.app import App
 from tarry.cli.deaf import Deaf
 from tarry.cli.loading import imported
 from tarry.cli.presence import Presence
+from tarry.cli.watching import watch
 from tarry.config import Config, Pool
 from tarry.engine import log_facts, owner
+from tarry.engine.backlog import LOOK_EVERY, Backlogs
 from tarry.engine.here import settings
 from tarry.engine.keeper import Keeper
 from tarry.engine.worker import Worker, memory
 from tarry.errors import TarryError
 from tarry.model.duration import SECOND
 from tarry.runtime import logs
+from tarry.runtime.demand import Range
 from tarry.runtime.log_lines import tell_of
-from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
+from tarry.runtime.role import CANARY, KEEPER, WATCHER, Child, Plan, Role, Wear
 from tarry.store.base import Store
 
 log = logging.getLogger("tarry.keeper")
 
 
 def plan(config: Config, app_name: str) -> Plan:
-    """The keeper, the workers of every pool, and the canary that goes before them at a reload."""
+    """The keeper, the workers of every pool, perhaps a watcher, and the canary that goes before them at a reload."""
     booted = partial(partial, _booted, config, app_name)
     keeper = Role(KEEPER, "", 1, 1, booted(_keep))
     # One cell for each thread, one for the event loop, and one for a job in it that does not end.
     workers = [
-        Role("worker", pool.name, pool.workers, pool.threads + 2, booted(_worker(pool)), _wear(pool))
+        Role("worker", pool.name, pool.bounds.min, pool.threads + 2, booted(_worker(pool)), _wear(pool), _range(pool))
         for pool in config.pools.values()
     ]
     master = config.master
     canary = Role(CANARY, "", 1, 1, booted(_sing))
-    return Plan([keeper, *workers], canary, master.term_grace, master.reload_timeout, master.boot_timeout)
+    watchers = [Role(WATCHER, "", 1, 1, partial(watch, config, app_name, time.time_ns()))] if master.watch else []
+    return Plan([keeper, *workers, *watchers], canary, master.term_grace, master.reload_timeout, master.boot_timeout)
 
 
 def _wear(pool: Pool) -> Wear:
     return Wear(pool.max_jobs, pool.max_age / SECOND, pool.max_memory, pool.kill_memory or 2 * pool.max_memory)
+
+
+def _range(pool: Pool) -> Range | None:
+    bounds = pool.bounds
+    return Range(bounds.min, bounds.max, bounds.calm) if pool.follows else None
 
 
 Body = Callable[[Child, App, Store], None]
@@ -49,6 +60,9 @@ Body = Callable[[Child, App, Store], None]
 
 def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
     """Imports the app and opens the store; what fails is told to the master, in a line."""
+    if config.master.watch:
+        # Python trusts what it compiled by the second and the size: two changes in one second would be one.
+        sys.dont_write_bytecode = True
     try:
         app = imported(app_name, config.directory)
         app.configure(config)
@@ -117,6 +131,7 @@ def _keep(child: Child, app: App, store: Store) -> None:
     presence = Presence(store, app.config)
     presence.employ(keeper)
     Deaf(store, app).employ(keeper)
+    _look_at_backlogs(child, app, store, keeper)
     sleeper = select.poll()
     sleeper.register(child.parent_fd, select.POLLIN)
     sleeper.register(child.signals.fileno(), select.POLLIN)
@@ -135,6 +150,14 @@ def _keep(child: Child, app: App, store: Store) -> None:
         pause = keeper.tick()
         # What could not be done because the store is away is tried again soon.
         sleeper.poll(1000 * (min(pause, 0.25) if owed else pause))
+
+
+def _look_at_backlogs(child: Child, app: App, store: Store, keeper: Keeper) -> None:
+    pools = app.config.pools.values()
+    follow = {pool.name: None if "*" in pool.queues else [*pool.queues] for pool in pools if pool.follows}
+    if follow:
+        backlogs = Backlogs(store, follow, lambda told: child.tell({"backlog": told}))
+        keeper.take_on(LOOK_EVERY, backlogs.look_at_backlogs)
 
 
 def _heard(child: Child, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

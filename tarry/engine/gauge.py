@@ -24,6 +24,9 @@ class Gauge(Protocol):
     def beat(self, rss: int) -> None:
         """Alive just now, with so many bytes of memory."""
 
+    def load(self, fill: float, held: int) -> None:
+        """From now on so great a part of what it can run at once is in use, 0 to 1; it holds so many jobs."""
+
 
 class NoGauge:
     """Where nobody looks."""
@@ -44,4 +47,7 @@ class NoGauge:
         """Shown nowhere."""
 
     def beat(self, rss: int) -> None:
+        """Shown nowhere."""
+
+    def load(self, fill: float, held: int) -> None:
         """Shown nowhere."""

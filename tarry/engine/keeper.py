@@ -28,6 +28,8 @@ Answer = TypeVar("Answer")
 log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
+TOLD_EVERY = 60.0
+"""Seconds between two lines on what cannot be done because the store is away."""
 KEPT_BYTES = 64_000_000
 """What the finished jobs of a queue may take, unless configured."""
 _BATCH = 1000
@@ -70,6 +72,8 @@ class Keeper:
             self._chores.append((1.0, forward))
         self._due = dict.fromkeys(range(len(self._chores)), 0.0)
         self._troubles = dict.fromkeys(range(len(self._chores)), 0)
+        self._told: dict[str, float] = {}
+        """When it was last said that the jobs of a worker that is gone come back later."""
 
     def take_on(self, every: float, chore: Callable[[], None]) -> None:
         """One more chore, every so many seconds; where it raises StoreError, again with growing pauses."""
@@ -212,9 +216,16 @@ class Keeper:
             stuck, stacks, epochs = line.get("stuck", ()), line.get("stacks", {}), line.get("epochs", {})
             self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs)
         except StoreError as error:
-            log.error("%s; the jobs of %s come back later", error, line["gone"])
+            self._tell(error, line["gone"])
             return None
+        self._told.pop(line["gone"], None)
         return {"returned": line["gone"]}
+
+    def _tell(self, error: StoreError, gone: str) -> None:
+        now = time.monotonic()
+        if now >= self._told.get(gone, -math.inf) + TOLD_EVERY:
+            self._told[gone] = now
+            log.error("%s; the jobs of %s come back later", error, gone)
 
 
 def _partly(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable | None]:

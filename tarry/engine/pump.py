@@ -165,6 +165,7 @@ class Pump:
         if jobs is None:
             return self._retry_at - now
         self._hand_out(jobs, now)
+        self._gauge.load(self._room.fill(), len(self._held))
         if self._unheard and (again or not self._partly):
             self._return_unheard()
         self._tend(now)

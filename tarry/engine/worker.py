@@ -155,6 +155,7 @@ class Worker:
     def _work(self) -> None:
         pump, bell = self.pump, self.pump.bell
         armed, heed_at = False, 0.0
+        self._heed()  # before the first claim: the master may have gone while the app was imported
         while True:
             seconds = pump.turn()
             if self._over(seconds):

@@ -21,11 +21,13 @@ def ask(pid_file: Path, pool: str, workers: int) -> Path:
 
 
 def asked(path: Path) -> tuple[str, int] | None:
-    """What was left there, which is taken; None if nothing was, or nothing that makes sense."""
+    """What was left there, which is taken; None if nothing was. Of what makes no sense: a pool without a name."""
     try:
         text = path.read_bytes()
         path.unlink()
         pool, workers = msgspec.json.decode(text, type=tuple[str, int])
-    except (OSError, msgspec.DecodeError):
+    except FileNotFoundError:
         return None
-    return (pool, workers) if workers >= 0 else None
+    except (OSError, msgspec.DecodeError):
+        return "", 0
+    return (pool, workers) if workers >= 0 else ("", 0)

@@ -78,9 +78,18 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
 def scale(pid_file: Path, pool: str, workers: int) -> None:
     """Returns once the master wants so many workers in the pool. MasterError: none is running, or it has no such pool,
     or it does not answer."""
-    pools = {each.name for each in _board(pid_file).notice.pools}
+    board = _board(pid_file)
+    if board.state in (STOPPING, QUITTING):
+        raise MasterError(f"the master is {board.state}: no pool is scaled any more")
+    pools = {each.name for each in board.notice.pools}
     if pool not in pools:
         raise MasterError(f"no pool {pool!r}: there are {', '.join(sorted(pools)) or 'none'}")
+    bounds = next(each for each in board.notice.pools if each.name == pool)
+    if bounds.most and not bounds.least <= workers <= bounds.most:
+        raise MasterError(
+            f"pool {pool} follows its backlog, from {bounds.least} to {bounds.most} workers: for another number change"
+            " workers in the settings, then `tarry reload`"
+        )
     request = ask(pid_file, pool, workers)
     _signalled(pid_file, signal.SIGTTIN)
     end = monotonic() + _ANSWERS_WITHIN

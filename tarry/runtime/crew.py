@@ -22,12 +22,14 @@ class Crew:
 
     def __init__(self, role: Role, board: Scoreboard, generation: int) -> None:
         self.role, self.generation, self.wanted = role, generation, role.count
+        self.resting = False
+        """There is to be nobody for now, whatever is wanted."""
         self.seats: list[Seat] = []
         self.misses = 0
         """Processes in a row that ended before they were ready."""
         self.trouble = ""
         """Why the last one of those could not begin."""
-        self._board = board
+        self._board, self._cramped = board, False
         self._ends: dict[int, str] = {}
 
     @property
@@ -45,11 +47,13 @@ class Crew:
         """As many as wanted are ready, all of this generation; who was replaced may still be finishing its work."""
         stay = self._stay()
         ready = sum(seat.ready for seat in stay)
-        return ready >= self.wanted and all(seat.generation == self.generation for seat in stay)
+        return ready >= self._goal and all(seat.generation == self.generation for seat in stay)
 
     def turn_to(self, role: Role, generation: int) -> None:
         """From now on processes of that generation are wanted, in the place of all others."""
-        if role.count != self.role.count:
+        if role.range is not None:
+            self.wanted = role.range.nearest(self.wanted)
+        elif (role.count, None) != (self.role.count, self.role.range):
             self.wanted = role.count
         self.role, self.generation = role, generation
         self.misses, self.trouble = 0, ""
@@ -66,14 +70,26 @@ class Crew:
         self.trouble = why
 
     def tend(self, now: float) -> None:
-        """Sees to it that the right ones leave, and that there is a seat for each that is to come."""
+        """Sees to it that the right ones leave, and that there is a seat for each that is to come. Where the scoreboard
+        has no room for one, that is logged, once, and tried again at the next call."""
+        try:
+            self._tend(now)
+            self._cramped = False
+        except OSError as error:
+            if not self._cramped:
+                _log.error("%s: the scoreboard cannot grow (%s); trying on", self.role.named(1), error.strerror)
+            self._cramped = True
+
+    def _tend(self, now: float) -> None:
         self._clear()
         while leaver := self._expendable():
             self._dismiss(leaver, now)
-        while len(self._stay()) < self.wanted:
+        while len(self._stay()) < self._goal:
             self._add(self._free_number())
         if self._may_replace():
             self._add(self._oldest().number)
+        if all(seat.ready for seat in self._stay()):
+            self.misses, self.trouble = 0, ""
 
     def vacant(self, now: float) -> list[Seat]:
         """The seats that are to be filled now."""
@@ -83,6 +99,10 @@ class Crew:
         """Gives all places back: nobody is to come any more."""
         for seat in [seat for seat in self.seats if not seat.pid]:
             self._drop(seat)
+
+    @property
+    def _goal(self) -> int:
+        return 0 if self.resting else self.wanted
 
     def _stay(self) -> list[Seat]:
         return [seat for seat in self.seats if not seat.asked]
@@ -99,13 +119,13 @@ class Crew:
     def _expendable(self) -> Seat | None:
         """One that may leave, since there are more than wanted; never one that is needed until another is ready."""
         stay = self._stay()
-        if len(stay) <= self.wanted:
+        if len(stay) <= self._goal:
             return None
         old = [seat for seat in stay if self._old(seat)]
-        enough = sum(seat.ready for seat in stay) > self.wanted
+        enough = sum(seat.ready for seat in stay) > self._goal
         if leaver := min((seat for seat in old if enough or not seat.ready), key=_by_age, default=None):
             return leaver
-        if old and len(stay) == self.wanted + 1:
+        if old and len(stay) == self._goal + 1:
             return None  # one more is there to take the place of an old one, once it is ready
         return max(stay, key=lambda seat: (not seat.pid, not seat.ready, seat.number))
 
@@ -128,12 +148,12 @@ class Crew:
 
     def _may_replace(self) -> bool:
         stay = self._stay()
-        if len(stay) > self.wanted or not any(map(self._old, stay)) or not all(seat.ready for seat in stay):
+        if len(stay) > self._goal or not any(map(self._old, stay)) or not all(seat.ready for seat in stay):
             return False
         # A reload may have many that finish their work at a time; those that are worn out are few at a time.
         leaving = sum(bool(seat.asked and seat.worn) for seat in self.seats)
         outdated = any(seat.generation != self.generation for seat in stay)
-        return outdated or leaving < max(1, self.wanted // 4)
+        return outdated or leaving < max(1, self._goal // 4)
 
     def _oldest(self) -> Seat:
         return min((seat for seat in self._stay() if self._old(seat)), key=_by_age)

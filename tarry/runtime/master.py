@@ -10,24 +10,28 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 from time import monotonic, time
+from uuid import UUID
 
+from tarry.errors import MasterError
+from tarry.runtime import logs
 from tarry.runtime.asking import asked, scale_path
 from tarry.runtime.crew import TRIES, Crew
 from tarry.runtime.inherited import Inherited
 from tarry.runtime.link import Message
+from tarry.runtime.notice import Notice
 from tarry.runtime.notify import Notify
+from tarry.runtime.pace import Pace
 from tarry.runtime.pidfile import PidFile
 from tarry.runtime.reload import Reload, spoken
 from tarry.runtime.report import report
-from tarry.runtime.role import KEEPER, Plan
+from tarry.runtime.role import KEEPER, WATCHER, Plan
+from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.scoreboard import (
     QUITTING,
     RESTING,
     SERVING,
     STARTING,
     STOPPING,
-    Notice,
-    PoolStatus,
     Scoreboard,
     read,
 )
@@ -47,6 +51,8 @@ _LONGEST_SLEEP = 0.5
 _KEEPER_LIMIT = 5.0
 """Seconds for the keeper to answer for all who are gone, and, when forced, to end."""
 _FAILED_START_GRACE = 5.0
+_LONGEST_CHANGE = 1000
+"""Characters of a line that says what changed."""
 
 _log = logging.getLogger("tarry.master")
 
@@ -70,6 +76,7 @@ class Master:
         self._on_serving, self._replan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
         self._inherited, self._notify = Inherited(), Notify.from_environ(board_path)
+        self._scaling, self._pace = Scaling(), Pace()
         self._crews: dict[tuple[str, str], Crew] = {}
         self._owed: dict[str, Message] = {}
         self._heard: set[int] = set()
@@ -78,6 +85,8 @@ class Master:
         self._deadline = float("inf")
         self._alone = 0.0
         self._generation = self._asked = self._done = 0
+        self._rest_after = -1
+        """The last reload that was asked for before a WINCH: one that was asked for later ends the rest."""
         self._reload: Reload | None = None
         self._trouble = ""
         self._told = Notice()
@@ -92,6 +101,7 @@ class Master:
             try:
                 self._make_crews()
                 self._loop()
+                self._signals.ignore()
             finally:
                 self._forget_world()
                 self._board.remove()
@@ -102,6 +112,7 @@ class Master:
         crews = [Crew(role, self._board, self._generation) for role in self._plan.roles]
         self._crews = {crew.key: crew for crew in crews}
         self._began = monotonic()
+        self._tell()  # before the first fork: somebody may ask already
 
     def _loop(self) -> None:
         while True:
@@ -126,6 +137,7 @@ class Master:
     def _handle(self, number: int, now: float) -> None:
         match number:
             case signal.SIGHUP:
+                logs.reopen()
                 self._asked += 1
             case signal.SIGUSR1:
                 self._report()
@@ -148,25 +160,26 @@ class Master:
         self._stop()
 
     def _report(self) -> None:
-        if board := read(self._board_path):
-            for line in report(board, time()):
+        try:
+            board = read(self._board_path)
+        except MasterError as error:
+            _log.error("no status: %s", error)
+        else:
+            for line in report(board, time()) if board else ():
                 _log.info("%s", line)
 
     def _rest(self) -> None:
-        """The workers end gracefully, and the master waits for a reload."""
+        """The workers end gracefully, and the master waits for a reload; a start is completed first."""
+        self._rest_after = self._asked
         if self._state == SERVING:
-            for crew in self._worker_crews():
-                crew.wanted = 0
             self._enter(RESTING)
 
     def _change_count(self, by: int) -> None:
         """By one, of the first pool; or what `tarry scale` left beside the pid file."""
-        crews = {crew.role.pool: crew for crew in self._worker_crews()}
+        crews = {crew.role.pool: crew for crew in self._pools()}
         pool, wanted = asked(self._scale_path) or (next(iter(crews), ""), None)
-        if pool in crews and self._state == SERVING:
-            crew = crews[pool]
-            crew.wanted = max(1, crew.wanted + by) if wanted is None else wanted
-            _log.info("pool %s: %d workers wanted", pool, crew.wanted)
+        if pool in crews and self._state in _UP:
+            self._scaling.change(crews[pool], by, wanted, monotonic())
 
     def _listen(self) -> None:
         for seat in self._seats():
@@ -183,6 +196,15 @@ class Master:
                 self._boot_failed(seat, str(message["failed"]))
             elif "returned" in message:
                 self._owed.pop(str(message["returned"]), None)
+            elif "backlog" in message and seat.keeper and self._state == SERVING and self._reload is None:
+                self._scaling.heard(message["backlog"], self._pools(), monotonic())
+            elif "changed" in message and seat.role.name == WATCHER and self._state in (STARTING, SERVING):
+                self._changed(str(message["changed"]))
+
+    def _changed(self, what: str) -> None:
+        pause = self._pace.changed(monotonic())
+        when = f" in {pause:.0f} s, since each brings the next" if pause else ""
+        _log.info("changed, so a reload is wanted%s: %s", when, what[:_LONGEST_CHANGE])
 
     def _now_ready(self, seat: Seat) -> None:
         seat.ready = True
@@ -214,7 +236,8 @@ class Master:
         level = logging.INFO if expected else logging.WARNING
         _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", seat.name, pid, why, len(notice["on"]), again)
         trouble = seat.trouble or f"{seat.name} ended with {why} before it was ready; the log may say more"
-        self._give_up(f"{seat.name} ended with {why} before the start was complete; the log may say more")
+        if not seat.asked:
+            self._give_up(f"{seat.name} ended with {why} before the start was complete; the log may say more")
         if self._reload is not None and seat is self._reload.canary:
             seat.ready = was_ready
             self._reload.canary_ended(why)
@@ -245,8 +268,8 @@ class Master:
                 for cell in seat.kill_if_overdue(now):
                     _log.error(
                         "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, past its time",
-                        *(seat.name, seat.pid, cell.id.hex(), cell.task, now - cell.since),
-                        extra={"tarry": {"job": cell.id.hex(), "task": cell.task, "worker": seat.name}},
+                        *(seat.name, seat.pid, UUID(bytes=cell.id), cell.task, now - cell.since),
+                        extra={"tarry": {"job": str(UUID(bytes=cell.id)), "task": cell.task, "worker": seat.name}},
                     )
                 self._kill_late(seat, now)
 
@@ -265,6 +288,8 @@ class Master:
         if not late and all(crew.settled for crew in self._crews.values()):
             self._enter(SERVING)
             self._on_serving()
+            if self._rest_after >= 0:
+                self._enter(RESTING)
         elif late and now >= self._began + self._plan.boot_limit:
             self._give_up(f"{', '.join(late)} not ready within {self._plan.boot_limit:g} s")
 
@@ -278,6 +303,7 @@ class Master:
     def _go_on_reloading(self, now: float) -> None:
         if self._state not in (SERVING, RESTING):
             return
+        self._asked += self._state == SERVING and self._pace.take(now)
         if self._reload is None and self._asked > self._done:
             self._reload = Reload(self._asked, self._generation + 1, self._board)
             _log.info("reload: reading the configuration")
@@ -290,8 +316,8 @@ class Master:
         if reload.check_canary(now):
             _log.info("reload: generation %d takes over", reload.generation)
             self._plan = reload.turn(self._crews, self._plan)
-            if self._state == RESTING:
-                self._wake()
+            if self._state == RESTING and reload.asked > self._rest_after:
+                self._enter(SERVING)
         if reload.check_turn(self._crews):
             self._plan = reload.go_back(self._crews)
         if reload.over and self._done < reload.asked:
@@ -300,11 +326,6 @@ class Master:
         if reload.over and (reload.canary is None or not reload.canary.pid):
             reload.close()
             self._reload = None
-
-    def _wake(self) -> None:
-        for crew in self._worker_crews():
-            crew.wanted = crew.role.count if crew.role in self._plan.roles else 0
-        self._enter(SERVING)
 
     def _end_reload(self, reload: Reload) -> None:
         self._done, self._trouble = reload.asked, reload.trouble
@@ -367,13 +388,11 @@ class Master:
 
     def _tend(self, now: float) -> None:
         for crew in list(self._crews.values()):
+            crew.resting = self._state == RESTING and crew.role.name != KEEPER
             if self._state == SERVING:
                 for seat in crew.seats:
                     seat.wear(now)
-            try:
-                crew.tend(now)
-            except OSError as error:
-                _log.error("no place for one more process: %s", error)
+            crew.tend(now)
             for seat in crew.vacant(now):
                 self._fill(seat, now)
             if not crew.seats and not crew.wanted and self._state in _UP and crew.role not in self._plan.roles:
@@ -392,7 +411,7 @@ class Master:
         stage = "" if reload is None or reload.over else reload.stage
         if stage == "turning":
             stage = spoken(list(self._crews.values()))
-        pools = [PoolStatus(crew.role.pool, crew.wanted, crew.failed) for crew in self._worker_crews()]
+        pools = [pool_status(crew) for crew in self._pools()]
         notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools)
         if notice != self._told:
             self._told = notice
@@ -414,6 +433,9 @@ class Master:
 
     def _pids(self) -> list[int]:
         return [seat.pid for seat in self._seats() if seat.pid]
+
+    def _pools(self) -> list[Crew]:
+        return [crew for crew in self._crews.values() if crew.role.pool]
 
     def _worker_crews(self) -> list[Crew]:
         return [crew for crew in self._crews.values() if crew.role.name != KEEPER]
@@ -440,6 +462,7 @@ class Master:
 
     def _alarms(self, now: float) -> Iterator[float]:
         yield from (now + _LONGEST_SLEEP, self._deadline, self._began + self._plan.boot_limit, self._notify.due)
+        yield self._pace.due
         yield self._alone + _KEEPER_LIMIT
         for seat in self._seats():
             yield seat.due

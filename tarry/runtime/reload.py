@@ -50,8 +50,8 @@ class Reload:
         self.stage = CANARY
         if self.plan.canary is None:
             return None
-        self.canary = Seat(self.plan.canary, 1, self._board.take(self.plan.canary.cells), self.generation)
         try:
+            self.canary = Seat(self.plan.canary, 1, self._board.take(self.plan.canary.cells), self.generation)
             self.canary.fill(now, forget)
         except OSError as error:
             self.fail(f"no canary could be started: {error.strerror}")
@@ -114,8 +114,11 @@ class Reload:
         for key, crew in crews.items():
             if key in self._before:
                 before = self._before[key]
+                # How many there are may have been changed by hand in the meantime.
+                same = crew.role is not before.role and crew.role.count == before.role.count
+                wanted = crew.wanted if same else before.wanted
                 crew.turn_to(before.role, before.generation)
-                crew.wanted = before.wanted
+                crew.wanted = wanted
                 crew.keep(self.generation)
             else:
                 crew.wanted = 0

@@ -7,7 +7,7 @@ from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
 def report(board: Board, now: float) -> list[str]:
     """One line for the master and one for each child. now: seconds since the epoch."""
     head = f"master pid {board.pid} {board.state}, up {_span(now - board.started)}, {len(board.children)} children"
-    return [head, *troubles(board), *(_line(child, now) for child in board.children)]
+    return [head, *troubles(board), *following(board), *(_line(child, now) for child in board.children)]
 
 
 def troubles(board: Board) -> list[str]:
@@ -16,6 +16,12 @@ def troubles(board: Board) -> list[str]:
     lines = [f"reloading: {notice.reloading}"] if notice.reloading else []
     lines += [f"the last reload failed: {notice.trouble}"] if notice.trouble else []
     return lines + [f"pool {pool.name} has failed: {pool.failed}" for pool in notice.pools if pool.failed]
+
+
+def following(board: Board) -> list[str]:
+    """The pools that follow their backlogs: `pool mail: 3 of 1..8 workers`."""
+    pools = [pool for pool in board.notice.pools if pool.most]
+    return [f"pool {pool.name}: {pool.workers} of {pool.least}..{pool.most} workers, by its backlog" for pool in pools]
 
 
 def awaited(board: Board) -> list[str]:

@@ -12,12 +12,14 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from tarry.runtime.demand import Range
 from tarry.runtime.link import Link, Message
 from tarry.runtime.scoreboard import READY, Slot, named
 from tarry.runtime.signals import ALL, Signals, let_through
 
-KEEPER, CANARY = "keeper", "canary"
-"""The role that is told who is gone, and that ends last; and the one that shows whether others could live."""
+KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
+"""The role that is told who is gone, and that ends last; the one that shows whether others could live; and the one
+that says when the files are others."""
 
 BOOT_FAILED = 3
 """Exit status after `Child.failed`."""
@@ -65,6 +67,13 @@ class Child:
         with self._lock:
             self._link.send(message, wait=True)
 
+    def tell(self, message: Message) -> None:
+        """Sends the master a line, without a wait; not while it has not taken the last one: such news grow old."""
+        with self._lock:
+            self._link.flush()
+            if not self._link.unsent:
+                self._link.send(message)
+
 
 class Wear(Struct, frozen=True):
     """When a process is replaced, gracefully, the new one first. 0: never. Each process draws its own, up to a tenth
@@ -83,7 +92,7 @@ class Role(Struct, frozen=True):
     """A kind of child process."""
 
     name: str
-    """worker, keeper or server."""
+    """worker, keeper, watcher or server."""
     pool: str
     """Empty: the role has no pools."""
     count: int
@@ -92,6 +101,8 @@ class Role(Struct, frozen=True):
     run: Callable[[Child], int]
     """The process; answers its exit status."""
     wear: Wear = Wear()
+    range: Range | None = None
+    """Within it the count follows the backlog, from `count` on; None: it stays."""
 
     def named(self, number: int) -> str:
         """`worker default.1`."""

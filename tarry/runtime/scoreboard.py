@@ -11,13 +11,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic, time
+from uuid import UUID
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tarry.errors import MasterError
+from tarry.runtime.notice import Notice, fitting
 
 STARTING, SERVING, STOPPING, QUITTING, RESTING = "starting", "serving", "stopping", "quitting", "resting"
 EMPTY, READY, GONE = "empty", "ready", "gone"
@@ -25,16 +26,18 @@ EMPTY, READY, GONE = "empty", "ready", "gone"
 _STATES = (STARTING, SERVING, STOPPING, QUITTING, RESTING)
 _BOOTS = (EMPTY, STARTING, READY, STOPPING, GONE)
 
-_MAGIC, _VERSION = b"tarryBRD", 2
+_MAGIC, _VERSION = b"tarryBRD", 3
 _HEADER = struct.Struct("=8sIIQdB")
 _HEADER_SIZE = 16384
 _STATE = _HEADER.size - 1
 _END = struct.Struct("=Q")
 _END_AT = 16
-# Behind the header: what the master has to tell of itself, as JSON, with a checksum: a reader may meet it half written.
+# Behind the header, twice: what the master has to tell of itself, as JSON, with a checksum, written in turns. A reader
+# may meet one half written, also one that stays so because the master was stopped in the middle.
 _NOTICE = struct.Struct("=II")
-_NOTICE_AT = 64
-_MOST_NOTICE = _HEADER_SIZE - _NOTICE_AT - _NOTICE.size
+_NOTICES_AT = (64, _HEADER_SIZE // 2)
+_NOTICE_NUMBER_AT = 48
+_MOST_NOTICE = _HEADER_SIZE // 2 - 64 - _NOTICE.size
 
 # A slot is in three parts, each with fields that change together: who sits there, how it ended last, how it is doing.
 _SEAT = struct.Struct("=16s64sIIId")
@@ -43,6 +46,7 @@ _PID = struct.Struct("=I")
 _OWNER = struct.Struct("=120s")
 _COUNTS = struct.Struct("=QQ")
 _BEAT = struct.Struct("=Qd")
+_LOAD = struct.Struct("=dddI")
 _PID_AT = 88
 _LAST_EXIT_AT = 104
 _BOOT_AT = 224
@@ -51,6 +55,7 @@ _COUNTS_AT = 352
 _BEAT_AT = 368
 _CELLS = struct.Struct("=I")
 _CELLS_AT = 384
+_LOAD_AT = 392
 _SLOT_SIZE = 512
 _ROOM = 2
 """A new board has room for so many times the processes that are wanted at first: each may be replaced, and there may
@@ -66,7 +71,7 @@ _NO_JOB = bytes(16)
 
 
 class Running(Struct, frozen=True):
-    """A job that is being run. `seconds`: for how long already."""
+    """A job that is being run. id: with hyphens, as everywhere. `seconds`: for how long already."""
 
     id: str
     task: str
@@ -101,31 +106,6 @@ class ChildStatus(Struct, frozen=True):
     def name(self) -> str:
         """`worker default.1`, as in the log."""
         return named(self.role, self.pool, self.number)
-
-
-class PoolStatus(Struct, frozen=True):
-    """A pool as the master wants it."""
-
-    name: str
-    workers: int
-    failed: str = ""
-    """Why its processes cannot begin; empty: they can."""
-
-
-class Notice(Struct, frozen=True):
-    """What the master has to tell of itself."""
-
-    generation: int = 1
-    """Raised by each reload that came through."""
-    asked: int = 0
-    """Reloads that were asked for."""
-    done: int = 0
-    """Those that have ended, well or not: `asked` as it was when the last of them began."""
-    reloading: str = ""
-    """What a reload is at; empty: there is none."""
-    trouble: str = ""
-    """Why the last reload came to nothing; empty: it did not."""
-    pools: list[PoolStatus] = []
 
 
 class Board(Struct, frozen=True):
@@ -197,18 +177,31 @@ class Slot:
 
     def count(self, processed: int, failed: int) -> None:
         """Totals since the process began."""
-        _COUNTS.pack_into(self._memory, self._at + _COUNTS_AT, processed, failed)
+        _put(self._memory, self._at + _COUNTS_AT, _COUNTS.pack(processed, failed))
 
     def beat(self, rss: int) -> None:
         """A sign of life, with the bytes of memory in use."""
-        _BEAT.pack_into(self._memory, self._at + _BEAT_AT, rss, monotonic())
+        _put(self._memory, self._at + _BEAT_AT, _BEAT.pack(rss, monotonic()))
+
+    def load(self, fill: float, held: int) -> None:
+        """From now on so great a part of what the process can do at once is in use, 0 to 1; it holds so many jobs."""
+        busy, before, since, held_before = _LOAD.unpack_from(self._memory, self._at + _LOAD_AT)
+        if (fill, held) != (before, held_before):
+            now = monotonic()
+            whole = _LOAD.pack(busy + before * (now - since), fill, now, held)
+            _put(self._memory, self._at + _LOAD_AT, whole)
+
+    def loaded(self, now: float) -> tuple[float, float, int]:
+        """Seconds of full use since the process began, what part is in use, and how many jobs it holds."""
+        busy, fill, since, held = _LOAD.unpack_from(self._memory, self._at + _LOAD_AT)
+        return busy + fill * max(0.0, now - since), fill, held
 
     def own(self, owner: str) -> None:
         """Under which name it claims jobs: who is told gone when the process dies. At most 120 bytes; MasterError."""
         text = owner.encode()
         if len(text) > _OWNER.size:
             raise MasterError(f"owner {owner!r} is longer than {_OWNER.size} bytes: shorten the pool's name")
-        _OWNER.pack_into(self._memory, self._at + _OWNER_AT, text)
+        _put(self._memory, self._at + _OWNER_AT, _OWNER.pack(text))
 
     def owner(self) -> str:
         """Empty: it has not begun to claim."""
@@ -228,7 +221,7 @@ class Slot:
 
     def seated(self, pid: int) -> None:
         """The process is there."""
-        _PID.pack_into(self._memory, self._at + _PID_AT, pid)
+        _put(self._memory, self._at + _PID_AT, _PID.pack(pid))
 
     def ended(self, why: str) -> None:
         """The process is gone; its counts stay to be seen, its jobs do not."""
@@ -243,13 +236,15 @@ class Slot:
 
     def tell_last(self, why: str) -> None:
         """How the process before this one ended, which sat elsewhere."""
-        _LAST_EXIT.pack_into(self._memory, self._at + _LAST_EXIT_AT, why.encode())
+        _put(self._memory, self._at + _LAST_EXIT_AT, _LAST_EXIT.pack(why.encode()))
 
     def clear(self) -> None:
         """Nobody sits here, and nobody did."""
-        end = self._cells_at + self.size * _CELL_SIZE
-        self._memory[self._at : end] = bytes(end - self._at)
-        _CELLS.pack_into(self._memory, self._at + _CELLS_AT, self.size)
+        size, end = self._at + _CELLS_AT, self._cells_at + self.size * _CELL_SIZE
+        self._memory[self._at : size] = bytes(_CELLS_AT)
+        # Never zero, not for an instant: by it readers find the next slot.
+        _put(self._memory, size, _CELLS.pack(self.size))
+        self._memory[size + _CELLS.size : end] = bytes(end - size - _CELLS.size)
 
     def counts(self) -> tuple[int, int]:
         """Processed and failed, as the process told last."""
@@ -274,7 +269,7 @@ class Scoreboard:
 
     def __init__(self, path: Path, cells: Iterable[int] = ()) -> None:
         """Makes a new file in the place of an old one, whose children, if any still live, keep theirs. cells: of each
-        slot that will be taken at first, so that there is room for them. OSError: there is none on the disk."""
+        slot that will be taken at first, so that there is room for them. MasterError: there is none on the disk."""
         self._path = path
         self._free: list[Slot] = []
         size = _HEADER_SIZE + _ROOM * sum(_SLOT_SIZE + count * _CELL_SIZE for count in cells)
@@ -284,9 +279,10 @@ class Scoreboard:
             _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, os.getpid(), _HEADER_SIZE, time(), 0)
             self.tell(Notice())
             os.replace(draft, path)
-        except OSError:
+        except OSError as error:
             draft.unlink(missing_ok=True)
-            raise
+            why = f"{path} cannot be written ({error.strerror}): set master.pid_file to a place that can"
+            raise MasterError(why) from None
 
     def take(self, cells: int) -> Slot:
         """An empty place with at least so many cells. OSError: the disk has no room for one more."""
@@ -310,10 +306,10 @@ class Scoreboard:
 
     def tell(self, notice: Notice) -> None:
         """What readers see from now on; of texts that are too long, as much as there is room for."""
-        text = _fitting(notice)
-        at = _NOTICE_AT + _NOTICE.size
-        _NOTICE.pack_into(self._memory, _NOTICE_AT, crc32(text), len(text))
-        self._memory[at : at + len(text)] = text
+        text = fitting(notice, _MOST_NOTICE)
+        other = 1 - self._memory[_NOTICE_NUMBER_AT]
+        _put(self._memory, _NOTICES_AT[other], _NOTICE.pack(crc32(text), len(text)) + text)
+        self._memory[_NOTICE_NUMBER_AT] = other
 
     def remove(self) -> None:
         """At a clean end there is nothing left to see."""
@@ -329,8 +325,13 @@ class Scoreboard:
             self._memory = _mapped(self._path, 2 * end, 0)
         slot = Slot(self._memory, at, cells)
         slot.clear()
-        _END.pack_into(self._memory, _END_AT, end)
+        _put(self._memory, _END_AT, _END.pack(end))
         return slot
+
+
+def _put(memory: mmap.mmap, at: int, whole: bytes) -> None:
+    """In one piece: `pack_into` writes zeros first, which a reader would take for true."""
+    memory[at : at + len(whole)] = whole
 
 
 def _mapped(path: Path, size: int, flags: int) -> mmap.mmap:
@@ -344,16 +345,6 @@ def _mapped(path: Path, size: int, flags: int) -> mmap.mmap:
         return mmap.mmap(fd, size)
     finally:
         os.close(fd)
-
-
-def _fitting(notice: Notice) -> bytes:
-    for most in (4000, 200, 0):
-        pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in notice.pools]
-        short = replace(notice, trouble=notice.trouble[-most:] if most else notice.trouble[:100], pools=pools)
-        text = msgspec.json.encode(short)
-        if len(text) <= _MOST_NOTICE:
-            return text
-    return msgspec.json.encode(replace(notice, trouble="", pools=[]))
 
 
 def board_path(pid_file: Path) -> Path:
@@ -428,9 +419,14 @@ def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _notice(memory: bytes) -> Notice | None:
-    """None: it was just being written."""
-    checksum, length = _NOTICE.unpack_from(memory, _NOTICE_AT)
-    at = _NOTICE_AT + _NOTICE.size
+    """The last one, or that before it, if we met the last one half written. None: neither is whole."""
+    last = memory[_NOTICE_NUMBER_AT] % 2
+    return _whole_notice(memory, last) or _whole_notice(memory, 1 - last)
+
+
+def _whole_notice(memory: bytes, number: int) -> Notice | None:
+    at = _NOTICES_AT[number] + _NOTICE.size
+    checksum, length = _NOTICE.unpack_from(memory, at - _NOTICE.size)
     text = memory[at : at + min(length, _MOST_NOTICE)]
     if crc32(text) != checksum:
         return None
@@ -460,8 +456,12 @@ def _child(memory: bytes, at: int, cells: int) -> ChildStatus:
         rss=rss,
         heartbeat=max(0.0, now - beat) if beat else -1.0,
         last_exit=_text(_LAST_EXIT.unpack_from(memory, at + _LAST_EXIT_AT)[0]),
-        running=[Running(cell.id.hex(), cell.task, max(0.0, now - cell.since), cell.epoch) for cell in found if cell],
+        running=[_running(cell, now) for cell in found if cell],
     )
+
+
+def _running(cell: Cell, now: float) -> Running:
+    return Running(str(UUID(bytes=cell.id)), cell.task, max(0.0, now - cell.since), cell.epoch)
 
 
 def _cell(memory: Buffer, at: int) -> Cell | None:

@@ -38,6 +38,12 @@ class Signals:
         signal.set_wakeup_fd(self._wakeup_before)
         self.forget()
 
+    def ignore(self) -> None:
+        """For a process that is about to end: one that comes now, or after, is not to be what it dies of."""
+        for number in self._handlers.keys() - {signal.SIGCHLD}:
+            signal.signal(number, signal.SIG_IGN)
+            del self._before[number]
+
     def forget(self) -> None:
         """For a forked child, with its signals held back: no record any more, and the handlers are its to replace."""
         os.close(self._hear)

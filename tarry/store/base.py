@@ -85,6 +85,13 @@ class Tally(Struct, frozen=True):
     bytes: int
 
 
+class Backlog(Struct, frozen=True):
+    """How many jobs could run now, and the earliest `due` among them."""
+
+    count: int
+    oldest: int
+
+
 class Fact(Struct, frozen=True):
     """One line of `tarry check`: what is so, and what to change where it is not as it should be."""
 
@@ -204,6 +211,12 @@ class Store(ABC):
     @abstractmethod
     def queues(self) -> dict[str, bool]:
         """Every queue that has ready jobs, or is paused: whether it is paused. Cheap, whatever waits in them."""
+
+    @abstractmethod
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        """What of these queues (None: of all) could run now, were there a worker for it: what is ready, or scheduled
+        and due, where no queue is paused; what a limit holds back is part of it. Counted up to `most`, those that are
+        due among the first so many; `oldest` is that of those counted, `now` without any. Cheap, whatever waits."""
 
     @abstractmethod
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:

@@ -11,7 +11,7 @@ from tarry.errors import StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 
 Asked = ParamSpec("Asked")
@@ -92,6 +92,9 @@ class FlakyStore(Store):
 
     def queues(self) -> dict[str, bool]:
         return self._call(self._store.queues)
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        return self._call(self._store.backlog, queues, now, most)
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         self._call(self._store.mark, marks)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tarry.model.change import Change
 from tarry.model.job import WAITING, Job, State
 from tarry.model.limit import QUEUE, TASK, Level, Limit
-from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want, band
+from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want, band
 from tarry.store.bell import FOLLOW, RESULT, Bell, one_of_each
 from tarry.store.lanes import Levels, counted, dealt, each, earliest, laned, limit_of, merged
 
@@ -253,6 +253,17 @@ class MemoryStore(Store):
         with self._lock:
             ready = {job.queue for job in self._jobs.values() if job.state is State.READY}
             return {queue: queue in self._paused for queue in sorted(ready | self._paused)}
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        with self._lock:
+            waiting = [
+                job.due
+                for job in self._jobs.values()
+                if (job.state is State.READY or (job.state is State.SCHEDULED and job.due <= now))
+                and job.queue not in self._paused
+                and (queues is None or job.queue in queues)
+            ]
+        return Backlog(min(len(waiting), most), min(waiting, default=now))
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ import msgspec
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
-from tarry.store.sqlite.file import PRODUCERS, TakeTurn, mapped, transaction
+from tarry.store.sqlite.file import PRODUCERS, TakeTurn, mapped, to_wal, transaction
 
 MOST_BYTES = 64_000_000
 _OURS = 0x7A4F7574
@@ -130,7 +130,7 @@ class Outbox:
         database = apsw.Connection(str(self.path))
         try:
             database.set_busy_handler(TakeTurn(*PRODUCERS))
-            database.execute("PRAGMA journal_mode=WAL")
+            to_wal(database)  # type: ignore[arg-type]
             database.execute("PRAGMA synchronous=FULL")
             with transaction(database):  # type: ignore[arg-type]
                 self._bring_up(database)

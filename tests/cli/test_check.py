@@ -75,7 +75,8 @@ def test_check_without_an_app(empty: Place) -> None:
 def test_check_of_wrong_settings(place: Place) -> None:
     place.settings("[pools.default]\nworkers = 0\n")
     assert troubles(place) == {
-        "configuration": "tarry.toml:3: pools.default.workers: expected a whole number of 1 or more, got 0"
+        "configuration": "tarry.toml:3: pools.default.workers: expected a whole number of 1 or more, or bounds such as"
+        " { min = 1, max = 8 }, got 0"
     }
 
 

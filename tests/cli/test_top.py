@@ -72,17 +72,17 @@ def test_a_worker_its_job_and_the_queues(place: Place, top: Opened) -> None:
     place.put("app.add", 1, 2, delay="1h", times=3)
     (worker,) = place.pids()
     terminal = top(width=140, height=30)
-    assert f"master {master.pid} serving" in terminal.line("tarry top")
-    assert "default 1 of 1 busy" in terminal.line("pools")
-    assert " app.wait" in terminal.line("default.1", str(worker), "ready", "app.wait")
-    assert job in terminal.line("app.wait", "default", f":{worker}")
+    terminal.line("tarry top", f"master {master.pid} serving")
+    terminal.line("pools", "default 1 of 1 busy")
+    terminal.line("default.1", str(worker), "ready", " app.wait")
+    terminal.line("app.wait", job, "default", f":{worker}")
     terminal.line("app.send", "mail")
-    assert terminal.line("› default", " 3 ").split()[1:5] == ["default", "·", "3", "1"]
-    assert str(place.database) in terminal.line("store")
+    until(lambda: terminal.line("› default", " 3 ").split()[1:5] == ["default", "·", "3", "1"])
+    terminal.line("store", str(place.database))
     place.write("gate", "")
     terminal.line("0 running")
     terminal.without("app.wait")
-    assert terminal.line("default.1").split()[-1] == "·"
+    until(lambda: terminal.line("default.1").split()[-1] == "·")
     terminal.press("q")
     assert terminal.ended() == 0
 
@@ -91,7 +91,7 @@ def test_depth_and_rates_follow_what_happens(place: Place, top: Opened) -> None:
     place.put("app.add", 1, 2, queue="slow", times=5)
     terminal = top("--interval", "0.2")
     terminal.line("slow", " 5 ")
-    assert "no master runs here" in terminal.line("tarry top")
+    terminal.line("tarry top", "no master runs here")
     place.put("app.add", 1, 2, queue="slow", times=1200)
     assert terminal.line("slow", "1,205").split()[-2] not in ("-", "0")
     place.said("queues", "purge", "slow", "--yes")
@@ -102,7 +102,7 @@ def test_a_queue_is_paused_and_resumed_from_the_keyboard(place: Place, top: Open
     place.put("app.add", 1, 2)
     place.put("app.send", "x", queue="mail")
     terminal = top()
-    assert terminal.line("›").split()[1] == "default"
+    terminal.line("› default")
     terminal.line("  mail")
     terminal.press(DOWN)
     terminal.line("› mail")
@@ -139,7 +139,7 @@ def test_a_job_is_cancelled_only_when_it_is_confirmed(place: Place, top: Opened)
     assert place.job(job).state == "cancelled"
     terminal.press("x")
     terminal.without("app.wait")
-    assert terminal.line("default.1").split()[-1] == "·"
+    until(lambda: terminal.line("default.1").split()[-1] == "·")
 
 
 def test_a_job_that_no_scoreboard_shows_is_cancelled_in_the_jobs(place: Place, top: Opened) -> None:
@@ -162,10 +162,10 @@ def test_filter_sort_and_help(place: Place, top: Opened) -> None:
     terminal.line("gamma")
     terminal.press("s", "s", "s")
     terminal.line("ready▼")
-    assert _order(terminal, "alpha", "beta", "gamma") == ["beta", "alpha", "gamma"]
+    until(lambda: _order(terminal, "alpha", "beta", "gamma") == ["beta", "alpha", "gamma"])
     terminal.press("S")
     terminal.line("ready▲")
-    assert _order(terminal, "alpha", "beta", "gamma") == ["alpha", "gamma", "beta"]
+    until(lambda: _order(terminal, "alpha", "beta", "gamma") == ["alpha", "gamma", "beta"])
     terminal.press("/", "o", "t", "h", "e", "r")
     terminal.line("show only: other_")
     terminal.without("beta")
@@ -183,8 +183,10 @@ def test_filter_sort_and_help(place: Place, top: Opened) -> None:
 
 
 def _order(terminal: Terminal, *names: str) -> list[str]:
+    """Those that stand on the screen, from the top."""
     lines = terminal.lines()
-    return sorted(names, key=lambda name: next(n for n, line in enumerate(lines) if name in line))
+    first = {name: n for n, line in reversed([*enumerate(lines)]) for name in names if name in line}
+    return sorted(first, key=first.__getitem__)
 
 
 @pytest.mark.parametrize(("key", "status"), [("q", 0), ("\x03", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -220,7 +222,7 @@ def test_another_size(place: Place, top: Opened) -> None:
     terminal.line("› default")
     terminal.resize(140, 40)
     terminal.line("queue", "cancelled")
-    assert terminal.lines()[39].startswith(" q quit")
+    assert until(lambda: terminal.lines()[39].startswith(" q quit"))
     terminal.resize(60, 12)
     terminal.without("cancelled")
     assert until(lambda: terminal.lines()[11].startswith(" q quit"))
@@ -268,7 +270,7 @@ def test_other_hosts(place: Place, top: Opened) -> None:
     other = Host("db2|b.1:77:1:1", "db2", 77, "/run/tarry.pid", "1", "serving", 1, 0, pools)
     with place.store() as store:
         Register(store, lambda: other).register_host()
-    assert terminal.line("  db2", "serving").split()[1:5] == ["serving", "77", "4", "3"]
+    until(lambda: terminal.line("  db2", "serving").split()[1:5] == ["serving", "77", "4", "3"])
     terminal.press("4", "/", "d", "b", "2", "\r")
     terminal.line("› db2")
 
@@ -279,7 +281,7 @@ def test_a_reload_that_comes_to_nothing(place: Place, top: Opened) -> None:
     terminal.line(f"master {master.pid} serving")
     place.write("app.py", "raise RuntimeError('half an app')\n")
     master.send_signal(signal.SIGHUP)
-    assert "half an app" in terminal.line("reload", "! came to nothing")
+    terminal.line("reload", "! came to nothing", "half an app")
 
 
 def test_a_store_of_which_a_part_is_away(place: Place, top: Opened) -> None:
@@ -336,7 +338,7 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
 def test_a_server_that_hangs_or_is_killed_leaves_the_keys_alive(
     place: Place, top: Opened, own_redis: RedisServer
 ) -> None:
-    place.settings(f'store = "{own_redis.url}"\n')
+    place.settings(f'store = "{own_redis.url}?timeout=1s"\n')
     place.enqueue("app.add", "[1, 2]")
     terminal = top()
     terminal.line("› default", " 1 ")
@@ -385,7 +387,7 @@ def test_one_look(place: Place) -> None:
     place.put("app.add\x1b[2J", queue="odd\x1b[2J")
     said = place.said("top")
     assert said.startswith("master pid ")
-    assert job.replace("-", "") in said
+    assert job in said
     assert "odd\\x1b[2J" in said
     assert "\x1b" not in said
     facts = place.facts("top", "--once")

@@ -63,12 +63,12 @@ class Stage:
         return True
 
 
-def heard(child: Child) -> list[int]:
-    """Sleeps until a signal, a line or the master's end."""
+def heard(child: Child, limit: int | None = None) -> list[int]:
+    """Sleeps until a signal, a line or the master's end; milliseconds, None: however long."""
     sleeper = select.poll()
     sleeper.register(child.signals, select.POLLIN)
     sleeper.register(child.parent_fd, select.POLLIN)
-    sleeper.poll()
+    sleeper.poll(limit)
     return child.signals.take()
 
 
@@ -86,8 +86,9 @@ def until_asked(stage: Stage, child: Child) -> int:
 def begin(stage: Stage, child: Child) -> None:
     child.slot.own(f"owner-{os.getpid()}")
     child.slot.beat(12345678)
-    child.ready()
+    # First, since the master may ask the one before it to end as soon as it hears of it.
     stage.note("ready", number=child.number, pool=child.pool)
+    child.ready()
 
 
 def plain(stage: Stage, child: Child) -> int:
@@ -128,6 +129,50 @@ def lingers(stage: Stage, child: Child) -> int:
     while not (stage.directory / "go").exists():
         time.sleep(0.01)
     return status
+
+
+def let_in(stage: Stage, child: Child) -> bool:
+    """Waits at the door; False: told to go, or left alone."""
+    stage.note("at the door")
+    while not (stage.directory / "go").exists():
+        if {signal.SIGINT, signal.SIGTERM} & set(heard(child, 10)):
+            return False
+        child.lines()
+        if child.orphaned:
+            return False
+    return True
+
+
+def stays(stage: Stage, child: Child) -> int:
+    """Goes once it was asked and may go; or at once, when it is left alone."""
+    status = plain(stage, child)
+    while not child.orphaned and not (stage.directory / "go").exists():
+        heard(child, 10)
+        child.lines()
+    return status
+
+
+def late(stage: Stage, child: Child) -> int:
+    """Is ready once it may be."""
+    return stays(stage, child) if let_in(stage, child) else 0
+
+
+def sings_late(stage: Stage, child: Child) -> int:
+    return sings(stage, child) if let_in(stage, child) else 0
+
+
+def worn(stage: Stage, child: Child) -> int:
+    """Of the first two, one has done its part; who comes after them is late."""
+    if stage.first_time("first"):
+        child.slot.count(7, 0)
+        return stays(stage, child)
+    return stays(stage, child) if stage.first_time("second") else late(stage, child)
+
+
+def one_bad(stage: Stage, child: Child) -> int:
+    """Where the first sits, nobody can begin a second time."""
+    again = child.number == 1 and not stage.first_time("one")
+    return child.failed("gone bad") if again else stays(stage, child)
 
 
 def stubborn(stage: Stage, child: Child) -> int:

@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_stop_tells_whom_it_waits_for_and_gives_up_in_time(theatre: Theatre) -> 
     told: list[str] = []
     with pytest.raises(MasterError, match=r"still running after 1\.5 s; `tarry quit` ends it now"):
         control.stop(theatre.pid_file, 1.5, told.append)
-    assert told[0].startswith(f"waiting for worker default.1 pid {pid}; runs shop.first {FIRST.hex()} for ")
+    assert told[0].startswith(f"waiting for worker default.1 pid {pid}; runs shop.first {UUID(bytes=FIRST)} for ")
     assert alive(pid)
 
 

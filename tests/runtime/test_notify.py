@@ -6,6 +6,7 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 
 import pytest
 
+from tarry.runtime.notice import Notice
 from tarry.runtime.notify import Notify, spoken
 from tarry.runtime.scoreboard import (
     QUITTING,
@@ -16,7 +17,6 @@ from tarry.runtime.scoreboard import (
     STOPPING,
     Board,
     ChildStatus,
-    Notice,
     Running,
     Scoreboard,
 )

@@ -1,6 +1,5 @@
 """A new generation takes the place of the old one, one process at a time, or nothing comes of it."""
 
-import contextlib
 import os
 import random
 import signal
@@ -8,6 +7,7 @@ import time
 
 import pytest
 
+from tarry.runtime.asking import scale_path
 from tarry.runtime.role import Wear
 from tests.runtime.theatre import KEEPER, Theatre, alive, until
 
@@ -181,6 +181,20 @@ def test_ttin_and_ttou_change_the_count_by_one(theatre: Theatre) -> None:
     assert [child.name for child in theatre.children()] == ["worker default.1"]
 
 
+def test_a_request_that_makes_no_sense_is_no_signal_for_one_more(theatre: Theatre) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    before = theatre.ready()
+    for request in (b"nonsense", b'["default",-1]', b'["nobody",5]'):
+        path = scale_path(theatre.pid_file)
+        path.write_bytes(request)
+        master.send_signal(signal.SIGTTIN)
+        until(lambda: not path.exists())  # noqa: B023
+    master.send_signal(signal.SIGUSR1)
+    until(lambda: "master pid" in theatre.log())
+    assert theatre.ready() == before
+    assert [pool.workers for pool in theatre.board().notice.pools] == [2]
+
+
 @pytest.mark.parametrize(
     ("wear", "why"),
     [(Wear(jobs=7), "7 jobs"), (Wear(age=0.2), "its age"), (Wear(memory=12_000_000), "12 MB of memory")],
@@ -210,21 +224,3 @@ def test_a_pool_that_cannot_come_up_is_told_and_the_others_go_on(theatre: Theatr
     (pool,) = [pool for pool in theatre.board().notice.pools if pool.failed]
     assert (pool.name, pool.failed) == ("bad", "worker bad.1 could not start: gone bad")
     assert theatre.ready() == [good]
-
-
-def test_a_storm_of_reloads_and_counts_ends_as_the_last_one_says(theatre: Theatre) -> None:
-    master = theatre.serve(TWO, KEEPER)
-    chance = random.Random(5)
-    for _ in range(300):
-        master.send_signal(chance.choice([signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1]))
-        if chance.random() < 0.1 and (pids := theatre.ready()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(pids), signal.SIGKILL)
-    until(lambda: theatre.board().notice.done == theatre.board().notice.asked, 60)
-    wanted = theatre.board().notice.pools[0].workers
-    until(lambda: len(theatre.ready()) == len(theatre.children()) == wanted, 60)
-    until(lambda: {child.generation for child in theatre.board().children} == {theatre.board().notice.generation})
-    assert theatre.board().notice.trouble == ""
-    master.send_signal(signal.SIGINT)
-    assert theatre.ended(master, 60) == (0, "")
-    assert not any(alive(fact["pid"]) for fact in theatre.facts())

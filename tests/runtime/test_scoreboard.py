@@ -1,14 +1,17 @@
+import itertools
 import os
 import signal
 import struct
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.errors import MasterError
+from tarry.runtime.notice import Notice, PoolStatus
 from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
 from tests.runtime.theatre import until
 
@@ -50,7 +53,7 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert (child.role, child.pool, child.number, child.generation, child.pid) == ("worker", "default", 2, 1, 77)
     assert (child.owner, child.processed, child.failed, child.rss) == ("host:77:ünïcode", 2**40, 5, 2**33)
     assert (child.boot, child.last_exit, child.name) == ("ready", "", "worker default.2")
-    assert child.running == [Running(ID.hex(), "shop.send", child.running[0].seconds, 2**35)]
+    assert child.running == [Running(str(UUID(bytes=ID)), "shop.send", child.running[0].seconds, 2**35)]
     assert 0 <= child.running[0].seconds < 60
     assert slot.owner() == "host:77:ünïcode"
 
@@ -179,3 +182,40 @@ def test_another_release_is_named(path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(MasterError, match="another release of tarry"):
         read(path)
+
+
+def writes_for_ever(path: Path) -> None:
+    """Two that stay and count, one that comes and goes, and what the master tells."""
+    board = Scoreboard(path, [2])
+    stay = [begun(board, number) for number in (1, 2)]
+    board.tell(Notice(pools=[PoolStatus("default", 2)]))
+    for turn in itertools.count(1):
+        for slot in stay:
+            slot.seated(turn)
+            slot.count(turn, turn)
+            slot.beat(turn)
+        guest = board.take(1 + turn % 3)
+        guest.begin("guest", "", 1, 1)
+        board.give(guest)
+        board.tell(Notice(turn, pools=[PoolStatus("default", 2)]))
+        board.state("serving")
+
+
+def test_a_reader_never_meets_what_was_not_so(path: Path) -> None:
+    writer = os.fork()
+    if writer == 0:
+        try:
+            writes_for_ever(path)
+        finally:
+            os._exit(1)
+    try:
+        until(lambda: (board := read(path)) and board.state == "serving")
+        for _ in range(3000):
+            board = seen(path)
+            first, second = [child for child in board.children if child.role == "worker"]
+            assert min(first.pid, first.processed, first.failed, first.rss, second.pid) > 0
+            assert min(first.heartbeat, second.heartbeat) >= 0
+            assert board.notice.pools == [PoolStatus("default", 2)]
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)

@@ -43,6 +43,18 @@ def test_everything_is_as_before_afterwards() -> None:
     assert len(os.listdir("/dev/fd")) == descriptors
 
 
+def test_those_of_a_process_that_is_about_to_end_are_ignored_also_afterwards() -> None:
+    before = {number: signal.getsignal(number) for number in WANTED}
+    try:
+        with Signals((*WANTED, signal.SIGCHLD)) as signals:
+            signals.ignore()
+        assert {signal.getsignal(number) for number in WANTED} == {signal.SIG_IGN}
+        assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_what_is_held_back_comes_after() -> None:
     with Signals(WANTED) as signals:
         with held_back():

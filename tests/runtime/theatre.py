@@ -51,8 +51,12 @@ class Theatre:
     def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that is not waited for."""
         self.next(*roles, **rest)
-        script = (self.directory / "next").read_text()
-        process = subprocess.Popen(
+        process = self._began((self.directory / "next").read_text())
+        self._started.append(process)
+        return process
+
+    def _began(self, script: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.runtime.actors", str(self.directory), script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -60,8 +64,6 @@ class Theatre:
             env=os.environ | {"TARRY_TEST_STAGE": str(self.directory)},
             text=True,
         )
-        self._started.append(process)
-        return process
 
     def next(self, *roles: tuple[str, str, int, str], **rest: Any) -> None:
         """What the next reload is to find."""

@@ -270,6 +270,7 @@ def test_every_verb_can_fail() -> None:
         lambda store: store.prune(NOW, 0),
         lambda store: store.pause("default", True),
         lambda store: store.queues(),
+        lambda store: store.backlog(None, NOW, 10),
         lambda store: store.time(),
         lambda store: store.facts(),
     ]

@@ -1,7 +1,10 @@
 import sqlite3
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import apsw
 import pytest
 
 from tarry.errors import ConfigError, StoreForeign, StoreFull, StoreUnavailable
@@ -9,6 +12,7 @@ from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
 from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
+from tarry.store.sqlite import file
 
 
 def entries(count: int, size: int = 10) -> list[Entry]:
@@ -81,6 +85,22 @@ def test_many_keep_at_once(path: Path) -> None:
     assert boxes[0].content().jobs == 200
     for box in boxes:
         box.close()
+
+
+def test_who_opens_it_while_another_makes_it_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite asks nobody whether to wait when the journal mode is changed while another one writes."""
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+
+    def ended(seconds: float) -> None:
+        if other.in_transaction:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr(file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=ended))
+    outbox = Outbox(path)
+    assert outbox.keep(entries(1)) == [True]
+    outbox.close()
+    other.close()
 
 
 def test_one_forwards_at_a_time(path: Path) -> None:

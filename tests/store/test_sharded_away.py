@@ -220,6 +220,7 @@ def test_nothing_is_overdue_on_a_shard_that_has_just_come_back(monkeypatch: pyte
         lambda store: store.counts(),
         lambda store: store.owners(),
         lambda store: store.queues(),
+        lambda store: store.backlog(None, NOW, 10),
         lambda store: store.limits(),
         lambda store: store.cells(""),
         lambda store: store.next_due(),

@@ -24,9 +24,9 @@ def test_a_full_disk_refuses_jobs_and_ends_those_it_has(scene: Scene, disk: Disk
     scene.put("app.add", 1, 1, times=3000)
     put = 1 + 3000
     filler = disk.fill(but=4 * MB)
-    scene.write("big", f'["{BIG}", 1]\n' * 10)
+    scene.write("big", f'["{BIG}", 1]\n' * 25)
     while (ran := scene.tarry("enqueue", "other.task", "--batch", "big")).status == 0:
-        put += 10
+        put += 25
         assert put < 4000, "the disk is never full"
     assert [line for line in ran.err.splitlines() if "this app has no task" not in line] == [
         f"tarry: {scene.database}: the disk is full; free some space and try again"

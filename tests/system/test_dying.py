@@ -52,9 +52,10 @@ def test_what_kills_three_workers_is_poison_and_its_neighbours_are_innocent(scen
     asyncs = scene.put("app.await_gate", "go", times=20)
     (killer,) = scene.put(task, 20)
     behind = scene.put("app.add", 1, 1, times=20) if task == "app.die" else []
-    until(lambda: scene.job(killer).state == "dead", 60)
+    scene.ended(killer)
     dead = scene.job(killer)
-    assert (dead.losses, dead.failures, json.decode(dead.note)["type"]) == (3, 3, "Poison"), dead.note
+    assert (dead.state, dead.losses, dead.failures) == ("dead", 3, 3), dead.note
+    assert json.decode(dead.note)["type"] == "Poison"
     assert [line.attempt for line in scene.ledger("dies")] == [1, 2, 3]
     (mourned,) = until(lambda: scene.ledger("mourned"))
     assert (mourned.job, [mourned.pid]) == (killer, scene.pids("keeper"))
@@ -79,7 +80,7 @@ def test_what_kills_a_call_for_many_is_found_and_only_it_is_poison(scene: Scene,
         store.pause("default", True)
         scene.serve()
         store.pause("default", False)
-    until(lambda: all(scene.job(id).state.finished for id in (*jobs, late)), 60)
+    scene.ended(*jobs, late)
     killer = jobs.pop(13)
     dead = scene.job(killer)
     assert (dead.state, dead.losses, json.decode(dead.note)["type"]) == ("dead", 3, "Poison"), dead.note
@@ -159,7 +160,8 @@ def test_when_all_are_killed_the_next_start_brings_everything_back_at_once(scene
 
 
 def test_a_worker_that_sleeps_beyond_its_lease_changes_nothing_any_more(scene: Scene) -> None:
-    scene.settings('[pools.default]\nworkers = 2\nlease = "2s"\n')
+    # Who sleeps on would be killed for what it is at, since that is no longer its own.
+    scene.settings('[pools.default]\nworkers = 2\nlease = "2s"\nkill_after = "1m"\n')
     scene.serve()
     (job,) = scene.put("app.wait", "go")
     scene.begun(1)

@@ -129,9 +129,10 @@ async def waits_for_one_that_swallows() -> None:
 
 
 @app.task
-async def hogs(seconds: float) -> None:
+async def hogs(gate: str) -> None:
     tell("began")
-    time.sleep(seconds)
+    while not (HERE / gate).exists():
+        time.sleep(0.01)
     tell("ended")
 
 
@@ -317,12 +318,13 @@ def test_a_job_whose_time_is_over_while_another_blocks_the_loop(stuck_scene: Sce
     (worker,) = scene.pids()
     (patient,) = scene.put("app.patient")
     scene.begun(1, asleep=1)
-    (hog,) = scene.put("app.hogs", 6)
+    (hog,) = scene.put("app.hogs", "go")
     late = ended_late(scene, patient)
     assert 0 <= late < WITHIN
     assert scene.job(hog).state == "running"
     assert note(scene.job(patient))["message"] == "its timeout of 1 s was over while app.hogs held up the event loop"
     assert "in patient\n" in note(scene.job(patient))["traceback"]
+    scene.open("go")
     until(lambda: scene.job(hog).state == "done")
     assert scene.times("began") == {patient: 1, hog: 1}
     assert scene.pids() == [worker]

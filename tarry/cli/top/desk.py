@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from tarry.cli.top.facts import Queue, RunningJob
 from tarry.cli.top.tables import HOSTS, JOBS, QUEUES, WORKERS, Table, WorkerLine, arranged
-from tarry.store import ids
 
 WATCHING, FILTERING, CONFIRMING, HELPING = "watching", "filtering", "confirming", "helping"
 
@@ -189,6 +188,5 @@ class Desk:
         if job is None:
             self.message = "choose a job to cancel: Tab goes to workers and jobs, arrows choose one"
             return
-        id = ids.text(ids.parsed(job.id))
-        self.asked = Wish("cancel", id, f"{job.task} {id}")
+        self.asked = Wish("cancel", job.id, f"{job.task} {job.id}")
         self.mode = CONFIRMING

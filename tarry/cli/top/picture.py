@@ -13,7 +13,7 @@ from tarry.cli.top.sources import Counts, Glances, Masters, Way
 from tarry.cli.top.tables import HOSTS, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.watch import Watch
-from tarry.runtime.scoreboard import Notice
+from tarry.runtime.notice import Notice
 
 _REST = 3.0
 """Counting may read the whole store: it is at it for a quarter of the time at most."""

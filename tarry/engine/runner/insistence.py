@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tarry.engine import report, stacks
 from tarry.engine.lazily import asyncio
+from tarry.engine.log_facts import about
 from tarry.engine.running import CalledBack, Interrupted, Running, TimeLimit
 from tarry.engine.terms import Terms
 from tarry.model.outcome import Outcome, TimedOut, note
@@ -64,7 +65,7 @@ class Insistence:
             # What is left is not the coroutine itself, but what it waits for, or does before it lets go.
             self._end_process(case, now)
             return ""
-        log.warning("%s was cancelled and went on: it is given up", case)
+        log.warning("%s was cancelled and went on: it is given up", case, extra=about(case.running.job))
         case.give_up(self._soon)
         self._look_again(case, now)
         return f"it did not end after its {report.limit(case.running)}, so it was given up"
@@ -84,8 +85,8 @@ class Insistence:
         return f"its {report.limit(case.running)} was over while {what} held up the event loop"
 
     def _end_process(self, case: "_Case", now: float) -> None:
-        log.error("%s does not end; its process is to", case)
         job = case.running.job
+        log.error("%s does not end; its process is to", case, extra=about(job))
         self._terms.gauge.on(self._cell, job.id, job.epoch, case.running.task.label, now)
 
     def _look_again(self, case: "_Case", now: float) -> None:

@@ -10,8 +10,9 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import MAX_PRIORITY, State
 from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
+from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
-from tarry.store.base import Query, Store
+from tarry.store.base import Backlog, Query, Store
 from tarry.store.conformance.cases import (
     FINISHED,
     LEASE,
@@ -214,6 +215,22 @@ class Keeping(Promises):
             ("default", "mail", State.READY): (2, NOW - 3, 3),
             ("slow", "mail", State.READY): (1, NOW, 0),
         }
+
+    def test_backlog(self, store: Store) -> None:
+        """What could run now, of the queues that are asked for, counted so far, with the earliest due of it."""
+        settle(store, running(store, 2, due=NOW - 50)[0], Returned(b""))
+        put(store, 3, due=NOW - 3) + put(store, due=NOW - 9, priority=-5) + put(store, due=NOW + HOUR, queue="slow")
+        put(store, 2, due=NOW - 30, queue="off")
+        store.pause("off", True)
+        store.limit("task:one", Limit(most=1))
+        put(store, 2, task="one", lane="", due=NOW - 40, queue="one")
+        assert store.backlog(None, NOW, 100) == Backlog(6, NOW - 40)
+        assert store.backlog(["default", "none"], NOW, 100) == Backlog(4, NOW - 9)
+        assert store.backlog(["default"], NOW, 2).count == 2
+        assert store.backlog(["one", "off"], NOW, 100) == Backlog(2, NOW - 40)
+        assert store.backlog(["slow", "off"], NOW, 100) == Backlog(0, NOW)
+        assert store.backlog(["slow", "off"], NOW + HOUR, 100) == Backlog(1, NOW + HOUR)
+        assert store.backlog(None, NOW + HOUR, 100) == Backlog(7, NOW - 40)
 
     def test_large_batches(self, store: Store) -> None:
         """Thousands in one call, through every verb of a job's way."""

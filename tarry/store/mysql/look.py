@@ -1,10 +1,10 @@
 """Reading for people and rescuers, and pruning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job
-from tarry.store.base import Query, Tally
+from tarry.store.base import Backlog, Query, Tally
 from tarry.store.mysql import sql
 from tarry.store.mysql.lanes import IDLE
 from tarry.store.mysql.link import COMMIT, Link
@@ -58,6 +58,22 @@ def queues(link: Link) -> dict[str, bool]:
     walks = [Walk(table, "queue", "1", 10**6) for table in ("tarry_ready", "tarry_laned")]
     found = {queue.decode(): False for queues in walked(link, walks) for queue in queues}
     return found | {queue.decode(): True for (queue,) in link.rows("SELECT queue FROM tarry_paused")}
+
+
+def backlog(link: Link, queues_: Collection[str] | None, now: int, most: int) -> Backlog:
+    """As `Store.backlog`."""
+    known = queues(link)
+    paused = {queue for queue, still in known.items() if still}
+    due = f"SELECT due, id FROM tarry_scheduled WHERE due <= {now} ORDER BY due, id LIMIT {most}"
+    scheduled = link.rows(f"SELECT j.queue, d.due FROM ({due}) d STRAIGHT_JOIN tarry_job j ON j.id = d.id")
+    found = [(queue.decode(), int(due)) for queue, due in scheduled]
+    dues = [due for queue, due in found if queue not in paused and (queues_ is None or queue in queues_)]
+    for queue in known.keys() - paused if queues_ is None else known.keys() & set(queues_) - paused:
+        for table in ("tarry_ready", "tarry_laned"):
+            if len(dues) < most:
+                first = f"SELECT due FROM {table} FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"
+                dues += [int(due) for (due,) in link.rows(f"{first} LIMIT {most - len(dues)}")]
+    return Backlog(len(dues), min(dues, default=now))
 
 
 def held_by(link: Link, owner: str, limit: int) -> list[Job]:

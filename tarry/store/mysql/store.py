@@ -13,7 +13,7 @@ from tarry import errors
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import look, schema, sql
@@ -225,6 +225,9 @@ class MysqlStore(Store):
 
     def queues(self) -> dict[str, bool]:
         return self._call(look.queues)
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        return self._call(lambda link: look.backlog(link, queues, now, most))
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         said = "UPDATE tarry_job SET progress = {} WHERE id = {} AND state = 2 AND epoch = {}"

@@ -60,6 +60,19 @@ EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(24)}, $25::int, $26::in
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
 QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3)"
+BACKLOG = """WITH open_ AS (
+        SELECT queue FROM unnest($1::text[]) AS given (queue) WHERE queue NOT IN (SELECT queue FROM {s}.paused)),
+    early AS MATERIALIZED (
+        (SELECT queue, due FROM {s}.job WHERE state = 0 AND NOT aside AND due <= $2 ORDER BY due LIMIT $3)
+        UNION ALL (SELECT queue, due FROM {s}.job WHERE state = 0 AND aside AND due <= $2 ORDER BY due LIMIT $3))
+    SELECT count(*), min(due) FROM (
+        SELECT due FROM early WHERE queue NOT IN (SELECT queue FROM {s}.paused)
+            AND ($4::int = 1 OR queue IN (SELECT queue FROM open_))
+        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {s}.job
+            WHERE state = 1 AND lane IS NULL AND queue = o.queue ORDER BY aside, rank, due, id LIMIT $3) AS j
+        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {s}.job
+            WHERE state = 1 AND lane IS NOT NULL AND queue = o.queue LIMIT $3) AS j
+        LIMIT $3) AS found"""
 
 # Lanes
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.lanes import earliest
 from tarry.store.postgres import rows as pack
@@ -255,6 +255,11 @@ class PostgresStore(Store):
         found: dict[str, bool] = dict(self._rows(sql.QUEUES, self._floors.known()))
         self._floors.know(found)
         return dict(sorted(found.items()))
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        names = [queue for queue, paused in self.queues().items() if not paused] if queues is None else [*queues]
+        ((count, oldest),) = self._rows(sql.BACKLOG, (pack.texts(names), now, most, int(queues is None)))
+        return Backlog(count, now if oldest is None else oldest)
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         if not marks:

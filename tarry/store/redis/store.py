@@ -13,7 +13,7 @@ from tarry.errors import StoreNewer
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import packed, rounds
@@ -168,6 +168,9 @@ class RedisStore(Store):
     def queues(self) -> dict[str, bool]:
         ready, paused = self._run(scripts.QUEUES)
         return {queue.decode(): False for queue in sorted(ready)} | {queue.decode(): True for queue in paused}
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        return Backlog(*map(int, self._run(scripts.BACKLOG, now, most, int(queues is None), *(queues or ()))))
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         words = ((id, epoch_bytes(epoch), progress) for id, epoch, progress in marks)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model.job import Job, State
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.base import Tally, Want, band
+from tarry.store.base import Backlog, Tally, Want, band
 
 Limits = dict[str, tuple[Limit, Level]]
 
@@ -50,6 +50,12 @@ def _summed(group: Sequence[Tally]) -> Tally:
         oldest=min(tally.oldest for tally in group),
         bytes=sum(tally.bytes for tally in group),
     )
+
+
+def backlog(parts: Iterable[Backlog], now: int, most: int) -> Backlog:
+    """What waits in all of them."""
+    there = [part for part in parts if part.count]
+    return Backlog(min(most, sum(part.count for part in there)), min((part.oldest for part in there), default=now))
 
 
 def share(name: str, limit: Limit, number: int, among: int) -> Limit:

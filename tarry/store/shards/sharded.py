@@ -31,7 +31,7 @@ from tarry.errors import (
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import joined
@@ -406,6 +406,10 @@ class ShardedStore(Store):
         for queue, paused in (item for queues in answers.values() for item in queues.items()):
             seen[queue] = seen.get(queue, False) or paused
         return answers.told(dict(sorted(seen.items())))
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        answers = self._ask_all(lambda store: store.backlog(queues, now, most))
+        return answers.told(joined.backlog(answers.values(), now, most))
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         places = self._places(id for id, _, _ in marks)

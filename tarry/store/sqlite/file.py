@@ -54,7 +54,7 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
     with transaction(database, "BEGIN"):  # the file as it is at one moment: another process may be making its schema
         found = version(database, path, shared)
-    _to_wal(database)
+    to_wal(database)
     database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
@@ -66,7 +66,7 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
             bring_up(database, version(database, path, shared), shared)
 
 
-def _to_wal(connection: Database) -> None:
+def to_wal(connection: Database) -> None:
     """SQLite does not ask the busy handler when the journal mode changes, so several first openers take turns here."""
     until = time.monotonic() + BUSY_LIMIT
     while connection.pragma("journal_mode") != "wal":

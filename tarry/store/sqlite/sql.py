@@ -48,6 +48,12 @@ _READY_QUEUES = """WITH RECURSIVE found (queue) AS (
     SELECT queue FROM found WHERE queue IS NOT NULL"""
 READY_QUEUES = _READY_QUEUES.format("tarry_ready", "NULL")
 LANED_QUEUES = _READY_QUEUES.format("tarry_laned", "NOT NULL")
+FIRST_READY = """SELECT due FROM tarry_job INDEXED BY tarry_ready
+    WHERE state = 1 AND lane IS NULL AND queue = ? ORDER BY rank, due, id LIMIT ?"""
+FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
+    WHERE state = 1 AND lane IS NOT NULL AND queue = ? LIMIT ?"""
+DUE = """SELECT queue, due FROM tarry_job INDEXED BY tarry_scheduled
+    WHERE state = 0 AND due <= ? ORDER BY due, id LIMIT ?"""
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
 CLAIM = """UPDATE tarry_job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
     WHERE n IN (SELECT value FROM carray(?))"""

@@ -20,7 +20,7 @@ from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import PROMOTED_AT_ONCE, Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
 from tarry.store.lanes import earliest
@@ -30,6 +30,7 @@ from tarry.store.sqlite.file import mapped, opened, transaction
 from tarry.store.sqlite.lanes import SqliteLanes, limits_in, placed
 from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
+from tarry.store.sqlite.waiting import backlog
 from tarry.store.sqlite.watch import CommitWatch
 from tarry.store.sqlite.within import through
 
@@ -366,6 +367,10 @@ class SqliteStore(Store):
         with self._lock, mapped(self.path):
             found = {queue: False for (queue,) in self._rows(sql.READY_QUEUES) + self._rows(sql.LANED_QUEUES)}
             return found | {queue: True for (queue,) in self._rows("SELECT queue FROM tarry_paused")}
+
+    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
+        with self._lock, mapped(self.path):
+            return backlog(self._db, queues, now, most)
 
     def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         with self._lock, mapped(self.path):

@@ -1,0 +1,123 @@
+"""The files that an app is made of, and whether they have changed: by the times and sizes that the disk tells.
+
+Looked at every so often instead of being told by the kernel: that works alike on every file system, network and
+container mounts included, and needs no library.
+"""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+import tarry
+
+MOST = 5000
+"""Files; of what is beyond, changes are not seen."""
+MOST_ENTRIES = 50_000
+"""Of all kinds, that are gone through at a look."""
+_NO_CODE = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+_PYTHONS = tuple(
+    os.path.join(path, "") for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+)
+_OURS = os.path.join(os.path.dirname(tarry.__file__), "")
+
+Seen = dict[str, tuple[int, int]]
+"""By path: when it was changed, in nanoseconds since the epoch, and its size."""
+
+
+class Sources:
+    """The files `named`, all Python files below `home`, and those of the modules that are loaded and beside them,
+    wherever they are; without Python's own, installed packages and tarry."""
+
+    def __init__(self, named: Collection[Path], home: Path, modules: Mapping[str, ModuleType] = sys.modules) -> None:
+        self._named = [str(path) for path in named]
+        self._home, self._modules = str(home), modules
+        self.bounded = False
+        """There are more than MOST."""
+
+    def look(self) -> Seen:
+        """As they are now; a file that is not there is not among them."""
+        seen: Seen = {}
+        modules, packages = _loaded(self._modules)
+        for path in (*self._named, *modules):
+            _note(seen, path)
+        beside = {os.path.dirname(path) for path in modules}
+        for path in islice(_found({self._home, *packages}, beside), MOST):
+            if len(seen) >= MOST:
+                break
+            _note(seen, path)
+        self.bounded = len(seen) >= MOST
+        return seen
+
+
+def changed(before: Seen, now: Seen) -> list[str]:
+    """The paths that came, went, or are other than they were."""
+    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+
+def later(seen: Seen, since: int, until: int) -> list[str]:
+    """Those that were changed between these two moments, in nanoseconds since the epoch."""
+    return sorted(path for path, (time, _) in seen.items() if since <= time <= until)
+
+
+def _note(seen: Seen, path: str) -> None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    seen[path] = (found.st_mtime_ns, found.st_size)
+
+
+def _loaded(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]]:
+    """The files of the modules that are the app's, and the folders of its packages."""
+    files: set[str] = set()
+    packages: set[str] = set()
+    for name, module in list(modules.items()):
+        if name != "__main__" and (path := _file_of(module)) is not None:
+            files.add(path)
+            if "." in name or hasattr(module, "__path__"):
+                packages.add(os.path.dirname(path))
+    return files, packages
+
+
+def _file_of(module: ModuleType | None) -> str | None:
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str) or not os.path.isabs(path) or path.startswith((_OURS, *_PYTHONS)):
+        return None
+    return None if _NO_CODE & set(path.split(os.sep)) else path
+
+
+def _found(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
+    """The Python files in these folders; of the first also in those below, without hidden ones and virtual
+    environments."""
+    folders, done, left = [*sorted(flat), *sorted(deep, reverse=True)], set[str](), MOST_ENTRIES
+    while folders and left > 0:
+        folder = folders.pop()
+        if folder in done:
+            continue
+        done.add(folder)
+        entries = _entries(folder)
+        left -= len(entries)
+        if any(entry.name == "pyvenv.cfg" for entry in entries):
+            continue
+        yield from (entry.path for entry in entries if entry.name.endswith(".py"))
+        if folder not in flat or folder in deep:
+            folders += [entry.path for entry in reversed(entries) if _may_have_code(entry)]
+
+
+def _entries(folder: str) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, MOST_ENTRIES), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _may_have_code(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.name not in _NO_CODE and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False

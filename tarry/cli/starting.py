@@ -1,0 +1,103 @@
+"""`tarry start`, `restart`: the command becomes the master, or a daemon does."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tarry.cli.loading import Setup
+from tarry.cli.processes import tell
+from tarry.cli.roles import plan
+from tarry.config import Config
+from tarry.errors import AppError, MasterError
+from tarry.runtime import control, logs
+from tarry.runtime.daemon import Readiness, daemonize
+from tarry.runtime.master import Master
+from tarry.runtime.pidfile import holder
+from tarry.runtime.role import Plan
+from tarry.runtime.scoreboard import board_path
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Their places on the command line."""
+    start = commands.add_parser("start", help="start the master and its workers")
+    _daemon_option(start)
+    start.set_defaults(run=run_start)
+    restart = commands.add_parser("restart", help="quit, then start")
+    _daemon_option(restart)
+    restart.set_defaults(run=run_restart)
+
+
+def _daemon_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-d", "--daemon", action="store_true", help="in the background; returns once it serves")
+
+
+def run_start(args: argparse.Namespace) -> int:
+    """In the foreground until stopped; as a daemon, until it serves."""
+    here = Path.cwd()
+    setup = Setup.of(args, here)
+    config, name = setup.config, setup.app_name
+    if not name:
+        raise AppError("no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)")
+    running = holder(config.master.pid_file)
+    if running is not None:
+        raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
+    log = _log_target(config, args.daemon)
+    readiness = daemonize(_output(config, log)) if args.daemon else None
+    try:
+        logs.configure(log, config.master.log_format, config.master.log_level)
+        return _run_master(lambda: _replanned(Setup.of(args, here), config, name), config, name, readiness)
+    except Exception as error:
+        if readiness is None:
+            raise
+        readiness.failed(f"tarry: {error}")
+        return 1
+
+
+def _output(config: Config, log: str | Path) -> Path:
+    """Where a daemon's stdout and stderr go: into its log if that is a file, else beside the pid file."""
+    return log if isinstance(log, Path) else config.master.pid_file.with_suffix(".log")
+
+
+def _log_target(config: Config, daemon: bool) -> str | Path:
+    """A daemon has no stderr: without a file of its own it logs beside the pid file."""
+    if config.master.log != "stderr":
+        return Path(config.master.log) if logs.names_file(config.master.log) else config.master.log
+    return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
+
+
+def _replanned(setup: Setup, before: Config, app: str) -> Plan:
+    """The configuration as it is now. What belongs to the master itself stays until a restart."""
+    if not setup.app_name:
+        raise AppError(f"no app is named any more; it was {app}")
+    now = setup.config.master
+    for name in ("pid_file", "log", "log_format", "log_level"):
+        if getattr(now, name) != getattr(before.master, name):
+            logging.getLogger("tarry.master").warning("[master] %s has changed: that takes a restart", name)
+    return plan(setup.config, setup.app_name)
+
+
+def _run_master(replan: Callable[[], Plan], config: Config, app: str, readiness: Readiness | None) -> int:
+    def serving() -> None:
+        count = sum(pool.bounds.min for pool in config.pools.values())
+        logging.getLogger("tarry.master").info("%s: %d workers run jobs", app, count)
+        if readiness is not None:
+            readiness.serving()
+
+    pid_file = config.master.pid_file
+    master = Master(plan(config, app), pid_file, board_path(pid_file), serving, replan)
+    status = master.run()
+    if master.failure and readiness is not None:
+        readiness.failed(f"tarry: {master.failure}")
+    elif master.failure:
+        print(f"tarry: {master.failure}", file=sys.stderr)
+    return status
+
+
+def run_restart(args: argparse.Namespace) -> int:
+    """Quit, if one is running, then start."""
+    pid_file = Setup.of(args).config.master.pid_file
+    if holder(pid_file) is not None:
+        control.quit(pid_file, 30.0, tell)
+    return run_start(args)

@@ -1,0 +1,376 @@
+"""Every event in every phase of a master: what holds afterwards.
+
+In each phase somebody waits at a gate: a worker that is not ready, or one that does not end. The event comes while the
+gate is shut; what is to hold is looked at before and after it opens.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tarry.errors import MasterError
+from tarry.runtime import control
+from tarry.runtime.role import Wear
+from tarry.runtime.scoreboard import Board, ChildStatus
+from tests.runtime.nest import Hatchery, Nest
+from tests.runtime.theatre import KEEPER, Theatre, alive, until
+
+Process = subprocess.Popen[str]
+STAYS = ("worker", "default", 2, "stays")
+LATE = ("worker", "default", 2, "late")
+
+
+@pytest.fixture(scope="module")
+def nest() -> Iterator[Nest]:
+    nest = Nest()
+    yield nest
+    nest.close()
+
+
+@pytest.fixture
+def theatre(tmp_path: Path, nest: Nest) -> Iterator[Theatre]:
+    theatre = Hatchery(tmp_path, nest)
+    yield theatre
+    theatre.close()
+
+
+# The phases
+
+
+def booting(theatre: Theatre) -> Process:
+    """Nobody is ready."""
+    master = theatre.start(LATE, KEEPER, grace=60)
+    until(lambda: len(theatre.facts("at the door")) == 2 and theatre.facts("keeper"))
+    theatre.next(STAYS, KEEPER, grace=60)
+    return master
+
+
+def serving(theatre: Theatre) -> Process:
+    return theatre.serve(STAYS, KEEPER, grace=60)
+
+
+def draining(theatre: Theatre) -> Process:
+    """A stop waits for its workers."""
+    master = serving(theatre)
+    master.send_signal(signal.SIGQUIT)
+    until(lambda: len(theatre.facts("asked")) == 2)
+    return master
+
+
+def trying(theatre: Theatre) -> Process:
+    """The canary of a reload is not ready."""
+    master = serving(theatre)
+    theatre.next(STAYS, KEEPER, grace=60, canary="sings_late")
+    master.send_signal(signal.SIGHUP)
+    until(lambda: theatre.facts("at the door"))
+    return master
+
+
+def turning(theatre: Theatre) -> Process:
+    """The first worker of the new generation is not ready."""
+    master = serving(theatre)
+    theatre.next(LATE, KEEPER, grace=60)
+    master.send_signal(signal.SIGHUP)
+    until(lambda: theatre.facts("at the door"))
+    return master
+
+
+def recycling(theatre: Theatre) -> Process:
+    """Who comes for a worker that is worn out is not ready."""
+    master = theatre.serve(("worker", "default", 2, "worn"), KEEPER, grace=60, wear=Wear(jobs=7))
+    until(lambda: theatre.facts("at the door"))
+    theatre.next(STAYS, KEEPER, grace=60)
+    return master
+
+
+def leaving(theatre: Theatre) -> Process:
+    """Told to rest, the workers have not ended."""
+    master = serving(theatre)
+    master.send_signal(signal.SIGWINCH)
+    until(lambda: len(theatre.facts("asked")) == 2)
+    return master
+
+
+def resting(theatre: Theatre) -> Process:
+    master = theatre.serve(("worker", "default", 2, "plain"), KEEPER, grace=60)
+    theatre.next(STAYS, KEEPER, grace=60)
+    master.send_signal(signal.SIGWINCH)
+    until(lambda: not theatre.children())
+    return master
+
+
+def failed(theatre: Theatre) -> Process:
+    """One of two workers cannot come up again."""
+    master = theatre.serve(("worker", "default", 2, "one_bad"), KEEPER, grace=60)
+    theatre.next(STAYS, KEEPER, grace=60)
+    os.kill(there(theatre, 1).pid, signal.SIGKILL)
+    until(lambda: theatre.board().notice.pools[0].failed)
+    return master
+
+
+# The events
+
+
+def there(theatre: Theatre, number: int = 0, role: str = "worker") -> ChildStatus:
+    """A process of that role that lives, the oldest of them."""
+    children = [child for child in theatre.children(role) if child.pid and child.boot != "gone"]
+    found = [child for child in children if number in (0, child.number)]
+    return min(found, key=lambda child: child.started)
+
+
+def sends(*numbers: int) -> Callable[[Theatre, Process], None]:
+    def event(theatre: Theatre, master: Process) -> None:
+        for number in numbers:
+            master.send_signal(number)
+            taken_in(theatre, master)
+
+    return event
+
+
+def kills(role: str) -> Callable[[Theatre, Process], None]:
+    def event(theatre: Theatre, master: Process) -> None:
+        pid = there(theatre, role=role).pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not alive(pid))
+        until(lambda: f"ended, pid {pid}: " in theatre.log())
+
+    return event
+
+
+def scale(theatre: Theatre, master: Process) -> None:
+    with contextlib.suppress(MasterError):
+        control.scale(theatre.pid_file, "default", 4)
+
+
+EVENTS: Mapping[str, Callable[[Theatre, Process], None]] = {
+    "USR1 CHLD PIPE": sends(signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE),
+    "HUP": sends(signal.SIGHUP),
+    "INT": sends(signal.SIGINT),
+    "INT INT": sends(signal.SIGINT, signal.SIGINT),
+    "TERM": sends(signal.SIGTERM),
+    "TERM TERM": sends(signal.SIGTERM, signal.SIGTERM),
+    "QUIT": sends(signal.SIGQUIT),
+    "QUIT QUIT": sends(signal.SIGQUIT, signal.SIGQUIT),
+    "USR2": sends(signal.SIGUSR2),
+    "WINCH": sends(signal.SIGWINCH),
+    "TTIN": sends(signal.SIGTTIN),
+    "TTOU": sends(signal.SIGTTOU),
+    "HUP WINCH": sends(signal.SIGHUP, signal.SIGWINCH),
+    "WINCH HUP": sends(signal.SIGWINCH, signal.SIGHUP),
+    "scale": scale,
+    "worker killed": kills("worker"),
+    "keeper killed": kills("keeper"),
+    "canary killed": kills("canary"),
+}
+
+
+def taken_in(theatre: Theatre, master: Process) -> None:
+    """All that was sent has been handled, or the master is gone. It writes its status into the log: twice, since of
+    signals that wait at the same time the last one may be the first to be delivered."""
+    for _ in range(2):
+        before = theatre.log().count("master pid")
+        master.send_signal(signal.SIGUSR1)
+        until(lambda: master.poll() is not None or theatre.log().count("master pid") > before)  # noqa: B023
+
+
+# What holds afterwards
+
+
+class Up(NamedTuple):
+    """Once the gate is open."""
+
+    state: str
+    generation: int
+    workers: int
+    """That are ready; and there are no others, unless the pool has failed."""
+    failed: bool = False
+    trouble: str = ""
+
+
+class Gone(NamedTuple):
+    status: int = 0
+    shut: str = ""
+    """Its state while the gate is shut; empty: it is gone before it opens."""
+
+
+WAITS, AT_ONCE = Gone(shut="stopping"), Gone()
+FAILED = Gone(status=1)
+
+GRACEFUL, FORCED = ("INT", "TERM", "QUIT", "USR2", "QUIT QUIT"), ("INT INT", "TERM TERM")
+
+
+def stops(graceful: Gone) -> dict[str, Up | Gone]:
+    return {**dict.fromkeys(GRACEFUL, graceful), **dict.fromkeys(FORCED, AT_ONCE)}
+
+
+def stays(up: Up) -> dict[str, Up | Gone]:
+    return dict.fromkeys(("USR1 CHLD PIPE", "keeper killed"), up)
+
+
+def rests(generation: int) -> Up:
+    return Up("resting", generation, 0)
+
+
+def serves(generation: int, workers: int = 2) -> Up:
+    return Up("serving", generation, workers)
+
+
+TABLE: Mapping[Callable[[Theatre], Process], Mapping[str, Up | Gone]] = {
+    booting: stops(AT_ONCE)
+    | stays(serves(1))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": serves(1, 3),
+        "TTOU": serves(1, 1),
+        "scale": serves(1, 4),
+        "worker killed": FAILED,
+        "keeper killed": FAILED,
+    },
+    serving: stops(WAITS)
+    | stays(serves(1))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": serves(1, 3),
+        "TTOU": serves(1, 1),
+        "scale": serves(1, 4),
+        "worker killed": serves(1),
+    },
+    draining: dict.fromkeys([event for event in EVENTS if event != "canary killed"], WAITS)
+    | dict.fromkeys(FORCED, AT_ONCE),
+    trying: stops(WAITS)
+    | stays(serves(2))
+    | {
+        "HUP": serves(3),
+        "WINCH": rests(2),
+        "HUP WINCH": rests(3),
+        "WINCH HUP": serves(3),
+        "TTIN": serves(2, 3),
+        "TTOU": serves(2, 1),
+        "scale": serves(2, 4),
+        "worker killed": serves(2),
+        "canary killed": Up("serving", 1, 2, trouble="the canary ended with signal 9 before it was ready"),
+    },
+    turning: stops(WAITS)
+    | stays(serves(2))
+    | {
+        "HUP": serves(3),
+        "WINCH": rests(2),
+        "HUP WINCH": rests(3),
+        "WINCH HUP": serves(3),
+        "TTIN": serves(2, 3),
+        "TTOU": serves(2, 1),
+        "scale": serves(2, 4),
+        "worker killed": serves(2),
+    },
+    recycling: stops(WAITS)
+    | stays(serves(1))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": serves(1, 3),
+        "TTOU": serves(1, 1),
+        "scale": serves(1, 4),
+        "worker killed": serves(1),
+    },
+    leaving: stops(WAITS)
+    | stays(rests(1))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": rests(1),
+        "TTOU": rests(1),
+        "scale": rests(1),
+        "worker killed": rests(1),
+    },
+    resting: stops(AT_ONCE)
+    | stays(rests(1))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": rests(1),
+        "TTOU": rests(1),
+        "scale": rests(1),
+    },
+    failed: stops(WAITS)
+    | stays(Up("serving", 1, 1, failed=True))
+    | {
+        "HUP": serves(2),
+        "WINCH": rests(1),
+        "HUP WINCH": rests(2),
+        "WINCH HUP": serves(2),
+        "TTIN": Up("serving", 1, 2, failed=True),
+        "TTOU": serves(1, 1),
+        "scale": Up("serving", 1, 3, failed=True),
+        "worker killed": Up("serving", 1, 1, failed=True),
+    },
+}
+
+PAIRS = [
+    pytest.param(phase, event, TABLE[phase][event], id=f"{phase.__name__}, {event}")
+    for phase in TABLE
+    for event in TABLE[phase]
+]
+
+
+@pytest.mark.parametrize(("phase", "event", "then"), PAIRS)
+def test_what_holds_afterwards(
+    theatre: Theatre, phase: Callable[[Theatre], Process], event: str, then: Up | Gone
+) -> None:
+    master = phase(theatre)
+    EVENTS[event](theatre, master)
+    if isinstance(then, Gone):
+        if then.shut:
+            assert (theatre.board().state, master.poll()) == (then.shut, None)
+            (theatre.directory / "go").touch()
+        ended(theatre, master, then.status)
+        return
+    (theatre.directory / "go").touch()
+    try:
+        until(lambda: up(theatre) == then, 15)
+    except AssertionError as error:
+        raise AssertionError(f"{up(theatre)}\n{theatre.board()}\n{theatre.log()}") from error
+    master.send_signal(signal.SIGINT)
+    ended(theatre, master, 0)
+
+
+def up(theatre: Theatre) -> Up | None:
+    """None: something is still under way."""
+    board = theatre.board()
+    notice, (pool,) = board.notice, board.notice.pools
+    workers = [child for child in board.children if child.role == "worker"]
+    ready = [child for child in workers if child.boot == "ready"]
+    worn = any(child.processed for child in ready)
+    settled = not worn and (pool.failed or len(workers) == len(ready))
+    if notice.done < notice.asked or not settled or len(theatre.children("keeper")) > 1 or not same(board, ready):
+        return None
+    return Up(board.state, notice.generation, len(ready), bool(pool.failed), notice.trouble.partition(";")[0])
+
+
+def same(board: Board, ready: list[ChildStatus]) -> bool:
+    return all(child.generation == board.notice.generation for child in ready)
+
+
+def ended(theatre: Theatre, master: Process, status: int) -> None:
+    """With nothing left."""
+    found, said = theatre.ended(master, 15)
+    assert (found, bool(said)) == (status, status > 0), said
+    assert not any(alive(fact["pid"]) for fact in theatre.facts())
+    assert not list(theatre.pid_file.parent.iterdir())

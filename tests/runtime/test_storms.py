@@ -1,0 +1,109 @@
+"""A thousand signals, and children killed in between: what the last one asks for is what holds."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+
+from tests.runtime.theatre import KEEPER, Theatre, alive, until
+
+TWO = ("worker", "default", 2, "plain")
+SIGNALS = 1000
+HARMLESS = (signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE)
+LASTING = (signal.SIGHUP, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU, *HARMLESS)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR2)
+
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """The same again with the seed that was printed."""
+    seed = int(os.environ.get("STORM_SEED", str(random.randrange(10**6))))
+    print(f"STORM_SEED={seed}")
+    return random.Random(seed)
+
+
+def storm(theatre: Theatre, master: Process, chance: random.Random) -> None:
+    """The kernel keeps one of a kind, and no order between kinds, until the master looks: so it may, now and then."""
+    for number in range(SIGNALS):
+        master.send_signal(chance.choice(LASTING))
+        if number % 20 == 0:
+            taken_in(theatre, master)
+        if number % 25 == 0 and (
+            pids := [child.pid for child in theatre.board().children if child.pid and child.boot != "gone"]
+        ):
+            strike(theatre, master, chance.choice(pids))
+    taken_in(theatre, master)
+
+
+def strike(theatre: Theatre, master: Process, pid: int) -> None:
+    """The pid may have been given to another process by now, since the master reaps: it must still be its child."""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        process = os.pidfd_open(pid)
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                if int(stat.read().rpartition(")")[2].split()[1]) == master.pid:
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+
+
+def taken_in(theatre: Theatre, master: Process) -> None:
+    before = theatre.log().count("master pid")
+    master.send_signal(signal.SIGUSR1)
+    until(lambda: theatre.log().count("master pid") > before)
+
+
+def ended(theatre: Theatre, master: Process) -> None:
+    assert theatre.ended(master) == (0, "")
+    assert not any(alive(fact["pid"]) for fact in theatre.facts())
+    assert not list(theatre.pid_file.parent.iterdir())
+
+
+def test_a_reload_at_its_end_and_all_serve_as_it_says(theatre: Theatre, chance: random.Random) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    storm(theatre, master, chance)
+    master.send_signal(signal.SIGHUP)
+    taken_in(theatre, master)
+    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    wanted = theatre.board().notice.pools[0].workers
+    until(lambda: len(theatre.ready()) == len(theatre.children()) == wanted)
+    until(lambda: {child.generation for child in theatre.board().children} == {theatre.board().notice.generation})
+    board = theatre.board()
+    assert (board.state, board.notice.trouble, len(theatre.ready("keeper"))) == ("serving", "", 1)
+    print(f"generation {board.notice.generation}, {wanted} workers, {theatre.log().count('signal 9')} killed")
+    master.send_signal(signal.SIGINT)
+    ended(theatre, master)
+
+
+def test_a_winch_at_its_end_and_no_worker_is_left(theatre: Theatre, chance: random.Random) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    storm(theatre, master, chance)
+    master.send_signal(signal.SIGWINCH)
+    taken_in(theatre, master)
+    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    until(lambda: not theatre.children())
+    assert theatre.board().state == "resting"
+    master.send_signal(signal.SIGINT)
+    ended(theatre, master)
+
+
+@pytest.mark.parametrize("last", ENDING)
+def test_a_stop_at_its_end_and_nothing_is_left(theatre: Theatre, chance: random.Random, last: signal.Signals) -> None:
+    master = theatre.serve(TWO, KEEPER)
+    storm(theatre, master, chance)
+    master.send_signal(last)
+    ended(theatre, master)
+
+
+def test_stops_among_them_and_nothing_is_left(theatre: Theatre, chance: random.Random) -> None:
+    """Whatever else comes, before and after and while it ends."""
+    master = theatre.serve(TWO, KEEPER)
+    for _ in range(SIGNALS):
+        if master.poll() is None:
+            master.send_signal(chance.choice((*LASTING, *ENDING)))
+    ended(theatre, master)

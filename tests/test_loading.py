@@ -1,0 +1,51 @@
+"""What is loaded when: a command that only looks at the master is not to wait for the app's half of tarry."""
+
+import argparse
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import tarry
+from tarry.cli.main import HOMES, parser
+
+
+def loaded(code: str) -> set[str]:
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(told.stdout.split())
+
+
+def test_every_name_of_the_package_is_there_and_no_other() -> None:
+    assert all(getattr(tarry, name) is not None for name in tarry.__all__)
+    with pytest.raises(AttributeError, match="module 'tarry' has no attribute 'Nonsense'"):
+        tarry.Nonsense  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_a_name_is_loaded_when_it_is_asked_for() -> None:
+    assert not {"tarry.app", "tarry.engine"} & loaded("import tarry")
+    assert "tarry.app" in loaded("from tarry import App")
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_a_command_is_where_it_is_looked_for(home: str) -> None:
+    commands = argparse.ArgumentParser().add_subparsers()
+    importlib.import_module(home).add(commands)
+    assert tuple(commands.choices) == HOMES[home]
+
+
+@pytest.mark.parametrize("words", [["status"], ["-c", "start", "--json", "status"], ["--config=enqueue", "status"]])
+def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
+    modules = loaded(f"from tarry.cli.main import main\ntry: main({words!r})\nexcept SystemExit: pass")
+    assert "tarry.runtime.control" in modules
+    heavy = {"tarry.app", "tarry.engine.worker", "tarry.store.base", "apsw", "asyncio", "tqdm", "prompt_toolkit"}
+    assert not heavy & modules
+
+
+def test_whatever_is_no_command_is_told_with_all_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["stats"])
+    said = capsys.readouterr().err
+    assert all(f"'{name}'" in said for names in HOMES.values() for name in names)
