@@ -36,7 +36,8 @@ class Recall:
         for attempt in self._unwanted(list(on)):
             if self._end(on[attempt], attempt) and attempt not in self._told:
                 self._told.add(attempt)
-                log.warning("%s is cancelled, and %s does not heed it", ids.text(attempt[0]), on[attempt])
+                # Cancelled, or brought back after its lease, and perhaps on elsewhere.
+                log.warning("%s was taken from %s, which goes on with it", ids.text(attempt[0]), on[attempt])
 
     def _unwanted(self, attempts: list[Attempt]) -> list[Attempt]:
         """What has no record was forgotten at its end; unless some of several stores are away, and who knows."""

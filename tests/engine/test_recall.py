@@ -50,7 +50,7 @@ def test_only_what_is_no_longer_wanted_is_ended(clock: FakeClock, caplog: pytest
     recall.end_unwanted()
     recall.end_unwanted()
     assert seen.ended == [("me", (cancelled.id, cancelled.epoch))] * 2
-    assert caplog.text.count("is cancelled, and me does not heed it") == 1
+    assert caplog.text.count("was taken from me, which goes on with it") == 1
 
 
 def test_an_attempt_that_is_another_workers_by_now_is_unwanted_and_what_is_forgotten_too(clock: FakeClock) -> None:
