@@ -40,10 +40,11 @@ def linger(i: int, seconds: float) -> None:
 @app.task
 def spin(i: int, body: str, seconds: float) -> None:
     """Uses a core for so long."""
+    BOARD.began(i)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
-    BOARD.passed(i)
+    BOARD.ended(i)
 
 
 @app.task

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.app import BODY, spin
 from bench.board import BOARD
-from bench.measure import NONE, Figure, below, measure
+from bench.measure import NONE, Figure, Target, below, measure
 from bench.measures.draining import wait_for
 from bench.place import Bench
 from bench.waiting import until
@@ -42,29 +42,35 @@ def status(bench: Bench) -> Iterator[Figure]:
 
 @measure("reload", limit=300)
 def reload(bench: Bench) -> Iterator[Figure]:
-    """Reloads in a row while two workers have all they can do."""
-    if bench.launcher != "master":
-        return
+    """While two workers have all they can do: one a second, and one right after the other."""
+    if bench.launcher == "master":
+        yield from _reloaded(bench, "one a second", 1.0, below(20))
+        yield from _reloaded(bench, "in a row", 0.0, None)
+
+
+def _reloaded(bench: Bench, how: str, every: float, target: Target | None) -> Iterator[Figure]:
     times = bench.scaled(100)
     with bench.place() as place, place.workers(2):
         feeder = _Feeder()
         feeder.start()
         time.sleep(_CALM)
         began = time.monotonic()
-        took = [place.ask("reload") for _ in range(times)]
+        took = []
+        for number in range(times):
+            took.append(place.ask("reload"))
+            time.sleep(max(0.0, began + every * (number + 1) - time.monotonic()))
         ended = time.monotonic()
         time.sleep(_CALM)
         numbers = feeder.end()
         done = wait_for(numbers, len(numbers), 60)
     ends = BOARD.ends(numbers)
     calm = (_rate(ends, began - _CALM + 1, began) + _rate(ends, ended + 1, ended + _CALM)) / 2
-    yield Figure("reload under full load", sorted(took)[len(took) // 2], "s")
-    yield Figure("reload under full load: jobs before and after", calm, "/s")
-    yield Figure("reload under full load: jobs meanwhile", _rate(ends, began, ended), "/s")
-    dip = (1 - _rate(ends, began, ended) / calm) * 100
-    yield Figure(f"reload under full load, {times} in a row: fewer jobs", dip, "%", target=below(20))
-    yield Figure("reload under full load: lost", len(numbers) - done, "jobs", target=NONE)
-    yield Figure("reload under full load: run twice", BOARD.doubled(numbers), "jobs", target=NONE)
+    name, meanwhile = f"{times} reloads under full load, {how}", _rate(ends, began, ended)
+    yield Figure(name, sorted(took)[len(took) // 2], "s")
+    yield Figure(f"{name}: jobs before and after", calm, "/s")
+    yield Figure(f"{name}: fewer jobs meanwhile", (1 - meanwhile / calm) * 100, "%", target=target)
+    yield Figure(f"{name}: lost", len(numbers) - done, "jobs", target=NONE)
+    yield Figure(f"{name}: run twice", BOARD.doubled(numbers), "jobs", target=NONE)
 
 
 class _Feeder(threading.Thread):

@@ -1,6 +1,7 @@
 """`tarry start`, `restart`: the command becomes the master, or a daemon does."""
 
 import argparse
+import importlib
 import logging
 import sys
 from collections.abc import Callable
@@ -85,6 +86,7 @@ def _run_master(replan: Callable[[], Plan], config: Config, app: str, readiness:
         if readiness is not None:
             readiness.serving()
 
+    importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
     pid_file = config.master.pid_file
     master = Master(plan(config, app), pid_file, board_path(pid_file), serving, replan)
     status = master.run()
