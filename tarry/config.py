@@ -299,6 +299,27 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     return _settled(_checked(config, source), home, file)
 
 
+def pid_file(
+    path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None
+) -> tuple[Path, ConfigError | None]:
+    """`load(...).master.pid_file`; also where other settings are wrong, with that error: who has to stop a master at
+    once is not to look for a comma first. ConfigError where it cannot be told."""
+    try:
+        return load(path, environ, directory).master.pid_file, None
+    except ConfigError as error:
+        home = (directory or Path.cwd()).absolute()
+        file, source = _given(home / path, str(path)) if path else _found(home)
+        named = environ.get("TARRY_MASTER__PID_FILE") or _pid_file_in(source.table())
+        if not isinstance(named, str):
+            raise
+        return (file.parent if file else home) / named, error
+
+
+def _pid_file_in(table: Mapping[str, Any]) -> object:
+    master = table.get("master", {})
+    return master.get("pid_file", str(Master().pid_file)) if isinstance(master, dict) else None
+
+
 def _given(file: Path, shown: str) -> tuple[Path, Source]:
     source = read_file(file, shown)
     if source is None:

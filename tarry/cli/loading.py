@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tarry.config import Config, load
+from tarry.config import Config, load, pid_file
 from tarry.errors import AppError
 
 # `tarry status` and its like do without the app, and so without the time that it takes to load.
@@ -35,6 +35,14 @@ class Setup:
     def config(self) -> Config:
         """The settings; ConfigError."""
         return load(Path(self._file) if self._file else None, directory=self._directory)
+
+    @cached_property
+    def pid_file(self) -> Path:
+        """Of the master; also where other settings are wrong, which then is said on stderr. ConfigError."""
+        path, trouble = pid_file(Path(self._file) if self._file else None, directory=self._directory)
+        if trouble is not None:
+            print(f"tarry: {trouble}", file=sys.stderr)
+        return path
 
     @property
     def app_name(self) -> str | None:

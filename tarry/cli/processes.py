@@ -12,6 +12,7 @@ from msgspec import to_builtins
 
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, clock, table
+from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds, spoken
 from tarry.runtime import control
 from tarry.runtime.report import following, troubles
@@ -43,13 +44,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run_stop(args: argparse.Namespace) -> int:
     """Waits until all have ended, telling for whom."""
     timeout = None if args.timeout is None else microseconds(_number(args.timeout)) / SECOND
-    control.stop(Setup.of(args).config.master.pid_file, timeout, tell)
+    control.stop(Setup.of(args).pid_file, timeout, tell)
     return _said(args, "stopped")
 
 
 def run_quit(args: argparse.Namespace) -> int:
     """Waits until all are gone, which takes a moment."""
-    control.quit(Setup.of(args).config.master.pid_file, 30.0, tell)
+    control.quit(Setup.of(args).pid_file, 30.0, tell)
     return _said(args, "ended")
 
 
@@ -66,7 +67,7 @@ def run_reload(args: argparse.Namespace) -> int:
 
 def run_scale(args: argparse.Namespace) -> int:
     """Returns once the master has taken it up; the workers follow."""
-    control.scale(Setup.of(args).config.master.pid_file, args.pool, args.workers)
+    control.scale(Setup.of(args).pid_file, args.pool, args.workers)
     if args.json:
         as_json({"pool": args.pool, "workers": args.workers})
     else:
@@ -107,29 +108,34 @@ def run_status(args: argparse.Namespace) -> int:
         from tarry.cli.hosts import show_all  # noqa: PLC0415
 
         return show_all(args)
-    pid_file = Setup.of(args).config.master.pid_file
-    board = control.status(pid_file)
+    setup = Setup.of(args)
+    board = control.status(setup.pid_file)
     if board is None or not board.alive:
         if args.json:
             as_json({"state": "not running"})
         else:
-            print(f"not running ({pid_file})")
+            print(f"not running ({setup.pid_file})")
         return NOT_RUNNING
-    shards = _shards(args)
     if args.json:
+        shards = _shards(setup)
         as_json({**to_builtins(board), "shards": shards} if shards else board)
         return 0
     _print(board)
-    if shards:
+    sys.stdout.flush()  # before the stores are asked, which may be away
+    if shards := _shards(setup):
         from tarry.cli.shards import show  # noqa: PLC0415
 
         show(shards)
     return 0
 
 
-def _shards(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`."""
-    stores = Setup.of(args).config.stores
+def _shards(setup: Setup) -> list[dict[str, Any]]:
+    """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`. Of those that
+    wrong settings name, nothing either."""
+    try:
+        stores = setup.config.stores
+    except ConfigError:
+        return []
     if len(stores) == 1:
         return []
     from tarry.cli.shards import rows  # noqa: PLC0415
@@ -155,7 +161,8 @@ def _print(board: Board) -> None:
     for line in following(board):
         print(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
-    table(heads, [_row(child, now) for child in board.children])
+    children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
+    table(heads, [_row(child, now) for child in children])
 
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:

@@ -34,6 +34,27 @@ def test_status_of_what_runs(place: Place) -> None:
     until(lambda: all(child["rss"] > 2**20 for child in place.facts("status")["children"]))
 
 
+@pytest.mark.parametrize("wrong", ["[pools.default]\nworker = 3\n", "[queues.mail]\nlimit = 'many'\n"])
+def test_a_master_is_seen_and_stopped_while_its_settings_are_wrong(place: Place, wrong: str) -> None:
+    master = place.serve()
+    place.settings(wrong)
+    ran = place.tarry("status")
+    assert ran.status == 0
+    assert ran.out.startswith(f"master pid {master.pid}, serving")
+    assert ran.err.startswith("tarry: tarry.toml:")
+    assert place.tarry("status", "--json").status == 0
+    assert "tarry.toml:" in place.refused("reload")
+    ran = place.tarry("stop")
+    assert (ran.status, ran.out) == (0, "stopped\n")
+    assert "tarry.toml:" in ran.err
+    assert master.wait() == 0
+
+
+def test_settings_that_cannot_be_read_name_no_master(place: Place) -> None:
+    place.settings("[pools.default\n")
+    assert "tarry.toml:" in place.refused("status")
+
+
 def test_status_after_a_killed_master(place: Place) -> None:
     master = place.serve()
     master.kill()
