@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tarry.config import Config, load, pid_file
 from tarry.errors import AppError
+from tarry.runtime.pidfile import holder
 
 # `tarry status` and its like do without the app, and so without the time that it takes to load.
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ class Setup:
 
     @cached_property
     def pid_file(self) -> Path:
-        """Of the master; also where other settings are wrong, which then is said on stderr. ConfigError."""
+        """Of the master; also where other settings are wrong, if one runs there: then that is said on stderr.
+        ConfigError."""
         path, trouble = pid_file(Path(self._file) if self._file else None, directory=self._directory)
         if trouble is not None:
+            if holder(path) is None:
+                raise trouble
             print(f"tarry: {trouble}", file=sys.stderr)
         return path
 

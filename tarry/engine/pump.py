@@ -164,7 +164,7 @@ class Pump:
         jobs = self._exchange(room, now)
         if jobs is None:
             return self._retry_at - now
-        self._hand_out(jobs, now)
+        self._hand_out(jobs, time.monotonic())  # a slow answer is not a line that stands
         self._gauge.load(self._room.fill(), len(self._held))
         if self._unheard and (again or not self._partly):
             self._return_unheard()
