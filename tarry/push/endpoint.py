@@ -133,7 +133,7 @@ class _Reading:
         settings = self._known(written)
         fields = {key: self._read(key, value) for key, value in settings.items() if key in READERS}
         self._together(settings, fields)
-        fields["schedule"] = self._schedule(settings, fields.get("delay", 0))
+        fields["schedule"] = self._schedule(settings)
         if "secret" in fields:
             fields["secrets"] = fields.pop("secret")
         return Endpoint(self._name, settings=settings, **fields)
@@ -172,13 +172,13 @@ class _Reading:
             if one in settings and other in settings:
                 raise self._wrong(other, f"it stands beside {one}: {why}")
 
-    def _schedule(self, settings: Mapping[str, Any], delay: int) -> Schedule:
+    def _schedule(self, settings: Mapping[str, Any]) -> Schedule:
         schedule, given = Schedule.parse(), dict[str, Any]()
         # One after the other, so that it is known which is wrong.
         for key in ("max_attempts", "until", "schedule"):
             given["written" if key == "schedule" else key] = settings.get(key)
             try:
-                schedule = Schedule.parse(**given, delay=delay)
+                schedule = Schedule.parse(**given)
             except ValueError as error:
                 raise self._wrong(key, str(error)) from None
         return schedule

@@ -59,6 +59,13 @@ class Rule(Struct, frozen=True):
         """What is evaluated: the text, or its translation."""
         return _compiled(self.text).cel
 
+    def check(self) -> None:
+        """ConfigError if it cannot be asked here: without the extra `push`, or if nobody has checked it before."""
+        try:
+            _compiled(self.text)
+        except Misplaced as error:
+            raise ConfigError(f"retry_when: {error}") from None
+
     def says(self, answer: Answer) -> Said:
         """Whether to call again. Also if the rule cannot be asked: the answer is empty, is no JSON, or lacks what the
         rule needs. Raises nothing that comes of the answer; ConfigError without the extra `push`."""

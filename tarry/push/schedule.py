@@ -49,29 +49,26 @@ class Schedule(Struct, frozen=True, eq=False):
     def delay(self, failures: int, seed: bytes = b"", age: int = 0, asked: int | None = None) -> int | None:
         """Microseconds until the next attempt after so many that failed; None: there is none.
 
-        seed: the job's id, from which jitter is drawn. age: microseconds since the job was made. asked: what the
-        endpoint asked for; it may be later than planned, not sooner. For `Retry.after` or a Verdict of that kind.
+        seed: the job's id, from which jitter is drawn. age: microseconds since the first attempt was due. asked: what
+        the endpoint asked for; it may be later than planned, not sooner. For a Verdict such as `Retry.after` makes.
         """
-        planned = self.retry.delay(failures, (), seed, age)
-        if planned is None or asked is None or asked <= planned:
-            return planned
-        return self.retry.delay(failures, (), seed, age, asked)
+        planned = self.retry.delay(failures, (), seed)
+        if planned is None:
+            return None
+        later = planned if asked is None else max(planned, asked)
+        return None if self.until is not None and age + later > self.until else later
 
     @classmethod
-    def parse(cls, written: Any = None, max_attempts: Any = None, until: Any = None, delay: int = 0) -> "Schedule":
-        """The schedule of what TOML or JSON has, None where it says nothing; ValueError if that is none.
-
-        delay: microseconds from the making of a job to its first attempt; `until` counts from there.
-        """
+    def parse(cls, written: Any = None, max_attempts: Any = None, until: Any = None) -> "Schedule":
+        """The schedule of what TOML or JSON has, None where it says nothing; ValueError if that is none."""
         ends = None if until is None else _positive(until)
         delays, jitter = _delays(DEFAULT if written is None else written)
         listed = isinstance(written, list)
         many = None if ends is not None else len(delays) if listed else MOST_ATTEMPTS - 1
         cap = DAY if isinstance(delays, str) else max(delays)
         spaced = delays if isinstance(delays, str) else [timedelta(microseconds=delay) for delay in delays]
-        within = None if ends is None else timedelta(microseconds=delay + ends)
         limit = _limit(max_attempts, many)
-        return cls(Retry(limit, spaced, cap=timedelta(microseconds=cap), jitter=jitter, within=within), ends)
+        return cls(Retry(limit, spaced, cap=timedelta(microseconds=cap), jitter=jitter), ends)
 
 
 def _limit(max_attempts: Any, otherwise: int | None) -> int | None:

@@ -69,7 +69,8 @@ def test_all_settings_are_read() -> None:
     assert endpoint.retry_when is not None
     assert endpoint.retry_when.text == "res.code != 200"
     assert (endpoint.schedule.attempts, endpoint.schedule.until) == (4, 3 * DAY)
-    assert endpoint.schedule.delay(3, age=3 * DAY) == 5 * MINUTE, "the delay before the first is not part of `until`"
+    assert endpoint.schedule.delay(3, age=3 * DAY - 5 * MINUTE) == 5 * MINUTE
+    assert endpoint.schedule.delay(3, age=3 * DAY) is None
     assert (endpoint.concurrency, endpoint.rate, endpoint.redirects) == (5, "10/s", 2)
     assert endpoint.alert == ("ops@example.org", "https://hooks.example/services/T00/hush?x=hush")
     assert endpoint.order is not None

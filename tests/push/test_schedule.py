@@ -68,10 +68,6 @@ def test_until_a_time_counts_from_the_first_attempt() -> None:
     assert schedule.until == 3 * DAY
     assert schedule.delay(1000, age=3 * DAY - MINUTE) == MINUTE
     assert schedule.delay(1000, age=3 * DAY - MINUTE + 1) is None
-    delayed = Schedule.parse(["1m"], until="3d", delay=30 * DAY)
-    assert delayed.until == 3 * DAY
-    assert delayed.delay(1, age=33 * DAY - MINUTE) == MINUTE
-    assert delayed.delay(1, age=33 * DAY) is None
     assert Schedule.parse(["1m"], max_attempts=2, until="3d").delay(2) is None
 
 
