@@ -17,6 +17,7 @@ from tarry.engine.clock import Clock
 from tarry.engine.cron import Ticker, check_names
 from tarry.engine.forwarder import Forwarder
 from tarry.engine.handle import Handle
+from tarry.engine.lazily import asyncio
 from tarry.engine.middleware import Middleware
 from tarry.engine.running import CurrentJob
 from tarry.engine.task import AsyncTask, SyncTask, Task
@@ -32,6 +33,8 @@ from tarry.store.opening import open_store
 
 if TYPE_CHECKING:
     from tarry.engine.keeper import Keeper
+    from tarry.push.book import Book
+    from tarry.push.office import Office
     from tarry.store.outbox import Outbox
 
 P = ParamSpec("P")
@@ -74,6 +77,7 @@ class App(Workplace):
         self._lock = threading.Lock()
         self._known_rules: dict[tuple[str, str], Rules] = {}
         self._around = Around()
+        self._book: Book | None = None
         self._at_close: list[Callable[[], Any]] = []
         super().__init__()
         _apps.add(self)
@@ -154,7 +158,10 @@ class App(Workplace):
 
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """The same, awaited."""
-        return await self._named(name).aenqueue(*args, **kwargs)
+        task = self.tasks.get(name)
+        if task is None or (task.steered and not self.http.at_hand(name)):
+            task = await asyncio.to_thread(self._named, name)
+        return await task.aenqueue(*args, **kwargs)
 
     def on_success(self, fn: Callable[[CurrentJob, Any], T]) -> Callable[[CurrentJob, Any], T]:
         """`@app.on_success`: a hook for all tasks of this app, called after each task's own; see `Task.on_success`."""
@@ -275,13 +282,28 @@ class App(Workplace):
         return known
 
     @property
+    def http(self) -> "Book":
+        """Its HTTP tasks: those of the configuration, and those that are registered in its store."""
+        if self._book is None:
+            from tarry.push.book import Book  # noqa: PLC0415 - many apps have none
+
+            changed, client = self._known_rules.clear, lambda: self.client
+            self._book = Book(self.tasks, lambda: self.config, client, self._around.take, changed)
+        return self._book
+
+    def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> "Office":
+        """What delivers the jobs of HTTP tasks in this process, until it is closed. slots: async jobs at once."""
+        return self.http.serve(store, slots, clock)
+
+    @property
     def limits(self) -> dict[str, Limit]:
         """What tasks and configuration say, by the limit's name."""
         return {**limits.of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration, except those that were set by hand."""
-        limits.declare(store, self.limits, self.tasks)
+        plain = {name: task for name, task in self.tasks.items() if not task.steered}
+        limits.declare(store, {**limits.of_tasks(plain), **self.config.limits}, plain)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
@@ -334,6 +356,8 @@ class App(Workplace):
 
     def _named(self, name: str) -> Task[Any, Any]:
         task = self.tasks.get(name)
+        if task is None or task.steered:
+            task = self.http.find(name)
         if task is None:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"no task {name!r} in this app; it has: {known}")
@@ -359,6 +383,8 @@ class App(Workplace):
         if self._outbox is not None:
             _inherited.append(self._outbox)
         self._outbox = None
+        if self._book is not None:
+            self._book.forked()
         if isinstance(self._given, Store):
             _inherited.append(self._given)
             self._given = self._given.opened_by or self._given.url

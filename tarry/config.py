@@ -23,7 +23,7 @@ from tarry.model.duration import DAY, HOUR, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, limited
 from tarry.model.log_target import NAMES, log_target
 from tarry.model.size import octets
-from tarry.settings import Kind, Source, override, read_file, section
+from tarry.settings import Kind, Source, line_of, override, read_file, section
 
 FILES = ("tarry.toml", "pyproject.toml")
 DEFAULT_STORE = "sqlite:///tarry.db"
@@ -112,6 +112,13 @@ def _output(written: int | str) -> int:
     return size
 
 
+class Unshown(dict[str, Any]):
+    """Settings that may hold secrets."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"
+
+
 _Text = Annotated[str, Meta(min_length=1)]
 _From1 = Annotated[int, Meta(ge=1)]
 _Duration = int | float | str
@@ -155,6 +162,8 @@ SHARES = Kind(
     spelled=_shares,
 )
 FLAG = Kind("true or false", bool, spelled=_flag)
+TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_Text, Any], Unshown, _table)
+ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], spelled=_list)
 
 
 class Workers(Struct, frozen=True):
@@ -255,6 +264,13 @@ class Queue(Struct, frozen=True):
     """How many start in a period, over all hosts, as written."""
 
 
+class Push(Struct, frozen=True):
+    """[push]: how HTTP tasks are delivered."""
+
+    allow: Annotated[list[str], ALLOW] = []
+    """Networks and addresses that may be reached besides the public ones."""
+
+
 class Config(Struct, frozen=True):
     """All settings, defaults filled in."""
 
@@ -266,6 +282,9 @@ class Config(Struct, frozen=True):
     master: Master = Master()
     pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
     queues: dict[str, Queue] = {}
+    tasks: Annotated[dict[str, Any], TASKS] = {}
+    """HTTP tasks by name, as written: `tarry.push.endpoint` reads them."""
+    push: Push = Push()
     directory: Path = Path()
     """Where the file is, or else the working directory: relative paths start here."""
     file: Path | None = None
@@ -275,6 +294,12 @@ class Config(Struct, frozen=True):
         """The URLs of the shards, one or more."""
         store = self.store or _settled_url(DEFAULT_STORE, self.directory)
         return [store] if isinstance(store, str) else store
+
+    def place(self, *keys: str) -> str:
+        """Where that setting stands, as complaints name it: `tarry.toml:12`."""
+        source = self.file and read_file(self.file, self.file.name)
+        line = source and line_of(source.text, source.within + keys)
+        return f"{source.shown}:{line}" if source and line else "settings"
 
     def keep(self, queue: str) -> Keep:
         """How long finished jobs of that queue are kept, also if it has no section of its own."""
@@ -455,4 +480,21 @@ app = "app:app"
 # Jobs of the queue that run at once, over all hosts, and how many start in a period; no limit unless given.
 #limit = 10
 #rate = "100/s"
+
+# A task whose jobs are sent to a URL: app.enqueue("order.timeout", {"order": 7}) sends that object as the JSON body.
+#[tasks."order.timeout"]
+#url = "https://shop.example/orders/{order}/timeout"
+# How long after the enqueue, unless that says when.
+#delay = 0
+#timeout = 30
+# When to call again, an expression over the answer; without it: after 408, 425, 429, 5xx and network errors.
+#retry_when = "res.code != 200"
+# After which delays; "2n+1 minutes" is 1, 3, 5, 7, ... up to 10 attempts.
+#schedule = "2n+1 minutes"
+# What signs, by Standard Webhooks.
+#secret = "env:ORDER_SECRET"
+
+#[push]
+# Networks that may be reached besides the public ones, such as ["10.0.0.0/8"].
+#allow = []
 """

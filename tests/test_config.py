@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.config import Client, Config, Keep, Master, Pool, Queue, Workers, load, template
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.push.endpoint import Endpoint
 from tarry.settings import line_of
 
 Loads = Callable[..., Config]
@@ -466,9 +467,11 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     assert config.keep("default") == default.keep("default")
     examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
     client = Client(outbox=default.directory / "run/outbox.db")  # nor an outbox
+    tasks = {"order.timeout": config.tasks["order.timeout"]}  # nor a task
     expected = replace(
-        default, app="app:app", store=default.stores[0], client=client, queues=examples, file=config.file
+        default, app="app:app", store=default.stores[0], client=client, queues=examples, tasks=tasks, file=config.file
     )
+    Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected
 
 

@@ -25,8 +25,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "config": {"errors", "model", "settings"},
     "store": {"errors", "model", "settings", "config"},
     "engine": {"errors", "model", "settings", "config", "store"},
-    "app": _BELOW_APP,
-    "push": _BELOW_APP | {"app"},
+    "push": _BELOW_APP,
+    "app": _BELOW_APP | {"push"},
     "door": _BELOW_APP | {"app"},
     "instrument": _BELOW_APP | {"app"},
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.

@@ -72,6 +72,7 @@ def _count(pool: Pool) -> str:
 def _app(setup: Setup) -> list[Fact]:
     if not setup.app_name:
         return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
+    setup.app.http.load(thoroughly=True)
     return [Fact("app", f"{setup.app_name}: {len(setup.app.tasks)} tasks")]
 
 
@@ -80,7 +81,7 @@ def _store(setup: Setup) -> list[Fact]:
     facts = [Fact("store", store.url), *store.facts()]
     told = {fact.name for fact in facts}
     facts += [fact for fact in _timings(store) if fact.name not in told]
-    for task, count in unknown_tasks(setup.client, partly(store.counts)).items():
+    for task, count in unknown_tasks(setup, partly(store.counts)).items():
         facts.append(
             Fact("unknown task", f"{task}: {count:,} jobs wait", "deploy a worker that knows it, or delete its jobs")
         )

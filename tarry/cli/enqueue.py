@@ -62,12 +62,13 @@ def run(args: argparse.Namespace) -> int:
     setup = Setup.of(args)
     if args.batch:
         _check_batch(args)
-        return _batch(setup.client, args)
+        return _batch(setup, args)
     if not args.task:
         raise TarryError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
     options = _options(args)
+    setup.home.http.find(args.task)
     job = setup.client.job(args.task, _body(args.args), options)
-    _warn_if_unknown(setup.client, args.task)
+    _warn_if_unknown(setup, args.task)
     handle = setup.client.put([job])[0]
     if args.json:
         as_json({"id": handle.id, "is_new": handle.is_new})
@@ -111,8 +112,8 @@ def _value(text: str) -> Any:
         raise TarryError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
 
 
-def _warn_if_unknown(client: Client, task: str) -> None:
-    if client.tasks and task not in client.tasks:
+def _warn_if_unknown(setup: Setup, task: str) -> None:
+    if setup.app_name and task not in setup.client.tasks:
         print(f"tarry: this app has no task {task}; its jobs wait until a worker knows it", file=sys.stderr)
 
 
@@ -124,11 +125,13 @@ def _check_batch(args: argparse.Namespace) -> None:
         raise TarryError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
 
-def _batch(client: Client, args: argparse.Namespace) -> int:
+def _batch(setup: Setup, args: argparse.Namespace) -> int:
+    setup.known_tasks()
+    client = setup.client
     with _laid_aside(args.batch) as lines:
         found = Counter(job.task for job in bar(_jobs(client, lines, args), None, "checked"))
         for task in found:
-            _warn_if_unknown(client, task)
+            _warn_if_unknown(setup, task)
         lines.seek(0)
         stored, new = 0, 0
         for part in _parts(bar(_jobs(client, lines, args), found.total(), "jobs")):

@@ -1,20 +1,24 @@
 """From the command line's `-c` and `-a` to the configuration, the app and the client."""
 
 import argparse
+import contextlib
 import importlib
 import sys
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.config import Config, load, pid_file
-from tarry.errors import AppError
+from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
 
 # `tarry status` and its like do without the app, and so without the time that it takes to load.
 if TYPE_CHECKING:
     from tarry.app import App
     from tarry.engine.client import Client
+    from tarry.engine.task import Task
+    from tarry.push.guard import Guard
 
 
 class Setup:
@@ -63,14 +67,34 @@ class Setup:
         return app
 
     @cached_property
-    def client(self) -> "Client":
-        """A client of the app's store; without an app, of the configured one, and then it knows no tasks."""
+    def home(self) -> "App":
+        """The app, or, where none is named, an empty one of the same settings: it knows HTTP tasks only."""
         if self.app_name:
-            return self.app.client
-        from tarry.engine.client import Client  # noqa: PLC0415
-        from tarry.store.opening import open_store  # noqa: PLC0415
+            return self.app
+        from tarry.app import App  # noqa: PLC0415
 
-        return Client(open_store(self.config.stores), {}, max_body=self.config.max_body)
+        app = App()
+        app.configure(self.config)
+        return app
+
+    @property
+    def client(self) -> "Client":
+        """A client of the app's store, or of the configured one."""
+        return self.home.client
+
+    @property
+    def guard(self) -> "Guard":
+        """What HTTP tasks may reach."""
+        from tarry.push.guard import Guard  # noqa: PLC0415
+
+        return Guard(self.config.push.allow)
+
+    def known_tasks(self) -> "Mapping[str, Task[Any, Any]]":
+        """The app's tasks, and the HTTP tasks there are now."""
+        self.home.http.load()
+        with contextlib.suppress(StoreError):
+            self.home.http.look(self.client.store)
+        return self.home.tasks
 
 
 def imported(name: str, directory: Path) -> "App":

@@ -1,6 +1,7 @@
-"""`tarry queues` and `tarry tasks`."""
+"""`tarry queues`."""
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from tarry.cli.loading import Setup
@@ -17,22 +18,19 @@ WAITING = (State.SCHEDULED, State.READY)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Its place on the command line."""
     queues = commands.add_parser("queues", help="list, pause, resume or purge queues")
     queues.add_argument("action", nargs="?", choices=("list", "pause", "resume", "purge"), default="list")
     queues.add_argument("names", nargs="*", metavar="QUEUE")
     queues.add_argument("--yes", action="store_true", help="do not ask")
     queues.set_defaults(run=run_queues)
-    tasks = commands.add_parser("tasks", help="list the app's tasks")
-    tasks.add_argument("action", nargs="?", choices=("list",), default="list")
-    tasks.set_defaults(run=run_tasks)
 
 
 def run_queues(args: argparse.Namespace) -> int:
     """Status 0 once done."""
     setup = Setup.of(args)
     if args.action == "list":
-        return _list(setup.client, args.json)
+        return _list(setup, args.json)
     if not args.names:
         raise TarryError(f"{args.action} which queue? tarry queues {args.action} NAME")
     if args.action == "purge":
@@ -47,20 +45,27 @@ def run_queues(args: argparse.Namespace) -> int:
     return 0
 
 
-def unknown_tasks(client: Client, counts: list[Tally]) -> dict[str, int]:
+def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
     """Unfinished jobs of tasks that this app does not know, by task."""
-    waiting: dict[str, int] = {}
+    tasks = setup.known_tasks()
+    return _unfinished(counts, lambda name: name not in tasks) if tasks and setup.app_name else {}
+
+
+def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
+    found: dict[str, int] = {}
     for tally in counts:
-        if client.tasks and tally.task not in client.tasks and not tally.state.finished:
-            waiting[tally.task] = waiting.get(tally.task, 0) + tally.count
-    return waiting
+        if of(tally.task) and not tally.state.finished:
+            found[tally.task] = found.get(tally.task, 0) + tally.count
+    return found
 
 
-def _list(client: Client, json: bool) -> int:
+def _list(setup: Setup, json: bool) -> int:
+    client = setup.client
     counts, paused = partly(client.store.counts), partly(client.store.queues)
     names = sorted({tally.queue for tally in counts} | paused.keys())
     rows = [_row(name, counts, paused.get(name, False)) for name in names]
-    unknown = unknown_tasks(client, counts)
+    unknown = unknown_tasks(setup, counts)
+    disabled = {name for name, endpoint in setup.home.http.endpoints.items() if not endpoint.enabled}
     if json:
         as_json({"queues": rows, "unknown_tasks": unknown})
         return 0
@@ -69,6 +74,8 @@ def _list(client: Client, json: bool) -> int:
     table(heads, [_cells(row, now) for row in rows])
     for task, count in unknown.items():
         print(f"{count:,} jobs wait for the task {task}, which this app does not know")
+    for task, count in _unfinished(counts, disabled.__contains__).items():
+        print(f"{count:,} jobs wait for the task {task}, which is disabled: tarry tasks edit {task} enabled=true")
     return 0
 
 
@@ -102,33 +109,3 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
     else:
         print(f"{purged:,} jobs deleted")
     return 0
-
-
-def run_tasks(args: argparse.Namespace) -> int:
-    """The app's Python tasks."""
-    tasks = sorted(Setup.of(args).app.tasks.values(), key=lambda task: task.name)
-    facts = [
-        {
-            "task": task.name,
-            "kind": "async" if task.is_async else "sync",
-            "queue": task.queue,
-            "priority": task.priority,
-            "timeout": task.timeout,
-            "retries": task.retry.limit,
-        }
-        for task in tasks
-    ]
-    if args.json:
-        as_json(facts)
-    else:
-        heads = ("task", "kind", "queue", "priority", "timeout", "retries")
-        rows = [
-            (f["task"], f["kind"], f["queue"], f["priority"], _or(f["timeout"], "none"), _or(f["retries"], "no limit"))
-            for f in facts
-        ]
-        table(heads, rows)
-    return 0
-
-
-def _or(value: Any, word: str) -> Any:
-    return word if value is None else value

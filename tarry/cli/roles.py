@@ -66,6 +66,7 @@ def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
     try:
         app = imported(app_name, config.directory)
         app.configure(config)
+        app.http.load(thoroughly=True)
         store = app.open_store(durable=False)
         if body is not _sing:
             app.declare_limits(store)
@@ -82,6 +83,7 @@ def _worker(pool: Pool) -> Body:
         name = owner.new_name()
         child.slot.own(name)
         tell_of(log_facts.here, worker=f"{child.pool}.{child.number}")
+        deliveries = app.deliveries(store, pool.async_)
         worker = Worker(
             store,
             app.tasks,
@@ -90,9 +92,11 @@ def _worker(pool: Pool) -> Body:
             gauge=child.slot,
             name=name,
             outside=FromMaster(child),
+            find=deliveries.find,
         )
         child.ready()
         worker.run()
+        deliveries.close()
 
     return work
 
@@ -131,6 +135,8 @@ def _keep(child: Child, app: App, store: Store) -> None:
     presence = Presence(store, app.config)
     presence.employ(keeper)
     Deaf(store, app).employ(keeper)
+    # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
+    keeper.take_on(1.0, partial(app.http.look, store))
     _look_at_backlogs(child, app, store, keeper)
     sleeper = select.poll()
     sleeper.register(child.parent_fd, select.POLLIN)

@@ -20,7 +20,7 @@ from tarry.engine.waiting import Waiting
 from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.duration import microseconds
+from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
@@ -281,7 +281,10 @@ class Client:
 
     def _job(self, task: Task[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b"") -> Job:
         queue = options.queue or task.queue
-        return self._placed(task.name, body, options, queue, task.priority, task.expires, lane, headers)
+        if task.delay and options.delay is None and options.at is None:
+            options = replace(options, delay=task.delay / SECOND)
+        job = self._placed(task.name, body, options, queue, task.priority, task.expires, lane, headers)
+        return replace(job, headers=task.headed(headers, job.due)) if task.steered else job
 
     def _placed(
         self,

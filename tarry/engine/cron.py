@@ -36,7 +36,7 @@ _LOOK = HOUR
 
 def schedules_of(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Schedule]:
     """All schedules by name; of two with one name the later."""
-    return {schedule.name: schedule for task in tasks.values() for schedule in task.schedules}
+    return {schedule.name: schedule for task in list(tasks.values()) for schedule in task.schedules}
 
 
 def check_names(tasks: Mapping[str, Task[Any, Any]], new: Task[Any, Any]) -> None:

@@ -78,7 +78,7 @@ def checked(name: str) -> str:
 
 def of_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Limit]:
     """What the tasks say."""
-    return {name: limit for task in tasks.values() for name, limit in task.limits.items()}
+    return {name: limit for task in list(tasks.values()) for name, limit in task.limits.items()}
 
 
 def _write(store: Store, name: str, value: bytes | None) -> None:

@@ -78,6 +78,8 @@ class Pump:
         self.stopping = False
         self.attempts = 0
         """How many have ended here."""
+        self.find: Callable[[str], Task[Any, Any] | None] = lambda name: None
+        """Asked for a task that is not among those that are known."""
         self._marks = Marks(self.bell.poke, keep_output)
         self._tasks = tasks
         self._clock = clock or Clock(store.time)
@@ -296,7 +298,7 @@ class Pump:
         gathered: list[Running] = []
         moment = self._clock.now()
         for job in jobs:
-            task = self._tasks.get(job.task)
+            task = self._tasks.get(job.task) or self.find(job.task)
             if task is None or not self._runners[task.is_async].slots:
                 self._unsettled.append((_unstarted(job), Unknown()))
             elif job.expires and job.expires <= moment:

@@ -116,6 +116,10 @@ class Task(Generic[P, R]):
     """Up to how many jobs one call of the function gets; 0, each has its own."""
     wait = 0.0
     """Seconds that the first of a batch waits for others."""
+    delay = 0
+    """Microseconds until a job is due whose enqueue does not say when."""
+    steered = False
+    """How many run at once is for what they meet to say: nobody else sets the limit of that task, but by hand."""
     codec_class: type[Codec] = Codec
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -220,6 +224,10 @@ class Task(Generic[P, R]):
         `on_failure`, and as that is."""
         self._hook("dead", fn)
         return fn
+
+    def headed(self, headers: bytes, due: int) -> bytes:
+        """The headers of a new job, with what such a task keeps there; only asked where it is steered."""
+        return headers
 
     def _hook(self, kind: Kind, fn: "Callable[[CurrentJob, Any], Any]") -> None:
         self.hooks.add(kind, fn)

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -97,7 +97,9 @@ class Worker:
         name: str | None = None,
         outside: Outside | None = None,
         main_thread: bool = True,
+        find: Callable[[str], Task[Any, Any] | None] = lambda name: None,
     ) -> None:
+        """find: asked for a task that is not among these, by the thread that speaks with the store."""
         settings = settings or Settings()
         self.name = name or owner.new_name()
         self._gauge = gauge or NoGauge()
@@ -113,6 +115,7 @@ class Worker:
             gauge=self._gauge,
             keep_output=settings.keep_output,
         )
+        self.pump.find = find
         self._keep_output = settings.keep_output
         outcomes, most, ends, wait = self.pump.outcomes, settings.max_body, self.pump.ends, settings.kill_after
         self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread, ends, wait)

@@ -48,6 +48,16 @@ class Stage(Protocol):
         """The same, awaited."""
 
 
+class Deliveries(Protocol):
+    """What delivers the jobs of HTTP tasks for a worker."""
+
+    def find(self, name: str) -> Task[Any, Any] | None:
+        """A task that the worker does not know yet."""
+
+    def close(self) -> None:
+        """The worker has ended."""
+
+
 stage: Stage | None = None
 
 
@@ -76,6 +86,10 @@ class Workplace(ABC):
     @abstractmethod
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration."""
+
+    @abstractmethod
+    def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> Deliveries:
+        """What delivers the jobs of HTTP tasks."""
 
     @abstractmethod
     def connection(self) -> tuple[Store, bool]:
@@ -168,17 +182,24 @@ class Workplace(ABC):
         from tarry.engine.here import Here, Local  # noqa: PLC0415 - see above
 
         store, own = self.connection()
+        clock = None if stage is None else stage.clock
         try:
+            deliveries = self.deliveries(store, wanted.coroutines, clock)
             self.declare_limits(store)
         except BaseException:
             if own:
                 store.close()
             raise
-        clock = None if stage is None else stage.clock
-        grace = self.config.master.term_grace
-        worker = Local(store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, **how)
+        grace, find = self.config.master.term_grace, deliveries.find
+        worker = Local(store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **how)
         self._workers.add(worker)
-        return Here(worker, self.keeper(store, clock), store.close if own else None)
+
+        def close() -> None:
+            deliveries.close()
+            if own:
+                store.close()
+
+        return Here(worker, self.keeper(store, clock), close)
 
 
 def _drained(here: "Here") -> int:

@@ -202,10 +202,15 @@ class SqliteLanes:
 
     def set(self, name: str, limit: Limit | None) -> None:
         """Sets or lifts one, and counts what runs now."""
+        known = name in self.look()
         if limit is None:
             self._db.execute("DELETE FROM tarry_limit WHERE name = ?", (name,))
         else:
             self._db.execute(sql.SET_LIMIT, (name, msgspec.json.encode(limit)))
+        if known and limit is not None:
+            # What runs is counted, and jobs have lanes, since it is there: nobody has to look through all of them.
+            self.look()
+            return
         self._db.execute(sql.UNUSED, (name, limit is None))
         self.look()
         if limit is None:

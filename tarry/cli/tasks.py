@@ -1,0 +1,269 @@
+"""`tarry tasks`: the app's tasks as found, and HTTP tasks, which are registered here."""
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.cli.loading import Setup
+from tarry.cli.printing import as_json, partly, table
+from tarry.engine.task import Task
+from tarry.errors import TarryError
+from tarry.model.duration import SECOND, spoken
+from tarry.model.job import State
+from tarry.store.base import Store
+
+if TYPE_CHECKING:
+    from tarry.push.answer import Answer
+    from tarry.push.endpoint import Endpoint
+    from tarry.push.flow import State as Flow
+
+ACTIONS = ("list", "add", "edit", "remove", "try")
+_TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order"})
+"""Settings whose value is text, whatever it looks like."""
+
+Facts = dict[str, Any]
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its place on the command line."""
+    command = commands.add_parser(
+        "tasks",
+        help="list the app's tasks; add, edit, remove or try HTTP tasks",
+        description="""HTTP tasks send their jobs to a URL. Those that are added live in the store, and every worker
+        has them within a second. SETTING=VALUE: as in [tasks.NAME] of tarry.toml, url=https://... at least; without a
+        VALUE, edit takes the setting out. try: what the task's rule makes of an answer; FILE (- for standard input)
+        holds its body, or all of it as `curl -i` prints it.""",
+    )
+    command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
+    command.add_argument("name", nargs="?", metavar="NAME")
+    command.add_argument("settings", nargs="*", metavar="SETTING=VALUE")
+    command.add_argument("--response", metavar="FILE", help="the answer to try")
+    command.add_argument("--status", type=int, help="its status, where FILE holds only the body (200)")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 0 once done."""
+    setup = Setup.of(args)
+    if args.action == "list":
+        if args.name:
+            raise TarryError("list takes no names; `tarry tasks` shows them all")
+        return _list(setup, args.json)
+    if not args.name:
+        raise TarryError(f"{args.action} which task? tarry tasks {args.action} NAME")
+    if args.action != "try" and (args.response or args.status):
+        raise TarryError(f"--response and --status are for `tarry tasks try`; {args.action} sends nothing")
+    if args.action in ("remove", "try") and args.settings:
+        raise TarryError(f"{args.action} takes one name and no settings")
+    return {"add": _add, "edit": _edit, "remove": _remove, "try": _try}[args.action](setup, args)
+
+
+def _add(setup: Setup, args: argparse.Namespace) -> int:
+    from tarry.push import registry  # noqa: PLC0415 - with what checks URLs and rules
+
+    _no_other(setup, args.name)
+    registry.add(setup.client.store, args.name, _given(args.settings), setup.guard)
+    return _told(args, "added", f"{args.name} added")
+
+
+def _edit(setup: Setup, args: argparse.Namespace) -> int:
+    from tarry.push import registry  # noqa: PLC0415 - as above
+
+    changes, name = _given(args.settings), args.name
+    if not changes:
+        raise TarryError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
+    setup.home.http.load()
+    if setup.home.http.in_file(name):
+        enabled = setup.home.http.endpoints[name].enabled
+        if not enabled or changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
+            raise TarryError(f"{name} stands in {setup.config.place('tasks', name)}: edit it there, and `tarry reload`")
+        registry.switch(setup.client.store, name, changes["enabled"], in_file=True)
+    else:
+        registry.edit(setup.client.store, name, changes, setup.guard)
+    return _told(args, "edited", f"{name} edited")
+
+
+def _remove(setup: Setup, args: argparse.Namespace) -> int:
+    from tarry.push import registry  # noqa: PLC0415 - as above
+
+    setup.home.http.load()
+    if setup.home.http.in_file(args.name):
+        raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
+    waiting = registry.remove(setup.client.store, args.name)
+    told = f"{args.name} removed"
+    if waiting:
+        told += f"; its {waiting:,} jobs wait: add it again, or tarry jobs delete --task {args.name}"
+    return _told(args, "removed", told, waiting=waiting)
+
+
+def _try(setup: Setup, args: argparse.Namespace) -> int:
+    from tarry.push.verdict import judged  # noqa: PLC0415 - as above
+
+    if not args.response:
+        raise TarryError(f"try with what? tarry tasks try {args.name} --response FILE")
+    task = setup.home.http.find(args.name)
+    if task is None:
+        raise TarryError(f"no HTTP task {args.name}; `tarry tasks` lists them")
+    came = _answer(args.response, args.status)
+    verdict = judged(task.endpoint, came, 0.0)
+    outcome = type(verdict).__name__.lower()
+    delay = task.endpoint.schedule.delay(1, asked=getattr(verdict, "after", None)) if outcome == "again" else None
+    if args.json:
+        as_json({"outcome": outcome, "reason": verdict.reason, "delay": None if delay is None else delay / SECOND})
+    else:
+        after = f", after the first attempt in {spoken(delay)}" if delay is not None else ""
+        print(f"{outcome}{after}: {verdict.reason}")
+    return 0
+
+
+def _answer(file: str, status: int | None) -> "Answer":
+    from tarry.push.answer import MOST_BODY, Answer  # noqa: PLC0415 - as above
+
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    headers: list[tuple[str, str]] = []
+    if data.startswith(b"HTTP/"):
+        head, _, data = data.replace(b"\r\n", b"\n").partition(b"\n\n")
+        first, *lines = head.decode("latin-1").split("\n")
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+        status = status or _status(first)
+    return Answer(status or 200, tuple(headers), data[:MOST_BODY], len(data) > MOST_BODY)
+
+
+def _status(line: str) -> int:
+    parts = line.split()
+    if len(parts) < 2 or not parts[1].isdecimal() or len(parts[1]) != 3:
+        raise TarryError(f"{line[:80]!r} says no status; write it as in HTTP/1.1 200 OK")
+    return int(parts[1])
+
+
+def _no_other(setup: Setup, name: str) -> None:
+    setup.home.http.load()
+    if setup.home.http.in_file(name):
+        raise TarryError(f"{name} stands in {setup.config.place('tasks', name)} already: edit it there")
+    if name in setup.home.tasks:
+        raise TarryError(f"{name} is a function of the app; give the HTTP task another name")
+
+
+def _given(words: Sequence[str]) -> Facts:
+    """`delay=10m`, `schedule=["1m", "3m"]`, `secret=`: TOML where it is that, else text, None for nothing."""
+    found: Facts = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise TarryError(f"{word!r} sets nothing; write SETTING=VALUE, as in url=https://host/path")
+        if name in found:
+            raise TarryError(f"{name} is given twice; leave out one")
+        found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    if not text:
+        return None
+    try:
+        value = tomllib.loads(f"it = {text}")["it"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    plain = isinstance(value, str | list | dict) or (isinstance(value, int | float) and name not in _TEXTS)
+    return value if plain else text
+
+
+def _told(args: argparse.Namespace, done: str, line: str, **facts: Any) -> int:
+    if args.json:
+        as_json({done: args.name, **facts})
+    else:
+        print(line)
+    return 0
+
+
+def _list(setup: Setup, json: bool) -> int:
+    store = setup.home.client.store
+    book = setup.home.http
+    book.load()
+    partly(lambda: book.look(store))
+    from tarry.push import registry  # noqa: PLC0415 - the app may have no such tasks
+
+    flows = registry.flows(store) if book.endpoints else {}
+    waiting = _waiting(store) if book.endpoints else {}
+    facts = []
+    for task in sorted(setup.home.tasks.values(), key=lambda task: task.name):
+        fact = _fact(task)
+        if (endpoint := book.endpoints.get(task.name)) is not None:
+            state = flows[task.name][0] if task.name in flows else None
+            fact |= _http(endpoint, state, waiting.get(task.name, 0), book.in_file(task.name))
+        facts.append(fact)
+    if json:
+        as_json(facts)
+        return 0
+    heads = ["task", "kind", "queue", "priority", "timeout", "retries"]
+    http = ["to", "at once", "waiting", ""] if book.endpoints else []
+    table(heads + http, [_row(fact, bool(http)) for fact in facts])
+    return 0
+
+
+def _waiting(store: Store) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for tally in partly(store.counts):
+        if tally.state in (State.SCHEDULED, State.READY):
+            found[tally.task] = found.get(tally.task, 0) + tally.count
+    return found
+
+
+def _fact(task: Task[Any, Any]) -> Facts:
+    return {
+        "task": task.name,
+        "kind": "http" if task.steered else "async" if task.is_async else "sync",
+        "queue": task.queue,
+        "priority": task.priority,
+        "timeout": task.timeout,
+        "retries": task.retry.limit,
+    }
+
+
+def _http(endpoint: "Endpoint", state: "Flow | None", waiting: int, in_file: bool) -> Facts:
+    """What more there is to say; without secrets."""
+    return {
+        "timeout": endpoint.timeout,
+        "url": endpoint.url.shown,
+        "enabled": endpoint.enabled,
+        "from": "configuration" if in_file else "store",
+        "at_once": None if state is None else min(state.allowed, endpoint.concurrency or state.allowed),
+        "circuit": _circuit(state),
+        "trouble": (state.why if state else "") or None,
+        "waiting": waiting,
+        "settings": endpoint.shown(),
+    }
+
+
+def _circuit(state: "Flow | None") -> str:
+    if state is None or not (state.until or state.probing):
+        return "closed"
+    return "half open" if state.probing else "open" if state.opened else "asked to wait"
+
+
+def _row(fact: Facts, http: bool) -> tuple[Any, ...]:
+    plain = (
+        fact["task"],
+        fact["kind"],
+        fact["queue"],
+        fact["priority"],
+        _or(fact["timeout"], "none"),
+        _or(fact["retries"], "no limit"),
+    )
+    if not http:
+        return plain
+    if "url" not in fact:
+        return (*plain, "", "", "", "")
+    return (*plain, fact["url"], _or(fact["at_once"], "-"), fact["waiting"], _said(fact))
+
+
+def _said(fact: Facts) -> str:
+    how = "disabled" if not fact["enabled"] else "" if fact["circuit"] == "closed" else fact["circuit"]
+    return f"{how}: {fact['trouble']}" if how and fact["trouble"] else how
+
+
+def _or(value: Any, word: str) -> Any:
+    return word if value is None else value

@@ -1,0 +1,183 @@
+"""Which HTTP tasks there are: those of the configuration, and those that are registered in the store. It keeps an app's
+tasks in step with both."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from tarry.config import Config
+from tarry.engine.task import Task
+from tarry.errors import ConfigError
+from tarry.push.deliver import HttpTask, Post
+from tarry.push.endpoint import Endpoint, EndpointError
+from tarry.push.guard import Guard
+from tarry.push.registry import CELL, OFF, cells, checked, decoded
+from tarry.store.base import Store
+
+if TYPE_CHECKING:
+    from tarry.engine.client import Client
+    from tarry.engine.clock import Clock
+    from tarry.push.office import Office
+
+log = logging.getLogger("tarry.push")
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the store, while there is reason to look."""
+
+
+class Book:
+    """Of one app. tasks: the app's, by name. take: told of each new one. changed: told when any has come or changed."""
+
+    def __init__(
+        self,
+        tasks: MutableMapping[str, Task[Any, Any]],
+        config: Callable[[], Config],
+        client: "Callable[[], Client]",
+        take: Callable[[HttpTask], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.tasks = tasks
+        self.config = config
+        self._client = client
+        self._take = take
+        self._changed = changed
+        self._filed: dict[str, Endpoint] = {}
+        """Of the configuration."""
+        self._cells: dict[str, bytes] | None = None
+        """As they were at the last look; None: there was none."""
+        self._looked = 0.0
+        self._loaded = False
+        self._lock = threading.RLock()
+        self._offices: list[Office] = []
+        """Of the workers in this process; the last one delivers for all."""
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """All, by name."""
+        tasks = list(self.tasks.values())
+        return {task.name: task.endpoint for task in tasks if isinstance(task, HttpTask)}
+
+    def in_file(self, name: str) -> bool:
+        """It stands in the configuration."""
+        return name in self._filed
+
+    def load(self, thoroughly: bool = False) -> None:
+        """Those of the configuration. ConfigError, with the place, for what is wrong. thoroughly: also what is found
+        only with the extra `push`, as who delivers does, not who enqueues."""
+        with self._lock:
+            if self._loaded and not thoroughly:
+                return
+            config = self.config()
+            guard = Guard(config.push.allow)
+            for name, table in config.tasks.items():
+                self._filed[name] = self._read(name, table, guard if thoroughly else None)
+                if not isinstance(self.tasks.get(name, self), HttpTask | Book):
+                    raise ConfigError(
+                        f"{config.place('tasks', name)}: a function is the task {name} already; rename one"
+                    )
+                self._put(self._filed[name])
+            self._loaded = True
+
+    def at_hand(self, name: str) -> HttpTask | None:
+        """The task of that name, if it is known for sure without a look at the store."""
+        known = self._loaded and (name in self._filed or time.monotonic() - self._looked < LOOK_EVERY)
+        task = self.tasks.get(name) if known else None
+        return task if isinstance(task, HttpTask) else None
+
+    def find(self, name: str) -> HttpTask | None:
+        """The task of that name, for who enqueues: of the store as it was half a second ago, or as it is now."""
+        self.load()
+        if self.at_hand(name) is None:
+            self.look(self._client().store)
+        task = self.tasks.get(name)
+        return task if isinstance(task, HttpTask) else None
+
+    def look(self, store: Store) -> None:
+        """Brings the tasks in step with the store; StoreError."""
+        with self._lock:
+            found = cells(store, CELL)
+            self._looked = time.monotonic()
+            if found == self._cells:
+                return
+            before, self._cells = self._cells or {}, found
+            for name in before.keys() - found.keys():
+                self._gone(name)
+            for name, cell in found.items():
+                if before.get(name) != cell:
+                    self._come(name, cell)
+
+    def serve(self, store: Store, slots: int, clock: "Clock | None" = None) -> "Office":
+        """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
+        from tarry.push.office import Office  # noqa: PLC0415 - only for who delivers
+
+        self.load(thoroughly=True)
+        office = Office(self, store, slots, clock)
+        self.look(store)
+        if self.endpoints:
+            office.start()
+        self._offices.append(office)
+        return office
+
+    def left(self, office: "Office") -> None:
+        """It delivers no more."""
+        if office in self._offices:
+            self._offices.remove(office)
+
+    def forked(self) -> None:
+        """In a forked child: the parent's threads are not ours."""
+        self._lock = threading.RLock()
+        self._offices, self._looked = [], 0.0
+
+    def _post(self) -> Post:
+        if not self._offices:
+            raise ConfigError(
+                "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"
+            )
+        return self._offices[-1]
+
+    def _read(self, name: str, table: Any, guard: Guard | None) -> Endpoint:
+        try:
+            return Endpoint.parse(name, table, checked=False) if guard is None else checked(name, table, guard)
+        except EndpointError as error:
+            keys = ("tasks", name, error.field) if error.field else ("tasks", name)
+            raise ConfigError(f"{self.config().place(*keys)}: {error}") from None
+
+    def _come(self, name: str, cell: bytes) -> None:
+        """What cannot be read is told, and changes nothing: perhaps a newer release wrote it."""
+        try:
+            settings = decoded(cell)
+            if name in self._filed:
+                self._put(self._filed[name] if settings != OFF else _disabled(self._filed[name]))
+            elif isinstance(self.tasks.get(name, self), HttpTask | Book):
+                self._put(Endpoint.parse(name, settings, checked=False))
+            else:
+                log.warning("the HTTP task %s of the store is not delivered here: a function is that task", name)
+        except ConfigError as error:
+            log.error("the HTTP task %s of the store: %s", name, error)
+
+    def _gone(self, name: str) -> None:
+        if name in self._filed:
+            self._put(self._filed[name])
+        elif isinstance(self.tasks.get(name), HttpTask):
+            del self.tasks[name]
+            log.warning("the HTTP task %s was removed; its jobs wait until there is one of that name", name)
+            self._changed()
+
+    def _put(self, endpoint: Endpoint) -> None:
+        old = self.tasks.get(endpoint.name)
+        if isinstance(old, HttpTask) and old.endpoint == endpoint:
+            return
+        task = HttpTask(endpoint, self._client, self._post)
+        if isinstance(old, HttpTask):
+            task.hooks = old.hooks
+        self._take(task)
+        self.tasks[endpoint.name] = task
+        self._changed()
+        for office in self._offices:
+            office.start(at_once=False)
+
+
+def _disabled(endpoint: Endpoint) -> Endpoint:
+    return Endpoint.parse(endpoint.name, {**endpoint.settings, **OFF}, checked=False)

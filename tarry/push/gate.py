@@ -1,0 +1,28 @@
+"""The body of a request, which is asked for once the connection stands: so it is known when that was, whether anything
+can have been sent, and a request that nobody wants any more stays here."""
+
+import time
+from collections.abc import Iterator
+
+
+class Gate:
+    """Read by the HTTP library's thread; the other methods are for the loop's. Which of two threads was first is known
+    since each writes its own mark before it reads the other's."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._shut = False
+        self.passed = 0.0
+        """When the body went out, by the monotonic clock; 0: it has not."""
+
+    def read(self) -> Iterator[bytes]:
+        """The body, in one piece."""
+        self.passed = time.monotonic()
+        if self._shut:
+            self.passed = 0.0
+            raise InterruptedError("it is not wanted any more")
+        yield self._body
+
+    def shut(self) -> None:
+        """What has not gone out by now never does."""
+        self._shut = True

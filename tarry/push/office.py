@@ -1,0 +1,291 @@
+"""What the deliveries of one worker have in common: a sender for each event loop, the state of the endpoints, and a
+thread that brings both in step with the store, so that no delivery waits for it."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import resource
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tarry.engine.clock import Clock
+from tarry.engine.limits import BY_HAND
+from tarry.engine.task import Task
+from tarry.errors import ConfigError, StoreError
+from tarry.model.duration import SECOND
+from tarry.model.limit import EACH, TASK, Limit, limited
+from tarry.push import flow, registry
+from tarry.push.answer import Answer
+from tarry.push.endpoint import Endpoint
+from tarry.push.failure import Failure, Why
+from tarry.push.flow import FIRST, Seen, State
+from tarry.push.guard import Guard
+from tarry.push.order import Order
+from tarry.push.verdict import Again, Disabled, Verdict, judged
+from tarry.store.base import Store
+from tarry.store.patience import back_off
+
+if TYPE_CHECKING:
+    from tarry.push.book import Book
+    from tarry.push.sender import Limits, Request, Sender
+
+log = logging.getLogger("tarry.push")
+
+TICK = 0.5
+"""Seconds between two looks; more where a look takes more than a twentieth of that."""
+_OURS = (Why.REQUEST, Why.FORBIDDEN, Why.LOCAL, Why.REDIRECT)
+"""Failures that tell nothing of how the endpoint is."""
+MOST_MISSED = 1000
+ENDS_WITHIN = 5.0
+
+
+class Office:
+    """Of one worker."""
+
+    def __init__(self, book: "Book", store: Store, slots: int, clock: Clock | None = None) -> None:
+        self._book, self._store, self._slots = book, store, slots
+        self._clock = clock or Clock(store.time)
+        self.order = Order(store, self.now)
+        self._guard = Guard(book.config().push.allow)
+        self.most_result = book.config().max_body
+        self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._seen: dict[str, Seen] = {}
+        self._gone: dict[str, str] = {}
+        """Endpoints that said so, and the words."""
+        self._held: dict[str, tuple[float, bool]] = {}
+        """Until when nothing is sent to whom, microseconds since the epoch; and whether the store holds its jobs."""
+        self._offset = 0
+        """Microseconds that the store's clock is ahead of ours."""
+        self._missed: dict[str, float] = {}
+        """When it was last looked for a task that there was not."""
+        self._lock = threading.Lock()
+        self._wake, self._over = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._trouble = 0
+
+    def find(self, name: str) -> Task[Any, Any] | None:
+        """The task of a job that this worker does not know, if it is an HTTP task by now. For the pump."""
+        now = time.monotonic()
+        if now - self._missed.get(name, -math.inf) < TICK:
+            return None
+        if len(self._missed) >= MOST_MISSED:
+            self._missed.clear()
+        self._missed[name] = now
+        try:
+            self._book.look(self._store)
+        except StoreError:
+            return None
+        return self._book.tasks.get(name)
+
+    def start(self, at_once: bool = True) -> None:
+        """From now on it follows the store; at_once: it has looked when this returns. StoreError if that is away."""
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._follow, name="tarry-push", daemon=True)
+        _open_files()
+        if at_once:
+            self._tick()
+        else:
+            self._wake.set()
+        self._thread.start()
+
+    def close(self) -> None:
+        """What was seen last is told to the store, if it is there."""
+        self._book.left(self)
+        self._over = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(ENDS_WITHIN)
+
+    def now(self) -> int:
+        """Microseconds since the epoch, by the store's clock."""
+        return time.time_ns() // 1000 + self._offset
+
+    def held(self, name: str) -> float | None:
+        """See `Post`."""
+        until, stored = self._held.get(name, (0.0, False))
+        left = until - self.now()
+        if left <= 0:
+            return None
+        return 0.0 if stored else min(left / SECOND, 10.0)
+
+    async def send(self, request: "Request", limits: "Limits") -> Answer | Failure:
+        """By the sender of the running loop."""
+        loop = asyncio.get_running_loop()
+        sender = self._senders.get(loop)
+        if sender is None:
+            sender = self._opened(loop)
+        return await sender.send(request, limits)
+
+    def judged(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+        """See `Post`."""
+        verdict = judged(endpoint, came, time.time())
+        self._note(endpoint.name, came, verdict)
+        return verdict
+
+    def _opened(self, loop: asyncio.AbstractEventLoop) -> "Sender":
+        from tarry.push.sender import Sender  # noqa: PLC0415 - brings the HTTP client
+
+        sender = self._senders[loop] = Sender(self._guard)
+        self._closing.add(loop.create_task(self._until_the_end(loop, sender)))
+        return sender
+
+    async def _until_the_end(self, loop: asyncio.AbstractEventLoop, sender: "Sender") -> None:
+        """Of the loop, which cancels what is left in it."""
+        try:
+            await loop.create_future()
+        finally:
+            del self._senders[loop]
+            await sender.close()
+
+    def _note(self, name: str, came: Answer | Failure, verdict: Verdict) -> None:
+        seen = self._seen.setdefault(name, Seen())
+        failed = came.why not in _OURS if isinstance(came, Failure) else came.status >= 500
+        busy = isinstance(verdict, Again) and verdict.busy
+        if isinstance(verdict, Again) and verdict.after:
+            seen.pause = max(seen.pause, self.now() + verdict.after)
+        seen.busy += busy
+        if failed:
+            seen.row += 1
+            seen.why = verdict.reason
+        elif not busy and isinstance(came, Answer):
+            seen.well += 1
+            seen.row = 0
+        if isinstance(verdict, Disabled):
+            seen.why = verdict.reason
+            self._gone[name] = verdict.reason
+            self._held[name] = (math.inf, False)
+        if seen.pause or seen.row >= flow.FAILURES or self._gone:
+            self._wake.set()
+
+    def _follow(self) -> None:
+        pause = TICK
+        while not self._over:
+            self._wake.wait(pause)
+            self._wake.clear()
+            began = time.monotonic()
+            try:
+                self._tick()
+            except StoreError as error:
+                if self._trouble % 20 == 0:
+                    log.error("HTTP tasks: %s; trying again", error)
+                self._trouble += 1
+                pause = back_off(self._trouble)
+                continue
+            self._trouble = 0
+            pause = max(TICK, 20 * (time.monotonic() - began))
+        with contextlib.suppress(StoreError):
+            self._tick()
+
+    def _tick(self) -> None:
+        """Brings the tasks, what is known of their endpoints, and their limits in step with the store."""
+        now = self._clock.now()
+        self._offset = now - time.time_ns() // 1000
+        self._disable()
+        self._book.look(self._store)
+        endpoints = self._book.endpoints
+        seen, self._seen = self._seen, {}
+        states = registry.flows(self._store)
+        limits = {name: limit for name, (limit, _) in self._store.limits().items()}
+        by_hand = self._store.cells(BY_HAND).keys() if endpoints else ()
+        most = self._most(endpoints)
+        for name, endpoint in endpoints.items():
+            state = self._moved(endpoint, states.get(name), seen.get(name, Seen()), most, now)
+            self._limit(endpoint, state, limits, by_hand)
+            self._hold(endpoint, state, limits)
+        for name in self._held.keys() - endpoints.keys() - self._gone.keys():
+            self._held.pop(name, None)
+
+    def _disable(self) -> None:
+        while self._gone:
+            name, why = next(iter(self._gone.items()))
+            try:
+                registry.switch(self._store, name, False, self._book.in_file(name))
+                log.error("the HTTP task %s is disabled: %s", name, why)
+            except ConfigError as error:  # somebody removed it meanwhile
+                log.info("%s", error)
+            del self._gone[name]
+
+    def _most(self, endpoints: dict[str, Endpoint]) -> int:
+        """What one endpoint may have at once: half of a worker's slots, so that others' deliveries always find some; if
+        there are no others, all, and as many in line."""
+        others = sum(task.is_async and not task.steered for task in list(self._book.tasks.values()))
+        alone = others + sum(endpoint.enabled for endpoint in endpoints.values()) <= 1
+        return max(1, 2 * self._slots if alone else self._slots // 2)
+
+    def _moved(self, endpoint: Endpoint, kept: tuple[State, bytes] | None, seen: Seen, most: int, now: int) -> State:
+        """The state after what was seen here, as the store has it then."""
+        most = min(most, endpoint.concurrency or most)
+        state, was = kept or (State(min(max(FIRST, self._slots // 10), most)), None)
+        new = flow.after(state, seen, most, now)
+        if new == state:
+            return state
+        if not self._store.write(registry.FLOW + endpoint.name, msgspec.json.encode(new), was):
+            # Another worker moved it at this moment. What was seen here is told the next time.
+            _merge(self._seen.setdefault(endpoint.name, Seen()), seen)
+            return state
+        _tell(endpoint, state, new)
+        return new
+
+    def _limit(self, endpoint: Endpoint, state: State, limits: dict[str, Limit], by_hand: Any) -> None:
+        """Makes the store keep what follows from the state, and one at a time for each key if they go in order."""
+        wanted = {TASK + endpoint.name: _wanted(endpoint, state), EACH + endpoint.name: None}
+        if endpoint.order is not None:
+            wanted[EACH + endpoint.name] = Limit(1)
+        for name, limit in wanted.items():
+            if limits.get(name) != limit and BY_HAND + name not in by_hand:
+                self._store.limit(name, limit)
+                if limit is not None:
+                    limits[name] = limit
+
+    def _hold(self, endpoint: Endpoint, state: State, limits: dict[str, Limit]) -> None:
+        until = state.until if endpoint.enabled else math.inf
+        stored = limits.get(TASK + endpoint.name, Limit()).most == 0
+        if until:
+            self._held[endpoint.name] = (until, stored)
+        elif endpoint.name not in self._gone:
+            self._held.pop(endpoint.name, None)
+
+
+def _wanted(endpoint: Endpoint, state: State) -> Limit:
+    most = min(state.allowed, endpoint.concurrency or state.allowed)
+    limit = limited(most if endpoint.enabled else 0, endpoint.rate)
+    assert limit is not None
+    return limit
+
+
+def _merge(into: Seen, seen: Seen) -> None:
+    into.row = into.row if into.well else into.row + seen.row
+    into.well += seen.well
+    into.busy += seen.busy
+    into.pause = max(into.pause, seen.pause)
+    into.why = into.why or seen.why
+
+
+def _tell(endpoint: Endpoint, before: State, now: State) -> None:
+    if now.opened > before.opened:
+        log.warning(
+            "%s: nothing is sent to %s for %d s: %s",
+            endpoint.name,
+            endpoint.url.origin,
+            round((now.until - now.at) / SECOND),
+            now.why,
+        )
+    elif before.opened and not now.opened:
+        log.warning("%s: %s answers again", endpoint.name, endpoint.url.origin)
+
+
+def _open_files() -> None:
+    """As many as this process may: each delivery needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:
+            log.debug("open files stay at %d: %s", soft, error)

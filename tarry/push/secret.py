@@ -1,0 +1,83 @@
+"""What is not to be seen: the secrets that sign, and the values of headers.
+
+`env:NAME` and `file:PATH` stand for a value that neither the settings nor the store hold. It is read where it is used,
+when it is used: so a file may be replaced while workers run.
+"""
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import NoReturn
+
+from tarry.errors import ConfigError
+
+PLACE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\0\n]*")
+"""Where a secret may be."""
+MOST = 8192
+"""Bytes of a secret."""
+
+
+class Secret:
+    """A text that is shown nowhere. Two of the same text are equal."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: str) -> None:
+        self._written = written
+
+    @property
+    def literal(self) -> bool:
+        """The value itself was written, not where it is."""
+        return not self._written.startswith(("env:", "file:"))
+
+    def written(self) -> str:
+        """As it stands in the settings, which may be the value itself: for the store only."""
+        return self._written
+
+    def value(self) -> str:
+        """The value; ConfigError if there is none at that place, with the place's name."""
+        kind, _, place = self._written.partition(":")
+        if self.literal:
+            return self._written
+        return _variable(place) if kind == "env" else _file(place)
+
+    def __repr__(self) -> str:
+        return f"<secret {'***' if self.literal else self._written}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._written == other._written
+
+    def __hash__(self) -> int:
+        return hash(self._written)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not to be pickled")
+
+
+def _variable(name: str) -> str:
+    if not (value := os.environ.get(name, "").strip()):
+        raise ConfigError(f"env:{name}: the variable {name} is not set here; set it for the workers too")
+    return value
+
+
+def _file(name: str) -> str:
+    path = Path(name)
+    try:
+        about = path.stat()
+        value = _read(path, about.st_mtime_ns, about.st_size, about.st_ino)
+    except OSError as error:
+        raise ConfigError(f"file:{name}: it cannot be read: {error.strerror}; see that workers may read it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"file:{name}: it is no text in UTF-8; write the secret in base64") from None
+    if not value:
+        raise ConfigError(f"file:{name}: it is empty; write the secret into it")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, mtime: int, size: int, inode: int) -> str:
+    """Once for each state of the file."""
+    if size > MOST or not path.is_file():
+        raise ConfigError(f"file:{path}: it is no file of at most {MOST} bytes; a secret is one line")
+    return path.read_text(encoding="utf-8").strip()

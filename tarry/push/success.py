@@ -1,0 +1,38 @@
+"""Which status counts as delivered: `"2xx"`, `"200-299"`, `[200, 204]`, `"2xx, 304"`."""
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+_CLASS, _RANGE = re.compile(r"([2-5])xx", re.IGNORECASE), re.compile(r"(\d{3})(?:\s*-\s*(\d{3}))?")
+_EXPECTED = 'write "2xx", "200-299", 204, or a list of these'
+
+
+class Success(Struct, frozen=True):
+    """A set of status codes; `status in success`."""
+
+    ranges: tuple[tuple[int, int], ...] = ((200, 299),)
+    """First and last of each."""
+
+    def __contains__(self, status: int) -> bool:
+        return any(first <= status <= last for first, last in self.ranges)
+
+    @classmethod
+    def parse(cls, written: Any) -> "Success":
+        """The set of what TOML or JSON has; ValueError if that is none."""
+        parts = written.split(",") if isinstance(written, str) else written if isinstance(written, list) else [written]
+        if not 0 < len(parts) <= 100:
+            raise ValueError(f"no status; {_EXPECTED}")
+        return cls(tuple(_range(part) for part in parts))
+
+
+def _range(part: Any) -> tuple[int, int]:
+    text = str(part).strip() if isinstance(part, int | str) and not isinstance(part, bool) else ""
+    if whole := _CLASS.fullmatch(text):
+        return int(whole[1]) * 100, int(whole[1]) * 100 + 99
+    if found := _RANGE.fullmatch(text):
+        first, last = int(found[1]), int(found[2] or found[1])
+        if 200 <= first <= last <= 599:
+            return first, last
+    raise ValueError(f"{part!r} is no status from 200 to 599; {_EXPECTED}")

@@ -1,0 +1,110 @@
+"""`tarry tasks add|edit|remove|try`, and HTTP tasks under a real master."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.place import Place, until
+from tests.push.server import Server, answer
+
+HOOK = "url=https://shop.example/hook?token=sesame"
+ALLOW = '[push]\nallow = ["127.0.0.1"]\n'
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+def test_one_is_added_listed_edited_and_removed(place: Place) -> None:
+    assert place.said("tasks", "add", "order.timeout", HOOK, "delay=10m", 'schedule=["1m", "3m"]', "secret=" + "x" * 32)
+    fact = place.facts("tasks")[-1]
+    assert (fact["task"], fact["kind"], fact["from"], fact["retries"]) == ("order.timeout", "http", "store", 2)
+    assert (fact["url"], fact["settings"]["secret"]) == ("https://shop.example/hook?...", "***")
+    assert "https://shop.example/hook?..." in place.said("tasks")
+    job = place.job(place.enqueue("order.timeout", '{"order": 7}'))
+    assert (job.body, job.state) == (b'{"order":7}', "scheduled")
+    assert place.said("tasks", "edit", "order.timeout", "delay=", "queue=hooks") == "order.timeout edited"
+    fact = place.facts("tasks")[-1]
+    assert (fact["queue"], fact["waiting"], "delay" in fact["settings"]) == ("hooks", 1, False)
+    told = place.said("tasks", "remove", "order.timeout")
+    assert told == ("order.timeout removed; its 1 jobs wait: add it again, or tarry jobs delete --task order.timeout")
+    assert "1 jobs wait for the task order.timeout, which this app does not know" in place.said("queues")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["add"], "add which task? tarry tasks add NAME"),
+        (["add", "hook", "delay=1m"], 'tasks.hook.url: it is missing; write url = "https://host/path"'),
+        (["add", "hook", HOOK, "dealy=1m"], "unknown setting tasks.hook.dealy; did you mean delay?"),
+        (["add", "hook", "url=http://10.0.0.7/"], "tasks.hook.url: 10.0.0.7, private: not reached, unless [push]"),
+        (["add", "hook", HOOK, "retry_when=res.code !="], "tasks.hook.retry_when, at 12: "),
+        (["add", "hook", HOOK, "1m"], "'1m' sets nothing; write SETTING=VALUE, as in url=https://host/path"),
+        (["add", "app.greet", HOOK], "app.greet is a function of the app; give the HTTP task another name"),
+        (["add", "filed", HOOK], "filed stands in tarry.toml:2 already: edit it there"),
+        (["edit", "filed", "delay=1m"], "filed stands in tarry.toml:2: edit it there, and `tarry reload`"),
+        (["remove", "filed"], "filed stands in tarry.toml:2: take it out there"),
+        (["edit", "hook"], "edit what? tarry tasks edit hook SETTING=VALUE"),
+        (["remove", "hook"], "no HTTP task hook is registered; `tarry tasks` lists them"),
+        (["try", "hook"], "try with what? tarry tasks try hook --response FILE"),
+        (["list", "hook"], "list takes no names; `tarry tasks` shows them all"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(place: Place, words: list[str], told: str) -> None:
+    place.settings('[tasks.filed]\nurl = "https://a.example/"\n')
+    assert place.refused("tasks", *words).startswith(told)
+
+
+def test_an_answer_is_tried(place: Place) -> None:
+    place.settings('[tasks.hook]\nurl = "https://a.example/"\nretry_when = "res.code != 200"\n')
+    place.write("good", '{"code": 200}')
+    place.write("bad", 'HTTP/1.1 503 Busy\r\nRetry-After: 600\r\n\r\n{"code": 1}')
+    assert place.said("tasks", "try", "hook", "--response", "good") == "delivered: answered 200 OK; the rule is content"
+    assert place.said("tasks", "try", "hook", "--response", "bad") == (
+        "again, after the first attempt in 10m: answered 503 Service Unavailable; the rule says so: res.code != 200"
+    )
+    fact = place.facts("tasks", "try", "hook", "--response", "-", stdin="")
+    assert (fact["outcome"], fact["delay"]) == ("again", 60.0)
+
+
+def test_one_of_the_configuration_can_be_disabled_and_enabled(place: Place) -> None:
+    place.settings(
+        '[tasks.filed]\nurl = "https://a.example/"\n[tasks.off]\nurl = "https://a.example/"\nenabled = false\n'
+    )
+    place.said("tasks", "edit", "filed", "enabled=false")
+    assert [fact["enabled"] for fact in place.facts("tasks")[-2:]] == [False, False]
+    place.said("tasks", "edit", "filed", "enabled=true")
+    assert [fact["enabled"] for fact in place.facts("tasks")[-2:]] == [True, False]
+    assert place.refused("tasks", "edit", "off", "enabled=true").startswith("off stands in tarry.toml:4: edit it there")
+
+
+def test_without_an_app_there_are_http_tasks(place: Place) -> None:
+    place.write("tarry.toml", '[tasks.hook]\nurl = "https://a.example/"\n')
+    assert [fact["task"] for fact in place.facts("tasks")] == ["hook"]
+    assert place.job(place.enqueue("hook", '{"a": 1}')).lane == ""
+
+
+def test_a_master_delivers_those_of_the_file_and_those_added_while_it_runs(place: Place, server: Server) -> None:
+    place.settings(f'[tasks.filed]\nurl = "{server.url("/filed")}"\n{ALLOW}')
+    place.serve()
+    filed = place.enqueue("filed", '{"a": 1}')
+    until(lambda: place.job(filed).state == "done")
+    place.said("tasks", "add", "added", f"url={server.url('/added')}")
+    added = place.enqueue("added", '{"b": 2}')
+    until(lambda: place.job(added).state == "done")
+    assert [(seen.path, seen.body) for seen in server.seen] == [("/filed", b'{"a":1}'), ("/added", b'{"b":2}')]
+    assert "'status': 200" in place.said("jobs", "show", added)
+    server.says("/added", answer(410))
+    gone = place.enqueue("added", "{}")
+    until(lambda: "disabled: " in place.said("tasks"))
+    assert "1 jobs wait for the task added, which is disabled" in place.said("queues")
+    assert '"outcome":"disabled"' in place.said("jobs", "show", gone)
+
+
+def test_a_master_with_a_wrong_task_says_why_it_does_not_start(place: Place) -> None:
+    place.settings('[tasks.hook]\nurl = "https://a.example/"\nretry_when = "res."\n')
+    master = place.start()
+    assert master.wait(30) == 1
+    assert "tarry.toml:4: tasks.hook.retry_when, at" in place.log()

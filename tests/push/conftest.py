@@ -1,0 +1,57 @@
+"""One authority for all tests of a run, and a sender that knows the tests' hosts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry import App
+from tarry.store.memory import MemoryStore
+from tarry.store.sqlite.store import SqliteStore
+from tests.push.certificates import Authority
+from tests.push.delivering import Desk
+from tests.push.server import Server
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: Authority) -> Path:
+    return authority.signed(["hooks.example", "127.0.0.1"])
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tarry.toml lies about, and no variable says where the store is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TARRY_STORE", raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
+    path = tmp_path / "tarry.db"
+    desk = Desk(App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False), server, tmp_path)
+    yield desk
+    desk.close()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def any_desk(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[Desk]:
+    if request.param == "memory":
+        store = MemoryStore()
+        desk = Desk(App(store, closures=True), lambda: store, server, tmp_path)
+    else:
+        path = tmp_path / "tarry.db"
+        connect = lambda: SqliteStore(path, durable=False)  # noqa: E731
+        desk = Desk(App(f"sqlite:///{path}", closures=True), connect, server, tmp_path)
+    yield desk
+    desk.close()

@@ -1,0 +1,60 @@
+"""An app with HTTP tasks, and workers that deliver for it, on a store of the test's choice."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tarry import App
+from tarry.config import Config, Push
+from tarry.engine.handle import Handle
+from tarry.engine.worker import Settings
+from tarry.model.job import Job
+from tarry.push.office import Office
+from tarry.push.record import Record, records
+from tarry.store.base import Store
+from tests.engine.bench import Bench, ThreadWorker
+from tests.push.server import Server
+
+HERE = Push(["127.0.0.1"])
+
+
+class Desk(Bench):
+    """`tasks`: settings by name, as tarry.toml has them; a url that begins with `/` is the server's."""
+
+    def __init__(self, app: App, connect: Callable[[], Store], server: Server, directory: Path) -> None:
+        super().__init__(app, connect)
+        self.server, self.directory = server, directory
+        self.offices: list[Office] = []
+        self.at_last.append(self._close_offices)
+
+    def settings(self, url: str = "/", **settings: Any) -> dict[str, Any]:
+        return {"url": self.server.url() + url.removeprefix("/") if url.startswith("/") else url, **settings}
+
+    def configure(self, app: App | None = None, **tasks: dict[str, Any]) -> None:
+        """As if they stood in tarry.toml; each is what `settings` takes."""
+        whole = {name: self.settings(**task) for name, task in tasks.items()}
+        (app or self.app).configure(Config(tasks=whole, push=HERE, directory=self.directory))
+
+    def deliver(self, app: App | None = None, slots: int = 20, **settings: Any) -> ThreadWorker:
+        """A worker that delivers until the test ends."""
+        app = app or self.app
+        store = self.store()
+        office = app.deliveries(store, slots)
+        self.offices.append(office)
+        app.declare_limits(store)
+        made = Settings(threads=1, coroutines=slots, **settings)
+        worker = ThreadWorker(store, app.tasks, made, rules=app.rules, main_thread=False, find=office.find)
+        self._workers.append(worker.start())
+        return worker
+
+    def job(self, handle: Handle[Any]) -> Job:
+        found = handle.record()
+        assert found is not None
+        return found
+
+    def records(self, handle: Handle[Any]) -> list[Record]:
+        return records(self.job(handle))
+
+    def _close_offices(self) -> None:
+        for office in self.offices:
+            office.close()

@@ -1,0 +1,70 @@
+"""How tests send: one request to hosts that only they know, by a sender that ends with them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tarry.push.answer import Answer
+from tarry.push.failure import Failure
+from tarry.push.guard import Guard
+from tarry.push.sender import Limits, Request, Sender
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+HERE = ["127.0.0.1"]
+PATIENT = Limits(10, 5)
+
+
+def lookup(host: str) -> list[str]:
+    return {"hooks.example": HERE, "other.example": HERE, "metadata.example": ["169.254.169.254"]}[host]
+
+
+def sender(trust: bytes = b"", allow: tuple[str, ...] = ("127.0.0.1",)) -> Sender:
+    return Sender(Guard(allow), trust, lookup=lookup)
+
+
+def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], trust: bytes = b"") -> Any:
+    async def whole() -> Any:
+        sending = sender(trust)
+        try:
+            return await work(sending)
+        finally:
+            await sending.close()
+
+    return asyncio.run(whole())
+
+
+def sent(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Answer | Failure:
+    """What becomes of one request."""
+    whole = Request(**{"method": "POST", "url": url, "body": b"{}"} | request)
+    got = run(lambda sending: sending.send(whole, limits), trust)
+    assert isinstance(got, Answer | Failure)
+    return got
+
+
+def answered(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Answer:
+    got = sent(url, limits, trust, **request)
+    assert isinstance(got, Answer), got
+    return got
+
+
+def failed(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Failure:
+    got = sent(url, limits, trust, **request)
+    assert isinstance(got, Failure), got
+    assert "\n" not in got.reason
+    return got
+
+
+async def until(condition: Callable[[], bool], limit: float = 15.0) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        await asyncio.sleep(0.005)
+
+
+def kept(port: int) -> int:
+    """How many connections to that port this machine still holds open on the side that made them."""
+    lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    ends = [line.split()[2:4] for line in lines]
+    return sum(int(remote.partition(":")[2], 16) == port and state in ("01", "08") for remote, state in ends)

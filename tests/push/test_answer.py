@@ -1,0 +1,15 @@
+"""What an answer says of itself."""
+
+from tarry.push.answer import KEPT, MOST_BODY, Answer
+
+
+def test_headers_of_one_name_are_joined() -> None:
+    answer = Answer(200, (("a", "1"), ("b", "2"), ("a", "3")))
+    assert (answer.header("a"), answer.header("b"), answer.header("c")) == ("1, 3", "2", "")
+
+
+def test_the_start_of_the_body_is_kept_as_text() -> None:
+    assert Answer(200, body="é".encode() + b"\xff").kept() == "é\ufffd"
+    assert Answer(200, body=b"x" * MOST_BODY).kept() == "x" * KEPT
+    assert Answer(200, body="😀".encode() * KEPT).kept() == "😀" * KEPT
+    assert Answer(204).kept() == ""

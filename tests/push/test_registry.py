@@ -1,0 +1,272 @@
+"""HTTP tasks from the configuration and from the store: who has them, and how soon."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry import App, State
+from tarry.config import load
+from tarry.engine.limits import set_by_hand
+from tarry.errors import ConfigError, UnknownTask
+from tarry.model.limit import Limit
+from tarry.push import registry
+from tarry.push.endpoint import EndpointError
+from tarry.push.guard import Guard
+from tarry.store.base import Store
+from tests.engine.bench import finished, until
+from tests.push.delivering import HERE, Desk
+from tests.push.server import answer
+
+GUARD = Guard(HERE.allow)
+
+
+def from_file(directory: Path, text: str) -> App:
+    (directory / "tarry.toml").write_text(text, encoding="utf-8")
+    app = App(closures=True)
+    app.configure(load(directory=directory))
+    return app
+
+
+def test_a_task_of_the_configuration_is_enqueued_by_name(tmp_path: Path) -> None:
+    app = from_file(tmp_path, '[tasks."order.timeout"]\nurl = "https://shop.example/hook"\ndelay = "10m"\n')
+    job = app.enqueue("order.timeout", {"order": 7})
+    assert job.state is State.SCHEDULED
+    with pytest.raises(UnknownTask, match=r"no task 'order.timout' in this app; it has: order.timeout"):
+        app.enqueue("order.timout", {"order": 7})
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[tasks.hook]\nurl = "https://a.example/"\nretry_wen = "res.code"',
+            r"tarry.toml:3: unknown setting tasks.hook.retry_wen; did you mean retry_when\?",
+        ),
+        ('[tasks.hook]\nmethod = "GET"', r"tarry.toml:1: tasks.hook.url: it is missing; write url = "),
+        ('[tasks.hook]\nurl = "https://{host}/"', r"tarry.toml:2: tasks.hook.url, at 9: a placeholder in scheme"),
+        ("tasks = 3", r"tarry.toml:1: tasks: expected a table for each HTTP task, as in .*, got 3"),
+        ("[tasks]\nhook = 3", r"tarry.toml:2: tasks.hook: no table of settings; write url = "),
+        ('[push]\nallow = "10.0.0.0/8"', r"tarry.toml:2: push.allow: expected a list of networks such as"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        from_file(tmp_path, text).http.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[tasks.hook]\nurl = "https://a.example/"\nretry_when = "res.code !="',
+            r"tarry.toml:3: tasks.hook.retry_when, at 12: .*",
+        ),
+        (
+            '[tasks.hook]\nurl = "http://127.0.0.1:8000/"',
+            r"tarry.toml:2: tasks.hook.url: 127.0.0.1, loopback: not reached",
+        ),
+        ('[push]\nallow = ["ten"]\n[tasks.hook]\nurl = "https://a.example/"', r"\[push\] allow: 'ten' is no network"),
+    ],
+)
+def test_who_delivers_checks_all_of_it(tmp_path: Path, text: str, told: str) -> None:
+    app = from_file(tmp_path, text)
+    with pytest.raises(ConfigError, match=told):
+        app.http.load(thoroughly=True)
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    app = from_file(tmp_path, '[tasks.hook]\nurl = "https://a.example/?k=sesame"\nsecret = "sesame-sesame-sesame"')
+    app.http.load()
+    shown = f"{app.config!r} {app.tasks!r} {app.http.endpoints!r}"
+    assert "hook" in shown
+    assert "sesame" not in shown
+
+
+def test_a_function_and_a_url_of_one_name_are_refused(tmp_path: Path) -> None:
+    app = from_file(tmp_path, '[tasks.hook]\nurl = "https://a.example/"')
+    app.task(name="hook")(lambda: None)
+    with pytest.raises(ConfigError, match=r"tarry.toml:1: a function is the task hook already; rename one"):
+        app.http.load()
+
+
+def test_a_new_task_reaches_a_worker_that_knew_of_none(any_desk: Desk) -> None:
+    any_desk.configure()
+    any_desk.deliver()
+    registry.add(any_desk.store(), "hook", any_desk.settings(), GUARD)
+    began = time.monotonic()
+    job = any_desk.app.enqueue("hook", {"a": 1})
+    assert finished(job) is State.DONE
+    assert time.monotonic() - began < 5, "a look at an unknown task finds it"
+
+
+def test_a_change_reaches_who_delivers_and_who_enqueues(any_desk: Desk) -> None:
+    store = any_desk.store()
+    any_desk.configure()
+    registry.add(store, "hook", any_desk.settings(), GUARD)
+    any_desk.deliver()
+    assert any_desk.app.enqueue("hook", {}).result(15)["status"] == 200
+    any_desk.server.says("/new", answer(202))
+    registry.edit(store, "hook", any_desk.settings("/new") | {"delay": "1h", "queue": None}, GUARD)
+    until(lambda: any_desk.app.enqueue("hook", {}).state is State.SCHEDULED)
+    job = any_desk.app.tasks["hook"].using(delay=0).enqueue({})
+    assert job.result(15)["status"] == 202
+
+
+def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_desk: Desk) -> None:
+    store = any_desk.store()
+    any_desk.configure()
+    registry.add(store, "hook", any_desk.settings(), GUARD)
+    any_desk.deliver()
+    assert any_desk.app.enqueue("hook", {}).result(15)
+    later = any_desk.app.tasks["hook"].using(delay=0.2).enqueue({"n": 2})
+    assert registry.remove(store, "hook") == 1
+    until(lambda: "hook" not in any_desk.app.tasks)
+    with pytest.raises(UnknownTask):
+        any_desk.app.enqueue("hook", {})
+    until(lambda: later.state is not State.SCHEDULED or later.record().epoch)
+    assert not later.state.finished
+    assert len(any_desk.server.seen) == 1
+    registry.add(store, "hook", any_desk.settings(), GUARD)
+    assert later.result(15)["status"] == 200
+
+
+def test_a_disabled_one_holds_its_jobs_ready(any_desk: Desk) -> None:
+    store = any_desk.store()
+    any_desk.configure()
+    registry.add(store, "hook", any_desk.settings(enabled=False), GUARD)
+    any_desk.deliver()
+    until(lambda: limit_of(store) == 0)
+    job = any_desk.app.enqueue("hook", {})
+    other = any_desk.app.task(name="other")(lambda: 1).enqueue()
+    assert finished(other) is State.DONE
+    assert job.state is State.READY
+    registry.edit(store, "hook", {"enabled": True}, GUARD)
+    assert job.result(15)["status"] == 200
+
+
+def test_410_disables_it_until_somebody_enables_it(any_desk: Desk) -> None:
+    store = any_desk.store()
+    any_desk.configure()
+    registry.add(store, "hook", any_desk.settings(), GUARD)
+    any_desk.server.says("/", answer(410))
+    any_desk.deliver()
+    job = any_desk.app.enqueue("hook", {})
+    until(lambda: limit_of(store) == 0)
+    until(lambda: job.state is State.READY)
+    record = any_desk.job(job)
+    assert (record.failures, [one.outcome for one in any_desk.records(job)]) == (0, ["disabled"])
+    assert registry.decoded(registry.cells(store, registry.CELL)["hook"])["enabled"] is False
+    any_desk.server.says("/", answer(200))
+    registry.edit(store, "hook", {"enabled": None}, GUARD)
+    assert job.result(15)["status"] == 200
+
+
+def test_410_disables_also_what_stands_in_the_configuration(desk: Desk) -> None:
+    store = desk.store()
+    desk.configure(hook={})
+    desk.server.says("/", answer(410))
+    desk.deliver()
+    job = desk.app.enqueue("hook", {})
+    until(lambda: registry.cells(store, registry.CELL))
+    until(lambda: not desk.app.http.endpoints["hook"].enabled)
+    desk.server.says("/", answer(200))
+    registry.switch(store, "hook", True, in_file=True)
+    assert job.result(15)["status"] == 200
+
+
+def test_what_is_registered_is_checked_first(desk: Desk) -> None:
+    store = desk.store()
+    for settings, told in [
+        ({"url": "http://10.0.0.7/"}, r"tasks.hook.url: 10.0.0.7, private: not reached, unless \[push\] allow"),
+        ({"url": "https://a.example/", "retry_when": "res."}, "tasks.hook.retry_when, at"),
+        ({}, "tasks.hook.url: it is missing"),
+    ]:
+        with pytest.raises(EndpointError, match=told):
+            registry.add(store, "hook", settings, GUARD)
+    assert not registry.cells(store, registry.CELL)
+    registry.add(store, "hook", desk.settings(), GUARD)
+    with pytest.raises(ConfigError, match="there is a task hook already"):
+        registry.add(store, "hook", desk.settings(), GUARD)
+    with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
+        registry.edit(store, "hok", {"delay": "1m"}, GUARD)
+    with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
+        registry.remove(store, "hok")
+
+
+def test_a_limit_that_was_set_by_hand_stays(desk: Desk) -> None:
+    store = desk.store()
+    desk.configure(hook={"concurrency": 7})
+    set_by_hand(store, "task:hook", Limit(3))
+    desk.deliver()
+    assert desk.app.enqueue("hook", {}).result(15)
+    assert limit_of(store) == 3
+
+
+def test_a_cell_that_nobody_can_read_is_told_and_changes_nothing(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    store = desk.store()
+    desk.configure(hook={})
+    store.write("task:strange", b"no json", None)
+    store.write("task:newer", b'{"url":"https://a.example/","shape":"round"}', None)
+    desk.deliver()
+    assert desk.app.enqueue("hook", {}).result(15)
+    assert set(desk.app.http.endpoints) == {"hook"}
+    assert "the HTTP task strange of the store: the store has no settings there" in caplog.text
+    assert "unknown setting tasks.newer.shape" in caplog.text
+
+
+def test_the_next_of_a_key_waits_while_one_is_under_way(desk: Desk) -> None:
+    desk.configure(hook={"order": "{customer}"})
+    jobs = [desk.app.enqueue("hook", {"customer": n % 2, "n": n}) for n in range(20)]
+    desk.deliver()
+    for job in jobs:
+        assert finished(job) is State.DONE
+    for customer in (0, 1):
+        bodies = [seen.body for seen in desk.server.seen if b'"customer":%d' % customer in seen.body]
+        assert bodies == [b'{"customer":%d,"n":%d}' % (customer, n) for n in range(customer, 20, 2)]
+    with pytest.raises(TypeError, match=r"hook: order: \{customer\}: the body has no customer there"):
+        desk.app.enqueue("hook", {})
+
+
+def test_the_next_of_a_key_waits_until_the_one_before_is_settled(any_desk: Desk) -> None:
+    any_desk.configure(hook={"order": "{customer}", "schedule": [0.3] * 5})
+    told: list[int] = []
+
+    async def script(line: Any) -> None:
+        n = json.loads(any_desk.server.seen[-1].body)["n"]
+        told.append(n)
+        await answer(404 if n == 6 else 429 if told.count(n) < 3 and n in (0, 3) else 200)(line)
+
+    any_desk.server.says("/", script)
+    first = [any_desk.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5)]
+    any_desk.deliver()
+    until(lambda: first[0].record().failures)
+    other = any_desk.app.enqueue("hook", {"customer": 2, "n": 100})
+    assert finished(other) is State.DONE
+    assert not first[0].state.finished
+    later = [any_desk.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5, 9)]
+    for job in first + later:
+        assert finished(job)
+    told.remove(100)
+    assert list(dict.fromkeys(told)) == list(range(9)), told
+    assert told == sorted(told), told
+    until(lambda: not any_desk.store().cells("order:"))
+
+
+def test_a_job_that_is_cancelled_holds_nobody_up(desk: Desk) -> None:
+    desk.configure(hook={"order": "{customer}", "schedule": ["1h"]})
+    desk.server.says("/", answer(429))
+    first = desk.app.enqueue("hook", {"customer": 1})
+    desk.deliver()
+    until(lambda: first.record().failures)
+    desk.server.says("/", answer(200))
+    assert first.cancel()
+    assert desk.app.enqueue("hook", {"customer": 1}).result(15)["status"] == 200
+
+
+def limit_of(store: Store, name: str = "hook") -> int | None:
+    found = store.limits().get(f"task:{name}")
+    return None if found is None else found[0].most

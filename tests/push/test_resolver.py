@@ -1,0 +1,285 @@
+"""From names to addresses: one question for many, kept for a while, each judged; that one is connected to."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from tarry.push import resolver
+from tarry.push.answer import Answer
+from tarry.push.failure import Failed, Failure, Why
+from tarry.push.guard import Forbidden, Guard
+from tarry.push.resolver import FAILED_FOR, FRESH, MOST_QUESTIONS, USABLE, Resolver
+from tarry.push.sender import Limits, Request, Sender
+from tests.push.sending import until
+from tests.push.server import Server
+
+
+class Names:
+    """A name server that tests tell what to say, and that notes what it was asked."""
+
+    def __init__(self, **says: Sequence[str] | Exception) -> None:
+        self.says: dict[str, Sequence[str] | Exception] = dict(says)
+        self.asked: list[str] = []
+        self.open = threading.Event()
+        self.open.set()
+
+    def __call__(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        assert self.open.wait(15)
+        said = self.says[host]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return asyncio.run(work())
+
+
+async def why(asking: Coroutine[Any, Any, Any]) -> tuple[Why, str]:
+    with pytest.raises(Failed) as caught:
+        await asking
+    return caught.value.why, str(caught.value)
+
+
+def test_many_who_ask_make_one_question() -> None:
+    names = Names(a=["1.1.1.1", "2606:4700::1111"])
+
+    async def work() -> None:
+        names.open.clear()
+        resolving = Resolver(Guard(), names)
+        asking = [asyncio.create_task(resolving.find("a", 443, 10)) for _ in range(100)]
+        await until(lambda: bool(names.asked))
+        names.open.set()
+        assert await asyncio.gather(*asking) == [["1.1.1.1", "2606:4700::1111"]] * 100
+        assert await resolving.find("a", 443, 10) == ["1.1.1.1", "2606:4700::1111"]
+
+    run(work)
+    assert names.asked == ["a"]
+
+
+def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+    names = Names(a=["1.1.1.1"])
+
+    async def work() -> None:
+        names.open.clear()
+        resolving = Resolver(Guard(), names)
+        first = asyncio.create_task(resolving.find("a", 443, 10))
+        second = asyncio.create_task(resolving.find("a", 443, 10))
+        await until(lambda: bool(names.asked))
+        first.cancel()
+        assert await why(resolving.find("a", 443, 0.05)) == (Why.LOOKUP, "a: no name server answered within 0.05 s")
+        names.open.set()
+        assert await second == ["1.1.1.1"]
+
+    run(work)
+    assert names.asked == ["a"]
+
+
+def test_only_so_many_questions_at_once_and_who_waits_gives_up_in_time() -> None:
+    names = Names()
+
+    async def work() -> None:
+        names.open.clear()
+        resolving = Resolver(Guard(), names)
+        asking = [why(resolving.find(f"h{n}", 443, 0.3)) for n in range(2 * MOST_QUESTIONS)]
+        assert {told for told, _ in await asyncio.gather(*asking)} == {Why.LOOKUP}
+        assert len(names.asked) == MOST_QUESTIONS
+        resolving.close()
+        names.open.set()
+
+    run(work)
+
+
+def test_an_answer_is_used_for_a_while_then_renewed_behind_the_back_then_awaited() -> None:
+    names, clock = Names(a=["1.1.1.1"]), Clock()
+
+    async def work() -> None:
+        resolving = Resolver(Guard(), names, clock)
+        await resolving.find("a", 443, 10)
+        names.says["a"] = ["8.8.8.8"]
+        clock.now += FRESH - 1
+        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        assert len(names.asked) == 1
+        clock.now += 2
+        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        await until(lambda: len(names.asked) == 2)
+        names.says["a"] = ["9.9.9.9"]
+        clock.now += USABLE + 1
+        assert await resolving.find("a", 443, 10) == ["9.9.9.9"]
+
+    run(work)
+
+
+def test_a_name_server_that_fails_does_not_take_away_what_was_known() -> None:
+    names, clock = Names(a=["1.1.1.1"]), Clock()
+
+    async def work() -> None:
+        resolving = Resolver(Guard(), names, clock)
+        await resolving.find("a", 443, 10)
+        names.says["a"] = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        clock.now += FRESH + 1
+        for n in range(3):
+            assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+            await until(lambda n=n: len(names.asked) == 2 + n and not resolving._asking)  # type: ignore[misc]
+            clock.now += FAILED_FOR + 0.1
+        clock.now += USABLE
+        assert await why(resolving.find("a", 443, 10)) == (
+            Why.LOOKUP,
+            "a cannot be looked up: Temporary failure in name resolution",
+        )
+
+    run(work)
+
+
+def test_a_failure_is_told_for_a_moment_only() -> None:
+    names, clock = Names(a=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), Clock()
+
+    async def work() -> None:
+        resolving = Resolver(Guard(), names, clock)
+        for _ in range(5):
+            assert await why(resolving.find("a", 443, 10)) == (Why.NO_HOST, "a: no such host")
+        assert len(names.asked) == 1
+        names.says["a"] = ["1.1.1.1"]
+        clock.now += FAILED_FOR + 0.1
+        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [OSError("broken"), UnicodeError("label too long"), ValueError("odd")])
+def test_whatever_goes_wrong_is_told(error: Exception) -> None:
+    async def work() -> None:
+        told = await why(Resolver(Guard(), Names(a=error)).find("a", 443, 10))
+        assert told == (Why.LOOKUP, f"a cannot be looked up: {error}")
+
+    run(work)
+
+
+def test_no_address_at_all() -> None:
+    async def work() -> None:
+        assert await why(Resolver(Guard(), Names(a=[])).find("a", 443, 10)) == (Why.NO_HOST, "a has no address")
+
+    run(work)
+
+
+def test_only_addresses_that_may_be_reached_are_used() -> None:
+    async def work() -> None:
+        resolving = Resolver(Guard(), Names(a=["10.0.0.1", "1.1.1.1", "::1"], b=["10.0.0.1", "127.0.0.1"]))
+        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        with pytest.raises(Forbidden, match=r"b is at 10\.0\.0\.1, private"):
+            await resolving.find("b", 443, 10)
+
+    run(work)
+
+
+def test_an_address_where_nobody_is_comes_last() -> None:
+    async def work() -> None:
+        resolving = Resolver(Guard(), Names(a=["1.1.1.1", "8.8.8.8"]))
+        await resolving.find("a", 443, 10)
+        resolving.lost("a", "1.1.1.1")
+        assert await resolving.find("a", 443, 10) == ["8.8.8.8", "1.1.1.1"]
+
+    run(work)
+
+
+def test_it_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "MOST_HOSTS", 10)
+
+    async def work() -> int:
+        resolving = Resolver(Guard(), lambda host: ["1.1.1.1"])
+        for n in range(30):
+            await resolving.find(f"h{n}", 443, 10)
+        return len(resolving._kept)
+
+    assert run(work) == 10
+
+
+def test_the_system_knows_this_machine() -> None:
+    assert "127.0.0.1" in resolver.system("localhost")
+
+
+def test_the_system_is_asked_for_names_that_no_system_has() -> None:
+    with pytest.raises(socket.gaierror):
+        resolver.system("no-such-host.invalid")
+
+
+def send(names: Names, url: str, times: int = 1) -> list[Answer | Failure]:
+    async def work() -> list[Answer | Failure]:
+        sending = Sender(Guard(["127.0.0.0/24"]), lookup=names)
+        got = [await sending.send(Request("POST", url, (), b"{}"), Limits(10, 2)) for _ in range(times)]
+        await sending.close()
+        return got
+
+    got = run(work)
+    assert isinstance(got, list)
+    return got
+
+
+def test_the_address_that_was_judged_is_the_one_that_is_connected_to() -> None:
+    """A name that changes its address after it was judged leads where it was then."""
+    with Server(address="127.0.0.9") as server:
+        names = Names(**{"rebinding.example": ["127.0.0.9"]})
+
+        async def work() -> None:
+            sending = Sender(Guard(["127.0.0.9"]), lookup=names)
+            url = server.url("/", "rebinding.example")
+            for _ in range(3):
+                got = await sending.send(Request("POST", url, (), b"{}"), Limits())
+                assert isinstance(got, Answer)
+                assert got.address == f"127.0.0.9:{server.port}"
+                names.says["rebinding.example"] = ["127.0.0.1"]
+            await sending.close()
+
+        run(work)
+        assert len(server.seen) == 3
+
+
+def test_a_name_that_no_system_knows_is_connected_to_all_the_same() -> None:
+    """The HTTP library asks nobody itself."""
+    with Server() as server:
+        (got,) = send(Names(**{"hooks.invalid": ["127.0.0.1"]}), server.url("/", "hooks.invalid"))
+    assert isinstance(got, Answer)
+
+
+def test_of_several_addresses_the_first_where_somebody_listens() -> None:
+    with Server() as server:
+        names = Names(**{"hooks.example": ["127.0.0.3", "127.0.0.2", "127.0.0.1"]})
+        first, second = send(names, server.url("/", "hooks.example"), 2)
+    assert isinstance(first, Answer)
+    assert isinstance(second, Answer)
+    assert first.address == second.address == f"127.0.0.1:{server.port}"
+    assert len(server.seen) == 2
+
+
+def test_a_host_that_moves_is_followed() -> None:
+    """The old client is closed with its connections once a new one is there."""
+
+    async def work(one: Server, port: int) -> None:
+        names, clock = Names(**{"hooks.example": ["127.0.0.1"]}), Clock()
+        sending = Sender(Guard(["127.0.0.0/24"]), lookup=names)
+        sending._resolver = Resolver(Guard(["127.0.0.0/24"]), names, clock)
+        request = Request("POST", one.url("/", "hooks.example"), (), b"{}")
+        assert isinstance(await sending.send(request, Limits()), Answer)
+        names.says["hooks.example"] = ["127.0.0.2"]
+        clock.now += USABLE + 1
+        got = await sending.send(request, Limits())
+        assert isinstance(got, Failure)
+        assert got.address == f"127.0.0.2:{port}"
+        await until(lambda: one.ended == 1)
+        assert len(sending._clients) == 1
+        await sending.close()
+
+    with Server() as one:
+        asyncio.run(work(one, one.port))

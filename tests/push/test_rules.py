@@ -1,0 +1,304 @@
+"""Retry rules in CEL: what they see, what they say, what they cannot be, and that no answer breaks them."""
+
+import json
+import time
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.push.answer import MOST_BODY, Answer
+from tarry.push.costs import MOST_LOOPED
+from tarry.push.misplaced import Misplaced
+from tarry.push.rules import MOST_TEXT, Rule, Said
+from tarry.push.seen import MOST_NESTED
+
+
+def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> Said:
+    return Rule.parse(rule).says(msgspec.convert({"status": status, "body": body, **more}, Answer))
+
+
+def refused(rule: str) -> tuple[str, int]:
+    with pytest.raises(Misplaced) as caught:
+        Rule.parse(rule)
+    return str(caught.value), caught.value.at
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "again"),
+    [
+        ("res.code != 200", b'{"code": 200}', False),
+        ("res.code != 200", b'{"code": 200.0}', False),
+        ("res.code == 200", b'{"code": 200.0}', True),
+        ("res.code != 200", b'{"code": "200"}', True),
+        ("res.code != 200", b'{"code": null}', True),
+        ("res.code != 200 || res.data.status == 2", b'{"code": 200, "data": {"status": 2}}', True),
+        ("res.code != 200 || res.data.status == 2", b'{"code": 200, "data": {"status": 1}}', False),
+        ("res.items[0].state == 'failed'", b'{"items": [{"state": "failed"}]}', True),
+        ("res.items.exists(i, i.state == 'failed')", b'{"items": [{"state": "ok"}, {"state": "failed"}]}', True),
+        ("res.items.all(i, i.n + 1 < 5)", b'{"items": [{"n": 1}, {"n": 9}]}', False),
+        ("has(res.error)", b'{"error": "x"}', True),
+        ("has(res.error)", b"{}", False),
+        ("size(res) == 0", b"[]", True),
+        ("res == null", b"null", True),
+        ("res", b"true", None),
+        ("res == true", b"true", True),
+        ('res["a-b"] == 1', b'{"a-b": 1}', True),
+        ("body.contains('busy')", b"so busy", True),
+        ("body.matches('^(a+)+$')", b"a" * 60_000 + b"b", False),
+        ("matches(body, '[0-9]{4}-[0-9]{2}-[0-9]{2}')", b"since 2026-11-21", True),
+        ("body.matches('[0-9a-f]{8}(-[]0-9a-f]{4}){3}-[0-9a-f]{12}')", b"019ab0de-0000-7000-8000-000000000000", True),
+        ("res.code != 200", b'\xef\xbb\xbf{"code": 200}', False),
+        ("res.name == 'Zo\u00eb \U0001f600'", '{"name": "Zo\u00eb \U0001f600"}'.encode(), True),
+        ("res.code\n != \n200", b'{"code": 200}', False),
+    ],
+)
+def test_a_rule_sees_the_answer(rule: str, body: bytes, again: bool | None) -> None:
+    if again is None:
+        assert "not true or false" in refused(rule)[0]
+    else:
+        assert said(rule, body).again is again
+
+
+def test_a_rule_sees_status_headers_and_time() -> None:
+    assert said("status >= 500", status=503).again
+    assert not said("status >= 500", status=200).again
+    headers = [["x-state", "a"], ["X-State", "b"], ["other", "c"]]
+    assert said("headers['x-state'] == 'a, b' && !('none' in headers)", headers=headers).again
+    assert said("elapsed > 1.0", elapsed=1.5).again
+    assert not said("elapsed > 1.0", elapsed=0.5).again
+
+
+def test_a_rule_that_says_so_is_quoted_in_the_reason() -> None:
+    assert said("status != 200", status=201) == Said(True, "the rule says so: status != 200")
+    assert said("status\n  != 200", status=201).reason == "the rule says so: status != 200"
+    assert said("status != 200") == Said(False, "")
+    assert len(said("status != 200 " + "&& status > 0 " * 60, status=201).reason) < 200
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "the answer is empty"),
+        (b" \n ", "the answer is empty"),
+        (b"<html>", "the answer is no JSON"),
+        (b'{"code": 200', "the answer is no JSON"),
+        (b'{"code": "\xff"}', "the answer is no JSON"),
+        (b'{"code": "\\ud800"}', "the answer is no JSON"),
+        (b'{"code": NaN}', "the answer is no JSON"),
+        (b'{"code": 1e999}', "the answer is no JSON"),
+        (b"9" * 60_000, "the answer is no JSON"),
+        (b"[" * 60_000, "the answer is no JSON"),
+        (b"[" * 900 + b"]" * 900, "the answer is no JSON"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "the answer is no JSON"),
+        (b"{}", 'the answer has no "code", which the rule needs'),
+        (b"[]", "the rule cannot be asked"),
+        (b"null", "the rule cannot be asked"),
+        (b"7", "the rule cannot be asked"),
+    ],
+)
+def test_an_answer_that_the_rule_cannot_be_asked_about_is_asked_for_again_with_the_reason(
+    body: bytes, reason: str
+) -> None:
+    found = said("res.code != 200", body)
+    assert found.again
+    assert found.reason.startswith(reason)
+    assert "\n" not in found.reason
+
+
+def test_a_rule_that_does_not_need_the_json_does_without() -> None:
+    assert not said("status == 204 ? false : res.code != 200", status=204).again
+    assert not said("status != 204 && res.code != 200", status=204).again
+    assert not said("status != 200", b"<html>").again
+    assert said("status == 204 ? false : res.code != 200").reason.startswith("the answer is empty")
+
+
+def test_a_body_that_was_cut_is_not_read_as_json() -> None:
+    found = said("res.code != 200", b"1" * 100, cut=True)
+    assert found.reason.startswith("the answer is longer than the 100 bytes that are read of it")
+    assert not said("!body.startsWith('1')", b"1" * 100, cut=True).again
+
+
+def test_an_answer_may_be_nested_up_to_a_bound() -> None:
+    assert not said("res == 1", b"[" * MOST_NESTED + b"]" * MOST_NESTED).again
+    assert said("res == 1", b"[" * (MOST_NESTED + 1) + b"]" * (MOST_NESTED + 1)).reason.startswith(
+        "the answer is no JSON"
+    )
+    assert not said("res == 1", b'"' + b"[{" * MOST_NESTED + b'"').again, "brackets of a text do not count"
+    assert not said("res == 1", b"[" + b"[]," * MOST_NESTED + b"[]]").again
+
+
+def test_numbers_beyond_64_bits_and_other_oddities_elsewhere_do_no_harm() -> None:
+    assert not said("res.code != 200", b'{"id": 123456789012345678901234567890, "code": 200}').again
+    assert said("res.id > 1e20", b'{"id": 123456789012345678901234567890}').again
+    assert said("res.id == -9223372036854775808", b'{"id": -9223372036854775808}').again
+    assert not said("res.code != 200", b'{"code": 1, "code": 200}').again, "the last of two keys counts"
+    assert not said("res.a == 'x'", b'{"a": "x\\u0000y"}').again, "C would end the text there"
+    assert said("res['k\ufffd'] == 1", b'{"k\\u0000": 1, "n": [null, true]}').again
+    assert not said("body == 'x'", b"x\0y").again
+    assert said("body == '\ufffd'", b"\xff").again
+
+
+@pytest.mark.parametrize(
+    ("rule", "at", "told"),
+    [
+        ("", 0, "a rule is text"),
+        ("   ", 0, "a rule is text"),
+        ("res.code != ", 13, "it ends too early"),
+        ("stat == 200", 1, "there is no stat; did you mean status?"),
+        ("status == 200 && zzz", 18, "there is no zzz; known: res, status"),
+        ("res.code =! 200", 10, "token recognition error"),
+        ("status == 200\n  && zzz > 1", 20, "there is no zzz"),
+        ('status == "200"', 8, "numbers are written without quotes"),
+        ("elapsed > 1", 9, "whole seconds are written 2.0"),
+        ("res.code", 0, "it gives what the answer has there, not true or false"),
+        ("status", 0, "it gives a value (int), not true or false"),
+        ("x" * (MOST_TEXT + 1), MOST_TEXT + 1, "at most 1000"),
+        ("(" * 60 + "true" + ")" * 60, 0, "nested too deep"),
+        ("res" + ".a" * 100 + " == 1", 0, "nested too deep"),
+        ("status == 1\0", 12, "a character that no text has"),
+        ("body == '\ud800'", 10, "a character that no text has"),
+        ("nothing(res)", 8, "there is no nothing"),
+        ("res.map(x, x).size() > 1", 0, "map, filter and adding inside of a loop"),
+        ("res.filter(x, x > 1).size() > 1", 0, "map, filter and adding inside of a loop"),
+        ("res.all(x, x + x > 1)", 0, "map, filter and adding inside of a loop"),
+        ("res.all(x, body.matches(x))", 0, "matches inside of a loop"),
+        ("res.all(x, [{'a': string(x)}] == [])", 0, "string inside of a loop"),
+        ("res.all(x, x.all(y, y.all(z, z == 1)))", 0, "3 loops inside each other; at most 2"),
+        ("+".join(["body"] * 12) + " == ''", 0, "more than 10 additions"),
+        ("body.matches(res.pattern)", 0, "matches takes a pattern that stands there"),
+        ("matches(body, res.pattern)", 0, "matches takes a pattern that stands there"),
+        ("body.matches('(.{0,30}){30}x|.{9}')", 0, "its patterns can take too much"),
+        ("body.matches('(a{100}){20}')", 0, "its patterns can take too much"),
+        (r"body.matches('(\\p{L}{0,6}[^\\PL]?){3}')", 0, "its patterns can take too much"),
+        ("body.matches('(')", 0, "invalid regular expression: missing ): (; patterns are RE2's"),
+        ("body.matches('a{')  || body.matches('[z-a]')", 0, "patterns are RE2's"),
+        ("body.matches('))(({9}')", 0, "patterns are RE2's"),
+        ("body.matches('a{99}') || body.matches('(bc{2}){50}') || body.matches('d{,99}')", 0, "its patterns can take"),
+    ],
+)
+def test_what_is_no_rule_is_refused_with_its_place(rule: str, at: int, told: str) -> None:
+    message, place = refused(rule)
+    assert told in message
+    assert "\n" not in message
+    assert place == at
+
+
+def test_what_is_no_text_is_refused() -> None:
+    for wrong in (None, 5, ["res.code != 200"]):
+        with pytest.raises(Misplaced, match="a rule is text"):
+            Rule.parse(wrong)  # type: ignore[arg-type]
+
+
+def test_rules_of_the_same_text_are_equal_and_show_it() -> None:
+    assert Rule.parse("status > 1") == Rule("status > 1")
+    assert Rule.parse("status > 1") != Rule("status > 2")
+    assert Rule.parse("status > 1").cel == "status > 1"
+
+
+@pytest.mark.parametrize(
+    ("rule", "most"),
+    [
+        ("res.all(x, res.all(y, x >= y || x < y))", b"[" + b",".join(b"1" for _ in range(8_000)) + b"]"),
+        ("res.l.all(x, res.l == res.m)", json.dumps({"l": [1] * 2_600, "m": [1] * 2_600}).encode()),
+        ("res.l.all(x, !res.s.contains('aaaaaaab'))", json.dumps({"l": [1] * 2_600, "s": "a" * 8_000}).encode()),
+    ],
+)
+def test_the_worst_answer_takes_no_long_time(rule: str, most: bytes) -> None:
+    assert len(most) <= MOST_LOOPED
+    assert took(rule, most) < 5
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(.{0,16}){16}x", "a?" * 140 + "z", ".*a.{99}z", "[ab]*a[ab]{250}z", "(.*)*a" * 40 + "z", "((.{0,6}){6}){6}z"],
+)
+def test_the_worst_pattern_takes_no_long_time(pattern: str) -> None:
+    assert took(f"body.matches('{pattern}')", bytes(b"ab"[n * n % 7 % 2] for n in range(MOST_BODY))) < 5
+
+
+def took(rule: str, body: bytes) -> float:
+    parsed, answer = Rule.parse(rule), Answer(200, body=body)
+    began = time.process_time()
+    parsed.says(answer)
+    return time.process_time() - began
+
+
+def test_a_rule_with_a_loop_reads_no_large_answer() -> None:
+    body = b"[" + b"1," * MOST_LOOPED + b"1]"
+    assert said("res.all(x, x == 1)", body).reason == (
+        f"the answer has {len(body)} bytes; rules with a loop read at most {MOST_LOOPED}"
+    )
+    assert not said("res.size() < 10", body).again
+
+
+def test_a_loop_over_too_much_is_asked_again_with_the_reason() -> None:
+    found = said("res.all(x, res.all(y, x == y))", json.dumps([1] * 5_000).encode())
+    assert found.again
+    assert "budget" in found.reason
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["code", "data", "a"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+bodies = st.binary(max_size=40) | values.map(lambda value: json.dumps(value).encode())
+texts = st.text(max_size=30) | st.lists(
+    st.sampled_from(
+        [
+            "res",
+            ".code",
+            "status",
+            "body",
+            "==",
+            "!=",
+            "&&",
+            "||",
+            "!",
+            "(",
+            ")",
+            "200",
+            "'x'",
+            " ",
+            "[0]",
+            "true",
+            "{",
+            "}",
+        ]
+    ),
+    max_size=10,
+).map("".join)
+
+RULES = [
+    Rule.parse(text)
+    for text in (
+        "res.code != 200 || res.data.a == 2",
+        "res[0] == 1 || res.size() > 2 && body != ''",
+        "res.all(x, x.code == 1) || res.exists(k, k == 'a')",
+        "{res.code}!=200 && {res.data.a}=='failed' || {res.a.0} > 5 || !{res.data}",
+    )
+]
+
+
+@given(bodies, st.sampled_from(RULES), st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2))
+@settings(deadline=None)
+def test_no_answer_breaks_a_rule(body: bytes, rule: Rule, headers: dict[str, str]) -> None:
+    found = rule.says(Answer(200, tuple(headers.items()), body))
+    assert bool(found.reason) is found.again
+    assert found.reason.isascii() or found.reason.encode()
+
+
+@given(texts)
+@settings(deadline=None)
+def test_whatever_is_written_is_a_rule_or_refused(text: str) -> None:
+    place, told = 0, "a rule"
+    try:
+        Rule.parse(text).says(Answer(200))
+    except Misplaced as error:
+        place, told = error.at, str(error)
+    assert 0 <= place <= len(text) + 1
+    assert told

@@ -1,0 +1,59 @@
+"""What the HTTP library's errors mean, where no server of ours can bring them about."""
+
+import pytest
+from pyreqwest.exceptions import ClientClosedError, ConnectError, ConnectTimeoutError, PyreqwestError, RequestError
+
+from tarry.push.failure import Why
+from tarry.push.wrong import broken, unanswered
+
+OUTER = "error sending request for url (https://hooks.example/?token=hunter2)"
+
+
+def error(kind: type[RequestError], *causes: str) -> RequestError:
+    return kind("connection error", {"causes": [{"message": cause} for cause in (OUTER, *causes)]})
+
+
+CONNECTING = "client error (Connect)"
+SENDING = "client error (SendRequest)"
+
+
+@pytest.mark.parametrize(
+    ("raised", "why", "sent"),
+    [
+        (error(ConnectError, CONNECTING, "tcp connect error", "Connection refused (os error 111)"), Why.REFUSED, False),
+        (error(ConnectError, CONNECTING, "tcp open error", "Too many open files (os error 24)"), Why.LOCAL, False),
+        (error(ConnectError, CONNECTING, "Cannot assign requested address (os error 99)"), Why.LOCAL, False),
+        (error(ConnectError, CONNECTING, "No route to host (os error 113)"), Why.UNREACHABLE, False),
+        (error(ConnectError, CONNECTING, "Network is unreachable (os error 101)"), Why.UNREACHABLE, False),
+        (error(ConnectError, CONNECTING, "Connection reset by peer (os error 104)"), Why.UNREACHABLE, False),
+        (error(ConnectError, CONNECTING, "tls handshake eof"), Why.TLS, False),
+        (error(ConnectError, CONNECTING, "received fatal alert: ProtocolVersion"), Why.TLS, False),
+        (error(ConnectError, CONNECTING, "invalid peer certificate: BadSignature"), Why.TLS, False),
+        (error(ConnectTimeoutError, CONNECTING, "operation timed out"), Why.CONNECT_TIMEOUT, False),
+        (error(ConnectTimeoutError, "operation timed out"), Why.UNANSWERED, True),
+        (error(ClientClosedError), Why.LOCAL, True),
+        (error(ConnectError, SENDING, "connection closed before message completed"), Why.CLOSED, True),
+        (error(RequestError, SENDING, "http2 error", "connection error received: not a result"), Why.CLOSED, True),
+        (error(RequestError, SENDING, "stream error: refused stream before processing any"), Why.CLOSED, False),
+        (error(RequestError), Why.CLOSED, True),
+        (RequestError("whatever", {"causes": None}), Why.CLOSED, True),
+        (PyreqwestError("whatever"), Why.CLOSED, True),
+    ],
+)
+def test_without_an_answer(raised: PyreqwestError, why: Why, sent: bool) -> None:
+    failed = unanswered(raised, 3.0, "hooks.example at 192.0.2.1:443", sent=True)
+    assert (failed.why, failed.sent) == (why, sent)
+    assert "hunter2" not in str(failed)
+
+
+def test_what_did_not_pass_the_gate_was_not_sent() -> None:
+    over = unanswered(error(ConnectTimeoutError, "operation timed out"), 3.0, "x", sent=False)
+    assert (over.why, over.sent, str(over)) == (Why.TIMEOUT, False, "x: nothing could be sent within 3 s")
+    ended = unanswered(error(ConnectError, SENDING, "connection closed"), 3.0, "x", sent=False)
+    assert (ended.why, ended.sent) == (Why.CLOSED, False)
+
+
+def test_a_reason_is_one_short_line() -> None:
+    failed = broken(error(RequestError, "a\r\n b " + "c" * 5000), 200, "hooks.example")
+    assert str(failed).startswith("hooks.example answered 200, and the body broke off: a b ccc")
+    assert len(str(failed)) < 300
