@@ -281,6 +281,11 @@ class App(Workplace):
             self._known_rules[task, queue] = known
         return known
 
+    def find(self, name: str) -> Task[Any, Any] | None:
+        """The task of that name, also if it is registered in the store; StoreError if only that could say."""
+        task = self.tasks.get(name)
+        return self.http.find(name) if task is None or task.steered else task
+
     @property
     def http(self) -> "Book":
         """Its HTTP tasks: those of the configuration, and those that are registered in its store."""
@@ -355,9 +360,7 @@ class App(Workplace):
             return self._client
 
     def _named(self, name: str) -> Task[Any, Any]:
-        task = self.tasks.get(name)
-        if task is None or task.steered:
-            task = self.http.find(name)
+        task = self.find(name)
         if task is None:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"no task {name!r} in this app; it has: {known}")

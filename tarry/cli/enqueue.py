@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.task:
         raise TarryError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
     options = _options(args)
-    setup.home.http.find(args.task)
+    setup.home.find(args.task)
     job = setup.client.job(args.task, _body(args.args), options)
     _warn_if_unknown(setup, args.task)
     handle = setup.client.put([job])[0]

@@ -136,7 +136,7 @@ def _keep(child: Child, app: App, store: Store) -> None:
     presence.employ(keeper)
     Deaf(store, app).employ(keeper)
     # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
-    keeper.take_on(1.0, partial(app.http.look, store))
+    keeper.take_on(1.0, app.http.follow(store))
     _look_at_backlogs(child, app, store, keeper)
     sleeper = select.poll()
     sleeper.register(child.parent_fd, select.POLLIN)

@@ -108,6 +108,14 @@ class Book:
                 if before.get(name) != cell:
                     self._come(name, cell)
 
+    def follow(self, store: Store) -> Callable[[], None]:
+        """`look`, as a chore for the keeper."""
+
+        def look_at_http_tasks() -> None:
+            self.look(store)
+
+        return look_at_http_tasks
+
     def serve(self, store: Store, slots: int, clock: "Clock | None" = None) -> "Office":
         """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
         from tarry.push.office import Office  # noqa: PLC0415 - only for who delivers
@@ -150,6 +158,8 @@ class Book:
             settings = decoded(cell)
             if name in self._filed:
                 self._put(self._filed[name] if settings != OFF else _disabled(self._filed[name]))
+            elif settings == OFF:
+                return  # it stood in the configuration once, or does on another host
             elif isinstance(self.tasks.get(name, self), HttpTask | Book):
                 self._put(Endpoint.parse(name, settings, checked=False))
             else:
