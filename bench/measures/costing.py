@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,7 @@ from tarry.engine.gauge import NoGauge
 from tarry.engine.pump import Pump
 from tarry.engine.runner.loop import Loop
 from tarry.engine.runner.threads import Threads
+from tarry.engine.terms import MOST_RESULT, Terms, never_ends
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store.base import Exchange, Want
@@ -120,8 +122,9 @@ def _cost_of_run(middleware: int) -> float:
 def _worked(store: Nothing, app: App, jobs: list[Job]) -> float:
     """Seconds that a worker takes for the jobs, its pump and its thread taking turns in this one."""
     pump = Pump(store, app.tasks, owner="bench")
-    sync = Threads(1, pump.outcomes, NoGauge(), 2**20)
-    pump.attach(sync, Loop(0, pump.outcomes, NoGauge(), 2**20, 1))
+    terms = partial(Terms, MOST_RESULT, never_ends, NoGauge())
+    sync = Threads(1, pump.outcomes, terms)
+    pump.attach(sync, Loop(0, pump.outcomes, terms, 1))
     store.gives = jobs
     begin = time.perf_counter()
     while store.gives or pump.holds:

@@ -1,16 +1,12 @@
 """Workers of this host that hear nothing, as the keeper sees them on the scoreboard, and how it has them killed."""
 
-import contextlib
-import os
 import time
 
 from tarry.app import App
-from tarry.cli.presence import SILENT_AFTER
-from tarry.config import Pool
+from tarry.cli.own_master import OwnMaster
 from tarry.engine.keeper import Keeper
 from tarry.engine.recall import Attempt, Recall
-from tarry.errors import MasterError
-from tarry.runtime.scoreboard import Running, board_path, limit, read
+from tarry.runtime.scoreboard import Running, limit
 from tarry.store import ids
 from tarry.store.base import Store
 
@@ -21,8 +17,7 @@ class Deaf:
     """For the keeper's process, which is a child of the master."""
 
     def __init__(self, store: Store, app: App) -> None:
-        self._app, self._master = app, os.getppid()
-        self._path = board_path(app.config.master.pid_file)
+        self._app, self._master = app, OwnMaster(app.config)
         self._waits: dict[str, float] = {}
         """Of the silent ones: how long a job has to end."""
         self._recall = Recall(store, self._silent, self._end)
@@ -32,22 +27,16 @@ class Deaf:
         keeper.take_on(_LOOK_EVERY, self._recall.end_unwanted)
 
     def _silent(self) -> dict[str, list[Attempt]]:
-        board = None
-        with contextlib.suppress(MasterError):
-            board = read(self._path)
-        if board is None or board.pid != self._master:
-            return {}
-        silent = [child for child in board.children if child.owner and not 0 <= child.heartbeat < SILENT_AFTER]
-        pools = self._app.config.pools
-        self._waits = {child.owner: pools.get(child.pool, Pool()).kill_after for child in silent}
-        return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child in silent}
+        silent = self._master.silent()
+        self._waits = {child.owner: pool.kill_after for child, pool in silent}
+        return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child, _ in silent}
 
     def _is_call(self, job: Running) -> bool:
         task = self._app.tasks.get(job.task)
         return task is not None and bool(task.batch)
 
     def _end(self, owner: str, attempt: Attempt) -> bool:
-        return limit(self._path, owner, *attempt, time.monotonic() + self._waits[owner])
+        return limit(self._master.board_path, owner, *attempt, time.monotonic() + self._waits[owner])
 
 
 def _attempt(job: Running) -> Attempt:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from tarry.engine import progress
-from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.partly import partly as _partly
 
 T = TypeVar("T")
 
@@ -37,14 +37,11 @@ def _text(cell: Any) -> str:
 
 def partly(ask: Callable[[], T]) -> T:
     """The answer, also where it is only that of some of several stores; then that is said on stderr."""
-    try:
-        return ask()
-    except PartlyUnavailable as error:
-        if str(error) not in _said:
-            print(f"tarry: {error}; what follows is without it", file=sys.stderr)
-            _said.add(str(error))
-        answer: T = error.answer
-        return answer
+    answer, away = _partly(ask)
+    if away and str(away) not in _said:
+        print(f"tarry: {away}; what follows is without it", file=sys.stderr)
+        _said.add(str(away))
+    return answer
 
 
 _said: set[str] = set()

@@ -13,9 +13,9 @@ from msgspec import to_builtins
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, clock, table
 from tarry.errors import ConfigError
-from tarry.model.duration import SECOND, microseconds, spoken
+from tarry.model.duration import SECOND, microseconds
 from tarry.runtime import control
-from tarry.runtime.report import following, troubles
+from tarry.runtime.report import following, longest, span, troubles
 from tarry.runtime.scoreboard import Board, ChildStatus
 
 NOT_RUNNING = 3
@@ -43,7 +43,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_stop(args: argparse.Namespace) -> int:
     """Waits until all have ended, telling for whom."""
-    timeout = None if args.timeout is None else microseconds(_number(args.timeout)) / SECOND
+    timeout = _timeout(args)
     control.stop(Setup.of(args).pid_file, timeout, tell)
     return _said(args, "stopped")
 
@@ -56,7 +56,7 @@ def run_quit(args: argparse.Namespace) -> int:
 
 def run_reload(args: argparse.Namespace) -> int:
     """Waits until the new generation serves; MasterError says why it does not."""
-    timeout = None if args.timeout is None else microseconds(_number(args.timeout)) / SECOND
+    timeout = _timeout(args)
     generation = control.reload(Setup.of(args).config.master.pid_file, timeout, tell)
     if args.json:
         as_json({"state": "reloaded", "generation": generation})
@@ -92,6 +92,11 @@ def _said(args: argparse.Namespace, what: str) -> int:
 def tell(line: str) -> None:
     """For whom one waits."""
     print(line, file=sys.stderr)
+
+
+def _timeout(args: argparse.Namespace) -> float | None:
+    """Seconds; None: as long as it takes."""
+    return None if args.timeout is None else microseconds(_number(args.timeout)) / SECOND
 
 
 def _number(text: str) -> float | str:
@@ -151,10 +156,9 @@ def _shards(setup: Setup) -> list[dict[str, Any]]:
 
 def _print(board: Board) -> None:
     now = time.time()
-    up = spoken(_micro(now - board.started))
     print(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
-        f" since {clock(_micro(board.started))}, up {up}"
+        f" since {_clock(board.started)}, up {span(now - board.started)}"
     )
     for line in troubles(board):
         print(line)
@@ -166,8 +170,7 @@ def _print(board: Board) -> None:
 
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
-    jobs = sorted(child.running, key=lambda job: -job.seconds)
-    doing = ", ".join(f"{job.task} {job.id} {spoken(_micro(job.seconds))}" for job in jobs[:3])
+    doing = ", ".join(f"{job.task} {job.id} {span(job.seconds)}" for job in longest(child))
     return (
         child.name,
         str(child.pid),
@@ -175,11 +178,11 @@ def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
         f"{child.rss / 2**20:.1f} MB",
         child.processed,
         child.failed,
-        clock(_micro(child.started)),
-        spoken(_micro(now - child.started)),
+        _clock(child.started),
+        span(now - child.started),
         doing or (f"(before: {child.last_exit})" if child.last_exit else "-"),
     )
 
 
-def _micro(seconds: float) -> int:
-    return max(0, round(seconds * SECOND))
+def _clock(seconds: float) -> str:
+    return clock(round(seconds * SECOND))

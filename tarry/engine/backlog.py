@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 
 from tarry.engine.clock import Clock
-from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND
-from tarry.store.base import Backlog, Store
+from tarry.store.base import Store
+from tarry.store.partly import there
 
 LOOK_EVERY = 0.5
 """Seconds."""
@@ -35,8 +35,5 @@ class Backlogs:
         self._tell({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
 
     def _waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
-        try:
-            backlog: Backlog = self._store.backlog(queues, now, COUNTED)
-        except PartlyUnavailable as error:
-            backlog = error.answer
+        backlog = there(lambda: self._store.backlog(queues, now, COUNTED))
         return backlog.count, max(0, now - backlog.oldest) / SECOND

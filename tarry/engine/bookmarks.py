@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.errors import PartlyUnavailable, StoreBusy
+from tarry.errors import StoreBusy
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
+from tarry.store.partly import there
 
 PREFIX = "cron:"
 _TRIES = 20
@@ -35,10 +36,7 @@ Kept = tuple[Bookmark, bytes]
 def read(store: Store) -> dict[str, Kept]:
     """Every bookmark, by the schedule's name. Of several stores, those of the ones that are there: where one is away,
     what it has cannot be written either."""
-    try:
-        cells = store.cells(PREFIX)
-    except PartlyUnavailable as error:
-        cells = error.answer
+    cells = there(lambda: store.cells(PREFIX))
     return {name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=Bookmark), cell) for name, cell in cells.items()}
 
 

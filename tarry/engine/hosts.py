@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from tarry.engine import owner
 from tarry.engine.clock import Clock
-from tarry.errors import PartlyUnavailable, StoreAway, StoreBusy, StoreUnavailable
+from tarry.errors import StoreAway, StoreBusy, StoreUnavailable
 from tarry.model.duration import DAY, MINUTE, SECOND
 from tarry.store.base import Store
+from tarry.store.partly import there
 from tarry.store.shards.sharded import ShardedStore
 
 PREFIX = "host:"
@@ -97,17 +98,9 @@ def _lost(host: Host, now: int) -> bool:
 
 
 def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
-    for name, cell in _cells(store, PREFIX).items():
+    for name, cell in there(lambda: store.cells(PREFIX)).items():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             yield name, cell, msgspec.json.decode(cell, type=Host)
-
-
-def _cells(store: Store, prefix: str) -> dict[str, bytes]:
-    try:
-        return store.cells(prefix)
-    except PartlyUnavailable as error:
-        answer: dict[str, bytes] = error.answer
-        return answer
 
 
 class Register:
@@ -145,7 +138,7 @@ class Register:
         host = self._look()
         if host is None:
             return
-        for name, cell in _cells(self._store, _named(host.instance)).items():
+        for name, cell in there(lambda: self._store.cells(_named(host.instance))).items():
             with contextlib.suppress(StoreAway):
                 self._store.write(name, None, cell)
 
@@ -166,7 +159,7 @@ class Register:
                 self._written[name] = value
                 return
             # Its answer was lost, or another keeper of this master wrote, or the entry was swept away.
-            self._written[name] = _cells(self._store, name).get(name)
+            self._written[name] = there(lambda: self._store.cells(name)).get(name)
         raise StoreBusy(f"the entry {name} changes all the time")
 
     def _sweep(self, ours: Host, now: int) -> None:

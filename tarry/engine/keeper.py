@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from tarry.engine import owner
 from tarry.engine.clock import Clock
@@ -21,9 +21,8 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, note
 from tarry.store.base import Store
+from tarry.store.partly import partly
 from tarry.store.patience import PATIENCE, back_off
-
-Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.keeper")
 
@@ -126,7 +125,7 @@ class Keeper:
 
     def rescue_dead(self) -> None:
         """Brings back what processes of this host held that are gone, without waiting for their leases."""
-        names, away = _partly(self._store.owners)
+        names, away = partly(self._store.owners)
         for name in names:
             if owner.is_dead(name):
                 self._bring_back(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
@@ -165,7 +164,7 @@ class Keeper:
         """Without those that were cancelled, or whose next attempt it already was that went down with the first."""
         if not stuck:
             return []
-        jobs, _ = _partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
+        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
         return [
             id
             for id, job in zip(stuck, jobs, strict=True)
@@ -178,7 +177,7 @@ class Keeper:
         found without more harm to the others: one that was called alone answers for itself only."""
         if not self._batch_tasks or not on:
             return set()
-        jobs, _ = _partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
+        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
         return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.losses}
 
     def _bring_back(
@@ -189,7 +188,7 @@ class Keeper:
         shared: Collection[str] = (),
     ) -> None:
         for _ in range(100):
-            jobs, away = _partly(found)
+            jobs, away = partly(found)
             if not jobs and away:
                 raise away
             if not jobs:
@@ -200,7 +199,7 @@ class Keeper:
                 lifecycle.after(job, _ending(job, blamed, stuck, shared), self._rules(job.task, job.queue), now)
                 for job in jobs
             ]
-            made, away = _partly(lambda: self._store.apply(changes, now))  # noqa: B023
+            made, away = partly(lambda: self._store.apply(changes, now))  # noqa: B023
             if self._herald is not None:
                 self._herald.tell(itertools.compress(zip(jobs, changes, strict=True), made))
             log.warning("brought back %d jobs of %s", sum(made), ", ".join(sorted({job.owner for job in jobs})))
@@ -226,14 +225,6 @@ class Keeper:
         if now >= self._told.get(gone, -math.inf) + TOLD_EVERY:
             self._told[gone] = now
             log.error("%s; the jobs of %s come back later", error, gone)
-
-
-def _partly(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable | None]:
-    """The answer, also if only some of several stores gave theirs; then with the error that says so."""
-    try:
-        return ask(), None
-    except PartlyUnavailable as error:
-        return error.answer, error
 
 
 def _blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:

@@ -9,6 +9,7 @@ from tarry.engine.clock import Clock
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
+from tarry.store.partly import partly
 
 log = logging.getLogger("tarry.keeper")
 
@@ -47,18 +48,12 @@ class Lifeline:
     def _prolong(self, name: str, lease: int) -> PartlyUnavailable | None:
         """The error, where some of several stores are away and the others have done it."""
         now = self._clock.now()
-        away: PartlyUnavailable | None = None
-        try:
-            jobs = self._store.reclaim(now, name, _MOST)
-        except PartlyUnavailable as error:
-            jobs, away = error.answer, error
-        if jobs:
-            self._tell(name, len(jobs))
-            try:
-                self._store.extend(name, [(job.id, job.epoch) for job in jobs], lease, now)
-            except PartlyUnavailable as error:
-                away = error
-        return away
+        jobs, away = partly(lambda: self._store.reclaim(now, name, _MOST))
+        if not jobs:
+            return away
+        self._tell(name, len(jobs))
+        held = [(job.id, job.epoch) for job in jobs]
+        return partly(lambda: self._store.extend(name, held, lease, now))[1] or away
 
     def _tell(self, name: str, jobs: int) -> None:
         """Only of those that go on being silent: a busy machine makes many so for a moment."""

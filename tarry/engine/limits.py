@@ -1,15 +1,15 @@
 """Limits in force: those of code and configuration, and those that somebody set by hand, which come first."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tarry.engine.task import Task
-from tarry.errors import PartlyUnavailable
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
+from tarry.store.partly import there
 
 BY_HAND = "limit:"
 """Cells of this prefix, followed by a limit's name: somebody set it, or lifted it (`null`), by hand."""
@@ -30,7 +30,8 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     Every worker does so before it claims. A limit of a queue that nobody declares any more stays until it is reset:
     another host's configuration may have it.
     """
-    now, by_hand = _there(store.limits), _there(lambda: store.cells(BY_HAND))
+    # The stores that are away are told when they have come.
+    now, by_hand = there(store.limits), there(lambda: store.cells(BY_HAND))
     ours = {kind + task for task in tasks for kind in (TASK, EACH)}
     wanted = {name: limits.get(name) for name in {*limits, *(ours & now.keys())}}
     wanted |= {
@@ -38,15 +39,7 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     }
     for name, limit in sorted(wanted.items()):
         if (now[name][0] if name in now else None) != limit:
-            _there(lambda: store.limit(name, limit))  # noqa: B023
-
-
-def _there(ask: Callable[[], Any]) -> Any:
-    """The answer of those of several stores that are there; the others are told when they have come."""
-    try:
-        return ask()
-    except PartlyUnavailable as error:
-        return error.answer
+            there(lambda: store.limit(name, limit))  # noqa: B023
 
 
 def in_force(store: Store) -> list[InForce]:

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from tarry.errors import PartlyUnavailable
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.partly import partly
 
 log = logging.getLogger("tarry.keeper")
 
@@ -41,11 +41,8 @@ class Recall:
 
     def _unwanted(self, attempts: list[Attempt]) -> list[Attempt]:
         """What has no record was forgotten at its end; unless some of several stores are away, and who knows."""
-        missing: Collection[int] = ()
-        try:
-            jobs = self._store.get([id for id, _ in attempts])
-        except PartlyUnavailable as error:
-            jobs, missing = error.answer, error.missing
+        jobs, away = partly(lambda: self._store.get([id for id, _ in attempts]))
+        missing: Collection[int] = away.missing if away else ()
         pairs = enumerate(zip(attempts, jobs, strict=True))
         return [one for at, (one, job) in pairs if at not in missing and not _wanted(job, one[1])]
 

@@ -4,9 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tarry.engine.shares import BandShares, Shares
-from tarry.errors import PartlyUnavailable, StoreError
+from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Store, Want
+from tarry.store.partly import there
 
 LOOK_EVERY = 1.0
 """Seconds between two looks for new queues while busy: a worker that is never idle would find none."""
@@ -43,9 +44,7 @@ class Served:
             return False
         self._looked = time.monotonic()
         try:
-            queues = self._store.queues()
-        except PartlyUnavailable as error:
-            queues = error.answer
+            queues = there(self._store.queues)
         except StoreError:
             return False
         found = {queue: 1 for queue, paused in queues.items() if not paused}

@@ -59,6 +59,10 @@ class Terms:
         return 0.0 if timeout is None else running.started + timeout + self.kill_after
 
 
+TermsAt = Callable[[int], Terms]
+"""The terms of the attempts that are shown in that cell of the gauge."""
+
+
 @types.coroutine
 def shown(
     coroutine: Coroutine[Any, Any, Any], running: Running, terms: Terms, until: float

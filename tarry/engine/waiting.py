@@ -9,10 +9,11 @@ from typing import Any
 
 from tarry.engine import progress
 from tarry.engine.lazily import asyncio
-from tarry.errors import PartlyUnavailable, StoreError
+from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
 from tarry.store.bell import FOLLOW, RESULT, Bell
+from tarry.store.partly import partly
 from tarry.store.patience import back_off
 
 LOOK_ANYWAY = 1.0
@@ -175,11 +176,7 @@ class Waiting:
     def _tell(self) -> None:
         with self._lock:
             awaited = list(self._waiters)
-        away: PartlyUnavailable | None = None
-        try:
-            found = self._get(awaited)
-        except PartlyUnavailable as error:
-            found, away = error.answer, error
+        found, away = partly(lambda: self._get(awaited))
         for at, (id, job) in enumerate(zip(awaited, found, strict=True)):
             if away is not None and at in away.missing:
                 continue

@@ -22,7 +22,7 @@ from tarry.runtime.notice import Notice
 from tarry.runtime.notify import Notify
 from tarry.runtime.pace import Pace
 from tarry.runtime.pidfile import PidFile
-from tarry.runtime.reload import Reload, spoken
+from tarry.runtime.reload import TURNING, Reload, spoken
 from tarry.runtime.report import report
 from tarry.runtime.role import KEEPER, WATCHER, Plan
 from tarry.runtime.scaling import Scaling, pool_status
@@ -409,7 +409,7 @@ class Master:
         """What readers of the scoreboard learn; written when it has changed."""
         reload = self._reload
         stage = "" if reload is None or reload.over else reload.stage
-        if stage == "turning":
+        if stage == TURNING:
             stage = spoken(list(self._crews.values()))
         pools = [pool_status(crew) for crew in self._pools()]
         notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools)

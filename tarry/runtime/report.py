@@ -6,7 +6,7 @@ from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
 
 def report(board: Board, now: float) -> list[str]:
     """One line for the master and one for each child. now: seconds since the epoch."""
-    head = f"master pid {board.pid} {board.state}, up {_span(now - board.started)}, {len(board.children)} children"
+    head = f"master pid {board.pid} {board.state}, up {span(now - board.started)}, {len(board.children)} children"
     return [head, *troubles(board), *following(board), *(_line(child, now) for child in board.children)]
 
 
@@ -36,20 +36,22 @@ def awaited(board: Board) -> list[str]:
 def _line(child: ChildStatus, now: float) -> str:
     facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed", f"{child.failed} failed"]
     facts.append(f"{child.rss / 2**20:.1f} MB")
-    facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {_span(now - child.started)}")
+    facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {span(now - child.started)}")
     return ", ".join(facts) + ("; " + _jobs(child) if child.running else "")
 
 
 def _jobs(child: ChildStatus) -> str:
-    shown = sorted(child.running, key=_longest_first)[:3]
+    shown = longest(child)
     more = len(child.running) - len(shown)
-    names = ", ".join(f"{job.task} {job.id} for {_span(job.seconds)}" for job in shown)
+    names = ", ".join(f"{job.task} {job.id} for {span(job.seconds)}" for job in shown)
     return f"runs {names}" + (f" and {more} more" if more else "")
 
 
-def _longest_first(job: Running) -> float:
-    return -job.seconds
+def longest(child: ChildStatus) -> list[Running]:
+    """What it has been at for the longest time; three at most."""
+    return sorted(child.running, key=lambda job: -job.seconds)[:3]
 
 
-def _span(seconds: float) -> str:
-    return spoken(max(0, int(seconds * SECOND)))
+def span(seconds: float) -> str:
+    """`4.2ms`, `3m20s`."""
+    return spoken(max(0, round(seconds * SECOND)))

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from tarry.runtime import logs
 from tarry.runtime.demand import Range
 from tarry.runtime.link import Link, Message
 from tarry.runtime.scoreboard import READY, Slot, named
@@ -31,7 +33,8 @@ _LONGEST_FAILURE = 65536
 
 
 class Child:
-    """What the process has of its master. `lines` and `signals` belong to one thread; the rest may be called by any."""
+    """What the process has of its master. What comes in belongs to one thread: `lines`, `signals`, `came`, `over`,
+    `sleep`; the rest may be called by any."""
 
     def __init__(self, slot: Slot, pool: str, number: int, link: Link, signals: Signals) -> None:
         self.slot, self.pool, self.number = slot, pool, number
@@ -51,6 +54,24 @@ class Child:
         lines = self._link.lines()
         self.orphaned = self._link.ended
         return lines
+
+    def came(self) -> list[int]:
+        """The signals that came since the last call. HUP is dealt with here: logs were rotated, perhaps."""
+        came = self.signals.take()
+        if signal.SIGHUP in came:
+            logs.reopen()
+        return came
+
+    def over(self) -> bool:
+        """INT or TERM came, or `lines` found the master gone: exit. For those who make no difference between them."""
+        return not {signal.SIGINT, signal.SIGTERM}.isdisjoint(self.came()) or self.orphaned
+
+    def sleep(self, seconds: float) -> None:
+        """Until something comes, from the master or by signal; so long at most."""
+        sleeper = select.poll()
+        sleeper.register(self.parent_fd, select.POLLIN)
+        sleeper.register(self.signals.fileno(), select.POLLIN)
+        sleeper.poll(1000 * seconds)
 
     def ready(self) -> None:
         """Booted: may be counted on."""

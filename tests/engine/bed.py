@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tarry.engine.clock import FakeClock
-from tarry.engine.gauge import NoGauge
 from tarry.engine.pump import Pump
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import Interrupted, Running
 from tarry.engine.task import AsyncTask, SyncTask, Task
+from tarry.engine.terms import Terms
 from tarry.errors import StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -45,7 +45,7 @@ class ByHand(Runner):
     """Begins and ends jobs when told."""
 
     def __init__(self, slots: int, outcomes: Outcomes, time: "Monotonic") -> None:
-        super().__init__(slots, outcomes, NoGauge(), 1000)
+        super().__init__(slots, outcomes, lambda cell: Terms(1000, cell=cell))
         self.time = time
         self.line: list[Running] = []
         self.on: list[Running] = []

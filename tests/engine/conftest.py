@@ -7,6 +7,8 @@ import pytest
 from tarry import App
 from tarry.engine import pump as pumping
 from tarry.engine import room, served
+from tarry.engine.clock import FakeClock
+from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bed import Bed, Make, Monotonic
@@ -18,6 +20,18 @@ def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tarry.toml lies about, and no variable says where the store is."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TARRY_STORE", raising=False)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    store = MemoryStore(clock.now) if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
+    yield store
+    store.close()
 
 
 @pytest.fixture

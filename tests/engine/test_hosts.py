@@ -39,11 +39,6 @@ def of_here(pid: int, started: str | None = None) -> Host:
     return replace(elsewhere(), instance=instance, name=instance.partition("|")[0], pid=pid)
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["sqlite", "memory", "shards"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
     made: dict[str, Store] = {"memory": MemoryStore(clock.now), "shards": memories("abc")[0]}

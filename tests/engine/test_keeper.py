@@ -1,7 +1,6 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,18 +24,6 @@ from tarry.store.sqlite.store import SqliteStore
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
 RETRYING = Rules(retry=Retry(3, base=60))
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    store = MemoryStore(clock.now) if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

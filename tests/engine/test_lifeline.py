@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bed import Monotonic
 from tests.engine.bench import until
 from tests.store.switched import Switched, memories, slow
@@ -26,22 +24,10 @@ WANTS = [Want("default", band, 100) for band in BANDS]
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     moment = Monotonic()
     monkeypatch.setattr(lifeline, "time", moment)
     return moment
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    store = MemoryStore(clock.now) if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

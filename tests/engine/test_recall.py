@@ -32,11 +32,6 @@ def running(store: Store, clock: FakeClock) -> Job:
     return job
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def test_only_what_is_no_longer_wanted_is_ended(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     store, seen = MemoryStore(clock.now), Seen()
     recall = Recall(store, lambda: seen.on, seen.end)

@@ -221,71 +221,31 @@ def serves(generation: int, workers: int = 2) -> Up:
     return Up("serving", generation, workers)
 
 
+def goes_on(generation: int) -> dict[str, Up | Gone]:
+    """Where this one serves, or is to serve."""
+    later = generation + 1
+    return stays(serves(generation)) | {
+        "HUP": serves(later),
+        "WINCH": rests(generation),
+        "HUP WINCH": rests(later),
+        "WINCH HUP": serves(later),
+        "TTIN": serves(generation, 3),
+        "TTOU": serves(generation, 1),
+        "scale": serves(generation, 4),
+        "worker killed": serves(generation),
+    }
+
+
 TABLE: Mapping[Callable[[Theatre], Process], Mapping[str, Up | Gone]] = {
-    booting: stops(AT_ONCE)
-    | stays(serves(1))
-    | {
-        "HUP": serves(2),
-        "WINCH": rests(1),
-        "HUP WINCH": rests(2),
-        "WINCH HUP": serves(2),
-        "TTIN": serves(1, 3),
-        "TTOU": serves(1, 1),
-        "scale": serves(1, 4),
-        "worker killed": FAILED,
-        "keeper killed": FAILED,
-    },
-    serving: stops(WAITS)
-    | stays(serves(1))
-    | {
-        "HUP": serves(2),
-        "WINCH": rests(1),
-        "HUP WINCH": rests(2),
-        "WINCH HUP": serves(2),
-        "TTIN": serves(1, 3),
-        "TTOU": serves(1, 1),
-        "scale": serves(1, 4),
-        "worker killed": serves(1),
-    },
+    booting: stops(AT_ONCE) | goes_on(1) | {"worker killed": FAILED, "keeper killed": FAILED},
+    serving: stops(WAITS) | goes_on(1),
     draining: dict.fromkeys([event for event in EVENTS if event != "canary killed"], WAITS)
     | dict.fromkeys(FORCED, AT_ONCE),
     trying: stops(WAITS)
-    | stays(serves(2))
-    | {
-        "HUP": serves(3),
-        "WINCH": rests(2),
-        "HUP WINCH": rests(3),
-        "WINCH HUP": serves(3),
-        "TTIN": serves(2, 3),
-        "TTOU": serves(2, 1),
-        "scale": serves(2, 4),
-        "worker killed": serves(2),
-        "canary killed": Up("serving", 1, 2, trouble="the canary ended with signal 9 before it was ready"),
-    },
-    turning: stops(WAITS)
-    | stays(serves(2))
-    | {
-        "HUP": serves(3),
-        "WINCH": rests(2),
-        "HUP WINCH": rests(3),
-        "WINCH HUP": serves(3),
-        "TTIN": serves(2, 3),
-        "TTOU": serves(2, 1),
-        "scale": serves(2, 4),
-        "worker killed": serves(2),
-    },
-    recycling: stops(WAITS)
-    | stays(serves(1))
-    | {
-        "HUP": serves(2),
-        "WINCH": rests(1),
-        "HUP WINCH": rests(2),
-        "WINCH HUP": serves(2),
-        "TTIN": serves(1, 3),
-        "TTOU": serves(1, 1),
-        "scale": serves(1, 4),
-        "worker killed": serves(1),
-    },
+    | goes_on(2)
+    | {"canary killed": Up("serving", 1, 2, trouble="the canary ended with signal 9 before it was ready")},
+    turning: stops(WAITS) | goes_on(2),
+    recycling: stops(WAITS) | goes_on(1),
     leaving: stops(WAITS)
     | stays(rests(1))
     | {

@@ -40,6 +40,16 @@ def storm(theatre: Theatre, master: Process, chance: random.Random) -> None:
     taken_in(theatre, master)
 
 
+def after_storm(theatre: Theatre, chance: random.Random, last: signal.Signals) -> Process:
+    """All that was asked for, with that at its end, has been answered."""
+    master = theatre.serve(TWO, KEEPER)
+    storm(theatre, master, chance)
+    master.send_signal(last)
+    taken_in(theatre, master)
+    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    return master
+
+
 def strike(theatre: Theatre, master: Process, pid: int) -> None:
     """The pid may have been given to another process by now, since the master reaps: it must still be its child."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
@@ -65,11 +75,7 @@ def ended(theatre: Theatre, master: Process) -> None:
 
 
 def test_a_reload_at_its_end_and_all_serve_as_it_says(theatre: Theatre, chance: random.Random) -> None:
-    master = theatre.serve(TWO, KEEPER)
-    storm(theatre, master, chance)
-    master.send_signal(signal.SIGHUP)
-    taken_in(theatre, master)
-    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    master = after_storm(theatre, chance, signal.SIGHUP)
     wanted = theatre.board().notice.pools[0].workers
     until(lambda: len(theatre.ready()) == len(theatre.children()) == wanted)
     until(lambda: {child.generation for child in theatre.board().children} == {theatre.board().notice.generation})
@@ -81,11 +87,7 @@ def test_a_reload_at_its_end_and_all_serve_as_it_says(theatre: Theatre, chance: 
 
 
 def test_a_winch_at_its_end_and_no_worker_is_left(theatre: Theatre, chance: random.Random) -> None:
-    master = theatre.serve(TWO, KEEPER)
-    storm(theatre, master, chance)
-    master.send_signal(signal.SIGWINCH)
-    taken_in(theatre, master)
-    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    master = after_storm(theatre, chance, signal.SIGWINCH)
     until(lambda: not theatre.children())
     assert theatre.board().state == "resting"
     master.send_signal(signal.SIGINT)

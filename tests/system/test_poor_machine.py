@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,15 @@ Process = subprocess.Popen[bytes]
 def serves(scene: Scene, master: Process) -> bool:
     board = control.status(scene.pid_file)
     return board is not None and (board.alive, board.pid, board.state) == (True, master.pid, "serving")
+
+
+def asleep(scene: Scene, count: int, serve: Callable[[Scene], Process] = Scene.serve) -> tuple[Process, list[str]]:
+    """Two workers, and so many jobs that wait in them."""
+    scene.settings(TWO)
+    master = serve(scene)
+    jobs = scene.put("app.await_gate", "go", times=count)
+    scene.begun(count, asleep=count)
+    return master, jobs
 
 
 def goes_on(scene: Scene, master: Process, jobs: list[str]) -> None:
@@ -85,10 +94,7 @@ def as_stranger(scene: Scene) -> Process:
 
 
 def test_no_room_for_another_process(scene: Scene) -> None:
-    scene.settings(TWO)
-    master = as_stranger(scene)
-    jobs = scene.put("app.await_gate", "go", times=10)
-    scene.begun(10, asleep=10)
+    master, jobs = asleep(scene, 10, as_stranger)
     first, second = scene.pids()
     with without_processes(master):
         scene.kill(first)
@@ -101,10 +107,7 @@ def test_no_room_for_another_process(scene: Scene) -> None:
 
 
 def test_no_file_may_be_opened(scene: Scene) -> None:
-    scene.settings(TWO)
-    master = scene.serve()
-    jobs = scene.put("app.await_gate", "go", times=10)
-    scene.begun(10, asleep=10)
+    master, jobs = asleep(scene, 10)
     first, second = scene.pids()
     with limited(master, resource.RLIMIT_NOFILE, 3):
         scene.kill(first)
@@ -205,10 +208,7 @@ def test_the_directory_of_the_log_goes_and_comes_back(scene: Scene) -> None:
 
 
 def test_workers_die_while_the_master_is_stopped(scene: Scene) -> None:
-    scene.settings(TWO)
-    master = scene.serve()
-    jobs = scene.put("app.await_gate", "go", times=20)
-    scene.begun(20, asleep=20)
+    master, jobs = asleep(scene, 20)
     os.kill(master.pid, signal.SIGSTOP)
     for pid in scene.pids():
         scene.kill(pid)

@@ -220,18 +220,24 @@ def all_done_uncounted(scene: Scene, jobs: list[str]) -> None:
     assert {(scene.job(id).attempt, scene.job(id).failures, scene.job(id).losses) for id in jobs} == {(1, 0, 0)}
 
 
-@pytest.mark.parametrize("task", [*SYNC, *LOOP])
-def test_the_process_of_a_stuck_job_is_killed_and_its_neighbours_run_again(stuck_scene: Scene, task: str) -> None:
-    scene = stuck_scene
+def timed_out(scene: Scene, task: str) -> tuple[int, list[str], str]:
+    """Its worker, its neighbours in there, and its id: of one that ended in time, whatever it thought of that."""
     others = neighbours(scene)
     (worker,) = scene.pids()
     (job,) = scene.put(f"app.{task}")
     late = ended_late(scene, job)
     print(f"{task}: ended {late:.3f} s after its timeout")
+    assert 0 <= late < WITHIN
+    return worker, others, job
+
+
+@pytest.mark.parametrize("task", [*SYNC, *LOOP])
+def test_the_process_of_a_stuck_job_is_killed_and_its_neighbours_run_again(stuck_scene: Scene, task: str) -> None:
+    scene = stuck_scene
+    worker, others, job = timed_out(scene, task)
     ended = scene.job(job)
     assert (ended.failures, ended.losses, note(ended)["type"]) == (1, 0, "TimeLimit")
     assert f"in {task}\n" in note(ended)["traceback"] + "\n"
-    assert 0 <= late < WITHIN
     all_done_uncounted(scene, others)
     assert scene.replaced(worker)
 
@@ -266,13 +272,8 @@ def test_in_the_main_thread_a_call_that_waits_is_left_at_a_cancel(scene: Scene) 
 
 def test_a_stopped_process_is_killed_too(stuck_scene: Scene) -> None:
     scene = stuck_scene
-    others = neighbours(scene)
-    (worker,) = scene.pids()
-    (job,) = scene.put("app.stops")
-    late = ended_late(scene, job)
-    print(f"stops: ended {late:.3f} s after its timeout")
+    worker, others, job = timed_out(scene, "stops")
     assert (note(scene.job(job))["type"], note(scene.job(job))["traceback"]) == ("TimeLimit", "")
-    assert 0 <= late < WITHIN
     all_done_uncounted(scene, others)
     assert scene.replaced(worker)
 
@@ -282,17 +283,12 @@ def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_nobody_else_
     stuck_scene: Scene, task: str
 ) -> None:
     scene = stuck_scene
-    others = neighbours(scene)
-    (worker,) = scene.pids()
-    (job,) = scene.put(f"app.{task}")
-    late = ended_late(scene, job)
-    print(f"{task}: ended {late:.3f} s after its timeout")
+    worker, others, job = timed_out(scene, task)
     ended = scene.job(job)
     assert note(ended)["type"] == "TimeLimit"
     assert note(ended)["message"] == "it did not end after its timeout of 1 s, so it was given up"
     assert f"in {task}\n" in note(ended)["traceback"]
     assert (ended.failures, ended.losses) == (1, 0)
-    assert 0 <= late < WITHIN
     all_done_uncounted(scene, others)
     assert scene.times("began") == dict.fromkeys([*others, job], 1)
     assert scene.pids() == [worker]
@@ -300,12 +296,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_nobody_else_
 
 def test_what_a_given_up_job_left_in_the_loop_ends_with_the_process(stuck_scene: Scene) -> None:
     scene = stuck_scene
-    others = neighbours(scene)
-    (worker,) = scene.pids()
-    (job,) = scene.put("app.waits_for_one_that_swallows")
-    late = ended_late(scene, job)
-    print(f"waits_for_one_that_swallows: ended {late:.3f} s after its timeout")
-    assert 0 <= late < WITHIN
+    worker, others, job = timed_out(scene, "waits_for_one_that_swallows")
     assert "in swallowing\n" in note(scene.job(job))["traceback"]
     assert scene.replaced(worker)
     all_done_uncounted(scene, others)

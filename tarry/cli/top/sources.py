@@ -1,12 +1,15 @@
 """Where the picture comes from: the scoreboard's file, and the store, each looked at in a thread of its own."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from tarry.cli.endpoints import going
 from tarry.cli.loading import Setup
 from tarry.cli.top.facts import Counted, Glance, Host, Mastered, RunningJob, seat
 from tarry.cli.top.rates import Flows, Pace, Waits
@@ -14,7 +17,7 @@ from tarry.engine import progress
 from tarry.engine.clock import Clock
 from tarry.engine.hosts import Host as Registered
 from tarry.engine.hosts import hosts
-from tarry.errors import AppError, PartlyUnavailable
+from tarry.errors import AppError, ConfigError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -24,6 +27,11 @@ from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally
 from tarry.store.opening import open_store
+from tarry.store.partly import partly
+
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.push.endpoint import Endpoint
 
 T = TypeVar("T")
 
@@ -41,6 +49,8 @@ class Way(Struct, frozen=True):
     rules: Callable[[str, str], Rules]
     note: str = ""
     """Why the app was not asked."""
+    http: "Callable[[Store], Mapping[str, Endpoint]]" = lambda store: {}
+    """The HTTP tasks there are now; StoreError."""
 
 
 def way(setup: Setup) -> Way:
@@ -50,7 +60,7 @@ def way(setup: Setup) -> Way:
     note = ""
     if setup.app_name:
         try:
-            return Way(setup.app.open_store, setup.app.rules)
+            return Way(setup.app.open_store, setup.app.rules, http=partial(_endpoints, setup.app))
         except AppError as error:
             note = str(error)
 
@@ -58,9 +68,18 @@ def way(setup: Setup) -> Way:
         keep = config.keep(queue)
         return Rules(NEVER, keep.done, keep.dead)
 
-    return Way(
-        lambda: open_store(config.stores), rules if config.queues else lambda task, queue: lifecycle.DEFAULT, note
-    )
+    known = rules if config.queues else lambda task, queue: lifecycle.DEFAULT
+    if note:
+        return Way(lambda: open_store(config.stores), known, note)
+    return Way(lambda: open_store(config.stores), known, http=partial(_endpoints, setup.home))
+
+
+def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
+    """Without those of the configuration while that is wrong."""
+    with contextlib.suppress(ConfigError):
+        app.http.load()
+    app.http.look(store)
+    return app.http.endpoints
 
 
 class Door:
@@ -120,7 +139,7 @@ class Counts:
         now = store.time()
         # Of half the shards one half of the jobs is no news of their coming and going.
         flows = {} if troubles else self._flows.seen(tallies, monotonic())
-        return _counted(tallies, now, Counted({}, {}, {}, flows, "; ".join(troubles)))
+        return _counted(tallies, now, Counted({}, {}, {}, flows, {}, "; ".join(troubles)))
 
     def close(self) -> None:
         """Gives the store back."""
@@ -132,6 +151,8 @@ def _counted(tallies: list[Tally], now: int, into: Counted) -> Counted:
         counts = into.queues.setdefault(tally.queue, {})
         counts[tally.state] = counts.get(tally.state, 0) + tally.count
         into.tasks.setdefault(tally.queue, set()).add(tally.task)
+        if tally.state in (State.READY, State.SCHEDULED):
+            into.waiting[tally.task] = into.waiting.get(tally.task, 0) + tally.count
         if tally.state is State.READY:
             age = max(0.0, (now - tally.oldest) / SECOND)
             into.oldest[tally.queue] = max(age, into.oldest.get(tally.queue, 0.0))
@@ -141,8 +162,8 @@ def _counted(tallies: list[Tally], now: int, into: Counted) -> Counted:
 class Glances:
     """What is paused and what runs. Cheap, since workers' leases have to be looked up all the time anyway."""
 
-    def __init__(self, opened: Callable[[], Store]) -> None:
-        self._door = Door(opened)
+    def __init__(self, way: Way) -> None:
+        self._door, self._http = Door(way.open), way.http
         self._clock: Clock | None = None
         self._waits = Waits()
 
@@ -161,6 +182,7 @@ class Glances:
             [_job(job, now) for job in jobs],
             self._waits.seen(jobs),
             [_host(host, now) for host in hosts(store, now)],
+            going(store, self._http(store), now),
             more,
             "; ".join(dict.fromkeys(troubles)),
         )
@@ -176,12 +198,10 @@ def _still_there(store: Store) -> None:
 
 
 def _partly(ask: Callable[[], T], troubles: list[str]) -> T:
-    try:
-        return ask()
-    except PartlyUnavailable as error:
-        troubles.append(str(error))
-        answer: T = error.answer
-        return answer
+    answer, away = partly(ask)
+    if away:
+        troubles.append(str(away))
+    return answer
 
 
 def _running(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bool]:

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Callable
 
-from tarry.model.duration import SECOND, spoken
+from tarry.runtime import report
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control and format characters (escapes, changes of direction), and what is no character: they are written out."""
@@ -72,8 +72,8 @@ def rate(each_second: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """`-` where there is none, else as `spoken` says it."""
-    return "-" if seconds is None else spoken(max(0, round(seconds * SECOND)))
+    """`-` where there is none, else as in the log."""
+    return "-" if seconds is None else report.span(seconds)
 
 
 def size(octets: int) -> str:

@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tarry.engine.gauge import Gauge
 from tarry.engine.running import Interrupted, Running
-from tarry.engine.terms import KILL_AFTER, Ends, Terms, never_ends
+from tarry.engine.terms import TermsAt
 from tarry.model.outcome import Outcome
 
 
@@ -29,27 +28,12 @@ class Outcomes:
 class Runner:
     """Takes jobs, runs `slots` of them at once, lets the others wait in line, and reports each outcome once."""
 
-    def __init__(
-        self,
-        slots: int,
-        outcomes: Outcomes,
-        gauge: Gauge,
-        most_result: int,
-        ends: Ends = never_ends,
-        kill_after: float = KILL_AFTER,
-    ) -> None:
+    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt) -> None:
         self.slots = slots
         self.outcomes = outcomes
-        self._gauge = gauge
-        self._most_result = most_result
-        self._ends = ends
-        self._kill_after = kill_after
+        self.terms = terms
         self.low = 0
         """With no more than so many in line it is time to bring new ones."""
-
-    def terms(self, cell: int) -> Terms:
-        """For the attempts that are shown in that cell of the gauge."""
-        return Terms(self._most_result, self._ends, self._gauge, cell, self._kill_after)
 
     def put(self, batch: Sequence[Running]) -> None:
         """Runs these in this order, as slots become free."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tarry.engine.clock import Clock
@@ -11,6 +12,7 @@ from tarry.engine.room import Room
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import Interrupted, Running
 from tarry.engine.task import Task
+from tarry.engine.terms import Terms
 from tarry.model.outcome import Outcome
 from tarry.store.base import Store
 
@@ -22,7 +24,7 @@ class Inline(Runner):
     """Takes one job at a time, and runs nothing by itself."""
 
     def __init__(self, outcomes: Outcomes, most_result: int, pump: Pump) -> None:
-        super().__init__(1, outcomes, NoGauge(), most_result, pump.ends)
+        super().__init__(1, outcomes, partial(Terms, most_result, pump.ends, NoGauge()))
         self._line: deque[Running] = deque()
 
     def put(self, batch: Sequence[Running]) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarry.engine import attempt
-from tarry.engine.gauge import Gauge
 from tarry.engine.lazily import asyncio
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.runner.insistence import Insistence
 from tarry.engine.running import Interrupted, Running
-from tarry.engine.terms import KILL_AFTER, Ends, never_ends
-from tarry.model.outcome import Outcome
+from tarry.engine.terms import TermsAt
+from tarry.model.outcome import Outcome, Released
 
 LAST_WORDS = 2.0
 """Seconds that coroutines left behind have to end when they are cancelled."""
@@ -23,18 +22,9 @@ LAST_WORDS = 2.0
 class Loop(Runner):
     """`slots` coroutines at once; the others wait in line. The thread starts with the first job."""
 
-    def __init__(
-        self,
-        slots: int,
-        outcomes: Outcomes,
-        gauge: Gauge,
-        most_result: int,
-        cell: int,
-        ends: Ends = never_ends,
-        kill_after: float = KILL_AFTER,
-    ) -> None:
-        super().__init__(slots, outcomes, gauge, most_result, ends, kill_after)
-        self._terms = self.terms(cell)
+    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt, cell: int) -> None:
+        super().__init__(slots, outcomes, terms)
+        self._terms = terms(cell)
         self._insistence = Insistence(self._terms, cell + 1, self._soon)
         self._line: deque[Running] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,6 +94,9 @@ class Loop(Runner):
                 running = self._line.popleft()
             except IndexError:
                 return
+            if running.interrupt is not None and not running.task.steered:
+                self.outcomes.add(running, Released(), len(self._line) <= self.low)
+                continue
             running.started = time.monotonic()
             running.handle = task = self._loop.create_task(self._attempt(running))
             self._tasks.add(task)
@@ -134,6 +127,8 @@ def _leave(running: Running) -> None:
 
 def _break_in(running: Running, why: type[Interrupted]) -> None:
     task = running.handle
-    if isinstance(task, asyncio.Task) and running.interrupt is None and not task.done():
+    if task is None and not running.started:
+        running.interrupt = why  # it is in line, and is not to begin
+    elif isinstance(task, asyncio.Task) and running.interrupt is None and not task.done():
         running.interrupt = why
         task.cancel(why.__name__)

@@ -13,10 +13,9 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 
 from tarry.engine import attempt, own_loop, report
-from tarry.engine.gauge import Gauge
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import CalledBack, Interrupted, Running
-from tarry.engine.terms import KILL_AFTER, Ends, never_ends
+from tarry.engine.terms import TermsAt
 from tarry.model.outcome import Outcome
 
 BREAK_IN = signal.SIGURG
@@ -28,17 +27,8 @@ _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 class Threads(Runner):
     """`slots` threads; with `main`, the caller of `serve` is the first of them."""
 
-    def __init__(
-        self,
-        slots: int,
-        outcomes: Outcomes,
-        gauge: Gauge,
-        most_result: int,
-        main: bool = True,
-        ends: Ends = never_ends,
-        kill_after: float = KILL_AFTER,
-    ) -> None:
-        super().__init__(slots, outcomes, gauge, most_result, ends, kill_after)
+    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt, main: bool = True) -> None:
+        super().__init__(slots, outcomes, terms)
         self._line: SimpleQueue[Running | None] = SimpleQueue()
         self._slots = [Slot(self, cell) for cell in range(slots)]
         self._main = main

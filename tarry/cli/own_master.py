@@ -1,0 +1,38 @@
+"""What the keeper sees of its own master on the scoreboard."""
+
+import contextlib
+import os
+
+from tarry.config import Config, Pool
+from tarry.errors import MasterError
+from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
+
+SILENT_AFTER = 2.5
+"""Seconds. A worker gives a sign of life every second or two, and a lease of 15 s that it prolonged itself has at
+least 6.5 s to run."""
+
+
+class OwnMaster:
+    """For the keeper's process, which is a child of the master."""
+
+    def __init__(self, config: Config) -> None:
+        self.pid = os.getppid()
+        self.board_path = board_path(config.master.pid_file)
+        self._pools = config.pools
+
+    def board(self) -> Board | None:
+        """None also if it is that of a master that came after ours."""
+        with contextlib.suppress(MasterError):
+            board = read(self.board_path)
+            return board if board is not None and board.pid == self.pid else None
+        return None
+
+    def silent(self) -> list[tuple[ChildStatus, Pool]]:
+        """The workers that gave no sign of life lately. A pool that came with a reload is taken for one like others."""
+        board = self.board()
+        children = () if board is None else board.children
+        return [(child, self._pools.get(child.pool, Pool())) for child in children if child.owner and _is_silent(child)]
+
+
+def _is_silent(child: ChildStatus) -> bool:
+    return not 0 <= child.heartbeat < SILENT_AFTER

@@ -1,0 +1,33 @@
+"""The answer of those of several stores that are there."""
+
+import pytest
+
+from tarry.errors import PartlyUnavailable, StoreUnavailable
+from tarry.store.partly import partly, there
+
+AWAY = PartlyUnavailable("one is away", [1])
+
+
+def in_part() -> list[int]:
+    """Answers for some."""
+    raise AWAY
+
+
+def away() -> list[int]:
+    """Nobody answers."""
+    raise StoreUnavailable("away")
+
+
+def test_all_of_it() -> None:
+    assert partly(lambda: [1, 2]) == ([1, 2], None)
+    assert there(lambda: [1, 2]) == [1, 2]
+
+
+def test_some_of_it_and_why_no_more() -> None:
+    assert partly(in_part) == ([1], AWAY)
+    assert there(in_part) == [1]
+
+
+def test_where_nobody_answers_there_is_none() -> None:
+    with pytest.raises(StoreUnavailable, match="away"):
+        there(away)
