@@ -98,6 +98,8 @@ class Fact(Struct, frozen=True):
     name: str
     value: str
     advice: str = ""
+    number: float = 0.0
+    """What the value counts, or how much of a bound is used, as a share of 1; 0: neither."""
 
 
 class Store(ABC):
@@ -199,6 +201,11 @@ class Store(ABC):
         """How many jobs there are, by queue, task and state. For people: may read all."""
 
     @abstractmethod
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        """Finished jobs whose `until` lies from `start` to before `end`, by that and id, at most `limit`. Since a rule
+        says how long each is kept, it tells what has finished lately. Cheap, whatever else is kept."""
+
+    @abstractmethod
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """Forgets finished jobs whose `until` has come, and, in a queue whose finished jobs take more than
         `most_bytes` (or what `by_queue` says for it), those that are the earliest to be forgotten. At most `limit` a
@@ -233,6 +240,10 @@ class Store(ABC):
     @abstractmethod
     def cells(self, prefix: str) -> dict[str, bytes]:
         """The named values whose names begin so."""
+
+    def cell(self, name: str) -> bytes | None:
+        """The named value of just that name; None: absent. Cheap, however many there are."""
+        return self.cells(name).get(name)
 
     @abstractmethod
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:

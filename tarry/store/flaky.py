@@ -84,6 +84,9 @@ class FlakyStore(Store):
     def counts(self) -> list[Tally]:
         return self._call(self._store.counts)
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        return self._call(self._store.leaving, start, end, limit)
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         return self._call(self._store.prune, now, most_bytes, limit, by_queue)
 
@@ -107,6 +110,9 @@ class FlakyStore(Store):
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         return self._call(self._store.cells, prefix)
+
+    def cell(self, name: str) -> bytes | None:
+        return self._call(self._store.cell, name)
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         return self._call(self._store.write, name, value, was)

@@ -8,7 +8,10 @@ others nothing, and one with a million jobs gets its turn and no more.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
+
+import msgspec
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 
@@ -38,6 +41,12 @@ def earliest(*times: int | None) -> int | None:
 def limit_of(name: str) -> str:
     """The name of the limit that a level is about."""
     return name.partition(_OF)[0]
+
+
+@lru_cache(maxsize=1000)
+def limit_in(value: bytes) -> Limit:
+    """A limit as it is kept in JSON. Of thousands, few differ."""
+    return msgspec.json.decode(value, type=Limit)
 
 
 def counted(jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Limit]) -> Counter[str]:

@@ -224,6 +224,11 @@ class MemoryStore(Store):
             for group, jobs in sorted(groups.items())
         ]
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        with self._lock:
+            found = [job for job in self._jobs.values() if job.state.finished and start <= job.until < end]
+        return sorted(found, key=lambda job: (job.until, job.id))[:limit]
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         with self._lock:
             finished = [job for job in self._jobs.values() if job.state.finished]
@@ -275,21 +280,26 @@ class MemoryStore(Store):
 
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock:
-            for level in [level for level in self._levels if limit_of(level) == name]:
-                self._levels[level] = Level(0, self._levels[level].next)
-                if limit is None:
-                    del self._levels[level]
+            known = name in self._limits
             self._limits.pop(name, None)
             if limit is not None:
                 self._limits[name] = limit
-                self._count_anew(name)
+            if not known or limit is None:
+                self._count_anew(name, limit)
             self._ring_work()
 
-    def _count_anew(self, name: str) -> None:
+    def _count_anew(self, name: str, limit: Limit | None) -> None:
+        """Where a limit is known, what runs is counted and jobs have lanes since it is there."""
+        for level in [level for level in self._levels if limit_of(level) == name]:
+            self._levels[level] = Level(0, self._levels[level].next)
+            if limit is None:
+                del self._levels[level]
+        if limit is None:
+            return
         for job in list(self._jobs.values()):
             if not job.state.finished and (lane := laned(job.task, job.lane, self._limits)) != job.lane:
                 self._set(job.id, replace(job, lane=lane))
-        running = counted([(job.queue, job.task, job.lane) for job in self._running()], {name: self._limits[name]})
+        running = counted([(job.queue, job.task, job.lane) for job in self._running()], {name: limit})
         for level, count in running.items():
             self._levels[level] = Level(count, self._levels.get(level, Level()).next)
 
@@ -300,6 +310,10 @@ class MemoryStore(Store):
     def cells(self, prefix: str) -> dict[str, bytes]:
         with self._lock:
             return {name: value for name, value in sorted(self._cells.items()) if name.startswith(prefix)}
+
+    def cell(self, name: str) -> bytes | None:
+        with self._lock:
+            return self._cells.get(name)
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         with self._lock:

@@ -267,6 +267,7 @@ def test_every_verb_can_fail() -> None:
         lambda store: store.get([]),
         lambda store: store.find(Query()),
         lambda store: store.counts(),
+        lambda store: store.leaving(0, NOW, 10),
         lambda store: store.prune(NOW, 0),
         lambda store: store.pause("default", True),
         lambda store: store.queues(),

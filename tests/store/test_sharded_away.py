@@ -225,6 +225,7 @@ def test_nothing_is_overdue_on_a_shard_that_has_just_come_back(monkeypatch: pyte
         lambda store: store.cells(""),
         lambda store: store.next_due(),
         lambda store: store.reclaim(NOW),
+        lambda store: store.leaving(0, NOW, 10),
         lambda store: store.prune(NOW, 10**9),
     ],
 )

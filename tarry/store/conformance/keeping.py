@@ -160,9 +160,25 @@ class Keeping(Promises):
         assert store.write("a:2", b"", None)
         assert store.write("b", b"z", None)
         assert store.cells("a:") == {"a:1": b"y\0", "a:2": b""}
+        assert (store.cell("a:1"), store.cell("a:"), store.cell("c")) == (b"y\0", None, None)
         assert store.write("a:1", None, b"y\0")
         assert not store.write("a:1", None, b"y\0")
         assert store.cells("") == {"a:2": b"", "b": b"z"}
+
+    @pytest.mark.parametrize("prefix", ["a:", "ä", "\ud7ff", "\U0010ffff", "a\U0010ffff", "_", "%", "a:1"])
+    def test_names_that_begin_so(self, store: Store, prefix: str) -> None:
+        """Exactly those, whatever characters they are of."""
+        names = [
+            prefix,
+            prefix + "0",
+            prefix + "\U0010ffff",
+            prefix + "\ue000",
+            prefix[:-1] + "b",
+            prefix[:-1] + "\ue000",
+        ]
+        for name in names:
+            assert store.write(name, b"x", None) or name in store.cells(name)
+        assert list(store.cells(prefix)) == sorted({name for name in names if name.startswith(prefix)})
 
     @pytest.mark.parametrize("state", FINISHED)
     def test_a_kick_does_not_steal_the_key(self, store: Store, state: State) -> None:

@@ -176,6 +176,44 @@ class Limiting(Promises):
         assert store.limits() == {}
         assert len(taken(store)) == 2
 
+    @pytest.mark.parametrize("name", [TASK, EACH])
+    def test_a_limit_that_changes_keeps_the_count(self, store: Store, name: str) -> None:
+        """What ran before it was changed, however often, counts to its end, and no longer."""
+        store.limit(name, Limit(3))
+        put(store, 10, lane="")
+        first = taken(store)
+        assert len(first) == 3
+        store.limit(name, Limit(0))
+        settle(store, first[0], Returned())
+        assert taken(store) == []
+        store.limit(name, Limit(2))
+        assert taken(store) == []
+        store.limit(name, Limit(4))
+        assert len(taken(store)) == 2
+        settle(store, first[1], FAILED, RETRY)
+        store.limit(name, Limit(5))
+        assert len(taken(store)) == 2
+
+    def test_a_rate_that_changes_remembers_the_last_starts(self, store: Store) -> None:
+        """A limit that is set anew, or given another number at once, lets nothing start sooner."""
+        store.limit(TASK, Limit(None, 20, 10 * SECOND))
+        put(store, 50, lane="")
+        assert len(taken(store)) == 1
+        for most in (None, 8):
+            store.limit(TASK, Limit(most, 20, 10 * SECOND))
+            assert taken(store) == []
+        assert len(taken(store, now=NOW + SECOND)) == 1
+
+    @pytest.mark.parametrize("name", [QUEUE, TASK])
+    def test_a_limit_changes_for_jobs_that_came_before_it(self, store: Store, name: str) -> None:
+        """Those that wait without a lane, however often it changes."""
+        store.insert([replace(job, id=store.mint("mail", None, "")) for job in made(store, 5)])
+        for most in (0, 1, 0):
+            store.limit(name, Limit(most))
+        assert taken(store) == []
+        store.limit(name, Limit(100))
+        assert len(taken(store)) == 5
+
     def test_a_job_that_says_no_lane_is_limited_all_the_same(self, store: Store) -> None:
         """It may come from a program that does not know of the limit yet."""
         store.limit(TASK, Limit(1))

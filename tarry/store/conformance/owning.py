@@ -114,6 +114,16 @@ class Owning(Promises):
         assert store.hold("chores", "bob", NOW + 21, NOW + 21)
         assert store.hold("chores", "ann", NOW + 40, NOW + 21)
 
+    def test_facts(self, store: Store) -> None:
+        """What an operator should know, each a line with a name of its own; what it keeps at a crash is among it."""
+        facts = store.facts()
+        names = [fact.name for fact in facts]
+        assert len(set(names)) == len(names)
+        assert any(name.endswith("durability") for name in names)
+        for fact in facts:
+            assert fact.number >= 0
+            assert all(text.isprintable() for text in (fact.name, fact.value, fact.advice))
+
     def test_prune_by_time(self, store: Store) -> None:
         """Finished jobs go when their `until` has come, not before; unfinished ones never."""
         old, new = running(store, 2)
@@ -126,6 +136,19 @@ class Owning(Promises):
         assert store.get([old.id]) == [None]
         assert store.prune(NOW + 9999 * HOUR, PLENTY) == 1
         assert {job.state for job in store.find(Query())} == {State.RUNNING, *WAITING}
+
+    def test_leaving(self, store: Store) -> None:
+        """What is to be forgotten in a span of time, the earliest first, and no more of it than asked for; whatever is
+        kept for longer or goes earlier, and whatever is not finished, is not among it."""
+        jobs = [job for queue in ("a", "b") for job in self.finished(store, queue, 30)]
+        in_state(store, State.READY)
+        start, end = NOW + HOUR + 3, NOW + HOUR + 27
+        expected = sorted((job for job in jobs if start <= job.until < end), key=lambda job: (job.until, job.id))
+        assert store.leaving(start, end, 1000) == expected
+        assert store.leaving(start, end, 5) == expected[:5]
+        assert store.leaving(0, NOW + HOUR, 1000) == store.leaving(end, start, 1000) == []
+        store.prune(NOW + HOUR + 5, PLENTY)
+        assert store.leaving(start, end, 1000) == [job for job in expected if job.until > NOW + HOUR + 5]
 
     def test_prune_by_bytes(self, store: Store) -> None:
         """Where a queue keeps more than it may, those go that would be forgotten first, and no more than needed."""

@@ -85,6 +85,18 @@ class Ringing(Promises):
             settle(store, job, Returned())
             assert rings(bell)
 
+    def test_a_limit_that_is_raised_rings_for_work(self, store: Store) -> None:
+        """From none at once to some: what waits may start now, and does."""
+        with Bells(store) as bells:
+            for most in (1, 0):
+                store.limit("task:mail", Limit(most))
+            put(store, 2, lane="")
+            assert taken(store) == []
+            bell = bells.armed(WORK)
+            store.limit("task:mail", Limit(2))
+            assert rings(bell)
+            assert len(taken(store)) == 2
+
     def test_recall_rings_workers(self, store: Store) -> None:
         """Workers with and without room wake to look whether what they run is still wanted."""
         with Bells(store) as bells:

@@ -202,29 +202,40 @@ def _place(text: str) -> Row:
 # Setting limits
 
 
-def set_limit(link: Link, name: str, limit: Limit | None) -> list[str]:
-    """Sets or lifts one, and counts what runs now; within a transaction. Answers the tasks that have limits."""
+def change_limit(link: Link, name: str, limit: Limit) -> bool:
+    """Gives one that is set another number, within a transaction; False if it is not. What runs is counted, and jobs
+    have lanes, since it is there: nobody has to look through all of them."""
+    value = f"UPDATE tarry_limit SET value = {sql.raw(msgspec.json.encode(limit))} WHERE name = {text(name)}"
+    *_, found = link.run(RAISE, value)
+    return found.changed > 0
+
+
+def set_limit(link: Link, name: str, limit: Limit | None) -> str | None:
+    """Sets or lifts one, and counts what runs now; within a transaction. Answers the task of which jobs that wait may
+    have no lane yet."""
+    if limit is not None and change_limit(link, name, limit):
+        return None
     which = f"name = {text(name)} OR (name >= {text(name + chr(31))} AND name < {text(name + chr(32))})"
     change = f"DELETE FROM tarry_limit WHERE name = {text(name)}"
     if limit is not None:
         value = f"{text(name)}, {sql.raw(msgspec.json.encode(limit))}, ({NUMBER})"
         change = f"INSERT INTO tarry_limit VALUES ({value}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
     unused = f"UPDATE tarry_level SET running = 0{', next = 0' if limit is None else ''} WHERE {which}"
-    *_, limits = link.run(RAISE, TAKE_TURN, change, unused, LIMITS)
-    kinds = (one.partition(":") for one in limits_of(limits.rows))
-    tasks = sorted({task for kind, _, task in kinds if f"{kind}:" != QUEUE})
-    if limit is not None:
-        _lane_running(link, tasks)
-        _count(link, name, limit)
-    return tasks
+    link.run(RAISE, TAKE_TURN, change, unused)
+    if limit is None:
+        return None
+    kind, _, task = name.partition(":")
+    of_task = f"{kind}:" != QUEUE
+    if of_task:
+        _lane_running(link, task)
+    _count(link, name, limit)
+    return task if of_task else None
 
 
-def _lane_running(link: Link, tasks: Sequence[str]) -> None:
-    if not tasks:
-        return
+def _lane_running(link: Link, task: str) -> None:
     rows = link.rows(
         "SELECT r.id FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
-        f" WHERE j.lane IS NULL AND j.task IN ({','.join(map(text, tasks))})"
+        f" WHERE j.lane IS NULL AND j.task = {text(task)}"
     )
     if rows:
         ids = listed(id for (id,) in rows)
@@ -245,10 +256,10 @@ def _count(link: Link, name: str, limit: Limit) -> None:
     link.run(*write)
 
 
-def unlaned(link: Link, tasks: Sequence[str], after: bytes) -> list[bytes]:
-    """Ids of jobs of these tasks that wait and have no lane yet; a thousand at a time, from an id on."""
+def unlaned(link: Link, task: str, after: bytes) -> list[bytes]:
+    """Ids of jobs of this task that wait and have no lane yet; a thousand at a time, from an id on."""
     rows = link.rows(
-        f"SELECT id FROM tarry_job WHERE id > {sql.raw(after)} AND task IN ({','.join(map(text, tasks))})"
+        f"SELECT id FROM tarry_job WHERE id > {sql.raw(after)} AND task = {text(task)}"
         " AND lane IS NULL AND state < 2 ORDER BY id LIMIT 1000"
     )
     return [id for (id,) in rows]

@@ -10,11 +10,13 @@ from tarry.store.mysql.lanes import IDLE
 from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.sql import CODE, STATES, among, listed, raw, text
 from tarry.store.mysql.steps import Walk, walked
+from tarry.store.prefix import beyond
 
 _BY_ID = "FORCE INDEX (PRIMARY)"
 _TALLY = f"""SELECT j.queue, j.task, j.state, COUNT(*), MIN(j.due), SUM({sql.SIZE.format("j")}) FROM tarry_job j
     GROUP BY j.queue, j.task, j.state"""
 _PRUNABLE = "SELECT id, size FROM tarry_finished WHERE until <= {} ORDER BY until, id LIMIT {}"
+_LEAVING = "SELECT id FROM tarry_finished WHERE until >= {} AND until < {} ORDER BY until, id LIMIT {}"
 _WEIGHTS = "SELECT queue, SUM(size) FROM tarry_finished GROUP BY queue"
 _FIRST = """SELECT f.id, f.size FROM tarry_finished f FORCE INDEX (PRIMARY) STRAIGHT_JOIN tarry_job j ON j.id = f.id
     WHERE f.queue = {} AND f.until > {} AND j.holds <= {} ORDER BY f.until, f.id LIMIT {}"""
@@ -102,6 +104,12 @@ def _running(link: Link, where: str, limit: int) -> list[Job]:
     return [job for job in jobs if job is not None and job.owner]
 
 
+def leaving(link: Link, start: int, end: int, limit: int) -> list[Job]:
+    """As `Store.leaving`."""
+    jobs = get(link, [id for (id,) in link.rows(_LEAVING.format(start, end, limit))])
+    return [job for job in jobs if job is not None and start <= job.until < end]
+
+
 def prune(link: Link, now: int, most_bytes: int, limit: int, by_queue: Mapping[str, int]) -> int:
     """As `Store.prune`, one transaction."""
     if limit <= 0 or not link.rows("SELECT 1 FROM tarry_finished LIMIT 1"):
@@ -169,8 +177,7 @@ def _forget_owners(link: Link, before: int) -> None:
 
 def cells(link: Link, prefix: str) -> dict[str, bytes]:
     """As `Store.cells`."""
-    begin = prefix.encode()
-    where = f"name >= {raw(begin)} AND LEFT(name, {len(begin)}) = {raw(begin)}"
+    where = f"name >= {raw(prefix.encode())} AND name < {raw(beyond(prefix).encode())}"
     rows: Sequence[tuple[Any, ...]] = link.rows(f"SELECT name, value FROM tarry_cell WHERE {where} ORDER BY name")
     return {name.decode(): value for name, value in rows}
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from tarry.model.limit import Limit
+from tarry.store.lanes import limit_in
 from tarry.store.mysql import sql
 from tarry.store.mysql.link import Answer, Link
 
@@ -21,12 +21,8 @@ FRESH = 1.0
 """Seconds that who only inserts goes by what was read."""
 NUMBER = "SELECT value FROM tarry_about WHERE name = 'settings'"
 LIMITS = "SELECT name, value, number FROM tarry_limit"
-_READ = (
-    NUMBER,
-    LIMITS,
-    "SELECT queue FROM tarry_paused",
-    "SELECT name FROM tarry_board",
-)
+_BOARDS = "SELECT name FROM tarry_board"
+_READ = (NUMBER, LIMITS, "SELECT queue FROM tarry_paused", _BOARDS)
 _SAME = """(SELECT 1 FROM tarry_about WHERE name = 'schema' OR (name = 'settings' AND value <> {})
     LOCK IN SHARE MODE)"""
 _LOOK = "SELECT CONCAT_WS(' ', {}, IFNULL(({}), -1), {})"
@@ -83,6 +79,13 @@ class Known:
             settings = self._settings = _read(link.run(*_READ))
         return settings
 
+    def boards(self, link: Link) -> frozenset[str]:
+        """Where there are bells, for who needs nothing else: there may be thousands of limits."""
+        settings = self._settings
+        if settings is not None and time.monotonic() - self._read <= FRESH:
+            return settings.boards
+        return _boards(link.rows(_BOARDS))
+
     def forget(self) -> None:
         """They are not so any more."""
         self._settings = None
@@ -90,7 +93,7 @@ class Known:
 
 def limits_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Limit]:
     """The limits in these rows of LIMITS."""
-    return {name.decode(): msgspec.json.decode(value, type=Limit) for name, value, _ in rows}
+    return {name.decode(): limit_in(value) for name, value, _ in rows}
 
 
 def _read(answers: Sequence[Answer]) -> Settings:
@@ -100,5 +103,9 @@ def _read(answers: Sequence[Answer]) -> Settings:
         limits_of(limits),
         {name.decode(): number for name, _, number in limits},
         frozenset(queue.decode() for (queue,) in paused),
-        frozenset(name.decode() for (name,) in boards),
+        _boards(boards),
     )
+
+
+def _boards(rows: Sequence[tuple[Any, ...]]) -> frozenset[str]:
+    return frozenset(name.decode() for (name,) in rows)

@@ -67,8 +67,8 @@ class MysqlStore(Store):
     def _connected(self) -> Link:
         return Link(self.address, self.address.timeout)
 
-    def _news(self, settings: Settings, kinds: Sequence[str]) -> list[str]:
-        if not kinds or not self._bells.elsewhere(settings.boards):
+    def _news(self, boards: frozenset[str], kinds: Sequence[str]) -> list[str]:
+        if not kinds or not self._bells.elsewhere(boards):
             return []
         return [news(kinds)]
 
@@ -82,7 +82,7 @@ class MysqlStore(Store):
         def work(link: Link) -> list[bytes]:
             nonlocal hopeful
             settings = self._known.get(link, FRESH)
-            told = self._news(settings, ("work",))
+            told = self._news(settings.boards, ("work",))
             mine = placed(jobs, settings.limits)
             if hopeful:
                 hopeful = False
@@ -124,7 +124,8 @@ class MysqlStore(Store):
             settings = self._known.get(link)
             prolongs = bool(owner) and self._lease_of(link, owner) < now + lease // 2
             statement = sql.LEASE.format(text(owner), now + lease) if prolongs else ""
-            told = self._news(settings, _kinds(changes, settings)), self._news(settings, ("follow",))
+            boards = settings.boards
+            told = self._news(boards, _kinds(changes, settings)), self._news(boards, ("follow",))
             asked = Asked(changes, wants, limit, owner, now, statement, told, self._only, careful)
             try:
                 return Exchanging(link, settings, self._reader(), asked).run(), settings, prolongs
@@ -220,6 +221,9 @@ class MysqlStore(Store):
     def counts(self) -> list[Tally]:
         return self._call(look.counts, slow=True)
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        return self._call(lambda link: look.leaving(link, start, end, limit))
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         return self._call(lambda link: look.prune(link, now, most_bytes, limit, by_queue or {}))
 
@@ -243,16 +247,16 @@ class MysqlStore(Store):
         self._known.forget()
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        tasks = self._tell(lambda link: set_limit(link, name, limit), ("work",))
+        task = self._tell(lambda link: set_limit(link, name, limit), ("work",))
         self._known.forget()
-        if limit is not None and tasks:
-            self._give_lanes(tasks)
+        if task is not None:
+            self._give_lanes(task)
         self._bells.ring(("work",))
 
-    def _give_lanes(self, tasks: Sequence[str]) -> None:
+    def _give_lanes(self, task: str) -> None:
         """Those that wait move into their lanes, a thousand at a time; a claim moves those that it meets before."""
         after = b""
-        while ids := self._call(lambda link: unlaned(link, tasks, after), slow=True):  # noqa: B023
+        while ids := self._call(lambda link: unlaned(link, task, after), slow=True):  # noqa: B023
             self._write(lambda link: give_lane(link, ids))
             after = ids[-1]
 
@@ -261,7 +265,7 @@ class MysqlStore(Store):
 
         def told(link: Link) -> A:
             done = work(link)
-            if more := self._news(self._known.get(link, FRESH), kinds):
+            if more := self._news(self._known.boards(link), kinds):
                 link.run(*more)
             return done
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import HIGH, NORMAL, Want
-from tarry.store.lanes import Levels, counted, dealt, each, limit_of, merged
+from tarry.store.lanes import Levels, counted, dealt, each, limit_in, limit_of, merged
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.link import Link, Row
@@ -35,8 +35,11 @@ class Placed(Struct, frozen=True, gc=False):
 
 def limits_in(link: Link, schema: str) -> dict[str, Limit]:
     """The limits that are set."""
-    rows = link.rows(sql.at(sql.LIMITS, schema))
-    return {name: msgspec.json.decode(value, type=Limit) for name, value in rows}
+    return _decoded(link.rows(sql.at(sql.LIMITS, schema)))
+
+
+def _decoded(rows: Iterable[Row]) -> dict[str, Limit]:
+    return {name: limit_in(value) for name, value in rows}
 
 
 class LaneClaim:
@@ -44,7 +47,8 @@ class LaneClaim:
 
     def __init__(self, link: Link, schema: str, owner: str, now: int) -> None:
         self._link, self._schema, self._owner, self._now = link, schema, owner, now
-        self._limits = limits_in(link, schema)
+        self._limits: dict[str, Limit] = {}
+        """Those that count here; there may be thousands of others."""
         self._known: dict[str, Level] = {}
         self._turns: dict[str, str | None] = {}
         self._levels = Levels(self._limits, self._known, now)
@@ -55,6 +59,7 @@ class LaneClaim:
         paused = {queue for (queue,) in self._rows(sql.PAUSED)}
         wants = [want for want in wants if want.queue not in paused]
         self._tasks = {want: self._tasks_of(want) for want in wants}
+        self._read_limits(wants)
         self._lock(wants)
         rows: list[Row] = []
         ended: set[Want] = set()
@@ -70,6 +75,11 @@ class LaneClaim:
 
     def _tasks_of(self, want: Want) -> list[str]:
         return [task for (task,) in self._rows(sql.TASKS, (want.queue, -want.band))]
+
+    def _read_limits(self, wants: Sequence[Want]) -> None:
+        names = {QUEUE + want.queue for want in wants}
+        names |= {kind + task for tasks in self._tasks.values() for task in tasks for kind in (TASK, EACH)}
+        self._limits |= _decoded(self._rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
 
     def _lock(self, wants: Sequence[Want]) -> None:
         names = {TASK + task for tasks in self._tasks.values() for task in tasks}
@@ -194,6 +204,12 @@ def _placed(rows: Iterable[Row]) -> list[Placed]:
     return [Placed(*row) for row in rows]
 
 
+def change_limit(link: Link, schema: str, name: str, limit: Limit) -> bool:
+    """Gives one that is set another number; False if it is not. What runs is counted, and jobs have lanes, since it is
+    there: nobody has to look through all of them, nor to wait."""
+    return link.run(sql.at(sql.CHANGE_LIMIT, schema), (name, msgspec.json.encode(limit))) > 0
+
+
 def set_limit(link: Link, schema: str, name: str, limit: Limit | None) -> None:
     """Sets or lifts one, and counts what runs now; within a transaction of its own."""
     link.run(sql.at(sql.NOBODY_ELSE, schema))
@@ -205,7 +221,8 @@ def set_limit(link: Link, schema: str, name: str, limit: Limit | None) -> None:
     if limit is None:
         return
     kind, _, which = name.partition(":")
-    link.run(sql.at(sql.INTO_LANES, schema))
+    if kind + ":" != QUEUE:
+        link.run(sql.at(sql.INTO_LANES, schema), (which,))
     running = link.rows(sql.at(sql.RUNNING_IN[kind + ":" == QUEUE], schema), (which,))
     levels = counted([(queue, task, lane) for queue, task, lane in running], {name: limit})
     if levels:

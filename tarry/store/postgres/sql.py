@@ -30,6 +30,8 @@ OLD_LEASES = "DELETE FROM {s}.owner WHERE until < $1"
 SIZE = "octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)"
 TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})::bigint
     FROM {{s}}.job GROUP BY queue, task, state"""
+LEAVING = f"""SELECT {COLUMNS} FROM {{s}}.job
+    WHERE state >= 3 AND until >= $1 AND until < $2 ORDER BY until, id LIMIT $3"""
 PRUNE = """DELETE FROM {s}.job WHERE ctid = ANY (ARRAY(SELECT ctid FROM {s}.job
     WHERE state >= 3 AND until <= $1 ORDER BY until, id LIMIT $2 FOR UPDATE SKIP LOCKED))"""
 ALL_BYTES = "SELECT pg_table_size('{s}.job')"
@@ -42,7 +44,7 @@ PAUSE = "INSERT INTO {s}.paused VALUES ($1) ON CONFLICT DO NOTHING"
 RESUME = "DELETE FROM {s}.paused WHERE queue = $1"
 MARK = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
     WHERE j.id = m.id AND j.state = 2 AND j.epoch = m.epoch"""
-CELLS = "SELECT name, value FROM {s}.cell WHERE starts_with(name, $1) ORDER BY name"
+CELLS = "SELECT name, value FROM {s}.cell WHERE name >= $1 AND name < $2 ORDER BY name"
 WRITE_NEW = "INSERT INTO {s}.cell VALUES ($1, $2) ON CONFLICT DO NOTHING"
 WRITE = "UPDATE {s}.cell SET value = $2 WHERE name = $1 AND value = $3"
 ERASE = "DELETE FROM {s}.cell WHERE name = $1 AND value = $2"
@@ -120,15 +122,16 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = j.epoch + 1, since
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
     j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress"""
 LIMITS = "SELECT name, value FROM {s}.limits ORDER BY name"
+LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
 PAUSED = "SELECT queue FROM {s}.paused"
 NOBODY_ELSE = "LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE"
 """Every claim, change and insert reads the limits, so none is under way and none begins: what runs can be counted."""
+CHANGE_LIMIT = "UPDATE {s}.limits SET value = $2 WHERE name = $1"
 SET_LIMIT = "INSERT INTO {s}.limits VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"
 UNUSED = """UPDATE {s}.level SET running = 0, next = CASE WHEN $2 THEN 0 ELSE next END
     WHERE name = $1 OR starts_with(name, $1 || chr(31))"""
-INTO_LANES = """UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state < 3
-    AND task IN (SELECT substr(name, 6) FROM {s}.limits WHERE name LIKE 'task:%' OR name LIKE 'each:%')"""
+INTO_LANES = "UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state < 3 AND task = $1"
 RUNNING_IN = {
     True: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND queue = $1",
     False: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND task = $1",

@@ -24,12 +24,13 @@ from tarry.store.postgres.errors import told
 from tarry.store.postgres.facts import facts
 from tarry.store.postgres.floors import Floors
 from tarry.store.postgres.functions import ON_TIME
-from tarry.store.postgres.lanes import LaneClaim, limits_and_levels, set_limit
+from tarry.store.postgres.lanes import LaneClaim, change_limit, limits_and_levels, set_limit
 from tarry.store.postgres.link import Link, Row
 from tarry.store.postgres.migrate import at_opening
 from tarry.store.postgres.ringing import RECALL, RESULTS, STEPS, WORK
 from tarry.store.postgres.url import parsed
 from tarry.store.postgres.within import inserted_within
+from tarry.store.prefix import beyond
 
 Answer = TypeVar("Answer")
 AT_ONCE = 5000
@@ -221,6 +222,9 @@ class PostgresStore(Store):
         rows = self._patiently(lambda link: link.rows(self._at(sql.TALLY)))
         return [Tally(queue, task, pack.STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        return [pack.job(row) for row in self._rows(sql.LEAVING, (start, end, limit))]
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         most = by_queue or {}
 
@@ -270,14 +274,15 @@ class PostgresStore(Store):
         self._bells.ring(STEPS)
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        self._patiently(lambda link: set_limit(link, self._schema, name, limit))
+        if limit is None or not self._call(lambda link: change_limit(link, self._schema, name, limit)):
+            self._patiently(lambda link: set_limit(link, self._schema, name, limit))
         self._bells.ring(WORK)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda link: limits_and_levels(link, self._schema))
 
     def cells(self, prefix: str) -> dict[str, bytes]:
-        return dict(self._rows(sql.CELLS, (prefix,)))
+        return dict(self._rows(sql.CELLS, (prefix, beyond(prefix))))
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         if value is None and was is None:

@@ -1,5 +1,6 @@
 """What an operator should know of a Redis server."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,13 +46,12 @@ def refuse_eviction(link: Link) -> None:
 def facts(link: Link) -> list[Fact]:
     """Version, durability, memory, replicas, clock and distance."""
     server, memory = info(link, "server"), info(link, "memory")
-    replicas = info(link, "replication").get("connected_slaves", "0")
     return [
         _version(server),
         _durability(link),
-        Fact("eviction", memory.get("maxmemory_policy", "unknown")),
+        _eviction(memory.get("maxmemory_policy", "unknown")),
         _memory(memory),
-        Fact("replicas", replicas),
+        _replicas(info(link, "replication")),
         *_clock(lambda: _told(link)),
     ]
 
@@ -86,13 +86,26 @@ def _setting(link: Link, name: str) -> str:
     return str(answer[1].decode()) if len(answer) == 2 else "unknown"
 
 
+def _eviction(policy: str) -> Fact:
+    advice = "CONFIG SET maxmemory-policy noeviction, or it throws jobs away"
+    return Fact("eviction", policy, _if(policy not in ("noeviction", "unknown"), advice))
+
+
+def _replicas(replication: dict[str, str]) -> Fact:
+    """Those that are connected; one that is not in step says so, one that is gone is not told of any more."""
+    states = [text for name, text in replication.items() if re.fullmatch(r"slave\d+", name)]
+    behind = sum("state=online" not in text.split(",") for text in states)
+    advice = _if(behind, f"{behind} not in step: see INFO replication, and the log of the replica")
+    return Fact("replicas", replication.get("connected_slaves", "0"), advice, len(states) - behind)
+
+
 def _memory(memory: dict[str, str]) -> Fact:
     used, most = int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))
     if not most:
         advice = "set maxmemory below the host's memory, so that the kernel never ends the server"
         return Fact("memory", _size(used), advice)
     advice = _if(used > 0.8 * most, "raise maxmemory before enqueues are refused")
-    return Fact("memory", f"{_size(used)} of {_size(most)}", advice)
+    return Fact("memory", f"{_size(used)} of {_size(most)}", advice, used / most)
 
 
 def _size(count: int) -> str:

@@ -6,6 +6,7 @@ of its own: so a claim writes few bytes and leaves the record alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -153,6 +154,9 @@ class RedisStore(Store):
             for group, n in sorted(counts.items())
         ]
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        return jobs(self._run(scripts.LEAVING, start, end, limit))
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         pruned, said = 0, _flat((by_queue or {}).items())
         while True:
@@ -193,8 +197,13 @@ class RedisStore(Store):
         }
 
     def cells(self, prefix: str) -> dict[str, bytes]:
-        cells = {name.decode(): value for name, value in self._hash("cells").items()}
-        return {name: value for name, value in sorted(cells.items()) if name.startswith(prefix)}
+        start = prefix.encode()
+        cells = sorted((name, value) for name, value in self._hash("cells").items() if name.startswith(start))
+        return {name.decode(): value for name, value in cells}
+
+    def cell(self, name: str) -> bytes | None:
+        value: bytes | None = self._link.command("HGET", f"{self._prefix}:cells", name)
+        return value
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         words = [(0, b"") if word is None else (1, word) for word in (was, value)]
@@ -239,6 +248,7 @@ def _written(limit: Limit) -> str:
     return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}"
 
 
+@lru_cache(maxsize=1000)
 def _read(text: bytes) -> Limit:
     most, count, period, *_ = text.decode().split()
     return Limit(None if most == "-" else int(most), int(count), int(period))

@@ -1,7 +1,7 @@
 """Several stores' answers as one."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -56,6 +56,14 @@ def backlog(parts: Iterable[Backlog], now: int, most: int) -> Backlog:
     """What waits in all of them."""
     there = [part for part in parts if part.count]
     return Backlog(min(most, sum(part.count for part in there)), min((part.oldest for part in there), default=now))
+
+
+def cells(parts: Mapping[int, Mapping[str, bytes]], place: Callable[[str], int]) -> dict[str, bytes]:
+    """By name; of one that is on several shards, as where one was added, that of its own place."""
+    found: dict[str, bytes] = {}
+    for number, part in parts.items():
+        found |= {name: part[name] for name in part if name not in found or place(name) == number}
+    return dict(sorted(found.items()))
 
 
 def share(name: str, limit: Limit, number: int, among: int) -> Limit:

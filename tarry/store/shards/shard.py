@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+from msgspec.structs import replace
+
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
-from tarry.store.base import Store
+from tarry.store.base import Fact, Store
 from tarry.store.patience import PATIENCE, about, back_off
 
 Answer = TypeVar("Answer")
@@ -85,6 +87,14 @@ class Shard:
         if self._why:
             return f"away for {time.monotonic() - self._since:.0f} s"
         return "draining" if self.draining else "up"
+
+    def facts(self) -> list[Fact]:
+        """As `Store.facts`, with its URL in each name; or what is wrong with it."""
+        try:
+            facts = [replace(fact, name=f"{self.url} {fact.name}") for fact in self.ask(lambda store: store.facts())]
+        except StoreError as error:
+            return [Fact(self.url, self.told(), str(error))]
+        return [Fact(self.url, "draining"), *facts] if self.draining else facts
 
     def ask(self, call: Callable[[Store], Answer]) -> Answer:
         """The answer of the store; its errors. StoreAway, at once, while it is away: then nothing was sent."""

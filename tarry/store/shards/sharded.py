@@ -387,6 +387,11 @@ class ShardedStore(Store):
         answers = self._ask_all(lambda store: store.counts())
         return answers.told(joined.tallies(tally for tallies in answers.values() for tally in tallies))
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        answers = self._ask_all(lambda store: store.leaving(start, end, limit))
+        every = {job.id: job for jobs in answers.values() for job in jobs}
+        return answers.told(sorted(every.values(), key=lambda job: (job.until, job.id))[:limit])
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         """As promised; each shard may keep an equal part of the bytes."""
         among = len(self.shards)
@@ -429,17 +434,19 @@ class ShardedStore(Store):
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         answers = self._ask_all(lambda store: store.cells(prefix))
-        found: dict[str, bytes] = {}
-        for number, cells in answers.items():
-            found |= {name: cells[name] for name in cells if name not in found or self.shard(name.encode()) == number}
-        return answers.told(dict(sorted(found.items())))
+        return answers.told(joined.cells(answers, lambda name: self.shard(name.encode())))
+
+    def cell(self, name: str) -> bytes | None:
+        answers, place = self._ask_all(lambda store: store.cell(name)), self.shard(name.encode())
+        there = {number: value for number, value in answers.items() if value is not None}
+        return answers.told(there.get(place, next(iter(there.values()), None)))
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         """As promised; written where it is, if that is not where it belongs yet."""
         place = self.shard(name.encode())
         if was is not None:
             others = [n for n, shard in enumerate(self.shards) if n != place and not shard.away]
-            has = (n for n in (place, *others) if name in self.shards[n].ask(lambda store: store.cells(name)))
+            has = (n for n in (place, *others) if self.shards[n].ask(lambda store: store.cell(name)) is not None)
             place = next(has, place)
         return self.shards[place].ask(lambda store: store.write(name, value, was))
 
@@ -463,7 +470,7 @@ class ShardedStore(Store):
 
     def facts(self) -> list[Fact]:
         """Of each shard, or what is wrong with it."""
-        return [fact for place in self.shards for fact in _facts(place)]
+        return [fact for place in self.shards for fact in place.facts()]
 
     def connect(self, patient: bool = False) -> None:
         """Opens all, at the same time. Who cannot be reached is tried again in the background; but if that is all of
@@ -490,11 +497,3 @@ def _connect(place: Shard, errors: list[Exception]) -> None:
         place.connect()
     except Exception as error:
         errors.append(error)
-
-
-def _facts(place: Shard) -> list[Fact]:
-    try:
-        facts = [replace(fact, name=f"{place.url} {fact.name}") for fact in place.ask(lambda store: store.facts())]
-    except StoreError as error:
-        return [Fact(f"{place.url}", place.told(), str(error))]
-    return [Fact(place.url, "draining"), *facts] if place.draining else facts

@@ -16,7 +16,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Want
-from tarry.store.lanes import Levels, counted, dealt, each, laned, limit_of, merged
+from tarry.store.lanes import Levels, counted, dealt, each, laned, limit_in, limit_of, merged
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Database, Statements
 
@@ -37,7 +37,43 @@ def placed(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[Job]:
 def limits_in(db: Statements) -> dict[str, Limit]:
     """The limits that are set, as the connection sees them."""
     rows = db.execute(sql.LIMITS).fetchall()
-    return {name: msgspec.json.decode(value, type=Limit) for name, value in rows}
+    return {name: limit_in(value) for name, value in rows}
+
+
+class SetLimits(Mapping[str, Limit]):
+    """The limits that are set, where there are any; read as they are asked for: of thousands a claim needs a few."""
+
+    def __init__(self, db: Statements) -> None:
+        self._db = db
+        self._known: dict[str, Limit | None] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._limit(name) is not None
+
+    def __getitem__(self, name: str) -> Limit:
+        limit = self._limit(name)
+        if limit is None:
+            raise KeyError(name)
+        return limit
+
+    def get(self, name: str, default: Any = None) -> Any:
+        limit = self._limit(name)
+        return default if limit is None else limit
+
+    def _limit(self, name: str) -> Limit | None:
+        if name not in self._known:
+            value = self._db.execute(sql.LIMIT, (name,)).get
+            self._known[name] = None if value is None else limit_in(value)
+        return self._known[name]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(limits_in(self._db))
+
+    def __len__(self) -> int:
+        return len(limits_in(self._db))
 
 
 class SqliteLanes:
@@ -45,18 +81,14 @@ class SqliteLanes:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._read: list[Row] = []
-        self.limits: dict[str, Limit] = {}
+        self.limits: Mapping[str, Limit] = {}
         """As of the last `look`."""
         self._levels: dict[str, Level] = {}
         self._turns: dict[str, str | None] = {}
 
-    def look(self) -> dict[str, Limit]:
-        """Reads the limits; they seldom change."""
-        rows = self._rows(sql.LIMITS)
-        if rows != self._read:
-            self._read = rows
-            self.limits = {name: msgspec.json.decode(value, type=Limit) for name, value in rows}
+    def look(self) -> Mapping[str, Limit]:
+        """The limits as they are now: they hold to the end of the transaction."""
+        self.limits = SetLimits(self._db) if self._db.execute(sql.ANY_LIMIT).get else {}
         return self.limits
 
     def waiting(self) -> bool:
@@ -224,8 +256,8 @@ class SqliteLanes:
 
     def all(self) -> dict[str, tuple[Limit, Level]]:
         """Limits and levels, by name."""
-        self._levels = {}
-        return {name: (limit, self._level(name)) for name, limit in sorted(self.look().items())}
+        rows = self._rows(sql.LIMITS_AND_LEVELS)
+        return {name: (limit_in(value), Level(*level)) for name, value, *level in rows}
 
     def prune(self, now: int) -> None:
         """Drops the levels of keys that are not used any more."""

@@ -24,7 +24,7 @@ FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
 NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
 LANE = f"SELECT {CLAIMED} {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
-    AND task IN (SELECT substr(name, 6) FROM tarry_limit WHERE name LIKE 'task:%' OR name LIKE 'each:%')"""
+    AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
 LEVEL = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
@@ -32,7 +32,7 @@ TURN = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, 0, 0, 
     ON CONFLICT (name) DO UPDATE SET turn = ?2"""
 SET_LIMIT = "INSERT INTO tarry_limit VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 UNUSED = """UPDATE tarry_level SET running = 0, next = iif(?2, 0, next)
-    WHERE name = ?1 OR substr(name, 1, length(?1) + 1) = ?1 || char(31)"""
+    WHERE name = ?1 OR (name > ?1 || char(31) AND name < ?1 || char(32))"""
 _RUNNING_BY = "SELECT queue, task, lane FROM tarry_job WHERE state = 2 AND {} = ?"
 RUNNING_BY = {True: _RUNNING_BY.format("queue"), False: _RUNNING_BY.format("task")}
 RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
@@ -68,6 +68,10 @@ CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
     WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? RETURNING id"""
 FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
 LIMITS = "SELECT name, value FROM tarry_limit"
+LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"
+ANY_LIMIT = "SELECT 1 FROM tarry_limit LIMIT 1"
+LIMITS_AND_LEVELS = """SELECT name, value, ifnull(running, 0), ifnull(next, 0)
+    FROM tarry_limit LEFT JOIN tarry_level USING (name) ORDER BY name"""
 TAKE_LOCK = "DELETE FROM tarry_cell WHERE 0"
 """Changes nothing, but has the write lock from then on, so that what is read next is the latest there is."""
 HOLDER = "SELECT id FROM tarry_job WHERE task = ? AND key = ? AND holds > 0"
@@ -76,6 +80,7 @@ OUTLIVED = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
 OUTLIVED_BY = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
     AND (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)"""
 MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ?"
+CELLS = "SELECT name, value FROM tarry_cell WHERE name >= ? AND name < ? ORDER BY name"
 WRITE = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 OVERDUE = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
     AND owner NOT IN (SELECT name FROM tarry_owner WHERE until > ?) ORDER BY id LIMIT ?"""
@@ -86,6 +91,8 @@ HOLD = """INSERT INTO tarry_hold (name, owner, until) VALUES (?1, ?2, ?3)
 SIZE = "length(body) + length(note) + length(headers) + length(progress)"
 TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})
     FROM tarry_job GROUP BY queue, task, state"""
+LEAVING = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_finished
+    WHERE state >= 3 AND until >= ? AND until < ? ORDER BY until, id LIMIT ?"""
 PRUNE = """DELETE FROM tarry_job WHERE n IN
     (SELECT n FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
 WEIGHTS = f"""SELECT queue, sum({SIZE}) FROM tarry_job INDEXED BY tarry_finished

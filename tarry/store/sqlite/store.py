@@ -24,6 +24,7 @@ from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, S
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
 from tarry.store.lanes import earliest
+from tarry.store.prefix import beyond
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.file import mapped, opened, transaction
@@ -328,6 +329,10 @@ class SqliteStore(Store):
             rows = self._rows(sql.TALLY)
         return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
 
+    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+        with self._lock, mapped(self.path):
+            return [_job(row) for row in self._rows(sql.LEAVING, (start, end, limit))]
+
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         with self._lock, mapped(self.path):
             if not self._durable:
@@ -390,7 +395,7 @@ class SqliteStore(Store):
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         with self._lock, mapped(self.path):
-            rows = self._rows("SELECT name, value FROM tarry_cell WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
+            rows = self._rows(sql.CELLS, (prefix, beyond(prefix)))
         return dict(rows)
 
     def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:

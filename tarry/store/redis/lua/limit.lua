@@ -3,13 +3,13 @@
 local name, kind, which, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local function reset()
-  for _, level in ipairs(lib.call('HKEYS', lib.LEVELS)) do
-    if string.match(level, '^[^' .. lib.OF .. ']*') == name then
-      if numbers then
-        lib.call('HSET', lib.LEVELS, level, '0 ' .. string.match(lib.call('HGET', lib.LEVELS, level), '(%S+)$'))
-      else
-        lib.call('HDEL', lib.LEVELS, level)
-      end
+  -- Only those of keys have levels of other names than their own.
+  for _, level in ipairs(kind == 'each' and lib.call('HKEYS', lib.LEVELS) or {name}) do
+    local text = string.match(level, '^[^' .. lib.OF .. ']*') == name and lib.call('HGET', lib.LEVELS, level)
+    if text and numbers then
+      lib.call('HSET', lib.LEVELS, level, '0 ' .. string.match(text, '(%S+)$'))
+    elseif text then
+      lib.call('HDEL', lib.LEVELS, level)
     end
   end
 end
@@ -43,6 +43,12 @@ local function count_running(limits)
 end
 
 local left = 0
+if numbers and lib.call('HEXISTS', lib.LIMITS, name) == 1 then
+  -- What runs is counted, and jobs have lanes or get them, since it is there: nobody has to look through all of them.
+  lib.call('HSET', lib.LIMITS, name, numbers)
+  lib.ring('w')
+  return kind == 'queue' and 0 or lib.call('SISMEMBER', lib.LAYING, which)
+end
 reset()
 if numbers then
   lib.call('HSET', lib.LIMITS, name, numbers)

@@ -2,16 +2,23 @@
 lib.OF = '\31'
 lib.levels, lib.touched, lib.again = {}, {}, nil
 
-function lib.read_limits()
-  local limits, flat = nil, lib.call('HGETALL', lib.LIMITS)
-  for number = 1, #flat, 2 do
-    local most, count, at_once, spacing = string.match(flat[number + 1], '^(%S+) (%S+) %S+ (%S+) (%S+)$')
-    limits = limits or {}
-    limits[flat[number]] = {
+local function read_limit(limits, name)
+  local text, limit = lib.call('HGET', lib.LIMITS, name), false
+  if text then
+    local most, count, at_once, spacing = string.match(text, '^(%S+) (%S+) %S+ (%S+) (%S+)$')
+    limit = {
       most = tonumber(most), count = tonumber(count), at_once = tonumber(at_once), spacing = tonumber(spacing),
     }
   end
-  return limits
+  limits[name] = limit
+  return limit
+end
+
+-- By name, false for what has none; nil if there are none at all. Each is read when it is asked for: of thousands a
+-- claim needs a few.
+function lib.read_limits()
+  if lib.call('EXISTS', lib.LIMITS) == 0 then return nil end
+  return setmetatable({}, {__index = read_limit})
 end
 
 function lib.limit_of(limits, name) return limits[string.match(name, '^[^' .. lib.OF .. ']*')] end
