@@ -33,7 +33,9 @@ from tarry.store.opening import open_store
 
 if TYPE_CHECKING:
     from tarry.engine.keeper import Keeper
+    from tarry.engine.witness import Witness
     from tarry.push.book import Book
+    from tarry.push.logs import Logs
     from tarry.push.office import Office
     from tarry.store.outbox import Outbox
 
@@ -78,6 +80,7 @@ class App(Workplace):
         self._known_rules: dict[tuple[str, str], Rules] = {}
         self._around = Around()
         self._book: Book | None = None
+        self._logs: dict[Path, Logs] = {}
         self._at_close: list[Callable[[], Any]] = []
         super().__init__()
         _apps.add(self)
@@ -154,13 +157,13 @@ class App(Workplace):
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueues by the task's name; UnknownTask if this app has none such."""
-        return self._named(name).enqueue(*args, **kwargs)
+        return self.named(name).enqueue(*args, **kwargs)
 
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """The same, awaited."""
         task = self.tasks.get(name)
         if task is None or (task.steered and not self.http.at_hand(name)):
-            task = await asyncio.to_thread(self._named, name)
+            task = await asyncio.to_thread(self.named, name)
         return await task.aenqueue(*args, **kwargs)
 
     def on_success(self, fn: Callable[[CurrentJob, Any], T]) -> Callable[[CurrentJob, Any], T]:
@@ -281,6 +284,15 @@ class App(Workplace):
             self._known_rules[task, queue] = known
         return known
 
+    def named(self, name: str) -> Task[Any, Any]:
+        """The task of that name, to put jobs of it: `app.named("order.timeout").using(delay="1h").enqueue(...)`.
+        UnknownTask; StoreError if only the store could say whether there is one."""
+        task = self.find(name)
+        if task is None:
+            known = ", ".join(sorted(self.tasks)) or "none"
+            raise UnknownTask(f"no task {name!r} in this app; it has: {known}")
+        return task
+
     def find(self, name: str) -> Task[Any, Any] | None:
         """The task of that name, also if it is registered in the store; StoreError if only that could say."""
         task = self.tasks.get(name)
@@ -293,8 +305,24 @@ class App(Workplace):
             from tarry.push.book import Book  # noqa: PLC0415 - many apps have none
 
             changed, client = self._known_rules.clear, lambda: self.client
-            self._book = Book(self.tasks, lambda: self.config, client, self._around.take, changed)
+            self._book = Book(self.tasks, lambda: self.config, client, self._around.take, changed, lambda: self.logs)
         return self._book
+
+    @property
+    def logs(self) -> "Logs | None":
+        """Of its HTTP tasks, if the settings name a directory for them."""
+        directory = self.config.push.log
+        if directory is None or workplace.stage is not None:
+            return None
+        if (logs := self._logs.get(directory)) is None:
+            from tarry.push.logs import Logs  # noqa: PLC0415 - few apps have any
+
+            logs = self._logs.setdefault(directory, Logs(directory))
+            logs.listen()
+        return logs
+
+    def _witness(self) -> "Witness | None":
+        return None if self.logs is None else self.logs.witness(self.tasks)
 
     def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> "Office":
         """What delivers the jobs of HTTP tasks in this process, until it is closed. slots: async jobs at once."""
@@ -315,7 +343,8 @@ class App(Workplace):
         from tarry.engine.herald import Herald  # noqa: PLC0415 - as in Workplace
         from tarry.engine.keeper import Keeper  # noqa: PLC0415
 
-        client = Client(store, self.tasks, clock=clock, max_body=self.config.max_body, rules=self.rules)
+        config, witness = self.config, self._witness()
+        client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)
         outbox = self.outbox
         return Keeper(
             store,
@@ -343,6 +372,8 @@ class App(Workplace):
             client.close()
         for action in self._at_close:
             action()
+        while self._logs:
+            self._logs.popitem()[1].deaf()
 
     def _connected(self) -> Client:
         with self._lock:
@@ -356,15 +387,9 @@ class App(Workplace):
                     rules=self.rules,
                     timeout=self.config.client.timeout,
                     outbox=outbox,
+                    witness=self._witness(),
                 )
             return self._client
-
-    def _named(self, name: str) -> Task[Any, Any]:
-        task = self.find(name)
-        if task is None:
-            known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"no task {name!r} in this app; it has: {known}")
-        return task
 
     def _add(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:
         reachable.check(fn, self._closures)

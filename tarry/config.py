@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from tarry.errors import ConfigError
-from tarry.model.duration import DAY, HOUR, SECOND, microseconds
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, limited
 from tarry.model.log_target import NAMES, log_target
 from tarry.model.size import octets
@@ -98,6 +98,17 @@ def _log(written: str) -> str:
     return written
 
 
+def _recipients(text: str) -> Any:
+    # A URL may have commas of its own.
+    return _list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+.-]*://|[^,\s/@]+@)", text)
+
+
+def _share(written: str) -> float:
+    if not re.fullmatch(r"[1-9]\d?%|100%", written):
+        raise ValueError("no share of a whole")
+    return int(written[:-1]) / 100
+
+
 def _some_octets(written: int | str) -> int:
     size = octets(written)
     if size < 1:
@@ -117,6 +128,22 @@ class Unshown(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"<{', '.join(self)}>"
+
+
+class Sealed:
+    """A setting that may hold secrets, as it was written: who needs it reads `value`, and says what is wrong there."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sealed) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+    def __repr__(self) -> str:
+        return "<sealed>"
 
 
 _Text = Annotated[str, Meta(min_length=1)]
@@ -141,6 +168,7 @@ FROM_0 = Kind("a whole number of 0 or more", Annotated[int, Meta(ge=0)], spelled
 RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, spelled=_number)
 FILE = Kind("the path of a file", _Text, Path)
+DIRECTORY = Kind('the path of a directory, or "" for none', str, lambda written: Path(written) if written else None)
 LOG = Kind(
     '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file', _Text, _log, names=NAMES
 )
@@ -164,6 +192,12 @@ SHARES = Kind(
 FLAG = Kind("true or false", bool, spelled=_flag)
 TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_Text, Any], Unshown, _table)
 ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], spelled=_list)
+
+SEALED = Kind("a setting", Any, Sealed)
+RECIPIENTS = Kind("a list of recipients", Any, Sealed, _recipients)
+SCHEMES = Kind('a list of schemes such as ["slack"]', list[_Text], spelled=_list)
+SHARE = Kind('a share such as "90%"', str, _share)
+TEXT = Kind("a text", str)
 
 
 class Workers(Struct, frozen=True):
@@ -269,6 +303,38 @@ class Push(Struct, frozen=True):
 
     allow: Annotated[list[str], ALLOW] = []
     """Networks and addresses that may be reached besides the public ones."""
+    ca: Annotated[Path | None, FILE] = None
+    """A file of certificates (PEM) that are trusted besides the system's."""
+    log: Annotated[Path | None, DIRECTORY] = None
+    """Of request.log, notify.log and error.log; None: there are none."""
+
+
+class Alerts(Struct, frozen=True):
+    """[alerts]: who is told when something is wrong, and from when on it is. `tarry.alert.terms` reads what is sealed.
+
+    Durations in microseconds; 0 for `oldest`, `latency` and `dead`: that is not told.
+    """
+
+    to: Annotated[Sealed, RECIPIENTS] = Sealed([])
+    """Who is told of everything."""
+    channels: Annotated[list[str], SCHEMES] = []
+    """Of which schemes a task's own `alert` may name channels."""
+    smtp: Annotated[Sealed, SEALED] = Sealed("")
+    from_: Annotated[str, TEXT] = ""
+    secret: Annotated[Sealed, SEALED] = Sealed("")
+    """What signs to webhooks, or several."""
+    group: Annotated[int, DURATION] = 30 * SECOND
+    """What comes up within it goes into one message."""
+    every: Annotated[int, DURATION] = 5 * MINUTE
+    """A recipient gets at most one message in this time."""
+    oldest: Annotated[int, DURATION] = 5 * MINUTE
+    """A queue is stuck when a job has been ready for longer."""
+    latency: Annotated[int, DURATION] = SECOND
+    """A store is slow when the least question takes longer."""
+    memory: Annotated[float, SHARE] = 0.9
+    """Of its own maximum."""
+    dead: Annotated[int, FROM_0] = 1
+    """Jobs of one task within `every`."""
 
 
 class Config(Struct, frozen=True):
@@ -285,6 +351,7 @@ class Config(Struct, frozen=True):
     tasks: Annotated[dict[str, Any], TASKS] = {}
     """HTTP tasks by name, as written: `tarry.push.endpoint` reads them."""
     push: Push = Push()
+    alerts: Alerts = Alerts()
     directory: Path = Path()
     """Where the file is, or else the working directory: relative paths start here."""
     file: Path | None = None
@@ -378,11 +445,12 @@ def _settled(config: Config, home: Path, file: Path | None) -> Config:
     master = config.master
     log = str(home / master.log) if log_target(master.log).kind == "file" else master.log
     pools = {name: replace(pool, name=name) for name, pool in config.pools.items()}
-    outbox = config.client.outbox
+    outbox, push = config.client.outbox, config.push
     return replace(
         config,
         store=_settled_store(config.store, home),
         client=replace(config.client, outbox=outbox and home / outbox),
+        push=replace(config.push, log=push.log and home / push.log, ca=push.ca and home / push.ca),
         master=replace(master, pid_file=home / master.pid_file, log=log),
         pools=pools or {"default": Pool()},
         directory=home,
@@ -406,95 +474,4 @@ def _settled_url(url: str, home: Path) -> str:
 
 def template() -> str:
     """A tarry.toml to start from: every setting with its default, as a comment without a space after the `#`."""
-    return _TEMPLATE
-
-
-_TEMPLATE = """\
-# Settings of tarry. What is commented out is the default. Each setting may also come from a variable, which then
-# comes first: TARRY_STORE, TARRY_MASTER__PID_FILE, TARRY_POOLS__DEFAULT__WORKERS. Relative paths start in this
-# file's directory. Durations: seconds, or text such as "1h30m". Sizes: bytes, or text such as "64KB" or "1MiB".
-
-# Where the App is: a module, and a name in it.
-app = "app:app"
-
-# Where jobs are kept. A list of URLs makes shards; one that ends in #draining gets no new jobs.
-#store = "sqlite:///tarry.db"
-
-# The arguments of one job, as JSON, take no more than this.
-#max_body = "1MiB"
-
-#[client]
-# An enqueue waits no longer than this while others are under way.
-#timeout = 5
-# A file in which jobs are kept while the store is away, and how many bytes of them; without it an enqueue fails then.
-#outbox = "run/outbox.db"
-#outbox_bytes = "64MB"
-
-#[master]
-#pid_file = "run/tarry.pid"
-# From TERM until workers that still run jobs are killed; their jobs go back and are run again. 0: at once.
-#term_grace = 8
-# "stderr", "syslog" or "journal" of this host, "syslog://host:514" (UDP), or a file.
-#log = "stderr"
-# "text" or "json".
-#log_format = "text"
-# "debug", "info", "warning" or "error".
-#log_level = "info"
-# After a reload, or when they are worn out, the old workers finish what they run: for so long; 0, as long as it takes.
-#reload_timeout = 0
-# A process that is not ready after so long is killed.
-#boot_timeout = 60
-# Reload when this file or the app's code changes: for development.
-#watch = false
-
-# Worker processes that serve the same queues. There may be several pools, each with a name.
-#[pools.default]
-# "*" for all, a list of names, or weights: { critical = 5, default = 3 }.
-#queues = "*"
-# Processes; or as many as the backlog needs, within bounds: { min = 1, max = 8 }. One leaves when fewer would have done
-# for `calm`, 30 s unless it is among them.
-#workers = 1
-# Sync jobs at once in a process.
-#threads = 1
-# Async jobs at once in a process.
-#async = 100
-# How high, normal and low priority share the starts when all three have work; or "strict".
-#shares = [5, 3, 2]
-# What a job that was cancelled, or whose timeout is over, has left to clean up before it is ended by force.
-#kill_after = 0.5
-# A worker that is not heard of for so long is held to be dead, and its jobs are run again. 2 seconds or more.
-#lease = "15s"
-# Of what each job prints and logs the last 64 lines are kept with it, up to this; 0: none are.
-#keep_output = "8KB"
-# A worker is replaced, the new one first, after so many jobs, at that age, or when it has taken so much memory; by
-# chance up to a tenth earlier, so that not all go together. 0: never.
-#max_jobs = 100_000
-#max_age = "1h"
-#max_memory = 0
-# At so much memory it is killed at once, and its jobs are run again. 0: twice max_memory.
-#kill_memory = 0
-
-# How long the finished jobs of a queue are kept, and how many bytes of them.
-#[queues.default]
-#keep = { done = "1h", dead = "30d", bytes = "64MB" }
-# Jobs of the queue that run at once, over all hosts, and how many start in a period; no limit unless given.
-#limit = 10
-#rate = "100/s"
-
-# A task whose jobs are sent to a URL: app.enqueue("order.timeout", {"order": 7}) sends that object as the JSON body.
-#[tasks."order.timeout"]
-#url = "https://shop.example/orders/{order}/timeout"
-# How long after the enqueue, unless that says when.
-#delay = 0
-#timeout = 30
-# When to call again, an expression over the answer; without it: after 408, 425, 429, 5xx and network errors.
-#retry_when = "res.code != 200"
-# After which delays; "2n+1 minutes" is 1, 3, 5, 7, ... up to 10 attempts.
-#schedule = "2n+1 minutes"
-# What signs, by Standard Webhooks.
-#secret = "env:ORDER_SECRET"
-
-#[push]
-# Networks that may be reached besides the public ones, such as ["10.0.0.0/8"].
-#allow = []
-"""
+    return Path(__file__).with_name("template.toml").read_text(encoding="utf-8")

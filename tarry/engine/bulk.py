@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from tarry.engine.client import Client
+from tarry.engine.witness import Witness, what
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
@@ -34,4 +35,14 @@ def changed(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Chan
             changes.append(rule(job, now))
         except NotPossible:
             continue
-    return sum(client.store.apply(changes, now)) if changes else 0
+    made = client.store.apply(changes, now) if changes else []
+    if client.witness is not None:
+        _tell(client.witness, jobs, [change for change, valid in zip(changes, made, strict=True) if valid])
+    return sum(made)
+
+
+def _tell(witness: Witness, jobs: Sequence[Job], made: Sequence[Change]) -> None:
+    """All are made by one rule."""
+    ids = {change.id for change in made}
+    if made:
+        witness.done_by_hand([job for job in jobs if job.id in ids], what(made[0]))

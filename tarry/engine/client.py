@@ -17,6 +17,7 @@ from tarry.engine.lazily import asyncio
 from tarry.engine.new_job import NewJob
 from tarry.engine.task import NOW, Options, Task
 from tarry.engine.waiting import Waiting
+from tarry.engine.witness import Witness, inserted, what
 from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -49,8 +50,10 @@ class Client:
         rules: Callable[[str, str], Rules] = lambda task, queue: lifecycle.DEFAULT,
         timeout: float | None = TIMEOUT,
         outbox: "Outbox | None" = None,
+        witness: Witness | None = None,
     ) -> None:
         self.store = store
+        self.witness = witness
         self.tasks = tasks
         self.clock = clock or Clock(store.time)
         self.max_body = max_body
@@ -159,6 +162,11 @@ class Client:
             return await transaction.aenqueued(self, jobs, options)
         return await asyncio.to_thread(self.put, jobs, options)
 
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        """`Store.insert`, of which the witness is told."""
+        insert = self.store.insert
+        return insert(jobs) if self.witness is None else inserted(insert, self.witness, jobs)
+
     def landed(self, job: Job, lives: bytes, options: Options) -> Handle[Any]:
         """What to give back for a job that was inserted, and the id that the store answered."""
         return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
@@ -171,8 +179,16 @@ class Client:
 
     def _duplicate(self, job: Job, holder: bytes, options: Options) -> Handle[Any]:
         """Another job holds the key."""
-        lives = duplicates.settled(self.store, self.clock.now, job, holder, options)
+        lives = self.settled(job, holder, options)
         return Handle(self, lives, lives == job.id)
+
+    def settled(self, job: Job, holder: bytes, options: Options) -> bytes:
+        """Under which id it lives after all; see `duplicates`."""
+        lives = duplicates.settled(self.store, self.clock.now, job, holder, options)
+        if self.witness is not None and (lives == job.id or options.on_duplicate != "return"):
+            there = self.store.get([lives])[0]
+            self.witness.accepted([there or job], changed=lives != job.id)
+        return lives
 
     def get(self, id: str | bytes) -> Handle[Any]:
         """A job by its id; ValueError if that is no id at all."""
@@ -215,10 +231,20 @@ class Client:
 
     def cancel(self, id: bytes, reason: str = "") -> bool:
         """Ends a job that is not finished; the worker that runs it is told."""
-        job = self._change(id, lambda job, now: lifecycle.cancelled(job, self.rules(job.task, job.queue), now, reason))
+        return self.cancelled(id, reason) is not None
+
+    def cancelled(self, id: bytes, reason: str = "") -> Job | None:
+        """The same; the job as it was before, None if it had finished or there is none."""
+        job = self._change(id, lambda job, now: self.cancellation(job, now, reason))
         if job is not None and job.state is State.RUNNING:
             self.store.ring_recall()
-        return job is not None
+        return job
+
+    def cancellation(self, job: Job, now: int, reason: str = "") -> Change:
+        """What cancels that job; NotPossible."""
+        task = self.tasks.get(job.task)
+        said = task.parting(job, reason) if task is not None and task.steered else reason
+        return lifecycle.cancelled(job, self.rules(job.task, job.queue), now, said)
 
     def retry(self, id: bytes) -> bool:
         """Makes a job ready now, with all its attempts anew if it had finished."""
@@ -250,6 +276,8 @@ class Client:
             except NotPossible:
                 return None
             if self.store.apply([change], now)[0]:
+                if self.witness is not None:
+                    self.witness.done_by_hand([job], what(change))
                 return job
             seen = job
         return None

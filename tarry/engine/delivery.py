@@ -28,7 +28,7 @@ class Delivery:
     def __init__(self, client: "Client", forwarder: Forwarder | None, timeout: float | None) -> None:
         self._client = client
         self._forwarder = forwarder
-        self.batcher: Batcher[Job, bytes] = Batcher(client.store.insert, limit=timeout)
+        self.batcher: Batcher[Job, bytes] = Batcher(client.insert, limit=timeout)
         self._kept: Batcher[Entry, bool] | None = None
         if forwarder is not None:
             self._kept = Batcher(forwarder.outbox.keep, limit=timeout)
@@ -66,7 +66,7 @@ class Delivery:
         left, wanted = list(range(len(jobs))), list(jobs)
         failed: dict[int, StoreError] = {}
         for _ in range(_TRIES):
-            lives, errors = inserted(self._client.store, [wanted[at] for at in left])
+            lives, errors = inserted(self._client.insert, [wanted[at] for at in left])
             for position, at in enumerate(left):
                 if position not in errors:
                     found[at] = self._client.landed(wanted[at], lives[position], options)

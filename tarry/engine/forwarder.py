@@ -3,20 +3,18 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from tarry.engine import duplicates
 from tarry.engine.handle import Handle
 from tarry.engine.log_facts import about
 from tarry.engine.task import Options
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store import ids
-from tarry.store.base import Store
 from tarry.store.entry import Entry
 from tarry.store.patience import back_off
 
@@ -172,11 +170,11 @@ class Forwarder:
         return job if store.fits(job) else replace(job, id=store.mint(job.task, job.key, job.lane))
 
     def _inserted(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
-        lives, errors = inserted(self._client.store, jobs)
+        lives, errors = inserted(self._client.insert, jobs)
         if len(jobs) == 1 or not errors or any(isinstance(error, PASSES) for error in errors.values()):
             return lives, errors
         # One that the store refuses must not keep back the others.
-        alone = [inserted(self._client.store, [job]) for job in jobs]
+        alone = [inserted(self._client.insert, [job]) for job in jobs]
         return [lives[0] for lives, _ in alone], {at: errors[0] for at, (_, errors) in enumerate(alone) if errors}
 
     def _settle(self, there: Numbered, lives: Sequence[bytes]) -> None:
@@ -195,7 +193,7 @@ class Forwarder:
         options = Options(on_duplicate=entry.on_duplicate, idempotency=entry.idempotency)  # type: ignore[arg-type]
         client = self._client
         try:
-            return duplicates.settled(client.store, client.clock.now, entry.job, holder, options)
+            return client.settled(entry.job, holder, options)
         except IdempotencyError as error:
             job = entry.job
             told = "%s %s was kept while the store was away: %s"
@@ -203,10 +201,12 @@ class Forwarder:
             return holder
 
 
-def inserted(store: Store, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
+def inserted(
+    insert: Callable[[Sequence[Job]], list[bytes]], jobs: Sequence[Job]
+) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
     """Under which ids the jobs live, and the positions of those of which that is not known, with the reasons."""
     try:
-        return store.insert(jobs), {}
+        return insert(jobs), {}
     except PartlyUnavailable as error:
         return error.answer, error.missing
     except StoreError as error:

@@ -23,6 +23,7 @@ from tarry.engine.running import Batch, CalledBack, Running, TimeLimit
 from tarry.engine.served import Served
 from tarry.engine.shares import BandShares
 from tarry.engine.task import Task
+from tarry.engine.tempo import Tempo
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -90,6 +91,7 @@ class Pump:
         self._runners: dict[bool, Runner] = {}
         self._gather = Gather()
         self._room = Room(tasks, {}, self._gather)
+        self._tempo = Tempo()
         self._held: dict[bytes, Running] = {}
         self._unsettled: list[tuple[Running, Outcome]] = []
         self._postponed: list[tuple[Running, Outcome]] = []
@@ -98,12 +100,13 @@ class Pump:
         self._tended = 0.0
         self._trouble = 0
         self._retry_at = 0.0
-        self._partly = 0
-        self._partly_at = 0.0
+        self._partly, self._partly_at = 0, 0.0
         self._unextended = 0
         self._unheard = False
         self._next_due: int | None = None
         self._claimed = 0
+        self._sated = False
+        """The last claim brought fewer jobs than there was room for, or there was no room."""
 
     def attach(self, sync: Runner, loop: Runner, room: type[Room] = Room) -> None:
         """The runners for `def` and for `async def`; they report to `self.outcomes`."""
@@ -166,6 +169,7 @@ class Pump:
         jobs = self._exchange(room, now)
         if jobs is None:
             return self._retry_at - now
+        self._sated = not room or len(jobs) < room
         self._hand_out(jobs, time.monotonic())  # a slow answer is not a line that stands
         self._gauge.load(self._room.fill(), len(self._held))
         if self._unheard and (again or not self._partly):
@@ -174,6 +178,17 @@ class Pump:
         if jobs or settled or self._unsettled or self.outcomes.ended:
             return 0.0
         return 0.0 if room and self._served.found_new() else self._rest(room)
+
+    def gathering(self) -> float:
+        """Seconds to wait for further ends after a turn that had something to do, where the runners have enough, or all
+        that the store has for us: else there would be a round trip for every few ends."""
+        if self.stopping or not (self._sated or self._room.in_line()):
+            return 0.0
+        pause = self._tempo.pause(len(self._held), len(self.outcomes.ended))
+        if not self._sated:
+            pause = min(pause, SETTLE_WITHIN)  # what is in line lasts for longer
+        due = math.inf if self._next_due is None else (self._next_due - self._claimed) / SECOND
+        return pause if due > pause else 0.0
 
     @property
     def hungry(self) -> bool:
@@ -194,7 +209,9 @@ class Pump:
             elif isinstance(running, Batch):
                 self._collect_members(running, outcome)
         self.attempts += sum(counts.values())
-        self._room.ended(counts, time.monotonic())
+        now = time.monotonic()
+        self._room.ended(counts, now)
+        self._tempo.ended(sum(counts.values()), now)
 
     def _collect_members(self, batch: Batch, outcome: Outcome) -> None:
         self.attempts += len(batch.members) - 1
@@ -253,6 +270,8 @@ class Pump:
             elif at not in missing:
                 job = running.job
                 log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
+                if running.task.steered:
+                    running.task.came_too_late(running, outcome)
         if changes:
             self._gauge.count(self.events.processed, self.events.failed)
 

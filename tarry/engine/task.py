@@ -23,7 +23,9 @@ from tarry.model.schedule import Cron, Missed, schedules
 if TYPE_CHECKING:
     from tarry.engine.client import Client
     from tarry.engine.handle import Handle
-    from tarry.engine.running import CurrentJob
+    from tarry.engine.running import CurrentJob, Running
+    from tarry.model.job import Job
+    from tarry.model.outcome import Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -228,6 +230,13 @@ class Task(Generic[P, R]):
     def headed(self, headers: bytes, due: int) -> bytes:
         """The headers of a new job, with what such a task keeps there; only asked where it is steered."""
         return headers
+
+    def parting(self, job: "Job", reason: str) -> str:
+        """The reason for which that job, as it is, is cancelled, with what such a task has to say; as above."""
+        return reason
+
+    def came_too_late(self, running: "Running", outcome: "Outcome") -> None:
+        """What came of an attempt at a job that has been taken from it meanwhile; as above."""
 
     def _hook(self, kind: Kind, fn: "Callable[[CurrentJob, Any], Any]") -> None:
         self.hooks.add(kind, fn)

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from tarry.engine.runner.loop import Loop
 from tarry.engine.runner.threads import Threads
 from tarry.engine.shares import BY_DEFAULT, BandShares
 from tarry.engine.task import Task
-from tarry.engine.terms import KILL_AFTER
+from tarry.engine.terms import KILL_AFTER, Terms
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
@@ -117,9 +118,9 @@ class Worker:
         )
         self.pump.find = find
         self._keep_output = settings.keep_output
-        outcomes, most, ends, wait = self.pump.outcomes, settings.max_body, self.pump.ends, settings.kill_after
-        self._sync = Threads(settings.threads, outcomes, self._gauge, most, main_thread, ends, wait)
-        self._loop = Loop(settings.coroutines, outcomes, self._gauge, most, settings.threads, ends, wait)
+        terms = partial(Terms, settings.max_body, self.pump.ends, self._gauge, kill_after=settings.kill_after)
+        self._sync = Threads(settings.threads, self.pump.outcomes, terms, main_thread)
+        self._loop = Loop(settings.coroutines, self.pump.outcomes, terms, settings.threads)
         self.pump.attach(self._sync, self._loop)
         self._guard = Guard(self.pump.deadlines, self.pump.break_in)
         self._topic = WORK + ",".join(sorted(settings.queues))
@@ -168,6 +169,8 @@ class Worker:
                 if armed:
                     bell.disarm()
                     armed = pump.outcomes.awaited = False
+                if (pause := pump.gathering()) > 0:
+                    time.sleep(pause)
                 if time.monotonic() < heed_at:
                     continue
                 bell.clear()

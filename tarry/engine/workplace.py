@@ -47,6 +47,9 @@ class Stage(Protocol):
     async def adrain(self, app: Any, queues: Queues | None) -> int:
         """The same, awaited."""
 
+    def post(self, book: Any) -> Any:
+        """What takes the requests of these HTTP tasks, in place of what sends them."""
+
 
 class Deliveries(Protocol):
     """What delivers the jobs of HTTP tasks for a worker."""

@@ -128,6 +128,13 @@ def cancelled(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
     return _finished(job, State.CANCELLED, rules, now, note("Cancelled", reason))
 
 
+def told(job: Job, text: bytes) -> Change:
+    """A cancelled one as it is, but for what its worker has to say of it."""
+    if job.state is not State.CANCELLED:
+        raise NotPossible(f"it is {job.state}, not {State.CANCELLED}")
+    return Change(job.id, job.state, job.epoch, job.state, job.since, None, job.failures, job.losses, job.until, text)
+
+
 def moved(
     job: Job, now: int, *, due: int | None = None, queue: str | None = None, priority: int | None = None
 ) -> Change:

@@ -5,21 +5,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tarry.config import Config
+from tarry.engine import workplace
 from tarry.engine.task import Task
 from tarry.errors import ConfigError
 from tarry.push.deliver import HttpTask, Post
 from tarry.push.endpoint import Endpoint, EndpointError
 from tarry.push.guard import Guard
 from tarry.push.registry import CELL, OFF, cells, checked, decoded
+from tarry.push.trust import trusted
+from tarry.push.withdraw import WORD_WITHIN, Withdrawal, parsed, withdraw
 from tarry.store.base import Store
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client
     from tarry.engine.clock import Clock
+    from tarry.model.job import Job
+    from tarry.push.logs import Logs
     from tarry.push.office import Office
+    from tarry.push.record import Record
 
 log = logging.getLogger("tarry.push")
 
@@ -37,17 +43,21 @@ class Book:
         client: "Callable[[], Client]",
         take: Callable[[HttpTask], None],
         changed: Callable[[], None],
+        logs: "Callable[[], Logs | None]" = lambda: None,
     ) -> None:
         self.tasks = tasks
         self.config = config
         self._client = client
         self._take = take
         self._changed = changed
+        self._logs = logs
         self._filed: dict[str, Endpoint] = {}
         """Of the configuration."""
         self._cells: dict[str, bytes] | None = None
         """As they were at the last look; None: there was none."""
         self._looked = 0.0
+        self.trust = b""
+        """Certificates of one's own authorities, PEM; once it is loaded thoroughly."""
         self._loaded = False
         self._lock = threading.RLock()
         self._offices: list[Office] = []
@@ -71,6 +81,7 @@ class Book:
                 return
             config = self.config()
             guard = Guard(config.push.allow)
+            self.trust = trusted(config) if thoroughly else b""
             for name, table in config.tasks.items():
                 self._filed[name] = self._read(name, table, guard if thoroughly else None)
                 if not isinstance(self.tasks.get(name, self), HttpTask | Book):
@@ -121,6 +132,7 @@ class Book:
         from tarry.push.office import Office  # noqa: PLC0415 - only for who delivers
 
         self.load(thoroughly=True)
+        self._logs()
         office = Office(self, store, slots, clock)
         self.look(store)
         if self.endpoints:
@@ -133,17 +145,40 @@ class Book:
         if office in self._offices:
             self._offices.remove(office)
 
+    def withdraw(self, job: str | bytes, reason: str = "", within: float = WORD_WITHIN) -> Withdrawal:
+        """Cancels a job, by its id, and says whether it was ever sent, for which it waits up to so many seconds for the
+        job's worker. JobNotFound; StoreError."""
+        self.load()
+        self.look(self._client().store)
+        return withdraw(self._client(), parsed(job), reason, within)
+
     def forked(self) -> None:
         """In a forked child: the parent's threads are not ours."""
         self._lock = threading.RLock()
         self._offices, self._looked = [], 0.0
 
+    def look_anew(self) -> None:
+        """The store is another one now."""
+        self._looked = -LOOK_EVERY
+
+    @property
+    def store(self) -> Store:
+        """Where the app's jobs are; StoreError."""
+        return self._client().store
+
     def _post(self) -> Post:
+        if workplace.stage is not None:
+            return cast("Post", workplace.stage.post(self))
         if not self._offices:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"
             )
         return self._offices[-1]
+
+    def _note(self, job: "Job", record: "Record", ended: bool) -> None:
+        logs = self._logs()
+        if logs is not None:
+            logs.attempted(job, record, ended)
 
     def _read(self, name: str, table: Any, guard: Guard | None) -> Endpoint:
         try:
@@ -179,7 +214,7 @@ class Book:
         old = self.tasks.get(endpoint.name)
         if isinstance(old, HttpTask) and old.endpoint == endpoint:
             return
-        task = HttpTask(endpoint, self._client, self._post)
+        task = HttpTask(endpoint, self._client, self._post, self._note)
         if isinstance(old, HttpTask):
             task.hooks = old.hooks
         self._take(task)

@@ -5,27 +5,32 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from tarry.engine import headers
+from tarry.engine.lazily import asyncio
 from tarry.engine.output import Tail
 from tarry.engine.running import Interrupted, Running, current_job
 from tarry.engine.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError, StoreError
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED
+from tarry.model.outcome import Outcome, Returned
 from tarry.model.verdict import Fail, RetryAfter, Snooze
 from tarry.push.answer import Answer
 from tarry.push.body import BodyCodec, one, sent
 from tarry.push.endpoint import Endpoint
 from tarry.push.failure import Failure
 from tarry.push.order import Order
-from tarry.push.record import MOST_TEXT, Record, first_due, fitted, recorded, records, text
+from tarry.push.record import MOST_TEXT, Record, first_due, fitted, interrupted, read, recorded, records, spoken, text
+from tarry.push.slots import Slots
 from tarry.push.template import Unfit
 from tarry.push.verdict import Again, Delivered, Disabled, Final, Verdict
+from tarry.push.withdraw import sent_before, told
 from tarry.store import ids
 
 if TYPE_CHECKING:
@@ -52,6 +57,8 @@ class Post(Protocol):
 
     most_result: int
     """Bytes of JSON."""
+    slots: Slots
+    """Whose turn it is while there are more deliveries than slots."""
 
     def held(self, name: str) -> float | None:
         """Seconds for which nothing is to be sent to that endpoint, 0.0 if the store sees to it; None: go on."""
@@ -66,8 +73,19 @@ class Post(Protocol):
     def order(self) -> Order:
         """Who is first of a key."""
 
+    def withdrawn(self, job: Job, sent: bool) -> None:
+        """An attempt was broken off, or its outcome came too late; if that is for a cancel, the job's record is to say
+        whether it was sent."""
+
     def now(self) -> int:
         """Microseconds since the epoch by the store's clock; waits for nothing."""
+
+
+Noted = Callable[[Job, Record, bool], None]
+"""Told of each attempt, and whether the job has ended with it."""
+
+
+def _unnoted(job: Job, record: Record, ended: bool) -> None: ...
 
 
 class HttpTask(AsyncTask[..., Any]):
@@ -76,12 +94,15 @@ class HttpTask(AsyncTask[..., Any]):
     codec_class = BodyCodec
     steered = True
 
-    def __init__(self, endpoint: Endpoint, client: "Callable[[], Client]", post: Callable[[], Post]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, client: "Callable[[], Client]", post: Callable[[], Post], noted: Noted = _unnoted
+    ) -> None:
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
         in_order = {"limit_by": self._key, "limit": 1, "limit_all": most, "rate_all": endpoint.rate}
-        delivery = Delivery(endpoint, post)
+        self._delivers = post
+        delivery = Delivery(endpoint, post, noted)
         super().__init__(
             delivery.deliver,
             client,
@@ -99,6 +120,20 @@ class HttpTask(AsyncTask[..., Any]):
         found = headers.decoded(packed)
         return headers.encoded(self.name, found | {DUE: str(due)})
 
+    def parting(self, job: Job, reason: str) -> str:
+        """With whether it was sent, where that is known already."""
+        known = [] if job.state is State.RUNNING else [told(sent_before(job), False)]
+        return "; ".join([reason, *known] if reason else known)
+
+    def came_too_late(self, running: Running, outcome: Outcome) -> None:
+        """As `Post.withdrawn`, unless we broke in on it: then that was told at once."""
+        if running.interrupt is not None:
+            return
+        kept = "" if running.tail is None else running.tail.now(0).text
+        sent = isinstance(outcome, Returned) or any(one.sent for one in read(kept))
+        with contextlib.suppress(ConfigError):
+            self._delivers().withdrawn(running.job, sent)
+
     def _key(self, *args: Any, **kwargs: Any) -> str:
         """Whose turn it is; ArgumentError if the body does not say."""
         assert self.endpoint.order is not None
@@ -111,20 +146,28 @@ class HttpTask(AsyncTask[..., Any]):
 class Delivery:
     """Makes the attempts at an endpoint's jobs."""
 
-    def __init__(self, endpoint: Endpoint, post: Callable[[], Post]) -> None:
+    def __init__(self, endpoint: Endpoint, post: Callable[[], Post], noted: Noted) -> None:
         self._endpoint = endpoint
         self._post = post
+        self._noted = noted
         self._signed: tuple[tuple[str, ...], Signer] | None = None
 
     async def deliver(self, body: Any) -> dict[str, Any]:
         """Sends the job's body, or what its placeholders make of the url; what is kept of the attempt."""
         running = current_job().running
         job, post = running.job, self._post()
+        if running.interrupt is not None:
+            post.withdrawn(job, sent=False)
+            raise PutBack
         if (pause := post.held(job.task)) is not None:
             raise Snooze(pause) if pause else PutBack
-        if self._endpoint.order is None:
-            return await self._attempted(running, post, body)
-        return await self._in_turn(running, post, body)
+        try:
+            if self._endpoint.order is None:
+                return await self._attempted(running, post, body)
+            return await self._in_turn(running, post, body)
+        except asyncio.CancelledError as stopped:
+            post.withdrawn(job, getattr(stopped, "sent", False))
+            raise
 
     async def _in_turn(self, running: Running, post: Post, body: Any) -> dict[str, Any]:
         """If it is the first of its key; who comes back is, and who has ended is no more."""
@@ -138,8 +181,10 @@ class Delivery:
         try:
             result = await self._attempted(running, post, body)
         except (RetryAfter, Snooze):
-            with contextlib.suppress(StoreError):
+            try:
                 await order.stays(job)
+            except StoreError as error:
+                log.warning("%s: those behind this job may overtake it: %s", job.task, error)
             raise
         except Fail:
             await self._ended(post, job)
@@ -155,30 +200,48 @@ class Delivery:
     async def _attempted(self, running: Running, post: Post, body: Any) -> dict[str, Any]:
         job = running.job
         before = records(job) if job.progress else []
-        first = first_due(job, before, _enqueued_due(job))
-        self._check_age(job, first, post.now())
+        due, now = _enqueued_due(job), post.now()
+        first = first_due(job, before, due)
+        self._check_age(job, first, now)
         try:
-            request = self._request(job, body, post.now())
+            request = self._request(job, body, due or job.due, now)
         except (Unfit, ValueError) as error:
-            raise Fail(str(error)) from None
+            raise self._given_up(job, first, str(error)) from None
         except (ConfigError, ImportError) as error:
             log.warning("%s: nothing was sent: %s", job.task, error)
             raise Snooze(UNABLE) from None
-        began = time.time()
-        came = await post.send(request, self._limits())
+        visit, began = post.slots.take(job.task), time.time()
+        try:
+            came = await post.send(request, self._limits)
+        except asyncio.CancelledError as stopped:
+            if getattr(stopped, "sent", False):
+                record = interrupted(job.attempt, began, first)
+                _keep(running, before, record)
+                self._noted(job, record, False)
+            raise
+        finally:
+            post.slots.give(visit)
         verdict = post.judged(self._endpoint, came)
         record = recorded(job.attempt, began, first, came, verdict)
         if isinstance(verdict, Delivered):
+            self._noted(job, record, True)
             return _result(record, post.most_result)
         _keep(running, before, record)
-        raise self._what_follows(verdict, job, first, post.now())
+        follows = self._what_follows(verdict, job, first, post.now())
+        self._noted(job, record, isinstance(follows, Fail))
+        raise follows
+
+    def _given_up(self, job: Job, first: int, why: str) -> Fail:
+        """Nothing was sent, and nothing will be."""
+        self._noted(job, Record(job.attempt, spoken(time.time()), "final", why, first), True)
+        return Fail(why)
 
     def _check_age(self, job: Job, first: int, now: int) -> None:
         until = self._endpoint.schedule.until
         if until is not None and job.failures and now >= first + until:
-            raise Fail("its time is over: until says for how long it is tried")
+            raise self._given_up(job, first, "its time is over: until says for how long it is tried")
 
-    def _request(self, job: Job, body: Any, now: int) -> "Request":
+    def _request(self, job: Job, body: Any, due: int, now: int) -> "Request":
         """ConfigError or ImportError: this worker cannot, as where a secret is not in its place or the extra `push` is
         not there. Unfit: the body lacks what the url needs."""
         from tarry.push import sign  # noqa: PLC0415 - only who sends needs the HTTP client
@@ -191,9 +254,7 @@ class Delivery:
         payload = sent(job.body) if endpoint.sends_body else b""
         own = endpoint.header_pairs()
         kind = (("content-type", "application/json"),) if payload else ()
-        ours = sign.headers(
-            self._signer(), ids.text(job.id), job.attempt, _enqueued_due(job) or job.due, now / SECOND, payload
-        )
+        ours = sign.headers(self._signer(), ids.text(job.id), job.attempt, due, now / SECOND, payload)
         return Request(endpoint.method, url, own + _without(kind, own) + ours, payload)
 
     def _signer(self) -> "Signer":
@@ -205,6 +266,7 @@ class Delivery:
             self._signed = (values, Signer(values))
         return self._signed[1]
 
+    @cached_property
     def _limits(self) -> "Limits":
         from tarry.push.sender import Limits  # noqa: PLC0415 - as above
 
@@ -249,8 +311,11 @@ def _without(pairs: tuple[tuple[str, str], ...], others: Sequence[tuple[str, str
 
 def _result(record: Record, most: int) -> dict[str, Any]:
     """What the job keeps as its result: never so large that a delivery would count as failed for it."""
-    kept: dict[str, Any] = msgspec.to_builtins(fitted(record, most))
-    return kept if len(msgspec.json.encode(kept)) <= most else {"status": record.status}
+    small = fitted(record, most)
+    if small is not record and len(msgspec.json.encode(small)) > most:
+        return {"status": record.status}
+    kept: dict[str, Any] = msgspec.to_builtins(small)
+    return kept
 
 
 def _keep(running: Running, before: Sequence[Record], record: Record) -> None:

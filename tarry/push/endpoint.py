@@ -10,7 +10,7 @@ secret = "env:ORDER_SECRET"
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.push.fields import FIELDS, MOST_TEXT, READERS
 from tarry.push.misplaced import Misplaced
+from tarry.push.recipient import Recipient
 from tarry.push.rules import Rule
 from tarry.push.schedule import Schedule
 from tarry.push.secret import PLACE, Secret
@@ -62,7 +63,7 @@ class Endpoint(Struct, frozen=True, eq=False):
     rate: str | None = None
     """How many start in a period, over all hosts."""
     alert: tuple[str, ...] = ()
-    """Mail addresses, and URLs of webhooks."""
+    """Mail addresses, URLs of webhooks, channels of apprise: see `recipient`."""
     redirects: int = 0
     """How many are followed."""
     order: Template | None = None
@@ -89,6 +90,14 @@ class Endpoint(Struct, frozen=True, eq=False):
         """The headers with their values, which may be secret; ConfigError if one is not where it should be."""
         return tuple((name, value.value()) for name, value in self.headers)
 
+    def troubles(self) -> Iterator[str]:
+        """What is not in its place here: secrets, and headers."""
+        for secret in (*self.secrets, *(value for _, value in self.headers)):
+            try:
+                secret.value()
+            except ConfigError as error:
+                yield str(error)
+
     def shown(self) -> dict[str, Any]:
         """The settings for people: without secrets, values of headers, queries, and what webhooks' paths let one do."""
         hidden: dict[str, Any] = {"url": self.url.shown}
@@ -96,7 +105,7 @@ class Endpoint(Struct, frozen=True, eq=False):
             if name in self.settings:
                 hidden[name] = _hidden(self.settings[name])
         if "alert" in self.settings:
-            hidden["alert"] = [text if "@" in text else f"{UrlTemplate.parse(text).origin}/..." for text in self.alert]
+            hidden["alert"] = [Recipient.parse(text).shown for text in self.alert]
         return {**self.settings, **hidden}
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY
 from tarry.model.limit import limited
-from tarry.push.misplaced import Misplaced
+from tarry.push.recipient import Recipient
 from tarry.push.rules import Rule
 from tarry.push.secret import PLACE, Secret
 from tarry.push.success import Success
@@ -24,7 +24,6 @@ MOST_TEXT = 200
 MOST_REDIRECTS, MOST_ALERTS, MOST_SECRETS = 10, 20, 10
 
 _OURS = ("webhook-", "tarry-", "idempotency-key")
-_MAIL = re.compile(r"[^\s@<>,;:\"\\]{1,64}@[^\s@<>,;:\"\\/]{1,255}")
 
 Reader = Callable[[Any, bool], Any]
 """Of a value and whether it is to be checked with what the extra `push` brings."""
@@ -134,20 +133,11 @@ def _alert(written: Any, checked: bool) -> tuple[str, ...]:
     if len(found) > MOST_ALERTS:
         raise ValueError(f"{len(found)} of them; at most {MOST_ALERTS}")
     for number, one in enumerate(found, 1):
-        if not isinstance(one, str) or not _reached(one):
-            raise ValueError(
-                f'number {number} is nobody; write "ops@example.org", or "https://host/path" for a webhook'
-            )
+        try:
+            Recipient.parse(one)
+        except ValueError as error:
+            raise ValueError(f"number {number} is {error}") from None
     return tuple(found)
-
-
-def _reached(text: str) -> bool:
-    if not text.lower().startswith(("http:", "https:")):
-        return bool(_MAIL.fullmatch(text)) and text.isprintable()
-    try:
-        return UrlTemplate.parse(text).fixed
-    except Misplaced:
-        return False
 
 
 def _order(written: Any, checked: bool) -> Template:

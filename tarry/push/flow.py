@@ -68,10 +68,12 @@ class Seen(Struct):
     """Failures since the last that was none."""
     pause: int = 0
     """Until when it asked for no request at all, microseconds since the epoch."""
+    room: int = 0
+    """How many it had here when it was so slow that no more were let in; 0: that was not so."""
     why: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.well or self.busy or self.row or self.pause)
+        return bool(self.well or self.busy or self.row or self.pause or self.room)
 
 
 def after(state: State, seen: Seen, most: int, now: int) -> State:
@@ -80,7 +82,7 @@ def after(state: State, seen: Seen, most: int, now: int) -> State:
         state = replace(state, until=0, probing=state.opened > 0)
     if not seen:
         return state
-    state = _fitted(replace(state, why=seen.why or state.why), most, now)
+    state = _fitted(replace(state, why=seen.why or state.why), min(most, seen.room or most), now)
     most, failures = min(most, state.room), _in_a_row(state, seen, now)
     if state.until:
         # What comes now was begun before.

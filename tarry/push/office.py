@@ -8,6 +8,7 @@ import math
 import resource
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,15 +18,20 @@ from tarry.engine.limits import BY_HAND
 from tarry.engine.task import Task
 from tarry.errors import ConfigError, StoreError
 from tarry.model.duration import SECOND
-from tarry.model.limit import EACH, TASK, Limit, limited
+from tarry.model.job import Job
+from tarry.model.job import State as JobState
+from tarry.model.limit import TASK, Limit
 from tarry.push import flow, registry
 from tarry.push.answer import Answer
 from tarry.push.endpoint import Endpoint
 from tarry.push.failure import Failure, Why
 from tarry.push.flow import FIRST, Seen, State
 from tarry.push.guard import Guard
+from tarry.push.look import Look
 from tarry.push.order import Order
-from tarry.push.verdict import Again, Disabled, Verdict, judged
+from tarry.push.slots import Slots
+from tarry.push.verdict import Again, Delivered, Disabled, Verdict, judged
+from tarry.push.withdraw import word
 from tarry.store.base import Store
 from tarry.store.patience import back_off
 
@@ -36,10 +42,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.push")
 
 TICK = 0.5
-"""Seconds between two looks; more where a look takes more than a twentieth of that."""
+"""Seconds between two looks; more where one takes more than a twentieth of that of a processor: not where the store is
+slow, since then it is not we who are busy."""
 _OURS = (Why.REQUEST, Why.FORBIDDEN, Why.LOCAL, Why.REDIRECT)
 """Failures that tell nothing of how the endpoint is."""
 MOST_MISSED = 1000
+MOST_WITHDRAWN = 10_000
 ENDS_WITHIN = 5.0
 
 
@@ -54,11 +62,16 @@ class Office:
         self.most_result = book.config().max_body
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.slots = Slots(slots)
         self._seen: dict[str, Seen] = {}
+        self._withdrawn: deque[tuple[Job, bool]] = deque()
+        """Attempts that were broken off, and whether they had been sent: not told to the store yet."""
         self._gone: dict[str, str] = {}
         """Endpoints that said so, and the words."""
         self._held: dict[str, tuple[float, bool]] = {}
         """Until when nothing is sent to whom, microseconds since the epoch; and whether the store holds its jobs."""
+        self._last: Look | None = None
+        """None: not all that followed from it was done."""
         self._offset = 0
         """Microseconds that the store's clock is ahead of ours."""
         self._missed: dict[str, float] = {}
@@ -129,10 +142,16 @@ class Office:
         self._note(endpoint.name, came, verdict)
         return verdict
 
+    def withdrawn(self, job: Job, sent: bool) -> None:
+        """See `Post`."""
+        if len(self._withdrawn) < MOST_WITHDRAWN:
+            self._withdrawn.append((job, sent))
+            self._wake.set()
+
     def _opened(self, loop: asyncio.AbstractEventLoop) -> "Sender":
         from tarry.push.sender import Sender  # noqa: PLC0415 - brings the HTTP client
 
-        sender = self._senders[loop] = Sender(self._guard)
+        sender = self._senders[loop] = Sender(self._guard, self._book.trust)
         self._closing.add(loop.create_task(self._until_the_end(loop, sender)))
         return sender
 
@@ -146,7 +165,8 @@ class Office:
 
     def _note(self, name: str, came: Answer | Failure, verdict: Verdict) -> None:
         seen = self._seen.setdefault(name, Seen())
-        failed = came.why not in _OURS if isinstance(came, Failure) else came.status >= 500
+        done = isinstance(verdict, Delivered)
+        failed = not done and came.why not in _OURS if isinstance(came, Failure) else came.status >= 500
         busy = isinstance(verdict, Again) and verdict.busy
         if isinstance(verdict, Again) and verdict.after:
             seen.pause = max(seen.pause, self.now() + verdict.after)
@@ -154,7 +174,7 @@ class Office:
         if failed:
             seen.row += 1
             seen.why = verdict.reason
-        elif not busy and isinstance(came, Answer):
+        elif not busy and (done or isinstance(came, Answer)):
             seen.well += 1
             seen.row = 0
         if isinstance(verdict, Disabled):
@@ -169,7 +189,7 @@ class Office:
         while not self._over:
             self._wake.wait(pause)
             self._wake.clear()
-            began = time.monotonic()
+            began = time.thread_time()
             try:
                 self._tick()
             except StoreError as error:
@@ -179,7 +199,7 @@ class Office:
                 pause = back_off(self._trouble)
                 continue
             self._trouble = 0
-            pause = max(TICK, 20 * (time.monotonic() - began))
+            pause = max(TICK, 20 * (time.thread_time() - began))
         with contextlib.suppress(StoreError):
             self._tick()
 
@@ -188,41 +208,62 @@ class Office:
         now = self._clock.now()
         self._offset = now - time.time_ns() // 1000
         self._disable()
+        self._say_withdrawn()
         self._book.look(self._store)
         endpoints = self._book.endpoints
         seen, self._seen = self._seen, {}
-        states = registry.flows(self._store)
         limits = {name: limit for name, (limit, _) in self._store.limits().items()}
-        by_hand = self._store.cells(BY_HAND).keys() if endpoints else ()
-        most = self._most(endpoints)
-        for name, endpoint in endpoints.items():
-            state = self._moved(endpoint, states.get(name), seen.get(name, Seen()), most, now)
-            self._limit(endpoint, state, limits, by_hand)
-            self._hold(endpoint, state, limits)
+        by_hand = self._store.cells(BY_HAND).keys() if endpoints else set[str]()
+        look = Look(endpoints, registry.cells(self._store, registry.FLOW), limits, by_hand, self._most(endpoints))
+        for name, mine in self.slots.crowded(endpoints).items():
+            seen.setdefault(name, Seen()).room = mine
+        self._step(look, seen, now)
         for name in self._held.keys() - endpoints.keys() - self._gone.keys():
             self._held.pop(name, None)
+
+    def _step(self, look: Look, seen: dict[str, Seen], now: int) -> None:
+        """For those of which there is anything new, or for which a time runs."""
+        minded = look.news(self._last) | seen.keys() | self._held.keys()
+        self._last = None  # unless all of it is done
+        for name, endpoint in look.endpoints.items():
+            if name in minded:
+                state = self._moved(endpoint, look.cells.get(name), seen.get(name, Seen()), look.most, now)
+                if self._limited(endpoint, state, look.limits, look.by_hand):
+                    self._check_there(name)
+                self._hold(endpoint, state, look.limits)
+        self._last = look
 
     def _disable(self) -> None:
         while self._gone:
             name, why = next(iter(self._gone.items()))
             try:
-                registry.switch(self._store, name, False, self._book.in_file(name))
+                registry.disable(self._store, name, self._book.in_file(name), why)
                 log.error("the HTTP task %s is disabled: %s", name, why)
             except ConfigError as error:  # somebody removed it meanwhile
                 log.info("%s", error)
             del self._gone[name]
+
+    def _say_withdrawn(self) -> None:
+        """Of most it is nothing: they were not cancelled, but go back, as where this worker ends."""
+        while self._withdrawn:
+            job, sent = self._withdrawn[0]
+            there = self._store.get([job.id])[0]
+            if there is not None and (there.state, there.epoch) == (JobState.CANCELLED, job.epoch):
+                self._store.apply([word(there, sent)], self.now())
+            self._withdrawn.popleft()
 
     def _most(self, endpoints: dict[str, Endpoint]) -> int:
         """What one endpoint may have at once: half of a worker's slots, so that others' deliveries always find some; if
         there are no others, all, and as many in line."""
         others = sum(task.is_async and not task.steered for task in list(self._book.tasks.values()))
         alone = others + sum(endpoint.enabled for endpoint in endpoints.values()) <= 1
+        self.slots.alone = alone
         return max(1, 2 * self._slots if alone else self._slots // 2)
 
-    def _moved(self, endpoint: Endpoint, kept: tuple[State, bytes] | None, seen: Seen, most: int, now: int) -> State:
+    def _moved(self, endpoint: Endpoint, was: bytes | None, seen: Seen, most: int, now: int) -> State:
         """The state after what was seen here, as the store has it then."""
         most = min(most, endpoint.concurrency or most)
-        state, was = kept or (State(min(max(FIRST, self._slots // 10), most)), None)
+        state = State(min(max(FIRST, self._slots // 10), most)) if was is None else registry.state(was)
         new = flow.after(state, seen, most, now)
         if new == state:
             return state
@@ -233,16 +274,21 @@ class Office:
         _tell(endpoint, state, new)
         return new
 
-    def _limit(self, endpoint: Endpoint, state: State, limits: dict[str, Limit], by_hand: Any) -> None:
-        """Makes the store keep what follows from the state, and one at a time for each key if they go in order."""
-        wanted = {TASK + endpoint.name: _wanted(endpoint, state), EACH + endpoint.name: None}
-        if endpoint.order is not None:
-            wanted[EACH + endpoint.name] = Limit(1)
-        for name, limit in wanted.items():
+    def _limited(self, endpoint: Endpoint, state: State, limits: dict[str, Limit], by_hand: Any) -> bool:
+        """Makes the store keep what follows from the state; whether anything was to be changed."""
+        changed = False
+        for name, limit in registry.limits(endpoint, state).items():
             if limits.get(name) != limit and BY_HAND + name not in by_hand:
                 self._store.limit(name, limit)
+                changed = True
                 if limit is not None:
                     limits[name] = limit
+        return changed
+
+    def _check_there(self, name: str) -> None:
+        """Whoever removed it since we looked did not see what we have written since."""
+        if not self._book.in_file(name) and not registry.there_is(self._store, name):
+            registry.leave_waiting(self._store, name)
 
     def _hold(self, endpoint: Endpoint, state: State, limits: dict[str, Limit]) -> None:
         until = state.until if endpoint.enabled else math.inf
@@ -253,18 +299,12 @@ class Office:
             self._held.pop(endpoint.name, None)
 
 
-def _wanted(endpoint: Endpoint, state: State) -> Limit:
-    most = min(state.allowed, endpoint.concurrency or state.allowed)
-    limit = limited(most if endpoint.enabled else 0, endpoint.rate)
-    assert limit is not None
-    return limit
-
-
 def _merge(into: Seen, seen: Seen) -> None:
     into.row = into.row if into.well else into.row + seen.row
     into.well += seen.well
     into.busy += seen.busy
     into.pause = max(into.pause, seen.pause)
+    into.room = into.room or seen.room
     into.why = into.why or seen.why
 
 

@@ -77,7 +77,7 @@ class Order:
         raise StoreBusy(f"the order of {job.task} changes all the time")
 
     def _read(self, job: Job) -> tuple[list[bytes], bytes | None]:
-        was = self._store.cells(_cell(job)).get(_cell(job))
+        was = self._store.cell(_cell(job))
         return _ids(was), was
 
     def _write(self, job: Job, listed: list[bytes], was: bytes | None) -> bool:

@@ -1,6 +1,7 @@
 """What is kept of each attempt. The one that delivered is the job's result; those before it stand in its output, each a
 JSON object in a line: the newest as a whole, older ones without headers and with less of the answer."""
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -11,8 +12,8 @@ from msgspec.structs import replace
 from tarry.engine import progress
 from tarry.model.job import Job
 from tarry.push.answer import Answer, Headers
-from tarry.push.failure import Failure
-from tarry.push.verdict import Again, Delivered, Disabled, Final, Verdict
+from tarry.push.failure import Failure, Why
+from tarry.push.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
 
 MOST_KEPT = 20
 """Attempts, the newest; of one that is told again and again only the last tellings remain."""
@@ -53,6 +54,11 @@ class Record(Struct, omit_defaults=True):
     cut: bool = False
     """There was more of the answer than is kept."""
 
+    @property
+    def sent(self) -> bool:
+        """Some of it has gone out."""
+        return self.status > 0 or self.maybe
+
 
 def recorded(attempt: int, began: float, first: int, came: Answer | Failure, verdict: Verdict) -> Record:
     """The record of an attempt. began: seconds since the epoch."""
@@ -76,6 +82,12 @@ def recorded(attempt: int, began: float, first: int, came: Answer | Failure, ver
     return replace(record, version=came.version, url=came.url, headers=headers, answer=answer, cut=cut)
 
 
+def interrupted(attempt: int, began: float, first: int) -> Record:
+    """The record of an attempt that was sent and then broken off here, as when a worker ends."""
+    came = Failure(Why.CLOSED, "broken off here before an answer came", True, time.time() - began)
+    return recorded(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
+
+
 def fitted(record: Record, most: int) -> Record:
     """The record with less of the answer and without headers, if otherwise its JSON took more than so many bytes."""
     if len(msgspec.json.encode(record)) <= most:
@@ -95,7 +107,12 @@ def text(before: Sequence[Record], last: Record) -> str:
 def records(job: Job) -> list[Record]:
     """What is kept of the attempts that did not deliver, the oldest first."""
     output = progress.output(job.progress)
-    return [] if output is None else [record for line in output.text.splitlines() for record in _read(line)]
+    return [] if output is None else read(output.text)
+
+
+def read(lines: str) -> list[Record]:
+    """The records of these lines, as far as they are any."""
+    return [record for line in lines.splitlines() for record in _read(line)]
 
 
 def spoken(moment: float) -> str:

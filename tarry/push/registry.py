@@ -1,38 +1,41 @@
 """HTTP tasks that are registered at run time: cells of the store, for all hosts and over restarts.
 
 The cell `task:NAME` has the settings, as JSON; that of a task which stands in the configuration only says
-`{"enabled": false}`, or is not there. The cell `flow:NAME` has how it goes at the endpoint, see `flow`.
+`{"enabled": false}`, or is not there. The cell `flow:NAME` has how it goes at the endpoint, see `flow`; the cell
+`gone:NAME`, why it was disabled, if the endpoint itself said so.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tarry.engine.limits import BY_HAND
-from tarry.errors import ConfigError, PartlyUnavailable, StoreBusy
-from tarry.model.limit import EACH, TASK, Limit
+from tarry.errors import ConfigError, StoreBusy
+from tarry.model.limit import EACH, TASK, Limit, limited
 from tarry.push.endpoint import Endpoint, EndpointError
 from tarry.push.flow import FIRST, State
 from tarry.push.guard import Forbidden, Guard
 from tarry.settings import dotted
 from tarry.store.base import Store
+from tarry.store.partly import there
 
-CELL, FLOW = "task:", "flow:"
+if TYPE_CHECKING:
+    from tarry.push.target import Target
+
+CELL, FLOW, GONE = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
 """All that a cell may say of a task that stands in the configuration."""
 _TRIES = 20
+
+_LOOPBACK = ("127.0.0.1", "::1")
 
 Settings = dict[str, Any]
 
 
 def cells(store: Store, prefix: str) -> dict[str, bytes]:
     """By name, without the prefix; of several stores, those of the ones that are there."""
-    try:
-        found = store.cells(prefix)
-    except PartlyUnavailable as error:
-        found = error.answer
-    return {name.removeprefix(prefix): cell for name, cell in found.items()}
+    return {name.removeprefix(prefix): cell for name, cell in there(lambda: store.cells(prefix)).items()}
 
 
 def decoded(cell: bytes) -> Settings:
@@ -43,12 +46,37 @@ def decoded(cell: bytes) -> Settings:
         raise ConfigError(f"the store has no settings there: {error}") from None
 
 
+def there_is(store: Store, name: str) -> bool:
+    """Whether one of that name is registered now."""
+    return there(lambda: store.cell(CELL + name)) is not None
+
+
+def left_waiting(store: Store) -> set[str]:
+    """Those that were removed while jobs waited, and of which there is none again."""
+    held = {
+        name.removeprefix(TASK)
+        for name, (limit, _) in there(store.limits).items()
+        if name.startswith(TASK) and limit.most == 0
+    }
+    by_hand = {name.removeprefix(BY_HAND + TASK) for name in there(lambda: store.cells(BY_HAND))}
+    return held - by_hand - cells(store, CELL).keys() if held else held
+
+
 def flows(store: Store) -> dict[str, tuple[State, bytes]]:
     """How it goes at the endpoints of which that is known, and how the store has it."""
-    return {name: (_state(cell), cell) for name, cell in cells(store, FLOW).items()}
+    return {name: (state(cell), cell) for name, cell in cells(store, FLOW).items()}
 
 
-def _state(cell: bytes) -> State:
+def _off(cell: bytes) -> bool:
+    """Left from when it stood in the configuration."""
+    try:
+        return decoded(cell) == OFF
+    except ConfigError:
+        return False
+
+
+def state(cell: bytes) -> State:
+    """Of one endpoint, as its cell has it."""
     try:
         return msgspec.json.decode(cell, type=State)
     except msgspec.MsgspecError:
@@ -60,21 +88,35 @@ def checked(name: str, settings: Settings, guard: Guard) -> Endpoint:
     endpoint = Endpoint.parse(name, settings)
     from tarry.push.target import target  # noqa: PLC0415 - brings the HTTP client
 
-    to = target(endpoint.url.sample)
-    if to.literal:
-        try:
-            guard.check(to.host, to.host, to.port)
-        except Forbidden as error:
-            place = dotted(("tasks", name, "url"))
-            raise EndpointError(f"{place}: {error}", "url") from None
+    if refused := _refused(target(endpoint.url.sample), guard):
+        raise EndpointError(f"{dotted(('tasks', name, 'url'))}: {refused}", "url")
     return endpoint
 
 
+def _refused(to: "Target", guard: Guard) -> Forbidden | None:
+    """Why none of the addresses that are known without a name server may be reached."""
+    refused = None
+    own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: nobody else's
+    for address in (to.host,) if to.literal else _LOOPBACK if own else ():
+        try:
+            guard.check(address, to.host, to.port)
+        except Forbidden as error:
+            refused = refused or error
+        else:
+            return None
+    return refused
+
+
 def add(store: Store, name: str, settings: Settings, guard: Guard) -> Endpoint:
-    """Registers a new one; ConfigError if there is one, or it is none."""
+    """Registers a new one; ConfigError if there is one, or it is none. Jobs that wait for one of that name go."""
     endpoint = checked(name, settings, guard)
-    if not store.write(CELL + name, msgspec.json.encode(endpoint.settings), None):
+    was = store.cell(CELL + name)
+    if (was is not None and not _off(was)) or not store.write(CELL + name, msgspec.json.encode(endpoint.settings), was):
         raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
+    forget_flow(store, name)
+    # Not left to the workers: one that knows of no HTTP task learns of it by a job that it gets.
+    for lane, wanted in limits(endpoint, State(FIRST)).items():
+        limit(store, lane, wanted)
     return endpoint
 
 
@@ -101,31 +143,57 @@ def switch(store: Store, name: str, enabled: bool, in_file: bool) -> None:
         forget_flow(store, name)
 
 
+def disable(store: Store, name: str, in_file: bool, why: str) -> None:
+    """Disables one whose endpoint says that it is gone."""
+    switch(store, name, False, in_file)
+    _write(store, GONE + name, why.encode())
+
+
+def gone(store: Store) -> dict[str, str]:
+    """Those that were disabled so and not enabled since, and what the endpoint said."""
+    return {name: cell.decode("utf-8", "replace") for name, cell in cells(store, GONE).items()}
+
+
 def remove(store: Store, name: str) -> int:
     """Forgets one. Its jobs that are not finished stay where they are: how many."""
     waiting = sum(tally.count for tally in store.counts() if tally.task == name and not tally.state.finished)
     if not _write(store, CELL + name, None):
         raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
+    leave_waiting(store, name)
+    return waiting
+
+
+def leave_waiting(store: Store, name: str) -> None:
+    """Of one that was removed nothing stays but what holds its jobs where they are, until there is one of that name or
+    a function of that name declares its limits."""
     forget_flow(store, name)
     limit(store, EACH + name, None)
+    waiting = any(tally.task == name and not tally.state.finished for tally in there(store.counts))
     limit(store, TASK + name, Limit(0) if waiting else None)
-    return waiting
+
+
+def limits(endpoint: Endpoint, state: State) -> dict[str, Limit | None]:
+    """What the store keeps for it: how many at once now; one at a time for each key if they go in order."""
+    most = min(state.allowed, endpoint.concurrency or state.allowed)
+    each = None if endpoint.order is None else Limit(1)
+    return {TASK + endpoint.name: limited(most if endpoint.enabled else 0, endpoint.rate), EACH + endpoint.name: each}
 
 
 def limit(store: Store, name: str, wanted: Limit | None) -> None:
     """Sets it unless somebody has by hand."""
-    if not store.cells(BY_HAND + name):
+    if store.cell(BY_HAND + name) is None:
         store.limit(name, wanted)
 
 
 def forget_flow(store: Store, name: str) -> None:
     """Whatever happened there, it begins anew."""
     _write(store, FLOW + name, None)
+    _write(store, GONE + name, None)
 
 
 def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> None:
     for _ in range(_TRIES):
-        was = store.cells(CELL + name).get(CELL + name)
+        was = store.cell(CELL + name)
         if was is None:
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
         if store.write(CELL + name, msgspec.json.encode(how(decoded(was))), was):
@@ -136,7 +204,7 @@ def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> Non
 def _write(store: Store, cell: str, value: bytes | None) -> bool:
     """Sets it, whatever it was; whether it was there."""
     for _ in range(_TRIES):
-        was = store.cells(cell).get(cell)
+        was = store.cell(cell)
         if (was is None and value is None) or store.write(cell, value, was):
             return was is not None
     raise StoreBusy(f"{cell} changes all the time; try again")

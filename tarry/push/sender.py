@@ -8,6 +8,7 @@ proved closed before the body was asked for (the HTTP library does that by itsel
 not to have begun (REFUSED_STREAM). Whoever is cancelled while it connects sends nothing any more.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -68,6 +69,14 @@ class Limits(Struct, frozen=True):
     method is GET or HEAD, since others would lose the body. What is not followed is the answer."""
 
 
+class Stopped(asyncio.CancelledError):
+    """Cancelled; `sent`: some of the request has gone out."""
+
+    def __init__(self, sent: bool) -> None:
+        super().__init__()
+        self.sent = sent
+
+
 class Sender:
     """Belongs to one event loop, and to one process: make it after a fork."""
 
@@ -79,8 +88,9 @@ class Sender:
         self._clients = Clients(builder(trust, agent))
 
     async def send(self, request: Request, limits: Limits) -> Answer | Failure:
-        """Raises only when it is cancelled. Then nothing more is sent if it still connects; what has gone out already
-        is left to the HTTP library, which drops it with the answer or when its time is over, and tells nobody."""
+        """Raises only when it is cancelled: Stopped. Then nothing more is sent if it still connects; what has gone out
+        already is left to the HTTP library, which drops it with the answer or when its time is over, and tells nobody.
+        """
         trip = _Trip(limits)
         try:
             return await self._follow(request, trip)
@@ -88,6 +98,8 @@ class Sender:
             return trip.failure(Why.FORBIDDEN, str(error))
         except Failed as failed:
             return trip.failure(failed.why, str(failed), failed.sent)
+        except asyncio.CancelledError:
+            raise Stopped(trip.out) from None
 
     async def close(self) -> None:
         """Who waits for an answer is told that none comes, and no connection is kept. Afterwards nothing is sent."""
@@ -163,9 +175,10 @@ async def _exchanged(client: Client, hop: "_Hop", trip: "_Trip") -> Answer:
             raise broken(error, status, trip.name(hop.to)) from None
         raise unanswered(error, left, trip.name(hop.to), gate is None or gate.passed > 0) from None
     finally:
-        trip.status, trip.connect = status, _connected(gate, began)
         if gate is not None:
             gate.shut()
+        trip.status, trip.connect = status, _connected(gate, began)
+        trip.out = trip.out or gate is None or gate.passed > 0
 
 
 def _connected(gate: Gate | None, began: float) -> float:
@@ -223,6 +236,8 @@ class _Trip:
         self.patience = min(limits.connect, 0.9 * limits.total)
         self.address = self.url = ""
         self.status, self.connect = 0, 0.0
+        self.out = False
+        """Some of it may have gone out. Only if it is cancelled, else the answer or the failure says."""
         self.taken = False
         """Somebody on the way may have acted on it."""
 

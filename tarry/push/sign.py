@@ -16,6 +16,7 @@ import binascii
 import hmac
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
@@ -74,8 +75,13 @@ def headers(signer: Signer, id: str, attempt: int, due: int, now: float, body: b
 
 
 def _rfc3339(moment: int) -> str:
-    text = datetime.fromtimestamp(moment // SECOND, UTC).isoformat()
-    return f"{text[:19]}.{moment % SECOND // 1000:03d}Z"
+    return f"{_second(moment // SECOND)}.{moment % SECOND // 1000:03d}Z"
+
+
+@lru_cache(256)
+def _second(moment: int) -> str:
+    """Jobs that are sent together were mostly due together."""
+    return datetime.fromtimestamp(moment, UTC).isoformat()[:19]
 
 
 def _made(secret: str, name: str) -> tuple[_Sign, str]:

@@ -6,6 +6,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.model.duration import HOUR, SECOND
 from tarry.push.answer import Answer
@@ -74,9 +75,13 @@ def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> 
     """What came of an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
     A rule alone decides on an answer that came. Without one: the status codes that are success; again after 408, 425,
-    429, 5xx and network errors; 410 disables the endpoint; all else is final.
+    429, 5xx and network errors; 410 disables the endpoint; all else is final. Since only a rule asks for the body, a
+    status counts without one also where the body broke off.
     """
     if isinstance(came, Failure):
+        if came.why is Why.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
+            verdict = judged(terms, Answer(came.status), now, cap)
+            return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
         return _failed(came)
     after, busy = retry_after(came, now, cap), came.status in _BUSY
     if terms.retry_when is not None:

@@ -12,8 +12,9 @@ from tarry.push.failure import Failed, Why
 
 _CONNECTING = "client error (Connect)"
 """hyper's own word for all that happens before a byte of the request is written."""
-_NOT_BEGUN = "refused stream before processing"
-"""HTTP/2: the other side promises that it did nothing."""
+_NOT_BEGUN = ("refused stream before processing", "connection error received: ")
+"""HTTP/2: the other side promises that it did nothing. The second is what the h2 library says of streams behind the
+last one of a GOAWAY, and of no others: those before it end as broken pipes."""
 _LONGEST = 200
 _TLS = ("certificate", "tls", "handshake", "alert")
 _LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
@@ -41,7 +42,7 @@ def unanswered(error: PyreqwestError, limit: float, name: str, sent: bool) -> Fa
         return Failed(Why.HEAD_TOO_LARGE, f"{name}: the head of the answer is too large", sent=True)
     if isinstance(error, DecodeError):
         return Failed(Why.MALFORMED, f"{name}: the answer is no HTTP: {causes[-1]}", sent=True)
-    sent = sent and _NOT_BEGUN not in causes[-1]
+    sent = sent and not any(words in causes[-1] for words in _NOT_BEGUN)
     return Failed(Why.CLOSED, f"{name}: the connection ended without an answer: {causes[-1]}", sent)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tarry.errors import ConfigError
@@ -36,6 +37,16 @@ def reopen() -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LogFile | Datagrams):
             handler.reopen()
+    for action in _also:
+        action()
+
+
+_also: list[Callable[[], None]] = []
+
+
+def reopen_also(action: Callable[[], None]) -> None:
+    """What `reopen` does too from now on: for files that this process writes beside its log."""
+    _also.append(action)
 
 
 def names_file(target: str) -> bool:

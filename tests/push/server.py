@@ -188,6 +188,9 @@ class H2Script(Struct, frozen=True):
     hangs: bool = False
     refuses: bool = False
     """Says, of the first request, that it was not begun: REFUSED_STREAM."""
+    leaves: int = 0
+    """On its first connection it answers so many requests, takes one more, and leaves: GOAWAY, which says how many it
+    has begun; what comes after these is not looked at. Those that it has begun hang if it `hangs`."""
 
 
 class _Http2:
@@ -196,6 +199,8 @@ class _Http2:
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         self._open: dict[int, tuple[dict[str, str], bytes]] = {}
         self._refused = False
+        self._begun: list[int] = []
+        self._left = False
 
     async def run(self) -> None:
         self._h2.initiate_connection()
@@ -204,6 +209,8 @@ class _Http2:
             data = await self._reader.read(65536)
             if not data:
                 return
+            if self._left:
+                continue
             for event in self._h2.receive_data(data):
                 self._on(event)
 
@@ -221,13 +228,21 @@ class _Http2:
 
     def _answer(self, stream: int, head: Mapping[str, str], body: bytes) -> None:
         script = self._server.script_h2(head[":path"])
+        if self._left:
+            return
         if script.refuses and not self._refused:
             self._refused = True
             self._h2.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
             return
+        if script.leaves and not self._number:
+            if len(self._begun) == script.leaves:
+                self._h2.close_connection(last_stream_id=self._begun[-1])
+                self._left = True
+                return
+            self._begun.append(stream)
         headers = tuple((name, value) for name, value in head.items() if not name.startswith(":"))
         self._server.seen.append(Seen(head[":method"], head[":path"], "HTTP/2", headers, body, self._number))
-        if not script.hangs:
+        if not script.hangs or (script.leaves and self._number):
             self._h2.send_headers(stream, [(":status", str(script.status)), *script.headers])
             self._h2.send_data(stream, script.body[:16384], end_stream=True)
 

@@ -6,7 +6,6 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,6 @@ from tests.engine.bench import until as waited
 from tests.push.certificates import Authority
 from tests.push.sending import HEAD, answered, kept, run, sender, until
 from tests.push.server import Line, Server, answer, end_before_answer, hang, raw, then_hang
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
 
 
 def test_a_connection_is_used_again(server: Server) -> None:
@@ -91,16 +84,21 @@ def test_what_a_kept_connection_may_have_taken_is_not_sent_again(server: Server)
     assert server.seen[0].connection == server.seen[1].connection
 
 
+async def cancelled(sending: "asyncio.Task[object]", server: Server) -> None:
+    """And the server sees that nobody is there any more."""
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    await until(lambda: server.ended == 1)
+
+
 def test_to_cancel_ends_the_wait_at_once_and_the_request_within_its_time(server: Server) -> None:
     server.says("/", hang)
 
     async def work(sending: Sender) -> None:
         task = asyncio.create_task(sending.send(Request("POST", server.url(), (), b"{}"), Limits(2, 1)))
         await until(lambda: len(server.seen) == 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await until(lambda: server.ended == 1)
+        await cancelled(task, server)
 
     run(work)
 
@@ -142,10 +140,7 @@ def test_to_cancel_in_the_body_ends_the_request_too(server: Server) -> None:
         task = asyncio.create_task(sending.send(Request("POST", server.url()), Limits()))
         await until(lambda: len(server.seen) == 1)
         await asyncio.sleep(0.1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await until(lambda: server.ended == 1)
+        await cancelled(task, server)
 
     run(work)
 

@@ -13,7 +13,7 @@ from tarry.push.deliver import DUE
 from tarry.push.sign import Signer
 from tests.engine.bench import finished, note, until
 from tests.push.delivering import Desk
-from tests.push.server import answer, end_before_answer, hang
+from tests.push.server import Line, answer, end_before_answer, hang, raw
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -124,6 +124,16 @@ def test_what_was_sent_and_not_answered_is_said_to_be_maybe_delivered(desk: Desk
     assert "maybe delivered" in record.reason
     assert "maybe delivered" in note(job)["message"]
     assert job.state is State.SCHEDULED
+
+
+def test_an_answer_that_breaks_off_behind_its_head_has_delivered(any_desk: Desk) -> None:
+    any_desk.configure(hook={})
+    any_desk.server.says("/", raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", Line.reset))
+    jobs = [any_desk.app.enqueue("hook", {}) for _ in range(10)]
+    any_desk.deliver()
+    assert {finished(job) for job in jobs} == {State.DONE}
+    result = jobs[0].result()
+    assert (result["status"], result["reason"]) == (200, "answered 200 OK; the answer was cut off in its body")
 
 
 def test_a_timeout_counts_as_an_attempt(desk: Desk) -> None:

@@ -130,6 +130,25 @@ def test_an_endpoint_that_hangs_delays_nobody_else(any_desk: Desk) -> None:
     any_desk.server.hang_up()
 
 
+def test_however_many_hang_a_healthy_one_is_served_in_time_from_the_start(desk: Desk) -> None:
+    hanging: dict[str, Any] = {f"slow{n}": {"url": f"/hang{n}", "timeout": 10} for n in range(5)}
+    for n in range(5):
+        desk.server.says(f"/hang{n}", hang)
+    desk.configure(**hanging, quick={"url": "/"})
+    for name in hanging:
+        for _ in range(100):
+            desk.app.enqueue(name, {})
+    desk.deliver(slots=50)
+    took = []
+    for _ in range(100):
+        job = desk.app.enqueue("quick", {})
+        assert finished(job) is JobState.DONE
+        took.append(desk.job(job).since - desk.job(job).due)
+    assert sorted(took)[98] < SECOND, sorted(took)[-5:]
+    until(lambda: sum(limit_of(desk, name) or 0 for name in hanging) <= 25 + 5)
+    desk.server.hang_up()
+
+
 def test_one_that_is_alone_gets_all_slots(desk: Desk) -> None:
     gate = threading.Event()
 

@@ -1,6 +1,5 @@
 """Redirects: off unless asked for, each judged as if it had been asked for itself."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,6 @@ from tests.push.sending import answered, failed
 from tests.push.server import Server, answer, end_before_answer, redirect
 
 FOLLOWED = Limits(10, 5, redirects=3)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

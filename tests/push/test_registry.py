@@ -20,7 +20,7 @@ from tests.engine.bench import finished, until
 from tests.push.delivering import HERE, Desk
 from tests.push.server import answer
 
-GUARD = Guard(HERE.allow)
+GUARD, CELL = Guard(HERE.allow), registry.CELL + "hook"
 
 
 def from_file(directory: Path, text: str) -> App:
@@ -134,6 +134,97 @@ def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_desk: De
     assert later.result(15)["status"] == 200
 
 
+def other_app(desk: Desk) -> App:
+    """Another process on the same store, as after a change of the code or of the configuration."""
+    app = App(desk.app.store_url, closures=True)
+    desk.at_last.append(app.close)
+    desk.configure(app)
+    return app
+
+
+def test_one_that_is_back_is_found_by_a_worker_that_knew_of_none(desk: Desk) -> None:
+    store, app = desk.store(), other_app(desk)
+    desk.configure()
+    registry.add(store, "hook", desk.settings(), GUARD)
+    job = desk.app.enqueue("hook", {})
+    assert registry.remove(store, "hook") == 1
+    desk.deliver(app)
+    assert finished(app.task(name="other")(lambda: 1).enqueue()) is State.DONE
+    assert job.state is State.READY
+    registry.add(store, "hook", desk.settings(concurrency=3), GUARD)
+    assert job.result(15)["status"] == 200
+    until(lambda: limit_of(store) == 3)
+
+
+def test_the_jobs_of_one_that_is_added_disabled_wait(desk: Desk) -> None:
+    store = desk.store()
+    desk.configure()
+    desk.deliver()
+    registry.add(store, "hook", desk.settings(enabled=False), GUARD)
+    assert limit_of(store) == 0
+    job = desk.app.enqueue("hook", {})
+    assert finished(desk.app.task(name="other")(lambda: 1).enqueue()) is State.DONE
+    assert (job.state, desk.server.seen) == (State.READY, [])
+
+
+def test_a_function_of_that_name_gets_the_jobs_of_one_that_was_removed(desk: Desk) -> None:
+    store, app = desk.store(), other_app(desk)
+    desk.configure()
+    registry.add(store, "hook", desk.settings(), GUARD)
+    job = desk.app.enqueue("hook", {"n": 7})
+    registry.remove(store, "hook")
+    assert limit_of(store) == 0
+    app.task(name="hook")(lambda n: n)
+    desk.deliver(app)
+    assert job.result(15) == 7
+
+
+def test_one_that_is_taken_out_of_the_file_leaves_nothing_that_holds_its_jobs(desk: Desk) -> None:
+    store, without, function = desk.store(), other_app(desk), other_app(desk)
+    desk.configure(hook={"order": "{n}"})
+    desk.server.says("/", answer(410))
+    first = desk.deliver()
+    job = desk.app.enqueue("hook", {"n": 7})
+    until(lambda: limit_of(store) == 0)
+    first.end()
+    desk.offices[0].close()
+    idle = desk.deliver(without)
+    until(lambda: job.state is State.READY)
+    idle.end()
+    function.task(name="hook")(lambda n: n)
+    desk.deliver(function)
+    assert job.result(15) == 7
+
+
+def test_one_that_was_disabled_and_taken_out_of_the_file_may_be_added(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, without = desk.store(), other_app(desk)
+    desk.configure(hook={})
+    registry.switch(store, "hook", False, in_file=True)
+    desk.deliver(without)
+    without.http.look(store)
+    assert not caplog.records
+    registry.add(store, "hook", desk.settings(), GUARD)
+    assert without.enqueue("hook", {}).result(15)["status"] == 200
+
+
+def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, cells = desk.store(), registry.cells
+    desk.configure()
+    registry.add(store, "hook", desk.settings(order="{n}"), GUARD)
+
+    def removed_meanwhile(store: Store, prefix: str) -> Any:
+        found = cells(store, prefix)
+        if CELL in store.cells(CELL):
+            registry.remove(store, "hook")
+        return found
+
+    monkeypatch.setattr(registry, "cells", removed_meanwhile)
+    desk.deliver()
+    assert (limit_of(store), limit_of(store, "hook", "each"), store.cells("flow:")) == (None, None, {})
+
+
 def test_a_disabled_one_holds_its_jobs_ready(any_desk: Desk) -> None:
     store = any_desk.store()
     any_desk.configure()
@@ -195,6 +286,35 @@ def test_what_is_registered_is_checked_first(desk: Desk) -> None:
         registry.edit(store, "hok", {"delay": "1m"}, GUARD)
     with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
         registry.remove(store, "hok")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("127.1", "127.0.0.1, loopback"),
+        ("2130706433", "127.0.0.1, loopback"),
+        ("0x7f.1", "127.0.0.1, loopback"),
+        ("0177.0.0.01", "127.0.0.1, loopback"),
+        ("127.0.0.1.", "127.0.0.1, loopback"),
+        ("0", "0.0.0.0, unspecified"),
+        ("[::1]", "::1, loopback"),
+        ("[::ffff:10.0.0.7]", "::ffff:a00:7, which stands for 10.0.0.7, private"),
+        ("[64:ff9b::169.254.169.254]", "64:ff9b::a9fe:a9fe, which stands for 169.254.169.254, where a cloud"),
+        ("localhost", "localhost is at 127.0.0.1, loopback"),
+        ("LocalHost.", "localhost is at 127.0.0.1, loopback"),
+        ("shop.localhost", "shop.localhost is at 127.0.0.1, loopback"),
+    ],
+)
+def test_what_is_known_to_be_refused_is_refused_at_once_however_it_is_written(host: str, told: str) -> None:
+    with pytest.raises(EndpointError) as refused:
+        registry.checked("hook", {"url": f"http://{host}/x"}, Guard())
+    assert str(refused.value).startswith(f"tasks.hook.url: {told}")
+    assert 'unless [push] allow = ["' in str(refused.value)
+
+
+@pytest.mark.parametrize("allow", ["127.0.0.1", "::1", "127.0.0.0/8"])
+def test_localhost_may_be_allowed(allow: str) -> None:
+    registry.checked("hook", {"url": "http://localhost:8000/"}, Guard([allow]))
 
 
 def test_a_limit_that_was_set_by_hand_stays(desk: Desk) -> None:
@@ -267,6 +387,6 @@ def test_a_job_that_is_cancelled_holds_nobody_up(desk: Desk) -> None:
     assert desk.app.enqueue("hook", {"customer": 1}).result(15)["status"] == 200
 
 
-def limit_of(store: Store, name: str = "hook") -> int | None:
-    found = store.limits().get(f"task:{name}")
+def limit_of(store: Store, name: str = "hook", kind: str = "task") -> int | None:
+    found = store.limits().get(f"{kind}:{name}")
     return None if found is None else found[0].most

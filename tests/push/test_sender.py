@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,12 +24,6 @@ from tests.push.server import (
     then_hang,
     zipped,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
 
 
 def test_a_request_arrives_as_it_was_given(server: Server) -> None:

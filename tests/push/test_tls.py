@@ -2,14 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry.push.answer import Answer
-from tarry.push.failure import Why
+from tarry.push.failure import Failure, Why
 from tarry.push.sender import Limits, Request, Sender
 from tests.push.certificates import Authority
-from tests.push.sending import answered, failed, kept, run, until
+from tests.push.sending import PATIENT, answered, failed, kept, run, until
 from tests.push.server import H2Script, Server, end_before_answer
 
 
@@ -110,6 +111,33 @@ def test_http_2_that_has_not_begun_is_asked_once_more(authority: Authority, cert
         got = answered(server.url("/", "hooks.example"), trust=authority.pem, body=body)
     assert got.status == 200
     assert [seen.body for seen in server.seen] == [body]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
+    authority: Authority, certificate: Path, hangs: bool
+) -> None:
+    """It says how many requests it has begun: of these it has answered all, or none."""
+    with Server(certificate, h2=True) as server:
+        server.says_h2("/", H2Script(leaves=5, hangs=hangs))
+
+        async def work(sending: Sender) -> Any:
+            url = server.url("/x", "hooks.example")
+            limits = Limits(3, 2) if hangs else PATIENT
+            assert isinstance(await sending.send(Request("POST", url, (), b"first"), limits), Answer)
+            requests = [Request("POST", server.url("/", "hooks.example"), (), b"%d" % n) for n in range(20)]
+            return await asyncio.gather(*[sending.send(request, limits) for request in requests])
+
+        got = run(work, authority.pem)
+        bodies = [seen.body for seen in server.seen if seen.path == "/"]
+    assert len(bodies) == len(set(bodies))
+    for n, came in enumerate(got):
+        if isinstance(came, Answer):
+            assert b"%d" % n in bodies
+        else:
+            assert came.sent is (b"%d" % n in bodies), came
+    maybe = [came for came in got if isinstance(came, Failure)]
+    assert len(maybe) == (5 if hangs else 0), maybe
 
 
 def test_http_2_with_a_head_that_is_too_large(authority: Authority, certificate: Path) -> None:

@@ -213,3 +213,18 @@ def test_every_answer_has_a_meaning(terms: Endpoint, came: Answer | Failure) -> 
     if isinstance(found, Again):
         assert found.after is None or 0 <= found.after <= HOUR
         assert found.counted or not found.maybe
+
+
+CUT = "the answer was cut off in its body"
+
+
+def test_a_status_counts_although_the_body_broke_off() -> None:
+    def broken(status: int, **settings: Any) -> Verdict:
+        return verdict(Failure(Why.BROKEN, "the body broke off", True, status=status), **settings)
+
+    assert broken(200) == Delivered(f"answered 200 OK; {CUT}")
+    assert broken(404) == Final(f"answered 404 Not Found; {CUT}")
+    assert broken(503) == Again(f"answered 503 Service Unavailable; {CUT}", busy=True)
+    assert isinstance(broken(410), Disabled)
+    assert broken(303, redirects=1) == Again("the body broke off; maybe delivered", maybe=True), "not the last answer"
+    assert broken(200, retry_when="res.code != 200") == Again("the body broke off; maybe delivered", maybe=True)

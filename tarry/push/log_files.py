@@ -1,0 +1,157 @@
+"""A log to be read, together with what it was rotated to: `request.log.1`, `request.log.2.gz`, `request.log-20261122`.
+
+It may be written to, and rotated, meanwhile.
+"""
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tarry.errors import TarryError
+
+T = TypeVar("T")
+
+MOST_TOLD = 10
+"""Places of what cannot be read; the rest is only counted."""
+_TRIES = 10
+_HEAD = b'{"time":"'
+_TIME = slice(len(_HEAD), len(_HEAD) + len("2026-11-22T02:03:04.123456Z"))
+
+
+class Unreadable:
+    """What could not be read, and where."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.places: list[str] = []
+
+    def add(self, place: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.places) < MOST_TOLD:
+            self.places.append(place)
+
+
+class Part:
+    """One file; OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        raw = path.open("rb")
+        found = os.fstat(raw.fileno())
+        self.identity, self.written = (found.st_dev, found.st_ino), found.st_mtime
+        self._raw: BufferedReader = raw
+        self._file = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        self.number = 0
+        """Of the line that was read last."""
+
+    def lines(self, most: int) -> Iterator[bytes]:
+        """From where the last call ended. One that is longer than `most` bytes comes cut, and ends in `...`."""
+        while line := self._file.readline(most):
+            self.number += 1
+            if len(line) == most and not line.endswith(b"\n"):
+                self._pass_over(most)
+                line = b"...\n"
+            yield line
+
+    def back(self, line: bytes) -> None:
+        """The last line was only the start of one that is still being written, perhaps."""
+        if self._file is self._raw:
+            self._raw.seek(-len(line), os.SEEK_CUR)
+            self.number -= 1
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        self._file.close()
+        self._raw.close()
+
+    def _pass_over(self, most: int) -> None:
+        while (rest := self._file.readline(most)) and not rest.endswith(b"\n"):
+            pass
+
+
+class LogFiles:
+    """All of one log that was written since then (seconds since the epoch), the oldest first."""
+
+    def __init__(self, path: Path, since: float) -> None:
+        self._path, self._since = path, since
+        self.parts: list[Part] = []
+        for _ in range(_TRIES):
+            try:
+                self._open()
+                return
+            except FileNotFoundError:  # rotated just now: the names are others
+                self.close()
+        raise TarryError(f"{path} is rotated all the time; try again")
+
+    def look(self) -> None:
+        """Takes on a new file, if it was rotated meanwhile."""
+        try:
+            found = os.stat(self._path)
+            if (found.st_dev, found.st_ino) not in {part.identity for part in self.parts}:
+                self.parts.append(Part(self._path))
+        except FileNotFoundError:
+            return
+
+    def close(self) -> None:
+        """Of all parts."""
+        for part in self.parts:
+            part.close()
+        self.parts = []
+
+    def _open(self) -> None:
+        # First the one that is written to: should it be rotated now, it is found under its new name, too.
+        self.look()
+        known = {part.identity for part in self.parts}
+        rotated = re.compile(re.escape(self._path.name) + r"[.-][\w.-]+")
+        for path in self._path.parent.iterdir():
+            if rotated.fullmatch(path.name) and path.stat().st_mtime >= self._since:
+                part = Part(path)
+                if part.identity in known:
+                    part.close()
+                else:
+                    self.parts.append(part)
+        self.parts.sort(key=lambda part: part.written)
+
+
+class Reader(Generic[T]):
+    """Reads lines of a time, by `read`, which raises ValueError for one that is none. since, until: as lines have them.
+    most: bytes of a line."""
+
+    def __init__(self, read: Callable[[bytes], T], since: str, until: str, most: int, bad: Unreadable) -> None:
+        self._read = read
+        self._since, self._until = since.encode(), until.encode()
+        self._most, self._bad = most, bad
+
+    def items(self, part: Part) -> Iterator[T]:
+        """What its lines say. A last line without an end is no error."""
+        try:
+            for line in part.lines(self._most):
+                if line.isspace() or (line.startswith(_HEAD) and not self._since <= line[_TIME] <= self._until):
+                    continue
+                try:
+                    yield self._found(line)
+                except ValueError:
+                    if line.endswith(b"\n"):
+                        self._bad.add(f"{part.path}, line {part.number}")
+                    else:
+                        part.back(line)
+                        return
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            self._bad.add(f"{part.path}, after line {part.number}: it breaks off, or is no gzip")
+
+    def _found(self, line: bytes) -> T:
+        """Perhaps behind one that was torn when the disk was full."""
+        at = 0
+        while True:
+            try:
+                return self._read(line[at:])
+            except ValueError:
+                at = line.find(_HEAD, at + 1)
+                if at < 0:
+                    raise

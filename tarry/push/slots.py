@@ -1,0 +1,112 @@
+"""How the slots of one worker are shared out among its endpoints, so that a quick one finds one however many hang.
+
+What was sent cannot be taken back, so this is decided before. Slow is who has not answered yet, or whose last answer or
+oldest unanswered request took longer than `SLOW`: all slow ones together have half of the slots, and beyond that one
+each. The last eighth is for those that are quick, and of these each leaves as many free as it takes.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+from tarry.model.verdict import Snooze
+
+SLOW = 1.0
+"""Seconds."""
+SOON, LATER = 0.25, 1.0
+"""Seconds until one that found no room asks again; later if its endpoint is known to be slow."""
+
+
+class Full(Snooze):
+    """There is no room for it now."""
+
+
+class Visit:
+    """One request that is under way."""
+
+    __slots__ = ("began", "endpoint")
+
+    def __init__(self, endpoint: "_Endpoint", began: float) -> None:
+        self.endpoint, self.began = endpoint, began
+
+
+class _Endpoint:
+    __slots__ = ("quick", "refused", "visits")
+
+    def __init__(self) -> None:
+        self.visits: dict[Visit, None] = {}
+        """The oldest first."""
+        self.quick = self.refused = False
+
+    def lasts(self, now: float) -> bool:
+        """Its oldest request is not answered for too long."""
+        return bool(self.visits) and now - next(iter(self.visits)).began > SLOW
+
+
+class Slots:
+    """Safe from threads."""
+
+    def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.alone = False
+        """There is nobody else to leave room for."""
+        self._count, self._clock = count, clock
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._all = self._slow = 0
+        """Under way in all, and at slow ones."""
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> Visit:
+        """A slot for a request to that endpoint, to be given back; Full."""
+        with self._lock:
+            now = self._clock()
+            one = self._endpoints.get(name)
+            if one is None:
+                one = self._endpoints[name] = _Endpoint()
+            if one.quick and one.lasts(now):
+                self._judge(one, quick=False)
+            if not self.alone and not self._may(one):
+                self._refuse(one, now)
+            visit = Visit(one, now)
+            one.visits[visit] = None
+            self._all += 1
+            self._slow += not one.quick
+            return visit
+
+    def give(self, visit: Visit) -> None:
+        """It has been answered, or has failed."""
+        one = visit.endpoint
+        with self._lock:
+            now = self._clock()
+            del one.visits[visit]
+            self._all -= 1
+            self._slow -= not one.quick
+            quick = now - visit.began <= SLOW and not one.lasts(now)
+            if quick != one.quick:
+                self._judge(one, quick)
+
+    def crowded(self, known: Collection[str]) -> dict[str, int]:
+        """The slow ones that found no room since this was asked last, and how many they have. known: all there are."""
+        with self._lock:
+            for name in [name for name, one in self._endpoints.items() if not one.visits and name not in known]:
+                del self._endpoints[name]
+            found = {name: max(1, len(one.visits)) for name, one in self._endpoints.items() if one.refused}
+            for name in found:
+                self._endpoints[name].refused = False
+            return found
+
+    def _may(self, one: _Endpoint) -> bool:
+        free, mine = self._count - self._all, len(one.visits)
+        if one.quick:
+            return mine < free or free > self._count // 8
+        return free > self._count // 8 and (not mine or self._slow < self._count // 2)
+
+    def _refuse(self, one: _Endpoint, now: float) -> NoReturn:
+        if one.quick or not one.lasts(now):
+            raise Full(SOON)
+        one.refused = True
+        raise Full(LATER)
+
+    def _judge(self, one: _Endpoint, quick: bool) -> None:
+        one.quick = quick
+        self._slow += -len(one.visits) if quick else len(one.visits)
