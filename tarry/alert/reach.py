@@ -1,0 +1,100 @@
+"""How each kind of recipient is reached, and whether it can be."""
+
+import socket
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tarry.alert.message import Message
+from tarry.alert.terms import NO_SMTP, Terms
+from tarry.alert.unsent import Unsent
+from tarry.config import Config
+from tarry.errors import ConfigError, TarryError
+from tarry.push.guard import Guard
+from tarry.push.recipient import Kind, Recipient
+from tarry.push.trust import trusted
+from tarry.store.base import Fact
+
+if TYPE_CHECKING:
+    from tarry.alert.mail import MailServer
+
+
+class Reach:
+    """Sends a message to somebody, when it is called; Unsent, ConfigError. What it needs is imported only then."""
+
+    def __init__(self, terms: Terms, config: Config) -> None:
+        self._terms, self._config = terms, config
+        self._guard = Guard(config.push.allow)
+
+    def __call__(self, to: Recipient, message: Message) -> None:
+        if not self._terms.allows(to):
+            raise ConfigError(_not_allowed(to))
+        if to.kind is Kind.MAIL:
+            self._mail(to, message)
+        elif to.kind is Kind.WEBHOOK:
+            self._webhook(to, message)
+        else:
+            from tarry.alert import channel  # noqa: PLC0415
+
+            channel.send(to, message)
+
+    def check(self, recipients: Iterable[Recipient]) -> Iterator[Fact]:
+        """A line for each, as `tarry check` has them; nobody is told anything."""
+        found = list(dict.fromkeys(recipients))
+        for one in found:
+            try:
+                self._check(one)
+            except TarryError as error:
+                yield Fact(f"alerts to {one.shown}", "cannot be sent", str(error))
+            else:
+                yield Fact(f"alerts to {one.shown}", "can be sent" if one.kind is Kind.MAIL else "can be tried")
+
+    def _mail(self, to: Recipient, message: Message) -> None:
+        from tarry.alert import mail  # noqa: PLC0415
+
+        host = socket.gethostname()
+        letter = mail.letter(message, self._terms.alerts.from_ or mail.sender(host), to.text, host)
+        mail.send(self._server(), letter)
+
+    def _server(self) -> "MailServer":
+        from tarry.alert import mail  # noqa: PLC0415
+
+        if self._terms.smtp is None:
+            raise ConfigError(NO_SMTP)
+        return mail.server(self._terms.smtp.value())
+
+    def _webhook(self, to: Recipient, message: Message) -> None:
+        try:
+            from tarry.alert import webhook  # noqa: PLC0415
+        except ImportError as error:
+            raise ConfigError(f"webhooks need the extra push: pip install 'tarry[push]' ({error})") from None
+        webhook.send(to.text, message, self._terms.secrets, self._guard, trusted(self._config))
+
+    def _check(self, to: Recipient) -> None:
+        if not self._terms.allows(to):
+            raise ConfigError(_not_allowed(to))
+        if to.kind is Kind.MAIL:
+            from tarry.alert import mail  # noqa: PLC0415
+
+            mail.greet(self._server())
+        elif to.kind is Kind.CHANNEL:
+            from tarry.alert import channel  # noqa: PLC0415
+
+            channel.opened(to)
+        else:
+            self._check_webhook(to)
+
+    def _check_webhook(self, to: Recipient) -> None:
+        from tarry.push.target import target  # noqa: PLC0415
+
+        try:
+            at = target(to.text)
+        except ValueError as error:
+            raise Unsent(str(error)) from None
+        for secret in self._terms.secrets:
+            secret.value()
+        if at.literal:
+            self._guard.check(at.host, at.host, at.port)
+
+
+def _not_allowed(to: Recipient) -> str:
+    return f'{to.shown}: a task may name it only with channels = ["{to.scheme}"] under [alerts]'
