@@ -50,7 +50,8 @@ def run_check(args: argparse.Namespace) -> int:
 def _facts(setup: Setup) -> list[Fact]:
     """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
     facts: list[Fact] = []
-    for name, look in (("configuration", _configuration), ("app", _app), ("store", _store), ("outbox", _outbox)):
+    looks = {"configuration": _configuration, "app": _app, "store": _store, "outbox": _outbox, "alerts": _alerts}
+    for name, look in looks.items():
         try:
             facts += look(setup)
         except (TarryError, ValueError, OSError) as error:
@@ -70,10 +71,14 @@ def _count(pool: Pool) -> str:
 
 
 def _app(setup: Setup) -> list[Fact]:
-    if not setup.app_name:
+    if not setup.app_name and not setup.config.tasks:
         return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
-    setup.app.http.load(thoroughly=True)
-    return [Fact("app", f"{setup.app_name}: {len(setup.app.tasks)} tasks")]
+    book = setup.app.http
+    book.load(thoroughly=True)
+    facts = [Fact("app", f"{setup.app_name or 'none named'}: {len(setup.app.tasks)} tasks")]
+    for name, endpoint in sorted(book.endpoints.items()):
+        facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.troubles()]
+    return facts
 
 
 def _store(setup: Setup) -> list[Fact]:
@@ -124,6 +129,14 @@ def _outbox(setup: Setup) -> list[Fact]:
             "it empties once the store is back and a process of the app runs here",
         )
     ]
+
+
+def _alerts(setup: Setup) -> list[Fact]:
+    """Whether those can be told who are named anywhere; nobody is told anything."""
+    from tarry.cli.alerting import reached  # noqa: PLC0415 - few commands need it
+
+    setup.known_tasks()
+    return list(reached(setup.home))
 
 
 def run_init(args: argparse.Namespace) -> int:

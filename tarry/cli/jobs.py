@@ -1,9 +1,13 @@
 """`tarry jobs`: look at jobs, and change them, one or many."""
 
 import argparse
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
 
 from tarry.cli.loading import Setup
+from tarry.cli.moment import since
 from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
 from tarry.engine import progress
 from tarry.engine.bulk import changed, matching
@@ -12,13 +16,14 @@ from tarry.engine.output import Output
 from tarry.errors import JobNotFound, TarryError
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.duration import microseconds
+from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
 
 LISTED = 50
 ACTIONS = ("list", "show", "retry", "cancel", "delete")
+NARROWING = "--queue --task --key --state --older --since"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -26,13 +31,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "jobs",
         help="list, show, retry, cancel or delete jobs",
-        description="By id, or all that match --queue, --task, --state, --older. Changes of many ask first.",
+        description="""By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask
+        first. cancel says, of a job of an HTTP task, whether it was ever sent; with --task and --key it is for the job
+        that holds the key.""",
     )
     command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
     command.add_argument("ids", nargs="*", metavar="ID")
     command.add_argument("--queue")
     command.add_argument("--task")
     command.add_argument("--state", action="append", choices=[state.value for state in State], default=[])
+    command.add_argument("--key", help="the unique key that they were enqueued with; with --task")
+    command.add_argument("--since", help='in their state since that time or later: "2h" (ago), "2026-11-22T03:00Z"')
     command.add_argument("--older", help='in their state for longer than this, such as "1h"')
     command.add_argument("--limit", type=int, help=f"list at most so many ({LISTED})")
     command.add_argument("--yes", action="store_true", help="do not ask")
@@ -42,19 +51,26 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Status 1 where nothing could be done."""
     _check(args)
-    client = Setup.of(args).client
+    setup = Setup.of(args)
+    client = setup.client
     if args.action == "list":
         return _list(client, args)
     if args.action == "show":
         return _show(client, args)
+    if args.action == "cancel":
+        setup.known_tasks()
+        if args.ids or args.key:
+            return _cancel(setup, args)
     return _change_named(client, args) if args.ids else _change_matching(client, args)
 
 
 def _check(args: argparse.Namespace) -> None:
     """What would be passed over in silence is refused: it might have spared a job."""
-    narrowed = args.queue or args.task or args.state or args.older
+    narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
+    if args.key and not args.task:
+        raise TarryError("--key of which task? Keys are each task's own: add --task")
     if args.ids and (narrowed or args.action == "list"):
-        raise TarryError("give ids, or --queue --task --state --older, not both; `tarry jobs show ID` shows one job")
+        raise TarryError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
     if args.limit is not None and args.action != "list":
         raise TarryError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
     if args.limit is not None and args.limit < 1:
@@ -63,9 +79,18 @@ def _check(args: argparse.Namespace) -> None:
 
 def _query(client: Client, args: argparse.Namespace) -> Query:
     older = None if args.older is None else client.clock.now() - microseconds(_seconds(args.older))
-    return Query(
-        tuple(State(state) for state in args.state), args.queue, args.task, None, older, limit=args.limit or LISTED
-    )
+    states = tuple(State(state) for state in args.state)
+    return Query(states, args.queue, args.task, args.key, older, limit=args.limit or LISTED)
+
+
+def _pages(client: Client, args: argparse.Namespace) -> Iterator[list[Job]]:
+    """All that match."""
+    pages = matching(client, _query(client, args))
+    if not args.since:
+        return pages
+    # By the clock that the jobs' own times are of.
+    first = client.clock.now() - round((time.time() - since(args.since)) * SECOND)
+    return ([job for job in page if job.since >= first] for page in pages)
 
 
 def _seconds(text: str) -> float | str:
@@ -76,7 +101,11 @@ def _seconds(text: str) -> float | str:
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    jobs = partly(lambda: client.store.find(_query(client, args)))
+    most = args.limit or LISTED
+    if args.since:
+        jobs = list(islice((job for page in _pages(client, args) for job in page), most))
+    else:
+        jobs = partly(lambda: client.store.find(_query(client, args)))
     if args.json:
         as_json([facts_of(job) for job in jobs])
         return 0
@@ -86,7 +115,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
         for job in jobs
     ]
     table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
-    if len(jobs) == (args.limit or LISTED):
+    if len(jobs) == most:
         print(f"The first {len(jobs)}; --limit shows more.")
     return 0
 
@@ -134,13 +163,13 @@ def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], st
         case "retry":
             return lifecycle.kicked, "made ready"
         case "cancel":
-            return lambda job, now: lifecycle.cancelled(job, client.rules(job.task, job.queue), now), "cancelled"
+            return client.cancellation, "cancelled"
     return lambda job, now: lifecycle.forgotten(job), "deleted"
 
 
 def _change_named(client: Client, args: argparse.Namespace) -> int:
     jobs = _named(client, args.ids)
-    act = {"retry": client.retry, "cancel": client.cancel, "delete": client.forget}[args.action]
+    act = {"retry": client.retry, "delete": client.forget}[args.action]
     made = {ids.text(job.id): act(job.id) for job in jobs}
     if args.json:
         as_json(made)
@@ -152,18 +181,45 @@ def _change_named(client: Client, args: argparse.Namespace) -> int:
     return 0 if all(made.values()) else 1
 
 
+def _keyed(client: Client, args: argparse.Namespace) -> list[Job]:
+    """The one that holds the key."""
+    jobs = [job for page in _pages(client, args) for job in page if not job.state.finished]
+    if not jobs:
+        raise JobNotFound(f"no unfinished job of {args.task} has the key {args.key}")
+    return jobs
+
+
+def _cancel(setup: Setup, args: argparse.Namespace) -> int:
+    """Each by itself: of those of HTTP tasks it is said whether they were ever sent."""
+    client = setup.client
+    jobs = _named(client, args.ids) if args.ids else _keyed(client, args)
+    answers: dict[str, Any] = {}
+    for job in jobs:
+        task, name = client.tasks.get(job.task), ids.text(job.id)
+        if task is not None and task.steered:
+            answers[name] = came = setup.home.http.withdraw(job.id)
+            done, said = came.cancelled, came.said
+        else:
+            answers[name] = done = client.cancel(job.id)
+            said = "" if done else str(job.state)
+        if not args.json:
+            print(f"{name} {'cancelled' if done else 'left as it is'}{said and f': {said}'}")
+    if args.json:
+        as_json(answers)
+    return 0 if all(getattr(answer, "cancelled", answer) for answer in answers.values()) else 1
+
+
 def _change_matching(client: Client, args: argparse.Namespace) -> int:
-    query = _query(client, args)
-    if query == Query(limit=query.limit):
-        raise TarryError(f"{args.action} which jobs? Give ids, or narrow with --queue --task --state --older")
-    total = sum(map(len, matching(client, query)))
+    if not args.since and _query(client, args) == Query(limit=LISTED):
+        raise TarryError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
+    total = sum(map(len, _pages(client, args)))
     rule, done = _rule(args.action, client)
     if not total:
         _say(args, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
     if not confirmed(f"{total:,} jobs match; {args.action} them?", args.yes):
         return 1
-    made = sum(changed(client, page, rule) for page in bar(matching(client, query), -(-total // 1000), "page"))
+    made = sum(changed(client, page, rule) for page in bar(_pages(client, args), -(-total // 1000), "page"))
     if args.action == "cancel":
         client.store.ring_recall()
     _say(args, {"matched": total, "changed": made}, f"{made:,} of {total:,} jobs {done}")

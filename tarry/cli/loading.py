@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tarry.push.guard import Guard
 
 
+NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"
+
+
 class Setup:
     """What a command works with, each part made when first asked for."""
 
@@ -60,11 +63,13 @@ class Setup:
     @cached_property
     def app(self) -> "App":
         """The app, imported; AppError with the place of what is wrong."""
-        if not self.app_name:
-            raise AppError("no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)")
-        app = imported(self.app_name, self.config.directory)
-        app.configure(self.config)
-        return app
+        return opened(self.app_name, self.config)
+
+    def runs(self) -> str:
+        """What workers run here, for people; AppError if that is nothing."""
+        if not self.app_name and not self.config.tasks:
+            raise AppError(NO_APP)
+        return self.app_name or "HTTP tasks"
 
     @cached_property
     def home(self) -> "App":
@@ -95,6 +100,17 @@ class Setup:
         with contextlib.suppress(StoreError):
             self.home.http.look(self.client.store)
         return self.home.tasks
+
+
+def opened(name: str | None, config: Config) -> "App":
+    """The app of these settings; where none is named and there are HTTP tasks, an empty one. AppError."""
+    from tarry.app import App  # noqa: PLC0415
+
+    if not name and not config.tasks:
+        raise AppError(NO_APP)
+    app = imported(name, config.directory) if name else App()
+    app.configure(config)
+    return app
 
 
 def imported(name: str, directory: Path) -> "App":

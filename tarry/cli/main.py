@@ -24,6 +24,7 @@ HOMES = {
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check", "init"),
     "tarry.cli.migrate": ("migrate",),
+    "tarry.cli.replay": ("replay",),
 }
 """Which module has which commands: only that one is loaded of which a command is called."""
 

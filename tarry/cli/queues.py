@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from tarry.cli.endpoints import Going, going
 from tarry.cli.loading import Setup
 from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
 from tarry.engine.bulk import changed, matching
@@ -46,9 +47,13 @@ def run_queues(args: argparse.Namespace) -> int:
 
 
 def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
-    """Unfinished jobs of tasks that this app does not know, by task."""
-    tasks = setup.known_tasks()
-    return _unfinished(counts, lambda name: name not in tasks) if tasks and setup.app_name else {}
+    """Unfinished jobs of tasks that this app does not know, by task; without one, of HTTP tasks that were removed."""
+    known = setup.known_tasks()
+    if setup.app_name:
+        return _unfinished(counts, lambda name: name not in known)
+    from tarry.push.registry import left_waiting  # noqa: PLC0415 - most stores have none
+
+    return _unfinished(counts, (left_waiting(setup.client.store) - known.keys()).__contains__)
 
 
 def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
@@ -65,18 +70,31 @@ def _list(setup: Setup, json: bool) -> int:
     names = sorted({tally.queue for tally in counts} | paused.keys())
     rows = [_row(name, counts, paused.get(name, False)) for name in names]
     unknown = unknown_tasks(setup, counts)
-    disabled = {name for name, endpoint in setup.home.http.endpoints.items() if not endpoint.enabled}
+    held = [one for one in going(client.store, setup.home.http.endpoints, client.clock.now()) if one.said]
     if json:
-        as_json({"queues": rows, "unknown_tasks": unknown})
+        as_json({"queues": rows, "unknown_tasks": unknown, "held_tasks": {one.task: one.said for one in held}})
         return 0
     now = client.clock.now()
     heads = ("queue", *(state.value for state in State), "oldest ready", "")
     table(heads, [_cells(row, now) for row in rows])
-    for task, count in unknown.items():
-        print(f"{count:,} jobs wait for the task {task}, which this app does not know")
-    for task, count in _unfinished(counts, disabled.__contains__).items():
-        print(f"{count:,} jobs wait for the task {task}, which is disabled: tarry tasks edit {task} enabled=true")
+    warn_of_unknown(setup, unknown)
+    for one in held:
+        if count := _unfinished(counts, one.task.__eq__).get(one.task):
+            print(f"{count:,} jobs wait for the task {one.task}, which is {_held(one)}")
     return 0
+
+
+def _held(one: Going) -> str:
+    if not one.enabled:
+        return f"disabled: tarry tasks edit {one.task} enabled=true"
+    return f"{one.said}: {one.trouble}" if one.trouble else one.said
+
+
+def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
+    """A line for each task."""
+    why = "this app does not know" if setup.app_name else "was removed"
+    for task, count in unknown.items():
+        print(f"{count:,} jobs wait for the task {task}, which {why}")
 
 
 def _row(name: str, counts: list[Tally], paused: bool) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """What the master's children do: a worker runs jobs, the keeper keeps order. Here the engine meets the processes."""
 
 import logging
-import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +9,10 @@ from typing import Any
 
 from tarry.app import App
 from tarry.cli.deaf import Deaf
-from tarry.cli.loading import imported
+from tarry.cli.loading import opened
 from tarry.cli.presence import Presence
 from tarry.cli.watching import watch
-from tarry.config import Config, Pool
+from tarry.config import Alerts, Config, Pool
 from tarry.engine import log_facts, owner
 from tarry.engine.backlog import LOOK_EVERY, Backlogs
 from tarry.engine.here import settings
@@ -31,7 +29,7 @@ from tarry.store.base import Store
 log = logging.getLogger("tarry.keeper")
 
 
-def plan(config: Config, app_name: str) -> Plan:
+def plan(config: Config, app_name: str | None) -> Plan:
     """The keeper, the workers of every pool, perhaps a watcher, and the canary that goes before them at a reload."""
     booted = partial(partial, _booted, config, app_name)
     keeper = Role(KEEPER, "", 1, 1, booted(_keep))
@@ -58,15 +56,17 @@ def _range(pool: Pool) -> Range | None:
 Body = Callable[[Child, App, Store], None]
 
 
-def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
+def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> int:
     """Imports the app and opens the store; what fails is told to the master, in a line."""
     if config.master.watch:
         # Python trusts what it compiled by the second and the size: two changes in one second would be one.
         sys.dont_write_bytecode = True
     try:
-        app = imported(app_name, config.directory)
-        app.configure(config)
+        app = opened(app_name, config)
         app.http.load(thoroughly=True)
+        _check_alerts(config)
+        if app.logs is not None:
+            logs.reopen_also(app.logs.reopen)
         store = app.open_store(durable=False)
         if body is not _sing:
             app.declare_limits(store)
@@ -76,6 +76,13 @@ def _booted(config: Config, app_name: str, body: Body, child: Child) -> int:
     app.close()
     store.close()
     return 0
+
+
+def _check_alerts(config: Config) -> None:
+    if config.alerts != Alerts():
+        from tarry.alert.terms import Terms  # noqa: PLC0415 - most have no such section
+
+        Terms.of(config)
 
 
 def _worker(pool: Pool) -> Body:
@@ -112,11 +119,8 @@ class FromMaster:
         return (self._child.parent_fd, self._child.signals.fileno())
 
     def signals(self) -> Sequence[int]:
-        """Those that came. HUP is dealt with here: logs were rotated, perhaps."""
-        came = self._child.signals.take()
-        if signal.SIGHUP in came:
-            logs.reopen()
-        return came
+        """Those that came."""
+        return self._child.came()
 
     def parent_lives(self) -> bool:
         """False once the master's end of the line is closed."""
@@ -130,6 +134,8 @@ def _sing(child: Child, app: App, store: Store) -> None:
 
 
 def _keep(child: Child, app: App, store: Store) -> None:
+    from tarry.cli.alerting import watch_of  # noqa: PLC0415 - only the keeper watches
+
     tell_of(log_facts.here, worker="keeper")
     keeper = app.keeper(store)
     presence = Presence(store, app.config)
@@ -138,24 +144,23 @@ def _keep(child: Child, app: App, store: Store) -> None:
     # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
     keeper.take_on(1.0, app.http.follow(store))
     _look_at_backlogs(child, app, store, keeper)
-    sleeper = select.poll()
-    sleeper.register(child.parent_fd, select.POLLIN)
-    sleeper.register(child.signals.fileno(), select.POLLIN)
+    alerts = watch_of(app)
     child.ready()
+    # First it learns which HTTP tasks there are, and so who is told of them.
+    keeper.tick()
+    alerts.start()
     owed: list[dict[str, Any]] = []
     while True:
         child.slot.beat(memory())
         owed = _heard(child, keeper, [*owed, *child.lines()])
-        came = set(child.signals.take())
-        if signal.SIGHUP in came:
-            logs.reopen()
-        if child.orphaned or {signal.SIGINT, signal.SIGTERM} & came:
+        if child.over():
             keeper.close()
             presence.leave()
+            alerts.close()
             return
         pause = keeper.tick()
         # What could not be done because the store is away is tried again soon.
-        sleeper.poll(1000 * (min(pause, 0.25) if owed else pause))
+        child.sleep(min(pause, 0.25) if owed else pause)
 
 
 def _look_at_backlogs(child: Child, app: App, store: Store, keeper: Keeper) -> None:

@@ -39,8 +39,7 @@ def run_start(args: argparse.Namespace) -> int:
     here = Path.cwd()
     setup = Setup.of(args, here)
     config, name = setup.config, setup.app_name
-    if not name:
-        raise AppError("no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)")
+    runs = setup.runs()
     running = holder(config.master.pid_file)
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
@@ -48,7 +47,7 @@ def run_start(args: argparse.Namespace) -> int:
     readiness = daemonize(_output(config, log)) if args.daemon else None
     try:
         logs.configure(log, config.master.log_format, config.master.log_level)
-        return _run_master(lambda: _replanned(Setup.of(args, here), config, name), config, name, readiness)
+        return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness)
     except Exception as error:
         if readiness is None:
             raise
@@ -68,10 +67,10 @@ def _log_target(config: Config, daemon: bool) -> str | Path:
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
-def _replanned(setup: Setup, before: Config, app: str) -> Plan:
+def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
     """The configuration as it is now. What belongs to the master itself stays until a restart."""
-    if not setup.app_name:
-        raise AppError(f"no app is named any more; it was {app}")
+    if not setup.app_name and not setup.config.tasks:
+        raise AppError(f"no app is named any more; it was {ran}")
     now = setup.config.master
     for name in ("pid_file", "log", "log_format", "log_level"):
         if getattr(now, name) != getattr(before.master, name):
@@ -79,10 +78,12 @@ def _replanned(setup: Setup, before: Config, app: str) -> Plan:
     return plan(setup.config, setup.app_name)
 
 
-def _run_master(replan: Callable[[], Plan], config: Config, app: str, readiness: Readiness | None) -> int:
+def _run_master(
+    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None
+) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
-        logging.getLogger("tarry.master").info("%s: %d workers run jobs", app, count)
+        logging.getLogger("tarry.master").info("%s: %d workers run jobs", runs, count)
         if readiness is not None:
             readiness.serving()
 

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tarry.cli.endpoints import CLOSED, at_once, circuit
 from tarry.cli.loading import Setup
 from tarry.cli.printing import as_json, partly, table
+from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.engine.task import Task
 from tarry.errors import TarryError
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import State
-from tarry.store.base import Store
+from tarry.store.base import Tally
 
 if TYPE_CHECKING:
     from tarry.push.answer import Answer
@@ -93,6 +95,8 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
     if setup.home.http.in_file(args.name):
         raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
     waiting = registry.remove(setup.client.store, args.name)
+    if (function := setup.home.tasks.get(args.name)) is not None and not function.steered:
+        setup.home.declare_limits(setup.client.store)  # it gets the jobs from now on
     told = f"{args.name} removed"
     if waiting:
         told += f"; its {waiting:,} jobs wait: add it again, or tarry jobs delete --task {args.name}"
@@ -187,7 +191,8 @@ def _list(setup: Setup, json: bool) -> int:
     from tarry.push import registry  # noqa: PLC0415 - the app may have no such tasks
 
     flows = registry.flows(store) if book.endpoints else {}
-    waiting = _waiting(store) if book.endpoints else {}
+    counts = partly(store.counts)
+    waiting = _waiting(counts)
     facts = []
     for task in sorted(setup.home.tasks.values(), key=lambda task: task.name):
         fact = _fact(task)
@@ -201,12 +206,13 @@ def _list(setup: Setup, json: bool) -> int:
     heads = ["task", "kind", "queue", "priority", "timeout", "retries"]
     http = ["to", "at once", "waiting", ""] if book.endpoints else []
     table(heads + http, [_row(fact, bool(http)) for fact in facts])
+    warn_of_unknown(setup, unknown_tasks(setup, counts))
     return 0
 
 
-def _waiting(store: Store) -> dict[str, int]:
+def _waiting(counts: Sequence[Tally]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for tally in partly(store.counts):
+    for tally in counts:
         if tally.state in (State.SCHEDULED, State.READY):
             found[tally.task] = found.get(tally.task, 0) + tally.count
     return found
@@ -230,18 +236,12 @@ def _http(endpoint: "Endpoint", state: "Flow | None", waiting: int, in_file: boo
         "url": endpoint.url.shown,
         "enabled": endpoint.enabled,
         "from": "configuration" if in_file else "store",
-        "at_once": None if state is None else min(state.allowed, endpoint.concurrency or state.allowed),
-        "circuit": _circuit(state),
+        "at_once": at_once(endpoint, state),
+        "circuit": circuit(state),
         "trouble": (state.why if state else "") or None,
         "waiting": waiting,
         "settings": endpoint.shown(),
     }
-
-
-def _circuit(state: "Flow | None") -> str:
-    if state is None or not (state.until or state.probing):
-        return "closed"
-    return "half open" if state.probing else "open" if state.opened else "asked to wait"
 
 
 def _row(fact: Facts, http: bool) -> tuple[Any, ...]:
@@ -261,7 +261,7 @@ def _row(fact: Facts, http: bool) -> tuple[Any, ...]:
 
 
 def _said(fact: Facts) -> str:
-    how = "disabled" if not fact["enabled"] else "" if fact["circuit"] == "closed" else fact["circuit"]
+    how = "disabled" if not fact["enabled"] else "" if fact["circuit"] == CLOSED else fact["circuit"]
     return f"{how}: {fact['trouble']}" if how and fact["trouble"] else how
 
 

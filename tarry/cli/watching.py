@@ -3,18 +3,15 @@
 import contextlib
 import logging
 import os
-import select
-import signal
 import sys
 import time
 from pathlib import Path
 
-from tarry.cli.loading import imported
+from tarry.cli.loading import opened
 from tarry.cli.sources import MOST, Seen, Sources, changed, later
 from tarry.config import FILES, Config
 from tarry.engine.worker import memory
 from tarry.errors import TarryError
-from tarry.runtime import logs
 from tarry.runtime.role import Child
 
 LOOK_EVERY = 0.5
@@ -55,12 +52,12 @@ class Changes:
         return paths
 
 
-def watch(config: Config, app_name: str, since: int, child: Child) -> int:
+def watch(config: Config, app_name: str | None, since: int, child: Child) -> int:
     """The life of the watcher. What changed from `since` on, in nanoseconds since the epoch, was perhaps not yet there
     when the others began."""
     sys.dont_write_bytecode = True
     with contextlib.suppress(TarryError):  # the others say so; here it is to be seen when it is mended
-        imported(app_name, config.directory)
+        opened(app_name, config)
     sources = Sources(_named(config), config.directory)
     seen = sources.look()
     early = later(seen, since, time.time_ns())
@@ -81,16 +78,10 @@ def watch(config: Config, app_name: str, since: int, child: Child) -> int:
 def _slept(child: Child, seconds: float) -> bool:
     """False: the end has come."""
     until = time.monotonic() + seconds
-    sleeper = select.poll()
-    sleeper.register(child.parent_fd, select.POLLIN)
-    sleeper.register(child.signals.fileno(), select.POLLIN)
     while (left := until - time.monotonic()) > 0:
-        sleeper.poll(1000 * left)
+        child.sleep(left)
         child.lines()
-        came = set(child.signals.take())
-        if signal.SIGHUP in came:
-            logs.reopen()
-        if child.orphaned or {signal.SIGINT, signal.SIGTERM} & came:
+        if child.over():
             return False
     return True
 

@@ -37,7 +37,7 @@ def run_worker(args: argparse.Namespace) -> int:
         app = setup.app
         here = app.hire(pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines)
         tell_of(log_facts.here, worker=here.worker.name)
-        log.info("%s: runs jobs, %s", setup.app_name, _shown(queues))
+        log.info("%s: runs jobs, %s", setup.runs(), _shown(queues))
         here.run()
         app.close()
     log.info("ended")

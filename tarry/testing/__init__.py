@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from tarry.testing.answers import Reply as Reply
+    from tarry.testing.answers import Sent as Sent
     from tarry.testing.enqueued import Enqueued as Enqueued
     from tarry.testing.kit import Jobs as Jobs
 
-__all__ = ["Enqueued", "Jobs", "jobs"]
+__all__ = ["Enqueued", "Jobs", "Reply", "Sent", "jobs"]
 
 
 @pytest.fixture
@@ -36,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from tarry.testing.enqueued import Enqueued  # noqa: PLC0415
 
         return Enqueued
+    if name in ("Reply", "Sent"):
+        from tarry.testing import answers  # noqa: PLC0415
+
+        return getattr(answers, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import msgspec
 
 from tarry.engine.handle import Handle
 from tarry.engine.task import Task
-from tarry.errors import TarryError
+from tarry.errors import ArgumentError, TarryError
 from tarry.model.duration import SECOND, Duration, microseconds, spoken
 from tarry.model.job import Job
 from tarry.testing.record import Record
@@ -109,12 +109,24 @@ def _calls(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _bound(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """By parameter, with defaults filled in: however it was written, the same call is the same."""
+    if task.steered:
+        return _body(task, args, kwargs)
     try:
         call = _signature(task.fn).bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{task.name} cannot be called so: {error}") from None
     call.apply_defaults()
     return call.arguments
+
+
+def _body(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """An HTTP task takes one value, or its fields."""
+    from tarry.push.body import one  # noqa: PLC0415 - most tests have no such tasks
+
+    try:
+        return {"body": one(task.name, args, kwargs)}
+    except ArgumentError as error:
+        raise TypeError(str(error)) from None
 
 
 @lru_cache(maxsize=500)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
 from tarry.engine.task import Task
@@ -12,6 +12,9 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.testing.enqueued import Enqueued, Expected, moment
 from tarry.testing.runs import Moment
 from tarry.testing.stage import Stage
+
+if TYPE_CHECKING:
+    from tarry.testing.answers import Answers, Sent
 
 LISTED = 20
 
@@ -96,6 +99,22 @@ class Jobs:
         expected = Expected(task, args, kwargs).at(delay, at).of(queue=queue, priority=priority, key=key)
         if self._matching(expected):
             raise AssertionError(f"{expected} was enqueued.\n{self._listed('in all')}")
+
+    # What would have been sent, of HTTP tasks
+
+    @property
+    def answers(self) -> "Answers":
+        """What endpoints answer, by task: `jobs.answers["order.timeout"] = 503`. In a test nothing is sent, and who is
+        not named here gets 200.
+
+        A status, a Reply, or None: the request went out and nothing came back. Several are given one after the other,
+        the last for ever; a function is asked with each request, a Sent.
+        """
+        return self._stage.answers
+
+    def sent(self, task: str | None = None) -> "list[Sent]":
+        """The requests that would have gone out in this test, of that task or of all, in that order."""
+        return [one for one in self._stage.answers.sent if task in (None, one.task)]
 
     # Running it
 

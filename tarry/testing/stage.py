@@ -4,7 +4,8 @@ import contextlib
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tarry import app as apps_module
 from tarry.app import App
@@ -16,6 +17,9 @@ from tarry.engine.workplace import Queues
 from tarry.testing.record import DirectClient, Record
 from tarry.testing.runs import Runs
 
+if TYPE_CHECKING:
+    from tarry.testing.answers import Answers
+
 
 class Stage:
     """Stands in for the stores and clocks of all apps, those included that are made in the meantime."""
@@ -24,6 +28,7 @@ class Stage:
         self.time = FakeClock(time.time_ns() // 1000)
         self.clock: Clock = self.time
         self.runs = Runs(self.time)
+        self._posts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.inline: bool | None = None
         """What is enqueued runs at once: False, as in a worker; True, so that errors of tasks are raised."""
         self._records: weakref.WeakKeyDictionary[App, Record] = weakref.WeakKeyDictionary()
@@ -44,6 +49,8 @@ class Stage:
     def _put_back(self, clients: dict[App, Client]) -> None:
         for app in list(apps_module._apps):
             app._client = clients.get(app)
+            if app._book is not None:
+                app._book.look_anew()
 
     def client(self, store: Record, *args: Any, **kwargs: Any) -> Client:
         """An app's client."""
@@ -55,6 +62,21 @@ class Stage:
         if record is None:
             record = self._records[app] = Record(app, self.time)
         return record
+
+    @cached_property
+    def answers(self) -> "Answers":
+        """What endpoints answer."""
+        from tarry.testing.answers import Answers  # noqa: PLC0415 - most tests have no HTTP tasks
+
+        return Answers()
+
+    def post(self, book: Any) -> Any:
+        """What delivers the jobs of an app's HTTP tasks."""
+        from tarry.testing.answers import Nowhere  # noqa: PLC0415 - as above
+
+        if book not in self._posts:
+            self._posts[book] = Nowhere(book, self.time, self.answers)
+        return self._posts[book]
 
     def records(self) -> list[Record]:
         """Of the apps that had need of one so far."""

@@ -18,7 +18,7 @@ from tarry.model.job import Job
 from tarry.runtime import control
 from tarry.runtime.scoreboard import Board, ChildStatus
 from tarry.store import ids
-from tarry.store.base import Query
+from tarry.store.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class Place:
         return [pid for pid in _pids() if mark in _environ(pid) and alive(pid)]
 
     @contextlib.contextmanager
-    def store(self) -> Iterator[SqliteStore]:
+    def store(self) -> Iterator[Store]:
         store = SqliteStore(self.database)
         try:
             yield store

@@ -1,11 +1,12 @@
 """`tarry tasks add|edit|remove|try`, and HTTP tasks under a real master."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.cli.place import Place, until
-from tests.push.server import Server, answer
+from tests.push.server import Server, answer, end_before_answer, hang
 
 HOOK = "url=https://shop.example/hook?token=sesame"
 ALLOW = '[push]\nallow = ["127.0.0.1"]\n'
@@ -30,7 +31,11 @@ def test_one_is_added_listed_edited_and_removed(place: Place) -> None:
     assert (fact["queue"], fact["waiting"], "delay" in fact["settings"]) == ("hooks", 1, False)
     told = place.said("tasks", "remove", "order.timeout")
     assert told == ("order.timeout removed; its 1 jobs wait: add it again, or tarry jobs delete --task order.timeout")
-    assert "1 jobs wait for the task order.timeout, which this app does not know" in place.said("queues")
+    for command in ("queues", "tasks"):
+        assert "1 jobs wait for the task order.timeout, which this app does not know" in place.said(command)
+    assert "order.timeout: 1 jobs wait" in place.tarry("check").out
+    place.said("tasks", "add", "order.timeout", HOOK)
+    assert "which this app does not know" not in place.said("queues")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +91,15 @@ def test_without_an_app_there_are_http_tasks(place: Place) -> None:
     assert place.job(place.enqueue("hook", '{"a": 1}')).lane == ""
 
 
+def test_without_an_app_jobs_of_one_that_was_removed_are_warned_about(place: Place) -> None:
+    place.write("tarry.toml", "")
+    place.said("tasks", "add", "hook", HOOK)
+    place.enqueue("hook", "{}")
+    place.said("tasks", "remove", "hook")
+    for command in ("queues", "tasks"):
+        assert "1 jobs wait for the task hook, which was removed" in place.said(command)
+
+
 def test_a_master_delivers_those_of_the_file_and_those_added_while_it_runs(place: Place, server: Server) -> None:
     place.settings(f'[tasks.filed]\nurl = "{server.url("/filed")}"\n{ALLOW}')
     place.serve()
@@ -101,6 +115,46 @@ def test_a_master_delivers_those_of_the_file_and_those_added_while_it_runs(place
     until(lambda: "disabled: " in place.said("tasks"))
     assert "1 jobs wait for the task added, which is disabled" in place.said("queues")
     assert '"outcome":"disabled"' in place.said("jobs", "show", gone)
+
+
+def test_a_cancel_says_whether_it_was_sent(place: Place, server: Server) -> None:
+    server.says("/slow", hang)
+    place.settings(f'[tasks.hook]\nurl = "{server.url("/slow")}"\n{ALLOW}')
+    waiting = place.enqueue("hook", "{}", "--delay", "1h", "--key", "k")
+    assert place.said("jobs", "cancel", "--task", "hook", "--key", "k") == f"{waiting} cancelled: it was never sent"
+    place.serve()
+    sent = place.enqueue("hook", "{}")
+    until(lambda: server.seen)
+    assert place.facts("jobs", "cancel", sent)[sent] == {
+        "cancelled": True,
+        "sent": True,
+        "said": "it had been sent already: maybe delivered",
+    }
+    assert "it had been sent already" in place.said("jobs", "show", sent)
+    assert place.tarry("jobs", "cancel", sent).out == (
+        f"{sent} left as it is: it is cancelled already: maybe delivered\n"
+    )
+
+
+def test_who_looks_sees_that_nothing_is_sent(place: Place, server: Server) -> None:
+    assert place.facts("top")["http"] == []
+    server.says("/", end_before_answer)
+    place.settings(f'[tasks.hook]\nurl = "{server.url()}"\nschedule = [0.01, 0.01, 0.01, 0.01, 0.01, "1h"]\n{ALLOW}')
+    place.serve()
+    for _ in range(30):
+        place.put("hook", {})
+    one: dict[str, Any] = {}
+
+    def open() -> bool:
+        one.update(place.facts("top")["http"][0])
+        return bool(one["circuit"] == "open")
+
+    until(open)
+    assert (one["task"], one["at_once"], one["enabled"]) == ("hook", 0, True)
+    assert one["waiting"]
+    assert "the connection ended without an answer" in one["trouble"]
+    until(lambda: "jobs wait for the task hook, which is open" in place.said("queues"))
+    assert "http task" in place.said("top")
 
 
 def test_a_master_with_a_wrong_task_says_why_it_does_not_start(place: Place) -> None:

@@ -2,6 +2,7 @@ import pty
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,13 +22,14 @@ def states(place: Place) -> dict[str, str]:
     return {ids.text(job.id): job.state for job in place.jobs()}
 
 
-def finish(place: Place, outcome: Any) -> None:
-    """A worker came by and ran all that is ready."""
+def finish(place: Place, outcome: Any, ago: int = 0) -> None:
+    """A worker came by, so many seconds ago, and ran all that is ready."""
     with place.store() as store:
         now = store.time()
         queues = list(store.queues())
         wants = [Want(queue, band, 1000) for queue in queues for band in BANDS]
         jobs = store.claim(wants, 1000, "somebody", 30 * SECOND, now)
+        now -= ago * SECOND
         store.apply([lifecycle.after(job, outcome, lifecycle.DEFAULT, now) for job in jobs], now)
 
 
@@ -125,7 +127,7 @@ def test_a_job_that_is_not_there(place: Place, mixed: list[str], action: str) ->
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
 def test_changing_all_of_them_has_to_be_said(place: Place, mixed: list[str], action: str) -> None:
     assert place.refused("jobs", action, "--yes") == (
-        f"{action} which jobs? Give ids, or narrow with --queue --task --state --older"
+        f"{action} which jobs? Give ids, or narrow with --queue --task --key --state --older --since"
     )
     assert place.refused("jobs", "show") == "which job? tarry jobs show ID"
 
@@ -200,3 +202,30 @@ def test_a_person_is_asked(place: Place, answer: str, status: int, left: int) ->
 )
 def test_a_filter_that_cannot_be(place: Place, words: tuple[str, ...], told: str) -> None:
     assert told in place.refused("jobs", *words)
+
+
+def test_since_narrows_to_what_came_to_its_state_after_it(place: Place) -> None:
+    (old,) = place.put("app.fail", "no")
+    finish(place, Raised(note("ValueError", "no"), ("ValueError",)), ago=1800)
+    middle = datetime.fromtimestamp(time.time() - 600, UTC).isoformat()
+    (new,) = place.put("app.fail", "no")
+    finish(place, Raised(note("ValueError", "no"), ("ValueError",)))
+    dead = ("--state", "dead", "--task", "app.fail")
+    assert [job["id"] for job in place.facts("jobs", "list", *dead, "--since", middle)] == [new]
+    assert [job["id"] for job in place.facts("jobs", "list", *dead, "--since", "1h", "--limit", "1")] == [old]
+    assert place.said("jobs", "retry", *dead, "--since", middle, "--yes") == "1 of 1 jobs made ready"
+    assert states(place) == {old: "dead", new: "ready"}
+    assert place.said("jobs", "retry", *dead, "--since", "1h", "--yes") == "1 of 1 jobs made ready"
+    assert place.refused("jobs", "retry", "--since", "soon").startswith(
+        "--since 'soon' is no time: write it as in 2030"
+    )
+
+
+def test_cancel_by_key(place: Place) -> None:
+    id = place.said("enqueue", "app.add", "1", "--key", "k", "--delay", "1h")
+    assert place.said("jobs", "cancel", "--task", "app.add", "--key", "k") == f"{id} cancelled"
+    assert place.refused("jobs", "cancel", "--task", "app.add", "--key", "k") == (
+        "no unfinished job of app.add has the key k"
+    )
+    assert place.refused("jobs", "cancel", "--key", "k") == "--key of which task? Keys are each task's own: add --task"
+    assert [job["id"] for job in place.facts("jobs", "list", "--task", "app.add", "--key", "k")] == [id]

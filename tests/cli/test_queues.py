@@ -23,7 +23,7 @@ def test_queues_tell_their_depths(place: Place) -> None:
 
 
 def test_no_queues(place: Place) -> None:
-    assert place.facts("queues") == {"queues": [], "unknown_tasks": {}}
+    assert place.facts("queues") == {"queues": [], "unknown_tasks": {}, "held_tasks": {}}
     assert len(place.said("queues").splitlines()) == 1
 
 

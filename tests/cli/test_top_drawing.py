@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from prompt_toolkit.utils import get_cwidth
 
+from tarry.cli.endpoints import Going
 from tarry.cli.top.desk import Desk, Wish
 from tarry.cli.top.facts import Host, Queue, RunningJob
 from tarry.cli.top.screen import Head, drawn
-from tarry.cli.top.tables import HOSTS, JOBS, QUEUES, WORKERS, WorkerLine
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
 from tarry.cli.top.text import fitted, number, rate, size, span, visible
 from tarry.runtime.scoreboard import ChildStatus, Running
 
@@ -76,8 +77,8 @@ def test_every_line_fits_whatever_is_in_it(many: list[Queue], run: list[RunningJ
 @given(some.integers(1, 250), some.integers(1, 60))
 def test_any_size_of_terminal(width: int, height: int) -> None:
     made = desk(queues=[Queue(f"q{n}") for n in range(30)], jobs=[RunningJob(ID, "t", "q", 1, 1, 1, "h", 1)] * 5)
-    made.shown = (QUEUES, WORKERS, JOBS, HOSTS)
-    for focus in (QUEUES, WORKERS, JOBS, HOSTS):
+    made.shown = (QUEUES, WORKERS, JOBS, HTTP, HOSTS)
+    for focus in made.shown:
         made.focus = focus.name
         fits(lines(made, width, height), width, height)
 
@@ -91,6 +92,28 @@ def test_columns_stand_under_their_titles() -> None:
         cells = "".join(char + "\0" * (get_cwidth(char) - 1) for char in line if get_cwidth(char))
         assert cells[end - 1] in "5k1"
         assert cells[end] == " "
+
+
+def test_http_tasks_have_a_table_that_says_what_is_wrong() -> None:
+    url = "https://shop.example/orders/{order}/timeout"
+    made = desk(
+        http=[
+            Going("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
+            Going("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
+            Going("shop.new", url, None, 0, True, "closed", None, ""),
+            Going("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
+        ]
+    )
+    made.shown = (QUEUES, HTTP)
+    made.focus = HTTP.name
+    shown = lines(made, 120)
+    fits(shown, 120, 24)
+    rows = {words[0]: words[1:] for line in shown if (words := line.removeprefix("›").split()) and "shop." in words[0]}
+    assert rows["shop.fine"][1:] == ["40", "3", "1,200"]
+    assert rows["shop.hook"][1:7] == ["0", "·", "7", "open,", "12s", "answered"]
+    assert rows["shop.new"][1:] == ["-", "·", "-"]
+    assert rows["shop.off"][4:6] == ["disabled", "answered"]
+    fits(lines(made, 80), 80, 24)
 
 
 def test_the_chosen_line_is_always_shown() -> None:

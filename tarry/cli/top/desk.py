@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.cli.top.facts import Queue, RunningJob
-from tarry.cli.top.tables import HOSTS, JOBS, QUEUES, WORKERS, Table, WorkerLine, arranged
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, Table, WorkerLine, arranged
 
 WATCHING, FILTERING, CONFIRMING, HELPING = "watching", "filtering", "confirming", "helping"
 
-TABLES = (QUEUES, WORKERS, JOBS, HOSTS)
+TABLES = (QUEUES, WORKERS, JOBS, HTTP, HOSTS)
 _LONGEST_FILTER = 60
 _PAGE = 10
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(10**9), "end": 10**9}

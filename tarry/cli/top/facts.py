@@ -1,7 +1,9 @@
 """What is seen: of the master, of the queues, of the jobs that run, of other hosts."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tarry.cli.endpoints import Going
 from tarry.cli.top.rates import Flow
 from tarry.model.job import State
 from tarry.runtime.scoreboard import Board, ChildStatus
@@ -73,6 +75,8 @@ class Counted(Struct, frozen=True):
     tasks: dict[str, set[str]]
     oldest: dict[str, float]
     flows: dict[str, Flow]
+    waiting: dict[str, int] = {}
+    """Jobs that are ready or scheduled, by task."""
     missing: str = ""
     """Which of several stores is not in it, and why."""
 
@@ -85,6 +89,8 @@ class Glance(Struct, frozen=True):
     jobs: list[RunningJob]
     waits: dict[str, float]
     hosts: list[Host]
+    http: list[Going] = []
+    """The HTTP tasks."""
     more_jobs: bool = False
     """There run more than are listed."""
     missing: str = ""
@@ -110,6 +116,12 @@ def queues(counted: Counted | None, glance: Glance | None) -> list[Queue]:
     names = paused.keys() | (counted.queues.keys() if counted else set())
     waits = glance.waits if glance else {}
     return [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
+
+
+def http(counted: Counted | None, glance: Glance | None) -> list[Going]:
+    """What both looks tell of each HTTP task."""
+    known = glance.http if glance else []
+    return known if counted is None else [replace(one, waiting=counted.waiting.get(one.task, 0)) for one in known]
 
 
 def _queue(name: str, paused: bool, wait: float | None, counted: Counted | None) -> Queue:

@@ -5,16 +5,19 @@ from pathlib import Path
 from socket import gethostname
 from time import monotonic, time
 
+from tarry.cli.endpoints import Going
 from tarry.cli.top import facts
 from tarry.cli.top.desk import Desk
 from tarry.cli.top.facts import Counted, Glance, Mastered, Queue
 from tarry.cli.top.screen import Head, Piece
 from tarry.cli.top.sources import Counts, Glances, Masters, Way
-from tarry.cli.top.tables import HOSTS, JOBS, QUEUES, WORKERS, pools, worker_lines
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.watch import Watch
 from tarry.runtime.notice import Notice
 
+_TOLD = 3
+"""HTTP tasks in trouble that are named."""
 _REST = 3.0
 """Counting may read the whole store: it is at it for a quarter of the time at most."""
 _CLOSE_LIMIT = 0.5
@@ -27,7 +30,7 @@ class Picture:
     def __init__(self, way: Way, pid_file: Path, interval: float, changed: Callable[[], None]) -> None:
         self._pid_file, self._note, self._host = pid_file, way.note, gethostname()
         self._master: Watch[Mastered] = Watch(Masters(pid_file), min(interval, 1.0), changed)
-        self._glance: Watch[Glance] = Watch(Glances(way.open), interval, changed)
+        self._glance: Watch[Glance] = Watch(Glances(way), interval, changed)
         self._counts: Watch[Counted] = Watch(Counts(way.open), interval, changed, _REST)
         self._watches: tuple[Watch[Mastered] | Watch[Glance] | Watch[Counted], ...] = (
             self._master, self._glance, self._counts,
@@ -56,10 +59,13 @@ class Picture:
         desk.facts[JOBS.name] = glance.jobs if glance else ()
         hosts = glance.hosts if glance else []
         desk.facts[HOSTS.name] = hosts
-        elsewhere = any(not host.here for host in hosts)
-        desk.shown = (QUEUES, WORKERS, JOBS, HOSTS) if elsewhere or len(hosts) > 1 else (QUEUES, WORKERS, JOBS)
+        http = facts.http(self._counts.answer, glance)
+        desk.facts[HTTP.name] = http
+        elsewhere = len(hosts) > 1 or any(not host.here for host in hosts)
+        desk.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
         totals = _totals(queues, self._counts.answer)
-        return Head(self._title(mastered), (*self._pools(mastered), ("", totals), *self._store(glance)))
+        above = (*self._pools(mastered), ("", totals), *self._store(glance), *_held(http))
+        return Head(self._title(mastered), above)
 
     def _title(self, seen: Mastered | None) -> str:
         trouble, _ = self._master.told(monotonic())
@@ -108,6 +114,14 @@ def _news(notice: Notice) -> Iterator[Piece]:
     for pool in notice.pools:
         if pool.failed:
             yield "class:bad", f"pool     ! {pool.name} failed: {_last_line(pool.failed)}"
+
+
+def _held(http: Sequence[Going]) -> Iterator[Piece]:
+    """HTTP tasks of which nothing is sent, or less than they could have."""
+    held = [f"{one.task} is {one.said}" for one in http if one.said]
+    if held:
+        more = f", and {len(held) - _TOLD} more" if len(held) > _TOLD else ""
+        yield "class:bad", f"http     ! {'; '.join(held[:_TOLD])}{more}"
 
 
 def _last_line(text: str) -> str:

@@ -23,7 +23,7 @@ KEYS = (
 )  # fmt: skip
 HELP = (
     ("↑ ↓  j k", "choose a line; PgUp PgDn Home End move further"),
-    ("Tab  1-4", "the next table, or one by its number"),
+    ("Tab  1-5", "the next table, or one by its number"),
     ("/", "show only what has a text in it: queue, task, worker, id"),
     ("s  S", "sort by the next column (▲ ▼ shows which); turn it round"),
     ("p  r", "pause the chosen queue (it takes jobs, gives none); resume it"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from tarry.cli.endpoints import Going
 from tarry.cli.printing import as_json, clock, table
 from tarry.cli.top import facts
 from tarry.cli.top.facts import Counted, Glance, Host, Queue
@@ -32,6 +33,7 @@ class Snapshot(Struct):
     queues: list[Queue] = []
     jobs: list[facts.RunningJob] = []
     hosts: list[Host] = []
+    http: list[Going] = []
 
 
 def taken(way: Way, pid_file: Path) -> Snapshot:
@@ -43,13 +45,14 @@ def taken(way: Way, pid_file: Path) -> Snapshot:
         found.master_trouble = str(error)
     glance, counted = _stored(way, found)
     found.queues = facts.queues(counted, glance)
+    found.http = facts.http(counted, glance)
     if glance is not None:
         found.store, found.jobs, found.hosts = glance.url, glance.jobs, glance.hosts
     return found
 
 
 def _stored(way: Way, found: Snapshot) -> tuple[Glance | None, Counted | None]:
-    glances, counts = Glances(way.open), Counts(way.open)
+    glances, counts = Glances(way), Counts(way.open)
     glance: Glance | None = None
     try:
         glance = glances.look()
@@ -83,6 +86,8 @@ def show(snapshot: Snapshot, json: bool) -> None:
         _show(heads, [_worker(line) for line in worker_lines(facts.Mastered(snapshot.master, {}))])
     columns = ("queue", "is", "ready", "scheduled", "running", "dead", "done", "oldest ready", "wait")
     _show(columns, [_queue(queue) for queue in snapshot.queues])
+    if snapshot.http:
+        _show(("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in snapshot.http])
     if any(not host.here for host in snapshot.hosts):
         _show(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in snapshot.hosts])
 
@@ -112,6 +117,12 @@ def _worker(line: WorkerLine) -> tuple[Any, ...]:
 def _queue(queue: Queue) -> tuple[Any, ...]:
     counts = (queue.ready, queue.scheduled, queue.running, queue.dead, queue.done)
     return (queue.queue, "paused" if queue.paused else "open", *counts, span(queue.oldest), span(queue.wait))
+
+
+def _http(one: Going) -> tuple[Any, ...]:
+    count = "-" if one.at_once is None else one.at_once
+    trouble = f"{one.said}: {one.trouble}" if one.said and one.trouble else one.said
+    return (one.task, one.to, count, one.in_flight, one.waiting or 0, trouble)
 
 
 def _host(host: Host) -> tuple[Any, ...]:

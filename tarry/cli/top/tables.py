@@ -236,6 +236,24 @@ HOSTS = Table(
 )
 
 
+HTTP = Table(
+    "http",
+    (
+        _named("http task", "task"),
+        Column("to", 40, lambda one: one.to, lambda one: one.to, False, 5, short=16),
+        _attribute("at once", "at_once", 7, lambda n: "-" if n is None else str(n)),
+        _attribute("in flight", "in_flight", 9, _count),
+        _attribute("waiting", "waiting", 7, lambda n: "-" if n is None else _count(n)),
+        Column(
+            "", 20, lambda one: one.said, lambda one: one.said or None, False, 1, lambda one: "class:bad", short=14
+        ),
+        Column("last trouble", 60, lambda one: one.trouble, lambda one: one.trouble or None, False, 4, short=20),
+    ),
+    key=lambda one: str(one.task),
+    words=lambda one: (one.task, one.to, one.said, one.trouble),
+)  # fmt: skip
+
+
 def chosen(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
     """Those that fit, in their order, each with its width."""
     shown = list(columns)

@@ -1,0 +1,85 @@
+"""How it goes at the endpoints of HTTP tasks, as people see it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tarry.model.duration import SECOND, spoken
+
+if TYPE_CHECKING:
+    from tarry.push.endpoint import Endpoint
+    from tarry.push.flow import State
+    from tarry.store.base import Store
+
+CLOSED = "closed"
+
+
+class Going(Struct, frozen=True):
+    """One HTTP task."""
+
+    task: str
+    to: str
+    """Its url, without what may be secret."""
+    at_once: int | None
+    """How many it may get now, over all hosts; None: nothing is known of it yet."""
+    in_flight: int
+    enabled: bool
+    circuit: str
+    """`closed`, `open`, `half open` or `asked to wait`."""
+    opens: float | None
+    """Seconds until something is sent again; None: it is, or nobody knows."""
+    trouble: str
+    """What the last one was."""
+    waiting: int | None = None
+    """Jobs that are ready or scheduled; None: they are not counted yet."""
+
+    @property
+    def said(self) -> str:
+        """What is wrong just now, in a few words; empty if all is well."""
+        if not self.enabled:
+            return "disabled"
+        if self.circuit == CLOSED:
+            return ""
+        return f"{self.circuit}, {spoken(round(self.opens) * SECOND)}" if self.opens else self.circuit
+
+
+def circuit(state: "State | None") -> str:
+    """See `Going`."""
+    if state is None or not (state.until or state.probing):
+        return CLOSED
+    return "half open" if state.probing else "open" if state.opened else "asked to wait"
+
+
+def at_once(endpoint: "Endpoint", state: "State | None") -> int | None:
+    """See `Going`."""
+    return None if state is None else min(state.allowed, endpoint.concurrency or state.allowed)
+
+
+def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list[Going]:
+    """All of these, by name; now: microseconds by the store's clock. StoreError."""
+    if not endpoints:
+        return []
+    from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
+    from tarry.push.registry import flows  # noqa: PLC0415
+    from tarry.store.partly import there  # noqa: PLC0415
+
+    levels, states = there(store.limits), flows(store)
+    found = []
+    for name, endpoint in sorted(endpoints.items()):
+        state = states[name][0] if name in states else None
+        left = (state.until - now) / SECOND if state is not None and state.until else 0
+        running = levels[TASK + name][1].running if TASK + name in levels else 0
+        found.append(
+            Going(
+                name,
+                endpoint.url.shown,
+                at_once(endpoint, state),
+                running,
+                endpoint.enabled,
+                circuit(state),
+                left if left > 0 else None,
+                state.why if state else "",
+            )
+        )
+    return found

@@ -1,0 +1,24 @@
+"""Times as people give them to a command."""
+
+import time
+from datetime import datetime
+
+from tarry.errors import TarryError
+from tarry.model.duration import SECOND, microseconds
+
+
+def since(text: str) -> float:
+    """Seconds since the epoch of a time that is over, or of how long ago it was; TarryError."""
+    now = time.time()
+    try:
+        return now - microseconds(float(text) if text.replace(".", "", 1).isdigit() else text) / SECOND
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        told = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
+        raise TarryError(told) from None
+    if found > now:
+        raise TarryError(f"--since {text} is yet to come")
+    return found

@@ -1,0 +1,146 @@
+"""What endpoints answer during a test, in which nothing goes out into the world."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tarry.engine.clock import Clock
+from tarry.engine.running import current_job
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.push import registry
+from tarry.push.answer import Answer
+from tarry.push.book import Book
+from tarry.push.deliver import Post
+from tarry.push.endpoint import Endpoint
+from tarry.push.failure import Failure, Why
+from tarry.push.order import Order
+from tarry.push.slots import Slots
+from tarry.push.verdict import Disabled, Verdict, judged
+
+ADDRESS = "nowhere:0"
+_LEAST, _MOST = 200, 599
+
+
+class Sent(Struct, frozen=True):
+    """A request that would have gone out."""
+
+    task: str
+    method: str
+    url: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, as JSON has it."""
+        return msgspec.json.decode(self.body)
+
+
+class Reply(Struct, frozen=True):
+    """An answer. json: becomes the body."""
+
+    status: int = 200
+    json: Any = None
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+Said = int | Reply | None
+"""A status, a whole answer, or None: the request went out and nothing came back."""
+Answerer = Callable[[Sent], Said]
+
+
+class Answers:
+    """By task: `answers["order.timeout"] = 503`. Who has none gets 200."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self._by_task: dict[str, Answerer] = {}
+
+    def __setitem__(self, task: str, said: Said | Sequence[Said] | Answerer) -> None:
+        """What it answers from now on: always the same; one after the other, the last for ever; or what a function
+        makes of each request. ValueError, TypeError."""
+        if callable(said):
+            self._by_task[task] = said
+            return
+        several = list(said) if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
+        if not several:
+            raise ValueError(f"answers[{task!r}]: there is none in it")
+        turns = _in_turn([_checked(task, one) for one in several])
+        self._by_task[task] = lambda sent: next(turns)
+
+    def to(self, sent: Sent) -> Answer | Failure:
+        """What comes of that request."""
+        self.sent.append(sent)
+        answerer = self._by_task.get(sent.task)
+        said = _checked(sent.task, answerer(sent) if answerer else 200)
+        if said is None:
+            return Failure(Why.UNANSWERED, "no answer came", sent=True, address=ADDRESS)
+        reply = Reply(said) if isinstance(said, int) else said
+        body = reply.body if reply.json is None else msgspec.json.encode(reply.json)
+        headers = tuple((name.lower(), value) for name, value in reply.headers.items())
+        return Answer(reply.status, headers, body, address=ADDRESS, version="1.1")
+
+
+def _in_turn(several: Sequence[Said]) -> Iterator[Said]:
+    return itertools.chain(several, itertools.repeat(several[-1]))
+
+
+def _checked(task: str, said: Any) -> Said:
+    status = said.status if isinstance(said, Reply) else said
+    if status is not None and (type(status) is not int or not _LEAST <= status <= _MOST):
+        raise TypeError(f"answers[{task!r}]: {said!r} is no status from {_LEAST} to {_MOST}, Reply, or None")
+    return said  # type: ignore[no-any-return]
+
+
+class AtOnce(Order):
+    """In the calling thread."""
+
+    async def turn(self, job: Job) -> int | None:
+        return self._turn(job)
+
+    async def stays(self, job: Job) -> None:
+        self._stays(job)
+
+    async def leaves(self, job: Job) -> None:
+        self._leaves(job)
+
+
+class Nowhere(Post):
+    """In place of an Office."""
+
+    def __init__(self, book: Book, clock: Clock, answers: Answers) -> None:
+        self._book, self._clock, self._answers = book, clock, answers
+        self.most_result = book.config().max_body
+        self.slots = Slots(1)
+        self.slots.alone = True
+        self._order = AtOnce(book.store, self.now)
+
+    @property
+    def order(self) -> Order:
+        return self._order
+
+    def held(self, name: str) -> float | None:
+        return None if self._book.endpoints[name].enabled else 10.0
+
+    async def send(self, request: Any, limits: Any) -> Answer | Failure:
+        headers = {name.lower(): value for name, value in request.headers}
+        return self._answers.to(Sent(current_job().task, request.method, request.url, headers, request.body))
+
+    def judged(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+        verdict = judged(endpoint, came, self.now() / SECOND)
+        if isinstance(verdict, Disabled):
+            registry.disable(self._book.store, endpoint.name, self._book.in_file(endpoint.name), verdict.reason)
+            self._book.look(self._book.store)
+        return verdict
+
+    def withdrawn(self, job: Job, sent: bool) -> None:
+        """Nobody cancels while a job runs."""
+
+    def now(self) -> int:
+        return self._clock.now()
