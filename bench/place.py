@@ -11,9 +11,11 @@ from msgspec import Struct
 from bench.app import app
 from bench.board import BOARD
 from bench.crew import Crew, ask, crew, started
+from tarry import App
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
+from tarry.push.registry import FLOW
 from tarry.store.base import Query, Store
 
 _SQLITE = "sqlite:///"
@@ -51,11 +53,11 @@ class Bench(Struct, frozen=True):
         return max(1, count // 10) if self.quick else count
 
     @contextlib.contextmanager
-    def place(self) -> "Iterator[Place]":
-        """An empty store, an empty board, and the app connected; all gone afterwards."""
+    def place(self, more: str = "") -> "Iterator[Place]":
+        """An empty store, an empty board, and the app connected; all gone afterwards. more: for tarry.toml."""
         BOARD.clear()
         with tempfile.TemporaryDirectory(dir=self.directory) as home:
-            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher)
+            place = Place(Path(home), self.url or f"{_SQLITE}{home}/bench.db", self.launcher, more)
             # What is refused is not ours to empty.
             place.open()
             try:
@@ -77,8 +79,8 @@ class Bench(Struct, frozen=True):
 class Place:
     """See `Bench.place`."""
 
-    def __init__(self, home: Path, url: str, launcher: str) -> None:
-        self._home, self._launcher = home, launcher
+    def __init__(self, home: Path, url: str, launcher: str, more: str = "") -> None:
+        self._home, self._launcher, self._more = home, launcher, more
         self.url = url
 
     def open(self) -> None:
@@ -113,6 +115,16 @@ class Place:
         with started(self._launcher, self._settings(count, 100), count) as ours:
             yield ours
 
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[App]:
+        """An app of its own on this store, that knows the HTTP tasks of tarry.toml."""
+        ours = App()
+        try:
+            ours.configure(load(self._home / "tarry.toml", {}))
+            yield ours
+        finally:
+            ours.close()
+
     def ask(self, command: str) -> float:
         """See `bench.crew.ask`; of the master of this place."""
         return ask(self._home / "tarry.toml", command)
@@ -127,7 +139,7 @@ class Place:
 
     def _settings(self, workers: int, coroutines: int) -> Path:
         path = self._home / "tarry.toml"
-        path.write_text(_TABLE.format(store=self.url, workers=workers, coroutines=coroutines))
+        path.write_text(_TABLE.format(store=self.url, workers=workers, coroutines=coroutines) + self._more)
         return path
 
 
@@ -137,3 +149,7 @@ def _empty(store: Store) -> None:
         running = [job for job in jobs if job.state == "running"]
         store.apply([lifecycle.cancelled(job, lifecycle.DEFAULT, now) for job in running], now)
         store.apply([lifecycle.forgotten(job) for job in jobs if job not in running], now)
+    for name in store.limits():
+        store.limit(name, None)
+    for name, cell in store.cells(FLOW).items():
+        store.write(name, None, cell)

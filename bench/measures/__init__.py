@@ -13,5 +13,6 @@ from bench.measures import (  # noqa: F401, I001
     crashing,
     operating,
     serving,
+    pushing,
     testkit,
 )
