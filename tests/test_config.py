@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tarry.config import Client, Config, Keep, Master, Pool, Queue, Workers, load, template
+from tarry.config import Alerts, Client, Config, Keep, Master, Pool, Queue, Workers, load, template
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.push.endpoint import Endpoint
@@ -468,9 +468,11 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
     client = Client(outbox=default.directory / "run/outbox.db")  # nor an outbox
     tasks = {"order.timeout": config.tasks["order.timeout"]}  # nor a task
+    push = replace(default.push, ca=default.directory / "certs/ours.pem")  # nor an authority of one's own
     expected = replace(
         default, app="app:app", store=default.stores[0], client=client, queues=examples, tasks=tasks, file=config.file
     )
+    expected = replace(expected, push=push)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected
 
@@ -481,8 +483,8 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
     assert config == replace(default, app="app:app", file=config.file)
 
 
-@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep])
-def test_the_template_shows_every_setting(kind: type[Config | Client | Master | Pool | Queue | Keep]) -> None:
+@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep, Alerts])
+def test_the_template_shows_every_setting(kind: type[Config | Client | Master | Pool | Queue | Keep | Alerts]) -> None:
     text = uncommented(template())
     for field in set(kind.__struct_fields__) - {"name", "directory", "file"}:
         name = field.rstrip("_")

@@ -16,7 +16,7 @@ ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
 _BELOW_APP = {"errors", "model", "settings", "config", "store", "engine"}
-_ALL_BUT_CLI = _BELOW_APP | {"app", "push", "door", "runtime"}
+_ALL_BUT_CLI = _BELOW_APP | {"app", "push", "alert", "door", "runtime"}
 
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
@@ -26,6 +26,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "store": {"errors", "model", "settings", "config"},
     "engine": {"errors", "model", "settings", "config", "store"},
     "push": _BELOW_APP,
+    "alert": _BELOW_APP | {"push"},
     "app": _BELOW_APP | {"push"},
     "door": _BELOW_APP | {"app"},
     "instrument": _BELOW_APP | {"app"},
