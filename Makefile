@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test bench lint setup servers lock docs soak chaos
+.PHONY: demo shop test bench lint setup servers lock docs soak chaos
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -16,6 +16,10 @@ setup: .venv/.current
 
 demo: setup
 	$(BIN)/python -m examples.demo
+
+# The four stories of examples/shop, in twenty seconds.
+shop: setup
+	$(BIN)/python -m examples.shop
 
 lint: setup
 	$(BIN)/ruff format --check .

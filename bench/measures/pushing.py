@@ -122,8 +122,7 @@ def _body(number: int) -> dict[str, int | str]:
 
 def _put(app: App, numbers: range, task: str = "hook") -> list[str]:
     """Their ids."""
-    found = app.http.find(task)
-    assert found is not None
+    found = app.named(task)
     whole = [[_body(number) for number in numbers[start : start + 1000]] for start in range(0, len(numbers), 1000)]
     return [handle.id for bodies in whole for handle in found.enqueue_many([(body,) for body in bodies])]
 
@@ -131,8 +130,7 @@ def _put(app: App, numbers: range, task: str = "hook") -> list[str]:
 def _put_spread(app: App, numbers: Iterator[int], task: str) -> list[str]:
     """A tenth more than the endpoint can take, for as long as is measured, as they would come by themselves: if all of
     them ended at one moment, that moment would be measured."""
-    found, begin = app.http.find(task), time.time()
-    assert found is not None
+    found, begin = app.named(task), time.time()
     each, times = round(1.1 * _HELD / _SLOW_TASKS / SLOW / 4), round(4 * (_QUICK_FOR + 2 * SLOW))
     some = [found.using(at=begin + turn / 4) for turn in range(times)]
     return [handle.id for one in some for handle in one.enqueue_many([(_body(n),) for n in islice(numbers, each)])]
@@ -140,8 +138,7 @@ def _put_spread(app: App, numbers: Iterator[int], task: str) -> list[str]:
 
 def _put_at(app: App, number: int, due: float) -> str:
     BOARD.put[number] = due = round(due, 6)
-    found = app.http.find("hook")
-    assert found is not None
+    found = app.named("hook")
     return found.using(at=due).enqueue(_body(number)).id
 
 

@@ -91,6 +91,24 @@ def test_without_an_app_there_are_http_tasks(place: Place) -> None:
     assert place.job(place.enqueue("hook", '{"a": 1}')).lane == ""
 
 
+def test_without_an_app_a_master_delivers(place: Place, server: Server) -> None:
+    place.write("tarry.toml", f'[tasks.hook]\nurl = "{server.url("/hook")}"\n{ALLOW}')
+    assert "none named: 1 tasks" in place.said("check")
+    place.serve()
+    job = place.enqueue("hook", '{"a": 1}')
+    until(lambda: place.job(job).state == "done")
+    assert "HTTP tasks: 1 workers run jobs" in place.log()
+    place.said("reload")
+    place.write("tarry.toml", "")
+    assert "no app is named any more; it was HTTP tasks" in place.tarry("reload").err
+
+
+def test_check_looks_for_secrets(place: Place) -> None:
+    place.settings('[tasks.hook]\nurl = "https://shop.example/"\nsecret = "env:NOT_THERE"\n')
+    assert "env:NOT_THERE: the variable NOT_THERE is not set here" in place.tarry("check").out
+    assert "NOT_THERE" not in place.tarry("check", NOT_THERE="a secret of sixteen").out
+
+
 def test_without_an_app_jobs_of_one_that_was_removed_are_warned_about(place: Place) -> None:
     place.write("tarry.toml", "")
     place.said("tasks", "add", "hook", HOOK)

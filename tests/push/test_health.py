@@ -288,6 +288,15 @@ def test_how_many_have_to_die(store: Store) -> None:
     assert seen(store, NOW, replace(FIVE, dead=4)) == seen(store, NOW, replace(FIVE, dead=0)) == []
 
 
+def test_jobs_that_died_are_seen_however_often_there_may_be_messages(store: Store) -> None:
+    (job,) = running(store)
+    settle(store, job, FAILED)
+    often = Work(store, replace(FIVE, every=SECOND), dict, Deaths(store, lambda: [DEAD], MINUTE))
+    for after in (5 * SECOND, 10 * SECOND):
+        assert [one.what for one in often.look(NOW + after, True)] == ["mail: 1 job is dead"]
+    assert often.look(NOW + MINUTE, True) == []
+
+
 def test_more_than_anybody_counts(store: Store) -> None:
     jobs = [job for _ in range(3) for job in running(store, MOST_COUNTED // 2)]
     for number, job in enumerate(jobs):
