@@ -223,8 +223,12 @@ class TestTroubles:
         assert line["message"] == "hook: those behind this job may overtake it: away"
         assert line["job"] == job.id
 
-    def test_a_traceback_is_part_of_the_line_and_nothing_can_forge_one(self, desk: Desk, logs: Path) -> None:
+    def test_a_traceback_is_part_of_the_line_and_nothing_can_forge_one(
+        self, desk: Desk, logs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         configure(desk, logs, hook={})
+        # What pytest captures has to travel between its processes, which this text cannot.
+        monkeypatch.setattr(logging.getLogger("tarry.push"), "propagate", False)
         assert desk.app.logs is not None
         try:
             raise ValueError("wrong\nlines")
