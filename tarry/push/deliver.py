@@ -126,9 +126,8 @@ class HttpTask(AsyncTask[..., Any]):
         return "; ".join([reason, *known] if reason else known)
 
     def came_too_late(self, running: Running, outcome: Outcome) -> None:
-        """As `Post.withdrawn`, unless we broke in on it: then that was told at once."""
-        if running.interrupt is not None:
-            return
+        """As `Post.withdrawn`. Also if we broke in on it, since the HTTP library may pass over that where it has the
+        answer already; of two words on a job the first stays."""
         kept = "" if running.tail is None else running.tail.now(0).text
         sent = isinstance(outcome, Returned) or any(one.sent for one in read(kept))
         with contextlib.suppress(ConfigError):

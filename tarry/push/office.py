@@ -31,7 +31,7 @@ from tarry.push.look import Look
 from tarry.push.order import Order
 from tarry.push.slots import Slots
 from tarry.push.verdict import Again, Delivered, Disabled, Verdict, judged
-from tarry.push.withdraw import word
+from tarry.push.withdraw import said, word
 from tarry.store.base import Store
 from tarry.store.patience import back_off
 
@@ -248,7 +248,7 @@ class Office:
         while self._withdrawn:
             job, sent = self._withdrawn[0]
             there = self._store.get([job.id])[0]
-            if there is not None and (there.state, there.epoch) == (JobState.CANCELLED, job.epoch):
+            if there is not None and (there.state, there.epoch) == (JobState.CANCELLED, job.epoch) and not said(there):
                 self._store.apply([word(there, sent)], self.now())
             self._withdrawn.popleft()
 

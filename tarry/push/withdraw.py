@@ -72,6 +72,11 @@ def word(job: Job, sent: bool) -> Change:
     return lifecycle.told(job, msgspec.json.encode(note | {"sent": sent_ever}))
 
 
+def said(job: Job) -> bool:
+    """Its worker has had its word."""
+    return isinstance(msgspec.json.decode(job.note).get("sent"), bool)
+
+
 def _word(client: "Client", job: Job, within: float) -> bool | None:
     until = time.monotonic() + within
     while time.monotonic() < until:

@@ -74,8 +74,8 @@ class Scene(Place):
 
     def replaced(self, *gone: int, role: str = "worker") -> list[int]:
         """The pids of the role's processes, once those are replaced."""
-        count = len(self.board_seats(role))
-        return until(lambda: _new(self.pids(role), gone, count))
+        # Counted anew each time: for a moment the one that is gone has its seat still, and the new one its own already.
+        return until(lambda: _new(self.pids(role), gone, len(self.board_seats(role))))
 
     def board_seats(self, role: str) -> list[str]:
         return [child.name for child in self.board().children if child.role == role]
