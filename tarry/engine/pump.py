@@ -180,13 +180,11 @@ class Pump:
         return 0.0 if room and self._served.found_new() else self._rest(room)
 
     def gathering(self) -> float:
-        """Seconds to wait for further ends after a turn that had something to do, where the runners have enough, or all
-        that the store has for us: else there would be a round trip for every few ends."""
-        if self.stopping or not (self._sated or self._room.in_line()):
+        """Seconds to wait for further ends after a turn that had something to do, where we hold all that the store has
+        for us, as by a limit: else there would be a round trip for every few ends."""
+        if self.stopping or not self._sated:
             return 0.0
         pause = self._tempo.pause(len(self._held), len(self.outcomes.ended))
-        if not self._sated:
-            pause = min(pause, SETTLE_WITHIN)  # what is in line lasts for longer
         due = math.inf if self._next_due is None else (self._next_due - self._claimed) / SECOND
         return pause if due > pause else 0.0
 

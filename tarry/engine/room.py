@@ -49,10 +49,6 @@ class Room:
         """There is room for one more, after so many further ones."""
         return self._count[kind] + further < self._appetites[kind].target()
 
-    def in_line(self) -> bool:
-        """Every runner that has jobs has enough of them in line."""
-        return all(runner.waiting() > runner.low for kind, runner in self._runners.items() if self._count[kind])
-
     def fill(self) -> float:
         """What part of what can be run at once is in use, 0 to 1; of two kinds, of the one of which more is."""
         runners = self._runners.items()
