@@ -63,7 +63,8 @@ class Setup:
     @cached_property
     def app(self) -> "App":
         """The app, imported; AppError with the place of what is wrong."""
-        return opened(self.app_name, self.config)
+        self.runs()
+        return self.home
 
     def runs(self) -> str:
         """What workers run here, for people; AppError if that is nothing."""
@@ -74,13 +75,7 @@ class Setup:
     @cached_property
     def home(self) -> "App":
         """The app, or, where none is named, an empty one of the same settings: it knows HTTP tasks only."""
-        if self.app_name:
-            return self.app
-        from tarry.app import App  # noqa: PLC0415
-
-        app = App()
-        app.configure(self.config)
-        return app
+        return opened(self.app_name, self.config)
 
     @property
     def client(self) -> "Client":
@@ -103,11 +98,9 @@ class Setup:
 
 
 def opened(name: str | None, config: Config) -> "App":
-    """The app of these settings; where none is named and there are HTTP tasks, an empty one. AppError."""
+    """The app of these settings; where none is named, an empty one. AppError."""
     from tarry.app import App  # noqa: PLC0415
 
-    if not name and not config.tasks:
-        raise AppError(NO_APP)
     app = imported(name, config.directory) if name else App()
     app.configure(config)
     return app

@@ -248,7 +248,8 @@ class Office:
         while self._withdrawn:
             job, sent = self._withdrawn[0]
             there = self._store.get([job.id])[0]
-            if there is not None and (there.state, there.epoch) == (JobState.CANCELLED, job.epoch) and not said(there):
+            cancelled = (JobState.CANCELLED, job.epoch)
+            if there is not None and (there.state, there.epoch) == cancelled and said(there) is None:
                 self._store.apply([word(there, sent)], self.now())
             self._withdrawn.popleft()
 

@@ -72,9 +72,10 @@ def word(job: Job, sent: bool) -> Change:
     return lifecycle.told(job, msgspec.json.encode(note | {"sent": sent_ever}))
 
 
-def said(job: Job) -> bool:
-    """Its worker has had its word."""
-    return isinstance(msgspec.json.decode(job.note).get("sent"), bool)
+def said(job: Job) -> bool | None:
+    """Whether it was sent, by its worker's word; None: it has not had it yet."""
+    sent = msgspec.json.decode(job.note).get("sent")
+    return sent if isinstance(sent, bool) else None
 
 
 def _word(client: "Client", job: Job, within: float) -> bool | None:
@@ -83,7 +84,7 @@ def _word(client: "Client", job: Job, within: float) -> bool | None:
         there = client.look([job.id])[0]
         if there is None or (there.state, there.epoch) != (State.CANCELLED, job.epoch):
             return None
-        if isinstance(sent := msgspec.json.decode(there.note).get("sent"), bool):
+        if (sent := said(there)) is not None:
             return sent
         time.sleep(_LOOK_EVERY)
     return None
