@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo shop test bench lint setup servers lock docs soak chaos
+.PHONY: demo shop test bench lint setup servers lock docs soak chaos mutants
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -10,7 +10,7 @@ setup: .venv/.current
 # Made anew when the locked set changes; nothing to do otherwise.
 .venv/.current: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --requirement requirements.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
 
@@ -25,6 +25,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.lua_scripts
 
 # The servers that tests start by themselves: installed where that may be done, else their tests are skipped.
 servers: setup
@@ -45,11 +46,19 @@ soak: setup
 chaos: servers
 	$(BIN)/pytest -m chaos
 
+# Puts a hundred small mistakes into copies of the code, one at a time: do the tests see each? Half an hour and more.
+mutants: servers
+	nice $(BIN)/python -m tests.mutants
+
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page
 
-# Writes the locked set again from pyproject.toml, in an environment of its own.
+# Writes the locked set again from pyproject.toml, with the hashes of all its files, in an environment of its own. What
+# is in it stays as it is where it may: remove a line, or the file, to have newer versions.
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet '.[all,dev]' hatchling editables
-	build/lock/bin/pip freeze --exclude tarry > requirements.lock
+	build/lock/bin/pip install --quiet pip-tools
+	printf 'hatchling\neditables\n' > build/lock/build.in
+	build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --extra all --extra dev \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--output-file requirements.lock pyproject.toml build/lock/build.in

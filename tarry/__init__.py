@@ -104,3 +104,7 @@ if not TYPE_CHECKING:  # else every name would be right
         value = getattr(importlib.import_module(home), attribute)
         globals()[name] = value
         return value
+
+    def __dir__() -> list[str]:
+        """Also the names that are not loaded yet."""
+        return sorted({*globals(), *__all__})

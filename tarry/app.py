@@ -20,14 +20,17 @@ from tarry.engine.handle import Handle
 from tarry.engine.lazily import asyncio
 from tarry.engine.middleware import Middleware
 from tarry.engine.running import CurrentJob
+from tarry.engine.shield import shielded
 from tarry.engine.task import AsyncTask, SyncTask, Task
 from tarry.engine.workplace import Workplace
 from tarry.errors import ConfigError, UnknownTask
 from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
-from tarry.model.retry import NEVER, Retry
+from tarry.model.nearest import did_you_mean
+from tarry.model.retry import Retry, RetryRule, retry_rule
 from tarry.model.schedule import Cron, Missed
+from tarry.store import django_tests
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 
@@ -57,6 +60,9 @@ class App(Workplace):
     outbox: a file on this host in which jobs are kept while the store is away, up to `[client] outbox_bytes`; they are
     forwarded, each once, when it is back. Without it, and without `[client] outbox`, the enqueue fails then.
 
+    retry: when failed jobs are tried again, unless the task says otherwise: a Retry, how many times, or None for never.
+    Left out: as `[defaults] retry` in tarry.toml, or 12 times over some 15 hours, as `model.retry.DEFAULT` has it.
+
     closures: tasks may be closures, lambdas and bound methods. For tests and notebooks, whose workers are threads or
     forks of this very process; a worker that imports the module would not find such tasks.
     """
@@ -65,11 +71,13 @@ class App(Workplace):
         self,
         store: str | Sequence[str] | Store | None = None,
         *,
+        retry: RetryRule = "default",
         outbox: str | Path | None = None,
         closures: bool = False,
     ) -> None:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self._given = store
+        self._retry_given = retry_rule(retry)
         self._outbox_given = outbox
         self._outbox: Outbox | None = None
         self._closures = closures
@@ -84,6 +92,7 @@ class App(Workplace):
         self._at_close: list[Callable[[], Any]] = []
         super().__init__()
         _apps.add(self)
+        django_tests.remember()
 
     @overload
     def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -99,7 +108,7 @@ class App(Workplace):
         queue: str = "default",
         priority: int = 0,
         timeout: Duration | None = None,
-        retry: Retry | int | None = None,
+        retry: RetryRule = "default",
         expires: Duration | None = None,
         limit: int | None = None,
         rate: str | None = None,
@@ -121,7 +130,7 @@ class App(Workplace):
         queue: str = "default",
         priority: int = 0,
         timeout: Duration | None = None,
-        retry: Retry | int | None = None,
+        retry: RetryRule = "default",
         expires: Duration | None = None,
         limit: int | None = None,
         rate: str | None = None,
@@ -137,8 +146,8 @@ class App(Workplace):
         """Makes a function a task: `@app.task` or `@app.task(queue="mail", timeout=30, retry=Retry(5))`.
 
         name: `module.function` unless given. queue, priority: where its jobs wait. timeout: seconds an attempt may
-        take. retry: when to try again; never, unless given. expires: a job that has not started within so long after
-        it was due is cancelled.
+        take. retry: when to try again after a failure: a Retry, how many times, or None for never; unless given, as
+        the app says. expires: a job that has not started within so long after it was due is cancelled.
 
         limit: how many run at once, over all hosts. rate: how many start in a period: "100/s", "10/m", "5/2h".
         limit_by: a function of some of the arguments, by their names, whose answer is a key: limit and rate are for
@@ -241,6 +250,11 @@ class App(Workplace):
         self._config = config
 
     @property
+    def retry(self) -> Retry:
+        """When jobs are tried again whose task does not say it."""
+        return self._retry_given or self.config.defaults.retry.rule
+
+    @property
     def store_url(self) -> str | Sequence[str]:
         """Where the jobs are kept; a store that was given opened says its own URL."""
         if workplace.stage is not None or isinstance(self._given, Store):
@@ -280,7 +294,7 @@ class App(Workplace):
         if known is None:
             keep = self.config.keep(queue)
             found = self.tasks.get(task)
-            known = Rules(found.retry if found else NEVER, keep.done, keep.dead)
+            known = Rules((found and found.retry) or self.retry, keep.done, keep.dead)
             self._known_rules[task, queue] = known
         return known
 
@@ -290,13 +304,16 @@ class App(Workplace):
         task = self.find(name)
         if task is None:
             known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"no task {name!r} in this app; it has: {known}")
+            raise UnknownTask(f"no task {name!r} in this app{did_you_mean(name, self.tasks) or '; it has: ' + known}")
         return task
 
     def find(self, name: str) -> Task[Any, Any] | None:
         """The task of that name, also if it is registered in the store; StoreError if only that could say."""
         task = self.tasks.get(name)
-        return self.http.find(name) if task is None or task.steered else task
+        if task is not None and not task.steered:
+            return task
+        with shielded:
+            return self.http.find(name)
 
     @property
     def http(self) -> "Book":
@@ -376,7 +393,7 @@ class App(Workplace):
             self._logs.popitem()[1].deaf()
 
     def _connected(self) -> Client:
-        with self._lock:
+        with shielded, self._lock:
             if self._client is None:
                 stage, outbox = workplace.stage, self.outbox
                 self._client = (Client if stage is None else stage.client)(
@@ -406,7 +423,7 @@ class App(Workplace):
         self._lock = threading.Lock()
         self._workers.clear()
         if self._client is not None:
-            _inherited.append(self._client)
+            self._client.inherit(lambda: self.client)
         self._client = None
         if self._outbox is not None:
             _inherited.append(self._outbox)
@@ -464,7 +481,7 @@ class BatchDecorator:
         return self._app._add(fn, self._settings)
 
 
-_inherited: "list[Client | Store | Outbox]" = []
+_inherited: "list[Store | Outbox]" = []
 """Kept alive on purpose: were they collected, a driver might say goodbye on its parent's connection."""
 
 

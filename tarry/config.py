@@ -18,7 +18,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from tarry.defaults import Defaults
 from tarry.errors import ConfigError
+from tarry.kinds import DURATION, FROM_0
+from tarry.kinds import number as _number
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, microseconds
 from tarry.model.limit import QUEUE, Limit, limited
 from tarry.model.log_target import NAMES, log_target
@@ -29,10 +32,6 @@ FILES = ("tarry.toml", "pyproject.toml")
 DEFAULT_STORE = "sqlite:///tarry.db"
 
 _SQLITE = "sqlite:///"
-
-
-def _number(text: str) -> Any:
-    return json.loads(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
 
 
 def _flag(text: str) -> Any:
@@ -147,6 +146,7 @@ class Sealed:
 
 
 _Text = Annotated[str, Meta(min_length=1)]
+_Place = Annotated[str, Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00\n]*)$")]
 _From1 = Annotated[int, Meta(ge=1)]
 _Duration = int | float | str
 
@@ -158,13 +158,11 @@ STORE = Kind(
     _store,
     _urls,
 )
-DURATION = Kind('a duration such as 90 (seconds) or "1h30m"', _Duration, microseconds, _number)
 LEASE = Kind('a duration of 2 seconds or more, such as "15s"', _Duration, _lease, _number)
 SECONDS = Kind(DURATION.expected, _Duration, lambda written: microseconds(written) / SECOND, _number)
 SIZE = Kind('a size such as 65536 (bytes), "64KB" or "1MiB"', int | str, octets, _number)
 SOME_SIZE = Kind('a size of 1 byte or more, such as 65536, "64KB" or "1MiB"', int | str, _some_octets, _number)
 OUTPUT = Kind('a size of at most 1MB such as "8KB", or 0 for none', int | str, _output, _number)
-FROM_0 = Kind("a whole number of 0 or more", Annotated[int, Meta(ge=0)], spelled=_number)
 RATE = Kind('a rate such as "100/s", "10/m" or "5/2h"', str, _rate)
 FROM_1 = Kind("a whole number of 1 or more", _From1, spelled=_number)
 FILE = Kind("the path of a file", _Text, Path)
@@ -191,6 +189,7 @@ SHARES = Kind(
 )
 FLAG = Kind("true or false", bool, spelled=_flag)
 TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_Text, Any], Unshown, _table)
+PLACES = Kind('a list of places such as ["env:ORDER_SECRET", "file:/run/secrets/order"]', list[_Place], spelled=_list)
 ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], spelled=_list)
 
 SEALED = Kind("a setting", Any, Sealed)
@@ -274,7 +273,7 @@ class Client(Struct, frozen=True):
     """[client]: how jobs are enqueued."""
 
     timeout: Annotated[float, SECONDS] = 5.0
-    """Seconds that an enqueue waits while others are under way; the store's own limits are in its URL."""
+    """Seconds that an enqueue takes at most, the wait for its turn and the call to the store together."""
     outbox: Annotated[Path | None, FILE] = None
     """Where jobs are kept while the store is away; None: the enqueue fails then."""
     outbox_bytes: Annotated[int, SOME_SIZE] = 64_000_000
@@ -303,6 +302,9 @@ class Push(Struct, frozen=True):
 
     allow: Annotated[list[str], ALLOW] = []
     """Networks and addresses that may be reached besides the public ones."""
+    secrets: Annotated[list[str], PLACES] = []
+    """From where tasks that are registered at run time may have secrets; those of the file may from
+    anywhere."""
     ca: Annotated[Path | None, FILE] = None
     """A file of certificates (PEM) that are trusted besides the system's."""
     log: Annotated[Path | None, DIRECTORY] = None
@@ -345,6 +347,7 @@ class Config(Struct, frozen=True):
     """As given, relative paths made absolute; None: not given. `stores` fills in the default."""
     max_body: Annotated[int, SOME_SIZE] = 2**20
     client: Client = Client()
+    defaults: Defaults = Defaults()
     master: Master = Master()
     pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
     queues: dict[str, Queue] = {}

@@ -3,12 +3,16 @@
 Drivers' own errors are turned into these at the store's border and appear nowhere else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 class TarryError(Exception):
     """The root: catch this to catch all of them."""
+
+
+class UsageError(TarryError):
+    """A command was called as it cannot be: exit status 2."""
 
 
 class ConfigError(TarryError):
@@ -54,13 +58,35 @@ class ResultTimeout(TarryError, TimeoutError):
 class StoreError(TarryError):
     """The store refuses, or cannot do, what was asked."""
 
+    stored: bool | None = None
+    """Of an enqueue: False, the job is surely not stored; None, it may be."""
+    job: Any = None
+    """Of an enqueue of one job: its handle, with the id that it has if it is stored."""
+    again: Callable[[], Any] | None = None
+
+    def send_again(self) -> Any:
+        """Enqueues the very same once more, under the same ids, so that it is stored once however often it is sent:
+        what the enqueue would have returned. TypeError if this is no error of an enqueue."""
+        if self.again is None:
+            raise TypeError("this error is of no enqueue, so there is nothing to send again")
+        return self.again()
+
+    async def asend_again(self) -> Any:
+        """The same, awaited."""
+        import asyncio  # noqa: PLC0415 - slow to load, and not everybody needs it
+
+        return await asyncio.to_thread(self.send_again)
+
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached now; the same call may succeed later, and is safe to send again."""
+    """The store cannot be reached now; the same call may succeed later. What was asked may have been done all the same:
+    of an enqueue, `stored` says whether that is so, and `send_again()` sends the very same job."""
 
 
 class StoreAway(StoreUnavailable):
     """The store is known to be away, or could not be connected to: nothing was sent to it."""
+
+    stored = False
 
 
 class PartlyUnavailable(StoreUnavailable):
@@ -83,9 +109,13 @@ class StoreBusy(StoreUnavailable):
 class StoreFull(StoreError):
     """No room: the disk or the server's memory is full; nothing was stored."""
 
+    stored = False
+
 
 class StoreReadOnly(StoreError):
     """The store can be read and not written."""
+
+    stored = False
 
 
 class StoreCorrupt(StoreError):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError
+from tarry.model.nearest import nearest
 
 PREFIX, SEPARATOR = "TARRY_", "__"
 
@@ -75,7 +76,7 @@ class Source(Struct):
     def wrong(self, keys: Keys, expected: str, written: object, names: tuple[str, ...] = ()) -> ConfigError:
         """The error that something else was expected there; perhaps the one of the names that is nearest."""
         name = "" if self._variable(keys) else f" {dotted(keys)}:"
-        near = _near(str(written), {known: known for known in names})
+        near = nearest(str(written), {known: known for known in names})
         meant = f'; did you mean "{near}"?' if near else ""
         return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quoted(written)}{meant}")
 
@@ -160,7 +161,7 @@ def override(table: dict[str, Any], kind: type[Struct], environ: Mapping[str, st
             keys, form = addressed
             source.variables[keys] = variable
             _put(table, keys, _spelled(form, environ[variable].strip()))
-        elif len(parts) > 1 or _near(_flat(variable), _variables(kind), close=0.8):
+        elif len(parts) > 1 or nearest(_flat(variable), _variables(kind), close=0.8):
             raise ConfigError(f"{variable}: unknown setting; {_advice(_flat(variable), _variables(kind))}")
 
 
@@ -224,14 +225,8 @@ def _spellings(kind: type[Struct], before: str) -> Iterator[str]:
 
 
 def _advice(name: str, known: Mapping[str, str]) -> str:
-    near = _near(name, known)
+    near = nearest(name, known)
     return f"did you mean {known[near]}?" if near else f"known here: {', '.join(known.values())}"
-
-
-def _near(name: str, known: Mapping[str, str], close: float = 0.6) -> str | None:
-    import difflib  # noqa: PLC0415 - only for complaints
-
-    return next(iter(difflib.get_close_matches(name.lower(), known, 1, close)), None)
 
 
 def _quoted(value: object) -> str:

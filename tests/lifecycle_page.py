@@ -83,7 +83,7 @@ EVENTS = (
         "The same, for the third time: the job is held to be the cause",
         ended(outcome.Lost(on=True), losses=lifecycle.MAX_LOSSES - 1),
     ),
-    Event("given back", "Its worker died or lost its lease before the job was on", ended(outcome.Lost())),
+    Event("given back", "Its worker died before the job was on, or lost its lease", ended(outcome.Lost())),
     Event("given back", "The worker was told to stop, and gave the job back", ended(outcome.Released())),
     Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Suspected())),
     Event("snoozed", "The task said `Snooze`", ended(outcome.Snoozed(MINUTE))),

@@ -5,11 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.config import Alerts, Client, Config, Keep, Master, Pool, Queue, Workers, load, template
+from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.model.retry import DEFAULT, Retry
 from tarry.push.endpoint import Endpoint
 from tarry.settings import line_of
 
@@ -98,6 +101,35 @@ def test_every_setting_in_a_file(loads: Loads, tmp_path: Path) -> None:
     }
     assert config.keep("mail").done == 10 * MINUTE
     assert config.file == tmp_path / "tarry.toml"
+
+
+def delays(rule: Retry, many: int) -> list[int | None]:
+    return [rule.delay(failures) for failures in range(1, many + 1)]
+
+
+def test_the_rule_for_tasks_that_say_none(loads: Loads) -> None:
+    assert delays(loads().defaults.retry.rule, 13) == delays(DEFAULT, 13)
+    some = loads('[defaults]\nretry = { max = 3, backoff = ["1m", 90], jitter = 0 }\n').defaults.retry.rule
+    assert delays(some, 4) == [MINUTE, 90 * SECOND, 90 * SECOND, None]
+    capped = loads('[defaults.retry]\nbase = "1h"\nmost = "90m"\njitter = 0\n').defaults.retry.rule
+    assert delays(capped, 3) == [HOUR, 90 * MINUTE, 90 * MINUTE]
+    assert delays(loads("[defaults]\nretry = { max = 0 }\n").defaults.retry.rule, 1) == [None]
+    assert loads(environ={"TARRY_DEFAULTS__RETRY__MAX": "4"}).defaults.retry.max == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{ maxx = 3 }", "unknown setting defaults.retry.maxx; did you mean max?"),
+        ("{ max = -1 }", "defaults.retry.max: expected a whole number of 0 or more, got -1"),
+        ('{ backoff = "exponentail" }', 'got "exponentail"; did you mean "exponential"?'),
+        ("{ jitter = 2 }", "defaults.retry.jitter: expected a number from 0 to 1, got 2"),
+        ("{ backoff = [] }", "or a list of delays"),
+        ("5", "defaults.retry: expected a table of settings such as max and backoff, got 5"),
+    ],
+)
+def test_a_wrong_rule_is_told(loads: Loads, text: str, said: str) -> None:
+    assert said in told(loads, f"[defaults]\nretry = {text}\n")
 
 
 def test_a_table_of_pyproject_toml_does_as_well(loads: Loads, tmp_path: Path) -> None:
@@ -264,7 +296,7 @@ def test_a_wrong_variable_is_told_by_its_name(loads: Loads, name: str, text: str
         ("# x\nStore = 1", "tarry.toml:2: unknown setting Store; did you mean store?"),
         (
             'app = "a:b"\n[server]\nhttp = "127.0.0.1:7800"',
-            "tarry.toml:2: unknown setting server; known here: app, store, max_body, client, master, pools, queues",
+            "tarry.toml:2: unknown setting server; known here: app, store, max_body, client, defaults, master, pools,",
         ),
         ("[pools.default]\nasync_ = 1", "tarry.toml:2: unknown setting pools.default.async_; did you mean async?"),
         ("[pools.default]\nname = 'x'", "tarry.toml:2: unknown setting pools.default.name; known here: queues, "),
@@ -483,8 +515,8 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
     assert config == replace(default, app="app:app", file=config.file)
 
 
-@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep, Alerts])
-def test_the_template_shows_every_setting(kind: type[Config | Client | Master | Pool | Queue | Keep | Alerts]) -> None:
+@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry])
+def test_the_template_shows_every_setting(kind: type[Struct]) -> None:
     text = uncommented(template())
     for field in set(kind.__struct_fields__) - {"name", "directory", "file"}:
         name = field.rstrip("_")

@@ -20,7 +20,7 @@ def test_every_section_has_an_example_and_every_example_a_test() -> None:
     assert [block for block in blocks("docs/tasks.md") if "def test_" not in block] == []
 
 
-def test_the_examples_of_the_docs_run(tmp_path: Path) -> None:
+def test_the_examples_of_the_docs_run(tmp_path: Path, installed: dict[str, str]) -> None:
     found = blocks("docs/tasks.md")
     assert len(found) >= 10
     for number, block in enumerate(found):
@@ -30,8 +30,9 @@ def test_the_examples_of_the_docs_run(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"],
+        ["python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"],
         cwd=tmp_path,
+        env=installed,
         capture_output=True,
         text=True,
         timeout=100,

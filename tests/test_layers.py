@@ -15,15 +15,19 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tarry"
 ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
-_BELOW_APP = {"errors", "model", "settings", "config", "store", "engine"}
+_BELOW_APP = {"errors", "files", "terminal", "model", "settings", "config", "store", "engine"}
 _ALL_BUT_CLI = _BELOW_APP | {"app", "push", "alert", "door", "runtime"}
 
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
+    "files": set(),
+    "terminal": set(),
     "model": set(),
     "settings": {"errors", "model"},
-    "config": {"errors", "model", "settings"},
-    "store": {"errors", "model", "settings", "config"},
+    "kinds": {"errors", "model", "settings"},
+    "defaults": {"errors", "model", "settings", "kinds"},
+    "config": {"errors", "model", "settings", "kinds", "defaults"},
+    "store": {"errors", "files", "model", "settings", "config"},
     "engine": {"errors", "model", "settings", "config", "store"},
     "push": _BELOW_APP,
     "alert": _BELOW_APP | {"push"},
@@ -31,14 +35,20 @@ ALLOWED: Mapping[str, set[str]] = {
     "door": _BELOW_APP | {"app"},
     "instrument": _BELOW_APP | {"app"},
     # Not even by way of the app: a master must be able to live without a store and without anybody's code.
-    "runtime": {"errors", "model"},
+    "runtime": {"errors", "files", "terminal", "model"},
     "testing": _ALL_BUT_CLI,
     ROOT: _ALL_BUT_CLI,
     "cli": _ALL_BUT_CLI | {"testing", ROOT},
     "__main__": {"cli"},
 }
 
-OUTSIDE: Mapping[str, set[str]] = {"errors": set(), "model": {"msgspec", "cronsim"}, "runtime": {"msgspec"}}
+OUTSIDE: Mapping[str, set[str]] = {
+    "errors": set(),
+    "files": set(),
+    "terminal": set(),
+    "model": {"msgspec", "cronsim"},
+    "runtime": {"msgspec"},
+}
 """What a layer may import besides Python's own library, where that is part of its promise."""
 
 

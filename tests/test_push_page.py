@@ -29,12 +29,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def ran(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def ran(*command: object, cwd: Path, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     words = [str(word) for word in command]
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_its_python_runs(tmp_path: Path) -> None:
+def test_its_python_runs(tmp_path: Path, installed: dict[str, str]) -> None:
     (tmp_path / "tarry.toml").write_text(blocks("toml")[0])
     found = blocks("python")
     assert [block for block in found if "def test_" not in block] == []
@@ -43,7 +43,8 @@ def test_its_python_runs(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
     )
-    done = ran(sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", cwd=tmp_path)
+    pytest_ = ("python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider")
+    done = ran(*pytest_, cwd=tmp_path, env=installed)
     assert done.returncode == 0, done.stdout + done.stderr
     done = ran(sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", ".", cwd=tmp_path)
     assert done.returncode == 0, done.stdout

@@ -14,11 +14,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.alert.condition import MOST_DETAILS, Condition, plain
-from tarry.model.duration import DAY, HOUR
+from tarry.model.duration import DAY, HOUR, MINUTE, spoken
 
 log = logging.getLogger("tarry.alerts")
 
 MOST_OPEN, MOST_OWED = 100, 200
+MOST_NAMED = 30
+"""Of one kind that has a queue's or a task's name in it; `MOST_OPEN` is for all that has none."""
+_NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled"})
+BRIEF_AFTER = MINUTE
+"""Microseconds from the first time that was too short to be told until such times are told together."""
 DROPPED_AFTER = HOUR
 """Microseconds for which it is tried to tell."""
 
@@ -36,6 +41,18 @@ class Notice(Struct, omit_defaults=True):
     details: tuple[str, ...] = ()
     to: list[str] = []
     """Who has not heard of it yet: ids of recipients."""
+    soon: bool = False
+    """It waits for no others that come up."""
+
+
+class Brief(Struct):
+    """Times too short to be told, of one condition. Microseconds."""
+
+    what: str
+    since: int
+    until: int = 0
+    times: int = 0
+    lasted: int = 0
 
 
 class Open(Struct, omit_defaults=True):
@@ -49,12 +66,15 @@ class Open(Struct, omit_defaults=True):
     told: bool = False
     gone: int = 0
     """Since when it was not seen."""
+    brief: str = ""
+    """See `Condition.brief`."""
 
 
 class Kept(Struct, omit_defaults=True):
     """All that is remembered."""
 
     open: dict[str, Open] = {}
+    brief: dict[str, Brief] = {}
     owed: list[Notice] = []
     sent: dict[str, int] = {}
     """When somebody was told last."""
@@ -77,7 +97,8 @@ class Alarms:
         self._memory = memory
         self.kept = Kept()
         self._written: bytes | None = None
-        self._full = False
+        self._full: set[str] = set()
+        """Kinds of which there are too many."""
 
     def load(self) -> None:
         """From the memory, whatever it was here before. What cannot be read is as if it were not there."""
@@ -112,6 +133,10 @@ class Alarms:
         for key, one in list(self.kept.open.items()):
             if ends and key not in seen:
                 self._missed(key, one, now, to)
+        for key, brief in list(self.kept.brief.items()):
+            if key not in self.kept.open and now - brief.since >= BRIEF_AFTER:
+                del self.kept.brief[key]
+                self._owe(Notice(f"brief {key}", now, _in_all(brief), brief.since, brief.until), "", to)
 
     def owed(self, id: str) -> list[Notice]:
         """What that recipient is to hear."""
@@ -136,9 +161,9 @@ class Alarms:
     def _seen(self, condition: Condition, now: int, to: "Hearers") -> None:
         one = self.kept.open.get(condition.key)
         if one is None:
-            if self._is_full():
+            if self._is_full(condition.key):
                 return
-            one = Open(min(condition.since or now, now), "", "", 0)
+            one = Open(min(condition.since or now, now - condition.ago), "", "", 0, brief=condition.brief)
             self.kept.open[condition.key] = one
         one.gone, one.calm, one.task = 0, condition.calm, condition.task
         if not one.told:
@@ -149,11 +174,15 @@ class Alarms:
             self._owe(_begun(condition, one, now), condition.task, to)
         one.over = plain(condition.over)
 
-    def _is_full(self) -> bool:
-        full = len(self.kept.open) >= MOST_OPEN
-        if full and not self._full:
-            log.error("%d things are wrong; what else is, nobody is told until some of them are over", MOST_OPEN)
-        self._full = full
+    def _is_full(self, key: str) -> bool:
+        """Those who enqueue choose the names of queues, and could have so many of them stuck that nobody hears of a
+        store: so each kind has a bound of its own."""
+        kind, most = _kind(key), MOST_NAMED if _kind(key) else MOST_OPEN
+        full = sum(_kind(other) == kind for other in self.kept.open) >= most
+        if full and kind not in self._full:
+            what = f"more than {most} things of the kind {kind!r} are wrong" if kind else f"{most} things are wrong"
+            log.error("%s; the others are not told until some of them are over", what)
+        (self._full.add if full else self._full.discard)(kind)
         return full
 
     def _missed(self, key: str, one: Open, now: int, to: "Hearers") -> None:
@@ -161,9 +190,18 @@ class Alarms:
         if now - one.gone < one.calm:
             return
         del self.kept.open[key]
+        if one.brief and not one.told:
+            self._count(key, one)
         if one.told:
             log.warning("%s", one.over)
             self._owe(Notice(key, now, one.over, one.since, one.gone), one.task, to)
+
+    def _count(self, key: str, one: Open) -> None:
+        brief = self.kept.brief.setdefault(key, Brief(plain(one.brief), one.since))
+        brief.times += 1
+        brief.lasted += one.gone - one.since
+        brief.until = one.gone
+        log.warning("%s for %s", brief.what, spoken(one.gone - one.since))
 
     def _owe(self, notice: Notice, task: str, to: "Hearers") -> None:
         notice.to = [*to.of(task)]
@@ -175,6 +213,12 @@ class Alarms:
         del self.kept.owed[:-MOST_OWED]
 
 
+def _kind(key: str) -> str:
+    """Of a condition that there is one of for each of many names; empty for all others."""
+    kind, space, _ = key.partition(" ")
+    return kind if space and kind in _NAMED else ""
+
+
 class Hearers(Protocol):
     """Who is told."""
 
@@ -184,4 +228,10 @@ class Hearers(Protocol):
 
 def _begun(condition: Condition, one: Open, now: int) -> Notice:
     details = tuple(plain(line) for line in condition.details[:MOST_DETAILS])
-    return Notice(condition.key, now, one.what, one.since, 0, plain(condition.todo), details)
+    return Notice(condition.key, now, one.what, one.since, 0, plain(condition.todo), details, soon=condition.soon)
+
+
+def _in_all(brief: Brief) -> str:
+    if brief.times == 1:
+        return f"{brief.what} for {spoken(brief.lasted)}"
+    return f"{brief.what} {brief.times} times, for {spoken(brief.lasted)} in all"

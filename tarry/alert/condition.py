@@ -32,6 +32,13 @@ class Condition(Struct, frozen=True):
     """How long it has to be gone before it is over."""
     since: int = 0
     """Since when, if that is known better than by when it was seen first."""
+    ago: int = 0
+    """How long it had been so when it was seen."""
+    brief: str = ""
+    """The line that begins what is told, later and together, of times too short to be told, as `x was away`. Empty:
+    they are not."""
+    soon: bool = False
+    """It is told at once, without a wait for others that come up."""
 
 
 def plain(text: str, most: int = MOST_LINE) -> str:

@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from tarry import files
 from tarry.store.base import Store
 from tarry.store.partly import partly
 
@@ -74,7 +75,7 @@ class FileMemory:
             return
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(files.opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
                 file.write(content)
             beside.replace(self._path)
         finally:

@@ -22,6 +22,8 @@ log = logging.getLogger("tarry.alerts")
 
 AT_ONCE = 8
 """Messages on their way."""
+SOON = SECOND
+"""Microseconds that what is told at once waits for others: stores that go away together are one message."""
 FIRST_PAUSE, LONGEST_PAUSE = 10 * SECOND, 5 * MINUTE
 """Microseconds until the next try, doubled each time."""
 
@@ -86,7 +88,8 @@ class Post:
             return False
         if id in self._failures and now < self._failures[id].again:
             return False
-        return now >= min(notice.at for notice in notices) + self._group and not 0 <= now - last < self._every
+        due = min(notice.at + (min(SOON, self._group) if notice.soon else self._group) for notice in notices)
+        return now >= due and not 0 <= now - last < self._every
 
     def _start(self, trip: Trip, now: int) -> None:
         self._busy.add(trip.to.id)

@@ -4,7 +4,10 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from tarry.alert.condition import Condition, plain
+from tarry.alert.probe import Probe
 from tarry.config import Alerts
 from tarry.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.duration import SECOND, spoken
@@ -16,6 +19,9 @@ log = logging.getLogger("tarry.alerts")
 
 AWAY_FOR, SLOW_FOR = 5 * SECOND, 20 * SECOND
 """Microseconds until it is told."""
+ANSWERS_WITHIN = 1.0
+"""Seconds for which a look waits for an answer. Who has none by then does not seem to be there."""
+NO_ANSWER = "it has not answered yet"
 FACTS_EVERY = 60.0
 """Seconds."""
 MEMORY, REPLICAS, CLOCK = "memory", "replicas", "clock offset"
@@ -47,34 +53,48 @@ class Stores:
         """The most replicas that each has had."""
         self.here: list[Condition] = []
         """What is wrong from where this host stands."""
+        self._probes: dict[str, Probe] = {}
+        self._silent = False
+        """One has not answered yet."""
 
     @property
     def whole(self) -> bool:
         """All are there."""
-        return not any(shard.away for shard in self._shards)
+        return not self._silent and not any(shard.away for shard in self._shards)
 
     @property
     def none(self) -> bool:
-        """None of them is."""
-        return all(shard.away for shard in self._shards)
+        """None of them is, as far as it is known."""
+        return self._silent or all(shard.away for shard in self._shards)
 
     def look(self) -> None:
         """Asks each for the least that it can answer, and now and then for its facts."""
+        self._silent = False
+        for shard in self._shards:
+            self._probe(shard).ask()
         self.here = [condition for shard in self._shards for condition in self._look(shard)]
+
+    def _probe(self, shard: Shard) -> Probe:
+        if shard.url not in self._probes:
+            self._probes[shard.url] = Probe(lambda: _ask(shard))
+        return self._probes[shard.url]
 
     def of_all(self) -> list[Condition]:
         """What is wrong with the stores whoever looks."""
         return [condition for shard in self._shards for condition in self._told(shard.url)]
 
     def _look(self, shard: Shard) -> Iterator[Condition]:
-        before = time.monotonic()
-        try:
-            shard.ask(lambda store: store.next_due())
-            took = round((time.monotonic() - before) * SECOND)
-            self._ask_facts(shard)
-        except StoreError as error:
-            yield away(shard.url, error)
+        probe = self._probe(shard)
+        answered = probe.wait(ANSWERS_WITHIN)
+        self._silent = self._silent or not answered
+        # One that has been slow before is only slow.
+        error = probe.error if answered else StoreUnavailable(NO_ANSWER) if probe.ago > 2 * probe.took else None
+        if error is not None:
+            yield replace(away(shard.url, error), ago=round(probe.ago * SECOND))
             return
+        took = round(probe.took * SECOND)
+        if answered:
+            self._ask_facts(shard)
         if 0 < self._alerts.latency < took:
             yield Condition(
                 f"slow {shard.url}",
@@ -127,7 +147,13 @@ def away(url: str, error: StoreError) -> Condition:
         (plain(str(error)),),
         holds=AWAY_FOR,
         calm=10 * SECOND,
+        brief=f"{url} was away",
+        soon=True,
     )
+
+
+def _ask(shard: Shard) -> None:
+    shard.ask(lambda store: store.next_due())
 
 
 def _of_fact(url: str, fact: Fact) -> Condition:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.alert.alarms import Alarms, Memory
 from tarry.alert.condition import Condition
@@ -34,8 +35,8 @@ from tarry.store.patience import about
 
 log = logging.getLogger("tarry.alerts")
 
-LOOK_EVERY = 5.0
-"""Seconds."""
+LOOK_EVERY, LEAD_EVERY = 1.0, 5.0
+"""Seconds between two looks whether the stores are there, and at what is in them."""
 HELD_FOR = 30 * SECOND
 ENDS_WITHIN = 2.0
 HOLD = "alert"
@@ -64,6 +65,8 @@ class Watch:
         self._scene: _Scene | None = None
         self._leads = self._knows = False
         self._stumbles = 0
+        self._known = _wall(), time.monotonic()
+        """A moment by the store's clock, and when that was."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-alert", daemon=True)
         self._here.load()
@@ -80,18 +83,29 @@ class Watch:
         else:
             self._thread.join(ENDS_WITHIN)
 
-    def look(self) -> None:
-        """Once: sees what is wrong, and tells what is due."""
+    def look(self, lead: bool = True) -> None:
+        """Once: sees what is wrong, and tells what is due. lead: also what is in the store."""
+        began = time.monotonic()
         try:
             scene = self._scene = self._scene or self._opened()
         except StoreError as error:
-            self._see_here([away(self._app.store_url, error)])
+            ago = round((time.monotonic() - began) * SECOND)
+            self._see_here([replace(away(self._app.store_url, error), ago=ago, brief="")])
             return
-        now = scene.clock.now()
         scene.stores.look()
+        now = self._moment(scene)
         self._here.see(scene.stores.here, now, self)
-        self._lead(scene, now)
-        self._tell(scene.clock.now())
+        if lead or scene.stores.none:
+            self._lead(scene, now)
+        self._tell(self._moment(scene))
+
+    def _moment(self, scene: "_Scene") -> int:
+        """By the store's clock; which is not asked while there is no store, since that may take long."""
+        if not scene.stores.none or self._clock is not None:
+            self._known = scene.clock.now(), time.monotonic()
+            return self._known[0]
+        known, at = self._known
+        return known + round((time.monotonic() - at) * SECOND)
 
     def of(self, task: str) -> Sequence[str]:
         """Who hears of that task's troubles, or, if it is empty, of what is no task's."""
@@ -159,9 +173,13 @@ class Watch:
                 self._leads = self._scene.shared.save(now)
 
     def _run(self) -> None:
+        leads_at = 0.0
         while not self._over.is_set():
+            leads = time.monotonic() >= leads_at
+            if leads:
+                leads_at = time.monotonic() + LEAD_EVERY
             try:
-                self.look()
+                self.look(leads)
             except Exception:
                 if self._stumbles % 100 == 0:
                     log.exception("the watch stumbled, and goes on")

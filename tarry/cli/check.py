@@ -5,9 +5,11 @@ import time
 from pathlib import Path
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, partly, table
+from tarry.cli.printing import as_json, counted, jobs_wait, partly, say, table
 from tarry.cli.queues import unknown_tasks
+from tarry.cli.served import pid_file_facts, queue_facts, slot_facts
 from tarry.config import Pool, template
+from tarry.engine.hosts import hosts
 from tarry.errors import TarryError
 from tarry.model.duration import spoken
 from tarry.store.base import Fact, Store
@@ -43,14 +45,21 @@ def run_check(args: argparse.Namespace) -> int:
         as_json({"facts": facts, "ok": not troubles})
     else:
         table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
-        print("All is well." if not troubles else f"{len(troubles)} to change.")
+        say("All is well." if not troubles else f"{len(troubles)} to change.")
     return 1 if troubles else 0
 
 
 def _facts(setup: Setup) -> list[Fact]:
     """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
     facts: list[Fact] = []
-    looks = {"configuration": _configuration, "app": _app, "store": _store, "outbox": _outbox, "alerts": _alerts}
+    looks = {
+        "configuration": _configuration,
+        "app": _app,
+        "store": _store,
+        "queues": _queues,
+        "outbox": _outbox,
+        "alerts": _alerts,
+    }
     for name, look in looks.items():
         try:
             facts += look(setup)
@@ -63,7 +72,8 @@ def _facts(setup: Setup) -> list[Fact]:
 def _configuration(setup: Setup) -> list[Fact]:
     file = setup.config.file
     pools = ", ".join(f"{pool.name} ({_count(pool)})" for pool in setup.config.pools.values())
-    return [Fact("configuration", str(file) if file else "defaults (no tarry.toml here)"), Fact("pools", pools)]
+    shown = str(file) if file else "defaults (no tarry.toml here)"
+    return [Fact("configuration", shown), Fact("pools", pools), *pid_file_facts(setup.config.master.pid_file)]
 
 
 def _count(pool: Pool) -> str:
@@ -75,9 +85,10 @@ def _app(setup: Setup) -> list[Fact]:
         return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
     book = setup.app.http
     book.load(thoroughly=True)
-    facts = [Fact("app", f"{setup.app_name or 'none named'}: {len(setup.app.tasks)} tasks")]
+    facts = [Fact("app", f"{setup.app_name or 'none named'}: {counted(len(setup.app.tasks), 'task')}")]
     for name, endpoint in sorted(book.endpoints.items()):
         facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.troubles()]
+        facts += [Fact(f"task {name}", warning) for warning in endpoint.warnings()]
     return facts
 
 
@@ -88,9 +99,19 @@ def _store(setup: Setup) -> list[Fact]:
     facts += [fact for fact in _timings(store) if fact.name not in told]
     for task, count in unknown_tasks(setup, partly(store.counts)).items():
         facts.append(
-            Fact("unknown task", f"{task}: {count:,} jobs wait", "deploy a worker that knows it, or delete its jobs")
+            Fact("unknown task", f"{task}: {jobs_wait(count)}", "deploy a worker that knows it, or delete its jobs")
         )
     return facts
+
+
+def _queues(setup: Setup) -> list[Fact]:
+    """What pools serve, beside what tasks and waiting jobs need."""
+    if not setup.app_name and not setup.config.tasks:
+        return []
+    tasks, client = setup.known_tasks().values(), setup.client
+    others = any(host.alive and not host.here for host in hosts(client.store, client.clock.now()))
+    counts = partly(client.store.counts)
+    return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
 
 
 def _timings(store: Store) -> list[Fact]:
@@ -118,7 +139,7 @@ def _outbox(setup: Setup) -> list[Fact]:
         return []
     content = outbox.content()
     outbox.close()
-    lies = f"{outbox.path}: {content.jobs:,} jobs, {content.bytes:,} bytes"
+    lies = f"{outbox.path}: {counted(content.jobs)}, {counted(content.bytes, 'byte')}"
     if not content.jobs:
         return [Fact("outbox", lies)]
     age = spoken(max(0, time.time_ns() // 1000 - content.oldest))
@@ -146,9 +167,13 @@ def run_init(args: argparse.Namespace) -> int:
     if there:
         raise TarryError(f"already there: {' and '.join(there)}; nothing was written")
     for path, content in files.items():
-        path.write_text(content)
+        try:
+            path.write_text(content)
+        except OSError as error:
+            told = f"{path.absolute()} cannot be written ({error.strerror}): run it where you may write"
+            raise TarryError(told) from None
     if args.json:
         as_json({"written": [str(path) for path in files]})
         return 0
-    print("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
+    say("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
     return 0

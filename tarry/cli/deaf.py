@@ -35,8 +35,8 @@ class Deaf:
         task = self._app.tasks.get(job.task)
         return task is not None and bool(task.batch)
 
-    def _end(self, owner: str, attempt: Attempt) -> bool:
-        return limit(self._master.board_path, owner, *attempt, time.monotonic() + self._waits[owner])
+    def _end(self, owner: str, attempt: Attempt, reason: int) -> bool:
+        return limit(self._master.board_path, owner, *attempt, time.monotonic() + self._waits[owner], reason)
 
 
 def _attempt(job: Running) -> Attempt:

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -13,11 +13,12 @@ from typing import IO, Any
 import msgspec
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, bar
+from tarry.cli.printing import as_json, bar, counted, say
 from tarry.engine.client import Client
 from tarry.engine.task import NOW, Options
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job
+from tarry.model.nearest import did_you_mean
 
 STORED_AT_ONCE = 1000
 
@@ -54,6 +55,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--priority", type=int, help="higher first; 0 is normal")
     command.add_argument("--expires", help="cancelled unless started within so long")
     command.add_argument("--batch", metavar="FILE", help="JSON lines; - for standard input")
+    command.add_argument("--force", action="store_true", help="also a task that only workers know")
     command.set_defaults(run=run)
 
 
@@ -64,29 +66,33 @@ def run(args: argparse.Namespace) -> int:
         _check_batch(args)
         return _batch(setup, args)
     if not args.task:
-        raise TarryError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
+        raise UsageError("name the task to enqueue, or give --batch FILE; `tarry tasks` lists them")
     options = _options(args)
     setup.home.find(args.task)
+    if not args.force:
+        _refuse_unknown(setup, [args.task])
     job = setup.client.job(args.task, _body(args.args), options)
-    _warn_if_unknown(setup, args.task)
     handle = setup.client.put([job])[0]
     if args.json:
         as_json({"id": handle.id, "is_new": handle.is_new})
     else:
-        print(handle.id)
+        say(handle.id)
     return 0
 
 
 def _options(args: argparse.Namespace) -> Options:
     at = _moment(args.at)
-    return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).checked()
+    try:
+        return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).checked()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _moment(text: str | None) -> datetime | None:
     try:
         return None if text is None else datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        raise TarryError(
+        raise UsageError(
             f"--at {text!r} is no time: write it as in 2030-12-31T23:59 or 2030-12-31T23:59+01:00"
         ) from None
 
@@ -109,20 +115,25 @@ def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise TarryError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
+        raise UsageError(f"{text!r} is no JSON ({error}); quote text twice, as in '\"ann@example.org\"'") from None
 
 
-def _warn_if_unknown(setup: Setup, task: str) -> None:
-    if setup.app_name and task not in setup.client.tasks:
-        print(f"tarry: this app has no task {task}; its jobs wait until a worker knows it", file=sys.stderr)
+def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
+    """UnknownTask for the first that is none; where no task at all is known here, nobody can say."""
+    known = setup.known_tasks()
+    unknown = [task for task in tasks if task not in known]
+    if unknown and (setup.app_name or known):
+        meant = did_you_mean(unknown[0], known)
+        whose = f"the app {setup.app_name} has" if setup.app_name else "there is"
+        raise UnknownTask(f"{whose} no task {unknown[0]}{meant or ';'} --force puts it for workers that know it")
 
 
 def _check_batch(args: argparse.Namespace) -> None:
     """What would be passed over in silence is refused."""
     if args.args:
-        raise TarryError(f"the arguments are given twice: here, and in {_named(args.batch)}; leave out one")
+        raise UsageError(f"the arguments are given twice: here, and in {_named(args.batch)}; leave out one")
     if not args.task and _options(args) != NOW:
-        raise TarryError("without a TASK each line has options of its own; give the TASK, or put the options there")
+        raise UsageError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
 
 def _batch(setup: Setup, args: argparse.Namespace) -> int:
@@ -130,8 +141,8 @@ def _batch(setup: Setup, args: argparse.Namespace) -> int:
     client = setup.client
     with _laid_aside(args.batch) as lines:
         found = Counter(job.task for job in bar(_jobs(client, lines, args), None, "checked"))
-        for task in found:
-            _warn_if_unknown(setup, task)
+        if not args.force:
+            _refuse_unknown(setup, found)
         lines.seek(0)
         stored, new = 0, 0
         for part in _parts(bar(_jobs(client, lines, args), found.total(), "jobs")):
@@ -140,7 +151,7 @@ def _batch(setup: Setup, args: argparse.Namespace) -> int:
     if args.json:
         as_json({"stored": new, "already_there": stored - new})
     else:
-        print(f"{new:,} jobs stored" + (f", {stored - new:,} were there already" if stored > new else ""))
+        say(f"{counted(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
     return 0
 
 

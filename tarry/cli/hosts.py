@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, clock, table
+from tarry.cli.printing import ago, as_json, clock, say, table
 from tarry.engine.hosts import Host, PoolFigures, hosts
 from tarry.model.duration import SECOND, spoken
 from tarry.store.base import Store
@@ -31,7 +31,7 @@ def show_all(args: argparse.Namespace) -> int:
     if args.json:
         as_json({"hosts": [facts(host, pid_file) for host in found]})
     elif not found:
-        print("no master is known to the store")
+        say("no master is known to the store")
     else:
         table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
     return 0 if any(host.alive for host in found) else _NONE_ALIVE
@@ -40,7 +40,7 @@ def show_all(args: argparse.Namespace) -> int:
 def _tell_of_the_away(store: Store) -> None:
     for shard in store.shards if isinstance(store, ShardedStore) else ():
         if shard.away:
-            print(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
+            say(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 
 def facts(host: Host, pid_file: Path) -> dict[str, Any]:

@@ -1,25 +1,28 @@
 """`tarry jobs`: look at jobs, and change them, one or many."""
 
 import argparse
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from tarry.cli.attempts import Attempts
 from tarry.cli.loading import Setup
 from tarry.cli.moment import since
-from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
+from tarry.cli.printing import ago, as_json, bar, clock, confirmed, counted, facts_of, partly, say, table
 from tarry.engine import progress
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
 from tarry.engine.output import Output
-from tarry.errors import JobNotFound, TarryError
+from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.terminal import harmless
 
 LISTED = 50
 ACTIONS = ("list", "show", "retry", "cancel", "delete")
@@ -54,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     setup = Setup.of(args)
     client = setup.client
     if args.action == "list":
-        return _list(client, args)
+        return _list(setup, args)
     if args.action == "show":
-        return _show(client, args)
+        return _show(setup, args)
     if args.action == "cancel":
         setup.known_tasks()
         if args.ids or args.key:
@@ -68,17 +71,17 @@ def _check(args: argparse.Namespace) -> None:
     """What would be passed over in silence is refused: it might have spared a job."""
     narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
     if args.key and not args.task:
-        raise TarryError("--key of which task? Keys are each task's own: add --task")
+        raise UsageError("--key of which task? Keys are each task's own: add --task")
     if args.ids and (narrowed or args.action == "list"):
-        raise TarryError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
+        raise UsageError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
     if args.limit is not None and args.action != "list":
-        raise TarryError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
+        raise UsageError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
     if args.limit is not None and args.limit < 1:
-        raise TarryError(f"--limit {args.limit}: 1 or more")
+        raise UsageError(f"--limit {args.limit}: 1 or more")
 
 
 def _query(client: Client, args: argparse.Namespace) -> Query:
-    older = None if args.older is None else client.clock.now() - microseconds(_seconds(args.older))
+    older = None if args.older is None else client.clock.now() - _duration("--older", args.older)
     states = tuple(State(state) for state in args.state)
     return Query(states, args.queue, args.task, args.key, older, limit=args.limit or LISTED)
 
@@ -93,30 +96,35 @@ def _pages(client: Client, args: argparse.Namespace) -> Iterator[list[Job]]:
     return ([job for job in page if job.since >= first] for page in pages)
 
 
-def _seconds(text: str) -> float | str:
+def _duration(option: str, text: str) -> int:
+    """Microseconds; UsageError."""
+    with contextlib.suppress(ValueError):
+        return microseconds(float(text))
     try:
-        return float(text)
-    except ValueError:
-        return text
+        return microseconds(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(setup: Setup, args: argparse.Namespace) -> int:
+    client = setup.client
     most = args.limit or LISTED
     if args.since:
         jobs = list(islice((job for page in _pages(client, args) for job in page), most))
     else:
         jobs = partly(lambda: client.store.find(_query(client, args)))
+    attempts = Attempts(setup, jobs)
     if args.json:
-        as_json([facts_of(job) for job in jobs])
+        as_json([facts_of(job, attempts.most(job)) for job in jobs])
         return 0
     now = client.clock.now()
     rows = [
-        (ids.text(job.id), job.task, job.queue, job.state.value, job.priority, job.attempt, ago(job.due, now))
+        (ids.text(job.id), job.task, job.queue, job.state.value, job.priority, attempts.text(job), ago(job.due, now))
         for job in jobs
     ]
     table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
     if len(jobs) == most:
-        print(f"The first {len(jobs)}; --limit shows more.")
+        say(f"The first {len(jobs)}; --limit shows more.")
     return 0
 
 
@@ -128,15 +136,17 @@ def _named(client: Client, names: list[str]) -> list[Job]:
     return [job for job in found if job is not None]
 
 
-def _show(client: Client, args: argparse.Namespace) -> int:
+def _show(setup: Setup, args: argparse.Namespace) -> int:
     if not args.ids:
-        raise TarryError("which job? tarry jobs show ID")
-    jobs = _named(client, args.ids)
+        raise UsageError("which job? tarry jobs show ID")
+    jobs = _named(setup.client, args.ids)
+    attempts = Attempts(setup, jobs)
     if args.json:
-        as_json([facts_of(job) | {"output": progress.output(job.progress)} for job in jobs])
+        as_json([facts_of(job, attempts.most(job)) | {"output": progress.output(job.progress)} for job in jobs])
         return 0
     for job in jobs:
-        facts = facts_of(job)
+        facts = facts_of(job) | {"attempt": attempts.text(job)}
+        del facts["attempts"]
         facts |= {name: clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
         note = facts.pop("note")
         if said := facts["progress"]:
@@ -144,18 +154,18 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         told = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
-            print(f"{name:9} {'-' if value is None else value}")
-        print(told, end="")
+            say(f"{name:9} {'-' if value is None else harmless(str(value))}")
+        say(told, end="")
         if output := progress.output(job.progress):
             _print_output(output)
     return 0
 
 
 def _print_output(output: Output) -> None:
-    before = f", {output.left_out:,} lines before left out" if output.left_out else ""
-    print(f"output    of attempt {output.attempt}{before}:")
+    before = f", {counted(output.left_out, 'line')} before left out" if output.left_out else ""
+    say(f"output    of attempt {output.attempt}{before}:")
     for line in output.text.removesuffix("\n").split("\n"):
-        print(f"  {line}")
+        say(f"  {line}")
 
 
 def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
@@ -177,7 +187,7 @@ def _change_named(client: Client, args: argparse.Namespace) -> int:
         _, done = _rule(args.action, client)
         for job in jobs:
             name = ids.text(job.id)
-            print(f"{name} {done}" if made[name] else f"{name} left as it is: {job.state}")
+            say(f"{name} {done}" if made[name] else f"{name} left as it is: {job.state}")
     return 0 if all(made.values()) else 1
 
 
@@ -203,7 +213,7 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
             answers[name] = done = client.cancel(job.id)
             said = "" if done else str(job.state)
         if not args.json:
-            print(f"{name} {'cancelled' if done else 'left as it is'}{said and f': {said}'}")
+            say(f"{name} {'cancelled' if done else 'left as it is'}{said and f': {said}'}")
     if args.json:
         as_json(answers)
     return 0 if all(getattr(answer, "cancelled", answer) for answer in answers.values()) else 1
@@ -211,18 +221,19 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
 
 def _change_matching(client: Client, args: argparse.Namespace) -> int:
     if not args.since and _query(client, args) == Query(limit=LISTED):
-        raise TarryError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
+        raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
     total = sum(map(len, _pages(client, args)))
     rule, done = _rule(args.action, client)
     if not total:
         _say(args, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
-    if not confirmed(f"{total:,} jobs match; {args.action} them?", args.yes):
+    match, them = ("matches", "it") if total == 1 else ("match", "them")
+    if not confirmed(f"{counted(total)} {match}; {args.action} {them}?", args.yes):
         return 1
     made = sum(changed(client, page, rule) for page in bar(_pages(client, args), -(-total // 1000), "page"))
     if args.action == "cancel":
         client.store.ring_recall()
-    _say(args, {"matched": total, "changed": made}, f"{made:,} of {total:,} jobs {done}")
+    _say(args, {"matched": total, "changed": made}, f"{made:,} of {counted(total)} {done}")
     return 0
 
 
@@ -230,4 +241,4 @@ def _say(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
     if args.json:
         as_json(facts)
     else:
-        print(line)
+        say(line)

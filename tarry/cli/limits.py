@@ -4,11 +4,11 @@ import argparse
 from typing import Any
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import as_json, say, table
 from tarry.engine.limits import InForce, checked, in_force, reset, set_by_hand
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND
-from tarry.model.limit import EACH, limited
+from tarry.model.limit import EACH, Limit, limited
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -27,12 +27,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "list":
         return _list(in_force(setup.client.store), args.json)
     if not args.names:
-        raise TarryError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
-    limit = limited(args.limit, args.rate)
+        raise UsageError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
+    limit = _wanted(args)
     if args.action == "set" and limit is None:
-        raise TarryError("set to what? add --limit N, --rate RATE, or both")
-    for name in args.names:
-        checked(name)
+        raise UsageError("set to what? add --limit N, --rate RATE, or both")
     for name in args.names:
         if args.action == "set":
             set_by_hand(setup.client.store, name, limit)
@@ -42,8 +40,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         as_json([_fact(found) for found in done])
     else:
-        print("\n".join(f"{name}: {_said(name, done)}" for name in args.names))
+        say("\n".join(f"{name}: {_said(name, done)}" for name in args.names))
     return 0
+
+
+def _wanted(args: argparse.Namespace) -> Limit | None:
+    """What is to hold for the limits named; UsageError for a name or a number that cannot be."""
+    try:
+        for name in args.names:
+            checked(name)
+        return limited(args.limit, args.rate)
+    except (TarryError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 def _said(name: str, found: list[InForce]) -> str:

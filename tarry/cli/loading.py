@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tarry.cli.printing import say
 from tarry.config import Config, load, pid_file
 from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
@@ -52,7 +53,7 @@ class Setup:
         if trouble is not None:
             if holder(path) is None:
                 raise trouble
-            print(f"tarry: {trouble}", file=sys.stderr)
+            say(f"tarry: {trouble}", file=sys.stderr)
         return path
 
     @property
@@ -65,6 +66,11 @@ class Setup:
         """The app, imported; AppError with the place of what is wrong."""
         self.runs()
         return self.home
+
+    def serves(self) -> str:
+        """What a master's workers run here, for people: where nothing is named yet, tasks may be registered later."""
+        known = self.app_name or ("HTTP tasks" if self.config.tasks else "")
+        return known or "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers"
 
     def runs(self) -> str:
         """What workers run here, for people; AppError if that is nothing."""

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from tarry import __version__
-from tarry.errors import TarryError
+from tarry.cli.usage import Parser
+from tarry.errors import TarryError, UsageError
+from tarry.terminal import harmless
 
 HOMES = {
     "tarry.cli.starting": ("start", "restart"),
@@ -31,7 +33,7 @@ HOMES = {
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """All commands and their options; or, of those, the ones of the module of one."""
-    whole = argparse.ArgumentParser("tarry", description="The fastest way to do it later: a durable job queue.")
+    whole = Parser("tarry", description="The fastest way to do it later: a durable job queue.")
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
@@ -76,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TarryError, ValueError, OSError) as error:
         if os.environ.get("TARRY_TRACEBACK"):
             raise
-        print(f"tarry: {error}", file=sys.stderr)
-        return 1
+        print(harmless(f"tarry: {error}", keep="\n\t"), file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import argparse
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, confirmed
+from tarry.cli.printing import as_json, confirmed, say
 from tarry.store import migrating
 from tarry.store.shards.shard import shown
 
@@ -28,7 +28,7 @@ def run_migrate(args: argparse.Namespace) -> int:
         for url in wanted:
             done = migrating.migrate(url)
             if not args.json:
-                print(f"{shown(url)}: {len(done)} done")
+                say(f"{shown(url)}: {len(done)} done")
     if args.json:
         as_json({"stores": {shown(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
     return 0
@@ -41,6 +41,6 @@ def _urls(setup: Setup) -> list[str]:
 
 def _say(plans: dict[str, list[str]]) -> None:
     for url, steps in plans.items():
-        print(f"{shown(url)}: {'' if steps else 'up to date'}".rstrip())
+        say(f"{shown(url)}: {'' if steps else 'up to date'}".rstrip())
         for step in steps:
-            print(f"  {step}")
+            say(f"  {step}")

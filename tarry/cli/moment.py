@@ -3,7 +3,7 @@
 import time
 from datetime import datetime
 
-from tarry.errors import TarryError
+from tarry.errors import UsageError
 from tarry.model.duration import SECOND, microseconds
 
 
@@ -18,7 +18,7 @@ def since(text: str) -> float:
         found = datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError):
         told = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
-        raise TarryError(told) from None
+        raise UsageError(told) from None
     if found > now:
-        raise TarryError(f"--since {text} is yet to come")
+        raise UsageError(f"--since {text} is yet to come")
     return found

@@ -5,7 +5,7 @@ import os
 
 from tarry.config import Config, Pool
 from tarry.errors import MasterError
-from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
+from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, ChildStatus, board_path, read
 
 SILENT_AFTER = 2.5
 """Seconds. A worker gives a sign of life every second or two, and a lease of 15 s that it prolonged itself has at
@@ -13,7 +13,7 @@ least 6.5 s to run."""
 
 
 class OwnMaster:
-    """For the keeper's process, which is a child of the master."""
+    """For the process of a keeper or a worker, which is a child of the master."""
 
     def __init__(self, config: Config) -> None:
         self.pid = os.getppid()
@@ -26,6 +26,11 @@ class OwnMaster:
             board = read(self.board_path)
             return board if board is not None and board.pid == self.pid else None
         return None
+
+    def is_ending(self) -> bool:
+        """Somebody told it to."""
+        board = self.board()
+        return board is not None and board.state in (STOPPING, QUITTING)
 
     def silent(self) -> list[tuple[ChildStatus, Pool]]:
         """The workers that gave no sign of life lately. A pool that came with a reload is taken for one like others."""

@@ -6,7 +6,7 @@ from tarry import __version__
 from tarry.cli.own_master import OwnMaster
 from tarry.config import Config
 from tarry.engine import owner
-from tarry.engine.clock import Clock
+from tarry.engine.clock import CHECKED_EVERY, Clock
 from tarry.engine.hosts import Host, PoolFigures, Register
 from tarry.engine.keeper import Keeper
 from tarry.engine.lifeline import Lifeline
@@ -24,7 +24,7 @@ class Presence:
     def __init__(self, store: Store, config: Config) -> None:
         self._pid_file, self._master = config.master.pid_file, OwnMaster(config)
         self._instance = f"{owner.of_process(self._master.pid)}:0"
-        clock = Clock(store.time)
+        clock = Clock(store.time, CHECKED_EVERY)
         self._register = Register(store, self.host, clock)
         self._lifeline = Lifeline(store, self.silent, clock)
 

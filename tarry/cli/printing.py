@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import msgspec
 
@@ -12,23 +12,39 @@ from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.partly import partly as _partly
+from tarry.terminal import harmless, harmless_json
 
 T = TypeVar("T")
 
 
+def say(text: object, end: str = "\n", file: TextIO | None = None) -> None:
+    """As print: for all that is printed here, since tasks, keys, tracebacks and errors are what strangers wrote."""
+    print(harmless(str(text), keep="\n\t"), end=end, file=file)
+
+
 def as_json(facts: Any) -> None:
     """One JSON document on a line."""
-    print(msgspec.json.encode(facts).decode())
+    print(harmless_json(msgspec.json.encode(facts).decode()))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns as wide as they need; numbers to the right."""
-    texts = [[_text(cell) for cell in row] for row in rows]
+    texts = [[harmless(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
     for line in ([*heads], *texts):
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
         print("  ".join(cells).rstrip())
+
+
+def counted(count: int, what: str = "job") -> str:
+    """`1 job`, `1,200 jobs`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def jobs_wait(count: int) -> str:
+    """`1 job waits`, `1,200 jobs wait`."""
+    return f"{counted(count)} wait{'s' if count == 1 else ''}"
 
 
 def _text(cell: Any) -> str:
@@ -39,7 +55,7 @@ def partly(ask: Callable[[], T]) -> T:
     """The answer, also where it is only that of some of several stores; then that is said on stderr."""
     answer, away = _partly(ask)
     if away and str(away) not in _said:
-        print(f"tarry: {away}; what follows is without it", file=sys.stderr)
+        say(f"tarry: {away}; what follows is without it", file=sys.stderr)
         _said.add(str(away))
     return answer
 
@@ -62,13 +78,13 @@ def confirmed(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        print(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
+        say(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
         return False
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    return input(harmless(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
 
 
-def facts_of(job: Job) -> dict[str, Any]:
-    """A job as programs get it. Times are seconds since the epoch; null is none."""
+def facts_of(job: Job, attempts: int | None = None) -> dict[str, Any]:
+    """A job as programs get it. Times are seconds since the epoch; null is none. attempts: how many it has at most."""
     return {
         "id": ids.text(job.id),
         "task": job.task,
@@ -76,6 +92,7 @@ def facts_of(job: Job) -> dict[str, Any]:
         "state": job.state,
         "priority": job.priority,
         "attempt": job.attempt,
+        "attempts": attempts,
         "failures": job.failures,
         "losses": job.losses,
         "epoch": job.epoch,

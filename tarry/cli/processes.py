@@ -6,15 +6,17 @@ They are to answer at once, so what only some of them need is imported there.
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, clock, table
+from tarry.cli.printing import as_json, clock, say, table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.runtime import control
+from tarry.runtime.pidfile import holder
 from tarry.runtime.report import following, longest, span, troubles
 from tarry.runtime.scoreboard import Board, ChildStatus
 
@@ -43,15 +45,29 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run_stop(args: argparse.Namespace) -> int:
     """Waits until all have ended, telling for whom."""
-    timeout = _timeout(args)
-    control.stop(Setup.of(args).pid_file, timeout, tell)
+    timeout, pid_file = _timeout(args), Setup.of(args).pid_file
+    if holder(pid_file) is None:
+        return _none_runs(args, pid_file)
+    control.stop(pid_file, timeout, tell)
     return _said(args, "stopped")
 
 
 def run_quit(args: argparse.Namespace) -> int:
     """Waits until all are gone, which takes a moment."""
-    control.quit(Setup.of(args).pid_file, 30.0, tell)
+    pid_file = Setup.of(args).pid_file
+    if holder(pid_file) is None:
+        return _none_runs(args, pid_file)
+    control.quit(pid_file, 30.0, tell)
     return _said(args, "ended")
+
+
+def _none_runs(args: argparse.Namespace, pid_file: Path) -> int:
+    """What was wanted is so already."""
+    if args.json:
+        as_json({"state": "not running"})
+    else:
+        say(f"no master is running ({pid_file})")
+    return 0
 
 
 def run_reload(args: argparse.Namespace) -> int:
@@ -61,7 +77,7 @@ def run_reload(args: argparse.Namespace) -> int:
     if args.json:
         as_json({"state": "reloaded", "generation": generation})
     else:
-        print(f"reloaded: generation {generation} serves")
+        say(f"reloaded: generation {generation} serves")
     return 0
 
 
@@ -71,7 +87,7 @@ def run_scale(args: argparse.Namespace) -> int:
     if args.json:
         as_json({"pool": args.pool, "workers": args.workers})
     else:
-        print(f"{args.pool}: {args.workers} wanted")
+        say(f"{args.pool}: {args.workers} wanted")
     return 0
 
 
@@ -85,13 +101,13 @@ def _said(args: argparse.Namespace, what: str) -> int:
     if args.json:
         as_json({"state": what})
     else:
-        print(what)
+        say(what)
     return 0
 
 
 def tell(line: str) -> None:
     """For whom one waits."""
-    print(line, file=sys.stderr)
+    say(line, file=sys.stderr)
 
 
 def _timeout(args: argparse.Namespace) -> float | None:
@@ -119,11 +135,11 @@ def run_status(args: argparse.Namespace) -> int:
         if args.json:
             as_json({"state": "not running"})
         else:
-            print(f"not running ({setup.pid_file})")
+            say(f"not running ({setup.pid_file})")
         return NOT_RUNNING
     if args.json:
         shards = _shards(setup)
-        as_json({**to_builtins(board), "shards": shards} if shards else board)
+        as_json({**facts(board), "shards": shards} if shards else facts(board))
         return 0
     _print(board)
     sys.stdout.flush()  # before the stores are asked, which may be away
@@ -132,6 +148,14 @@ def run_status(args: argparse.Namespace) -> int:
 
         show(shards)
     return 0
+
+
+def facts(board: Board) -> dict[str, Any]:
+    """As JSON; a place in which nobody sits has no pid."""
+    told: dict[str, Any] = to_builtins(board)
+    for child in told["children"]:
+        child["pid"] = child["pid"] or None
+    return told
 
 
 def _shards(setup: Setup) -> list[dict[str, Any]]:
@@ -156,14 +180,14 @@ def _shards(setup: Setup) -> list[dict[str, Any]]:
 
 def _print(board: Board) -> None:
     now = time.time()
-    print(
+    say(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
         f" since {_clock(board.started)}, up {span(now - board.started)}"
     )
     for line in troubles(board):
-        print(line)
+        say(line)
     for line in following(board):
-        print(line)
+        say(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
     table(heads, [_row(child, now) for child in children])
@@ -173,7 +197,7 @@ def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
     doing = ", ".join(f"{job.task} {job.id} {span(job.seconds)}" for job in longest(child))
     return (
         child.name,
-        str(child.pid),
+        str(child.pid or "-"),
         child.boot,
         f"{child.rss / 2**20:.1f} MB",
         child.processed,

@@ -1,18 +1,20 @@
 """`tarry queues`."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.cli.endpoints import Going, going
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
+from tarry.cli.printing import ago, as_json, bar, confirmed, counted, jobs_wait, partly, say, table
+from tarry.cli.served import unserved
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UsageError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.model.nearest import did_you_mean
 from tarry.store.base import Query, Tally
 
 WAITING = (State.SCHEDULED, State.READY)
@@ -23,6 +25,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     queues = commands.add_parser("queues", help="list, pause, resume or purge queues")
     queues.add_argument("action", nargs="?", choices=("list", "pause", "resume", "purge"), default="list")
     queues.add_argument("names", nargs="*", metavar="QUEUE")
+    queues.add_argument("--force", action="store_true", help="also a queue that nothing here knows")
     queues.add_argument("--yes", action="store_true", help="do not ask")
     queues.set_defaults(run=run_queues)
 
@@ -33,7 +36,9 @@ def run_queues(args: argparse.Namespace) -> int:
     if args.action == "list":
         return _list(setup, args.json)
     if not args.names:
-        raise TarryError(f"{args.action} which queue? tarry queues {args.action} NAME")
+        raise UsageError(f"{args.action} which queue? tarry queues {args.action} NAME")
+    if not args.force:
+        _refuse_unknown(setup, args.names)
     if args.action == "purge":
         return _purge(setup.client, args)
     for name in args.names:
@@ -42,8 +47,24 @@ def run_queues(args: argparse.Namespace) -> int:
     if args.json:
         as_json({done: args.names})
     else:
-        print(f"{', '.join(args.names)} {done}")
+        say(f"{', '.join(args.names)} {done}")
     return 0
+
+
+def _refuse_unknown(setup: Setup, names: list[str]) -> None:
+    """TarryError for a queue of which neither the store nor the app nor the settings know."""
+    known = known_queues(setup, partly(setup.client.store.counts), partly(setup.client.store.queues))
+    for name in names:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise TarryError(f"no queue {name}{meant or ';'} --force takes it all the same")
+
+
+def known_queues(setup: Setup, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
+    """Those with jobs or a pause, of tasks, and of the settings."""
+    named = {name for pool in setup.config.pools.values() for name in pool.queues if pool.queues != "*"}
+    of_tasks = {task.queue for task in setup.known_tasks().values()}
+    return {tally.queue for tally in counts} | paused.keys() | of_tasks | setup.config.queues.keys() | named
 
 
 def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
@@ -68,7 +89,8 @@ def _list(setup: Setup, json: bool) -> int:
     client = setup.client
     counts, paused = partly(client.store.counts), partly(client.store.queues)
     names = sorted({tally.queue for tally in counts} | paused.keys())
-    rows = [_row(name, counts, paused.get(name, False)) for name in names]
+    alone = unserved(setup.config, names)
+    rows = [_row(name, counts, paused.get(name, False)) | {"served": name not in alone} for name in names]
     unknown = unknown_tasks(setup, counts)
     held = [one for one in going(client.store, setup.home.http.endpoints, client.clock.now()) if one.said]
     if json:
@@ -80,7 +102,7 @@ def _list(setup: Setup, json: bool) -> int:
     warn_of_unknown(setup, unknown)
     for one in held:
         if count := _unfinished(counts, one.task.__eq__).get(one.task):
-            print(f"{count:,} jobs wait for the task {one.task}, which is {_held(one)}")
+            say(f"{jobs_wait(count)} for the task {one.task}, which is {_held(one)}")
     return 0
 
 
@@ -94,7 +116,7 @@ def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
     """A line for each task."""
     why = "this app does not know" if setup.app_name else "was removed"
     for task, count in unknown.items():
-        print(f"{count:,} jobs wait for the task {task}, which {why}")
+        say(f"{jobs_wait(count)} for the task {task}, which {why}")
 
 
 def _row(name: str, counts: list[Tally], paused: bool) -> dict[str, Any]:
@@ -110,7 +132,12 @@ def _row(name: str, counts: list[Tally], paused: bool) -> dict[str, Any]:
 def _cells(row: dict[str, Any], now: int) -> tuple[Any, ...]:
     oldest = row["oldest_ready"]
     since = "-" if oldest is None else ago(round(oldest * SECOND), now)
-    return (row["queue"], *(row[state.value] for state in State), since, "paused" if row["paused"] else "")
+    return (row["queue"], *(row[state.value] for state in State), since, _mark(row))
+
+
+def _mark(row: dict[str, Any]) -> str:
+    marks = ["paused"] if row["paused"] else []
+    return ", ".join(marks if row["served"] else [*marks, "no pool here serves it"])
 
 
 def _purge(client: Client, args: argparse.Namespace) -> int:
@@ -118,12 +145,14 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
     for name in args.names:
         query = Query(WAITING, name)
         total = sum(map(len, matching(client, query)))
-        if total and not confirmed(f"Delete the {total:,} jobs that wait in {name}, for good?", args.yes):
+        if total and not confirmed(
+            f"Delete the {counted(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
+        ):
             return 1
         for page in bar(matching(client, query), -(-total // 1000), "page"):
             purged += changed(client, page, lambda job, now: lifecycle.forgotten(job))
     if args.json:
         as_json({"deleted": purged})
     else:
-        print(f"{purged:,} jobs deleted")
+        say(f"{counted(purged)} deleted")
     return 0

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from tarry.cli.loading import Setup
 from tarry.cli.moment import since as moment
-from tarry.cli.printing import ago, as_json, bar, table
+from tarry.cli.printing import ago, as_json, bar, counted, say, table
 from tarry.store import ids
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def _watched(lines: "Iterable[Request]") -> "Iterator[Request]":
 def _complain(replay: "Replay") -> None:
     bad, tally = replay.bad, replay.tally
     for place in bad.places:
-        print(f"tarry: {place}: not readable", file=sys.stderr)
+        say(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
-        print(f"tarry: and {bad.count - len(bad.places):,} lines more", file=sys.stderr)
+        say(f"tarry: and {counted(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
     for left in replay.left:
         told = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
-        print(f"tarry: {told}", file=sys.stderr)
+        say(f"tarry: {told}", file=sys.stderr)
     if tally.held > len(replay.left):
-        print(f"tarry: and {tally.held - len(replay.left):,} jobs more", file=sys.stderr)
+        say(f"tarry: and {counted(tally.held - len(replay.left))} more", file=sys.stderr)
 
 
 def _show(replay: "Replay", now: int) -> None:
@@ -93,12 +93,12 @@ def _show(replay: "Replay", now: int) -> None:
             ("id", "task", "queue", "due"), [(ids.text(j.id), j.task, j.queue, ago(j.due, now)) for j in replay.first]
         )
     if replay.tally.put_back > len(replay.first):
-        print(f"The first {len(replay.first)}.")
+        say(f"The first {len(replay.first)}.")
 
 
 def _tell(replay: "Replay", done: str) -> None:
     counts = to_builtins(replay.tally)
-    parts = [f"{counts['put_back']:,} jobs {done}"]
+    parts = [f"{counted(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
     parts += [f"{counts[name]:,} {spoken}" for name, spoken in _SPOKEN.items() if counts[name] or name in always]
-    print(", ".join(parts))
+    say(", ".join(parts))

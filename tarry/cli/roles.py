@@ -5,28 +5,37 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from tarry.app import App
+from tarry.cli import title
 from tarry.cli.deaf import Deaf
 from tarry.cli.loading import opened
+from tarry.cli.own_master import OwnMaster
 from tarry.cli.presence import Presence
+from tarry.cli.title import Title
 from tarry.cli.watching import watch
 from tarry.config import Alerts, Config, Pool
 from tarry.engine import log_facts, owner
 from tarry.engine.backlog import LOOK_EVERY, Backlogs
 from tarry.engine.here import settings
 from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Worker, memory
+from tarry.engine.worker import Outside, Worker, memory
 from tarry.errors import TarryError
 from tarry.model.duration import SECOND
 from tarry.runtime import logs
 from tarry.runtime.demand import Range
 from tarry.runtime.log_lines import tell_of
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, Child, Plan, Role, Wear
+from tarry.runtime.scoreboard import named
 from tarry.store.base import Store
 
 log = logging.getLogger("tarry.keeper")
+
+SHORTEST_END = 1.0
+"""Seconds that a worker that was told to end waits for its store at least. The rest of the grace is for the keeper."""
 
 
 def plan(config: Config, app_name: str | None) -> Plan:
@@ -58,6 +67,8 @@ Body = Callable[[Child, App, Store], None]
 
 def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> int:
     """Imports the app and opens the store; what fails is told to the master, in a line."""
+    single: dict[Body, str] = {_keep: KEEPER, _sing: CANARY}
+    title.show(single.get(body) or named("worker", child.pool, child.number))
     if config.master.watch:
         # Python trusts what it compiled by the second and the size: two changes in one second would be one.
         sys.dont_write_bytecode = True
@@ -90,17 +101,20 @@ def _worker(pool: Pool) -> Body:
         name = owner.new_name()
         child.slot.own(name)
         tell_of(log_facts.here, worker=f"{child.pool}.{child.number}")
-        deliveries = app.deliveries(store, pool.async_)
+        deliveries, grace = app.deliveries(store, pool.async_), app.config.master.term_grace
         worker = Worker(
             store,
             app.tasks,
-            settings(pool, app.config.max_body),
+            replace(
+                settings(pool, app.config.max_body), end_within=max(SHORTEST_END, grace / 2), max_jobs=pool.max_jobs
+            ),
             rules=app.rules,
             gauge=child.slot,
             name=name,
             outside=FromMaster(child),
             find=deliveries.find,
         )
+        worker.awaited = OwnMaster(app.config).is_ending
         child.ready()
         worker.run()
         deliveries.close()
@@ -108,11 +122,11 @@ def _worker(pool: Pool) -> Body:
     return work
 
 
-class FromMaster:
+class FromMaster(Outside):
     """The master's child, as the worker's outside."""
 
     def __init__(self, child: Child) -> None:
-        self._child = child
+        self._child, self._title = child, Title(child)
 
     def filenos(self) -> Sequence[int]:
         """The master's line, and our signals."""
@@ -120,12 +134,25 @@ class FromMaster:
 
     def signals(self) -> Sequence[int]:
         """Those that came."""
+        self._title.show()
         return self._child.came()
 
     def parent_lives(self) -> bool:
         """False once the master's end of the line is closed."""
         self._child.lines()
         return not self._child.orphaned
+
+    def is_open(self) -> bool:
+        """False once a job has closed the master's line."""
+        return self._child.is_open()
+
+    def is_whole(self) -> bool:
+        """False once a job has closed a descriptor of ours."""
+        return self._child.is_whole()
+
+    def cut_off(self) -> NoReturn:
+        """Ends the process at once."""
+        self._child.cut_off()
 
 
 def _sing(child: Child, app: App, store: Store) -> None:
@@ -150,15 +177,20 @@ def _keep(child: Child, app: App, store: Store) -> None:
     keeper.tick()
     alerts.start()
     owed: list[dict[str, Any]] = []
+    away = ""
     while True:
         child.slot.beat(memory())
         owed = _heard(child, keeper, [*owed, *child.lines()])
         if child.over():
-            keeper.close()
-            presence.leave()
+            if not keeper.away:
+                keeper.close()
+                presence.leave()
             alerts.close()
             return
         pause = keeper.tick()
+        if keeper.away != away:
+            away = keeper.away
+            child.answer({"away": away})
         # What could not be done because the store is away is tried again soon.
         child.sleep(min(pause, 0.25) if owed else pause)
 

@@ -4,12 +4,13 @@ import argparse
 from typing import Any
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, clock, table
+from tarry.cli.printing import ago, as_json, clock, say, table
 from tarry.engine import bookmarks
 from tarry.engine.client import Client
 from tarry.engine.cron import run_now, schedules_of
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND
+from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     schedules = schedules_of(setup.app.tasks)
     if args.action == "list":
         if args.names:
-            raise TarryError("list takes no names; `tarry schedules` shows them all")
+            raise UsageError("list takes no names; `tarry schedules` shows them all")
         return _list(setup.client, schedules, args.json)
     named = _named(schedules, args.names, args.action)
     if args.action == "run":
@@ -46,18 +47,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         as_json({done: args.names})
     else:
-        print(f"{', '.join(args.names)} {done}")
+        say(f"{', '.join(args.names)} {done}")
     return 0
 
 
 def _named(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
     """All are looked for before anything is done to the first."""
     if not names:
-        raise TarryError(f"{action} which schedule? tarry schedules {action} NAME")
+        raise UsageError(f"{action} which schedule? tarry schedules {action} NAME")
     for name in names:
         if name not in schedules:
             known = ", ".join(sorted(schedules)) or "none"
-            raise TarryError(f"no schedule {name!r} in this app; it has: {known}")
+            raise TarryError(f"no schedule {name!r} in this app{did_you_mean(name, schedules) or '; it has: ' + known}")
     return [schedules[name] for name in names]
 
 
@@ -66,7 +67,7 @@ def _run(client: Client, schedules: list[Schedule], json: bool) -> int:
     if json:
         as_json(ids)
     else:
-        print("\n".join(ids.values()))
+        say("\n".join(ids.values()))
     return 0
 
 

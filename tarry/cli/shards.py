@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import as_json, counted, say, table
 from tarry.engine import owner
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
@@ -97,12 +97,10 @@ def _told(moved: Moved) -> None:
 
 
 def _say(total: int, moved: Moved) -> None:
-    print(f"{total:,} jobs moved")
+    say(f"{counted(total)} moved")
     if moved.running:
-        print(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
+        say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
     if moved.held:
-        print(
-            f"{moved.held:,} stay, since where they belong another job holds their key: move again when that has ended"
-        )
+        say(f"{moved.held:,} stay, since where they belong another job holds their key: move again when that has ended")
     for trouble in moved.away:
-        print(f"{trouble}; move again when it is back")
+        say(f"{trouble}; move again when it is back")

@@ -3,11 +3,16 @@
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
+from tarry.cli import title
 from tarry.cli.loading import Setup
+from tarry.cli.printing import say
 from tarry.cli.processes import tell
 from tarry.cli.roles import plan
 from tarry.config import Config
@@ -39,20 +44,36 @@ def run_start(args: argparse.Namespace) -> int:
     here = Path.cwd()
     setup = Setup.of(args, here)
     config, name = setup.config, setup.app_name
-    runs = setup.runs()
+    runs = setup.serves()
     running = holder(config.master.pid_file)
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
     log = _log_target(config, args.daemon)
     readiness = daemonize(_output(config, log)) if args.daemon else None
+    title.show(f"master {Path(args.config or 'tarry.toml').name}")
     try:
         logs.configure(log, config.master.log_format, config.master.log_level)
-        return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness)
+        said = "" if readiness is None else _serving(args.json, runs, log)
+        return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness, said)
     except Exception as error:
         if readiness is None:
             raise
         readiness.failed(f"tarry: {error}")
         return 1
+
+
+def _warn_of_root() -> None:
+    if os.geteuid() == 0:
+        logging.getLogger("tarry.master").warning(
+            "started as root: tasks may do anything on this host; let a user of its own start it"
+        )
+
+
+def _serving(json: bool, runs: str, log: str | Path) -> str:
+    """What the command that started a daemon says of it."""
+    if json:
+        return msgspec.json.encode({"state": "serving", "pid": os.getpid(), "log": str(log)}).decode()
+    return f"{runs} serves: master {os.getpid()}, log {log}"
 
 
 def _output(config: Config, log: str | Path) -> Path:
@@ -69,7 +90,7 @@ def _log_target(config: Config, daemon: bool) -> str | Path:
 
 def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
     """The configuration as it is now. What belongs to the master itself stays until a restart."""
-    if not setup.app_name and not setup.config.tasks:
+    if not setup.app_name and not setup.config.tasks and ran != setup.serves():
         raise AppError(f"no app is named any more; it was {ran}")
     now = setup.config.master
     for name in ("pid_file", "log", "log_format", "log_level"):
@@ -79,13 +100,14 @@ def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
 
 
 def _run_master(
-    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None
+    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, said: str
 ) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
         logging.getLogger("tarry.master").info("%s: %d workers run jobs", runs, count)
+        _warn_of_root()
         if readiness is not None:
-            readiness.serving()
+            readiness.serving(said)
 
     importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
     pid_file = config.master.pid_file
@@ -94,7 +116,7 @@ def _run_master(
     if master.failure and readiness is not None:
         readiness.failed(f"tarry: {master.failure}")
     elif master.failure:
-        print(f"tarry: {master.failure}", file=sys.stderr)
+        say(f"tarry: {master.failure}", file=sys.stderr)
     return status
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.cli.endpoints import CLOSED, at_once, circuit
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, partly, table
+from tarry.cli.printing import as_json, jobs_wait, partly, say, table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.engine.task import Task
-from tarry.errors import TarryError
+from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import State
+from tarry.model.retry import Retry
 from tarry.store.base import Tally
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
     setup = Setup.of(args)
     if args.action == "list":
         if args.name:
-            raise TarryError("list takes no names; `tarry tasks` shows them all")
+            raise UsageError("list takes no names; `tarry tasks` shows them all")
         return _list(setup, args.json)
     if not args.name:
-        raise TarryError(f"{args.action} which task? tarry tasks {args.action} NAME")
+        raise UsageError(f"{args.action} which task? tarry tasks {args.action} NAME")
     if args.action != "try" and (args.response or args.status):
-        raise TarryError(f"--response and --status are for `tarry tasks try`; {args.action} sends nothing")
+        raise UsageError(f"--response and --status are for `tarry tasks try`; {args.action} sends nothing")
     if args.action in ("remove", "try") and args.settings:
-        raise TarryError(f"{args.action} takes one name and no settings")
+        raise UsageError(f"{args.action} takes one name and no settings")
     return {"add": _add, "edit": _edit, "remove": _remove, "try": _try}[args.action](setup, args)
 
 
@@ -67,7 +68,10 @@ def _add(setup: Setup, args: argparse.Namespace) -> int:
     from tarry.push import registry  # noqa: PLC0415 - with what checks URLs and rules
 
     _no_other(setup, args.name)
-    registry.add(setup.client.store, args.name, _given(args.settings), setup.guard)
+    endpoint = registry.add(
+        setup.client.store, args.name, _given(args.settings), setup.guard, setup.config.push.secrets
+    )
+    _warn(endpoint)
     return _told(args, "added", f"{args.name} added")
 
 
@@ -76,7 +80,7 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
 
     changes, name = _given(args.settings), args.name
     if not changes:
-        raise TarryError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
+        raise UsageError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
     setup.home.http.load()
     if setup.home.http.in_file(name):
         enabled = setup.home.http.endpoints[name].enabled
@@ -84,7 +88,7 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
             raise TarryError(f"{name} stands in {setup.config.place('tasks', name)}: edit it there, and `tarry reload`")
         registry.switch(setup.client.store, name, changes["enabled"], in_file=True)
     else:
-        registry.edit(setup.client.store, name, changes, setup.guard)
+        _warn(registry.edit(setup.client.store, name, changes, setup.guard, setup.config.push.secrets))
     return _told(args, "edited", f"{name} edited")
 
 
@@ -99,7 +103,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
         setup.home.declare_limits(setup.client.store)  # it gets the jobs from now on
     told = f"{args.name} removed"
     if waiting:
-        told += f"; its {waiting:,} jobs wait: add it again, or tarry jobs delete --task {args.name}"
+        told += f"; its {jobs_wait(waiting)}: add it again, or tarry jobs delete --task {args.name}"
     return _told(args, "removed", told, waiting=waiting)
 
 
@@ -107,7 +111,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     from tarry.push.verdict import judged  # noqa: PLC0415 - as above
 
     if not args.response:
-        raise TarryError(f"try with what? tarry tasks try {args.name} --response FILE")
+        raise UsageError(f"try with what? tarry tasks try {args.name} --response FILE")
     task = setup.home.http.find(args.name)
     if task is None:
         raise TarryError(f"no HTTP task {args.name}; `tarry tasks` lists them")
@@ -119,7 +123,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
         as_json({"outcome": outcome, "reason": verdict.reason, "delay": None if delay is None else delay / SECOND})
     else:
         after = f", after the first attempt in {spoken(delay)}" if delay is not None else ""
-        print(f"{outcome}{after}: {verdict.reason}")
+        say(f"{outcome}{after}: {verdict.reason}")
     return 0
 
 
@@ -157,9 +161,9 @@ def _given(words: Sequence[str]) -> Facts:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign:
-            raise TarryError(f"{word!r} sets nothing; write SETTING=VALUE, as in url=https://host/path")
+            raise UsageError(f"{word!r} sets nothing; write SETTING=VALUE, as in url=https://host/path")
         if name in found:
-            raise TarryError(f"{name} is given twice; leave out one")
+            raise UsageError(f"{name} is given twice; leave out one")
         found[name] = _value(name, value)
     return found
 
@@ -175,11 +179,16 @@ def _value(name: str, text: str) -> Any:
     return value if plain else text
 
 
+def _warn(endpoint: "Endpoint") -> None:
+    for warning in endpoint.warnings():
+        say(f"tarry: {endpoint.name}: {warning}", file=sys.stderr)
+
+
 def _told(args: argparse.Namespace, done: str, line: str, **facts: Any) -> int:
     if args.json:
         as_json({done: args.name, **facts})
     else:
-        print(line)
+        say(line)
     return 0
 
 
@@ -195,7 +204,7 @@ def _list(setup: Setup, json: bool) -> int:
     waiting = _waiting(counts)
     facts = []
     for task in sorted(setup.home.tasks.values(), key=lambda task: task.name):
-        fact = _fact(task)
+        fact = _fact(task, setup.home.retry)
         if (endpoint := book.endpoints.get(task.name)) is not None:
             state = flows[task.name][0] if task.name in flows else None
             fact |= _http(endpoint, state, waiting.get(task.name, 0), book.in_file(task.name))
@@ -218,14 +227,14 @@ def _waiting(counts: Sequence[Tally]) -> dict[str, int]:
     return found
 
 
-def _fact(task: Task[Any, Any]) -> Facts:
+def _fact(task: Task[Any, Any], retry: Retry) -> Facts:
     return {
         "task": task.name,
         "kind": "http" if task.steered else "async" if task.is_async else "sync",
         "queue": task.queue,
         "priority": task.priority,
         "timeout": task.timeout,
-        "retries": task.retry.limit,
+        "retries": (task.retry or retry).limit,
     }
 
 

@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from tarry.cli import title
 from tarry.cli.loading import opened
 from tarry.cli.sources import MOST, Seen, Sources, changed, later
 from tarry.config import FILES, Config
 from tarry.engine.worker import memory
 from tarry.errors import TarryError
-from tarry.runtime.role import Child
+from tarry.runtime.role import WATCHER, Child
 
 LOOK_EVERY = 0.5
 SETTLED_AFTER = 0.2
@@ -55,6 +56,7 @@ class Changes:
 def watch(config: Config, app_name: str | None, since: int, child: Child) -> int:
     """The life of the watcher. What changed from `since` on, in nanoseconds since the epoch, was perhaps not yet there
     when the others began."""
+    title.show(WATCHER)
     sys.dont_write_bytecode = True
     with contextlib.suppress(TarryError):  # the others say so; here it is to be seen when it is mended
         opened(app_name, config)

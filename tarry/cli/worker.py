@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from tarry.cli.loading import Setup
 from tarry.config import Pool
 from tarry.engine import log_facts
+from tarry.engine.worker import Outside
 from tarry.errors import ConfigError
 from tarry.runtime import logs
 from tarry.runtime.log_lines import tell_of
@@ -55,7 +56,7 @@ def _shown(queues: str | Collection[str]) -> str:
     return "all queues" if "*" in queues else f"queues {', '.join(queues)}"
 
 
-class FromSignals:
+class FromSignals(Outside):
     """Signals alone, as the worker's outside."""
 
     def __init__(self, signals: Signals) -> None:

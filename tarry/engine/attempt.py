@@ -1,9 +1,11 @@
 """One attempt: from the job's body to an Outcome. Who calls it says where it runs, and may break in on it."""
 
+import sys
 from collections.abc import Callable
 from contextvars import copy_context
 
-from tarry.engine import report, together, wrapped
+from tarry.engine import django_connections, report, together, wrapped
+from tarry.engine.django_connections import DJANGO
 from tarry.engine.running import Batch, Running, current
 from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
@@ -16,6 +18,16 @@ def nobody(running: Running) -> None:
 
 def sync(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
     """Runs a `def` here and now. leave: called once the task's own code is over; from then on nobody breaks in."""
+    if DJANGO not in sys.modules:
+        return _sync(running, terms, leave)
+    django_connections.close_old()
+    try:
+        return _sync(running, terms, leave)
+    finally:
+        django_connections.close_old()
+
+
+def _sync(running: Running, terms: Terms, leave: Callable[[Running], None]) -> Outcome:
     task = running.task
     if isinstance(running, Batch):
         return together.sync(running, terms, leave)
@@ -41,6 +53,11 @@ def sync(running: Running, terms: Terms, leave: Callable[[Running], None] = nobo
 async def on_loop(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
     """Runs an `async def` in the calling asyncio task, which may be cancelled to break in until `leave` is called; its
     context is the job's."""
+    attempt = _on_loop(running, terms, leave)
+    return await (django_connections.run(attempt) if DJANGO in sys.modules else attempt)
+
+
+async def _on_loop(running: Running, terms: Terms, leave: Callable[[Running], None]) -> Outcome:
     task = running.task
     if isinstance(running, Batch):
         return await together.on_loop(running, terms, leave)

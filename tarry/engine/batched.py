@@ -14,6 +14,7 @@ from tarry.engine.shape import Shape
 from tarry.engine.task import AsyncTask, SyncTask, Task
 from tarry.errors import ArgumentError
 from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client
@@ -24,6 +25,11 @@ R = TypeVar("R")
 WAIT = 0.5
 """Seconds that the first job of a call waits for others, unless the task says otherwise."""
 MAX_BATCH = 10_000
+_SETTINGS = (
+    *(name for name, one in inspect.signature(Task.__init__).parameters.items() if one.kind is one.KEYWORD_ONLY),
+    "batch",
+    "wait",
+)
 _LISTS = (list, MutableSequence, Sequence, Collection, Iterable)
 _UNIONS = (Union, types.UnionType)
 
@@ -100,6 +106,10 @@ class AsyncBatchTask(BatchTask[D, R]):
 def task_class(fn: Callable[..., Any], settings: Mapping[str, Any]) -> type[Task[Any, Any]]:
     """What kind of task the function is to be."""
     is_async = inspect.iscoroutinefunction(fn)
+    for name in settings:
+        if name not in _SETTINGS:
+            near = did_you_mean(name, _SETTINGS) or f"; there are {', '.join(_SETTINGS)}"
+            raise TypeError(f"@app.task has no setting {name}{near}")
     if "batch" in settings:
         return AsyncBatchTask if is_async else SyncBatchTask
     if "wait" in settings:

@@ -15,10 +15,11 @@ from tarry.engine.forwarder import Forwarder
 from tarry.engine.handle import Handle
 from tarry.engine.lazily import asyncio
 from tarry.engine.new_job import NewJob
-from tarry.engine.task import NOW, Options, Task
+from tarry.engine.shield import shielded
+from tarry.engine.task import NOW, Options, Task, with_overrides
 from tarry.engine.waiting import Waiting
 from tarry.engine.witness import Witness, inserted, what
-from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreUnavailable
+from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
@@ -35,6 +36,8 @@ INSERTED_AT_ONCE = 5000
 TIMEOUT = 5.0
 """Seconds that an enqueue waits while others' are under way."""
 _TRIES = 20
+_inherited: list[dict[str, Any]] = []
+"""Of the parent process, kept alive on purpose: a driver that is collected might say goodbye on its connection."""
 
 
 class Client:
@@ -64,6 +67,22 @@ class Client:
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:
             self.forwarder.start()
 
+    def inherit(self, heir: "Callable[[], Client]") -> None:
+        """In a forked child: what this client has is the parent's, and is only kept alive. Whoever has this client, as
+        each handle does, uses that of `heir` from now on."""
+        _inherited.append(dict(self.__dict__))
+        self.__dict__.clear()
+        self.__dict__["_heir"] = heir
+
+    if not TYPE_CHECKING:  # else every misspelt attribute would pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Only asked for what is not there: in a forked child, for all."""
+            heir = self.__dict__.get("_heir")
+            if heir is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(heir(), name)
+
     def enqueue(
         self,
         task: Task[Any, Any],
@@ -77,12 +96,14 @@ class Client:
         if headers is None and task.around.sends:
             return task.around.send(NewJob(task, args, kwargs, options, self._send, False))
         lane = task.lane and task.lane(args, kwargs)
-        job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
-        if options.connection is not None:
-            return transaction.enqueued(self, [job], options)[0]
-        if options.durable is not None:
-            return self.put([job], options)[0]
-        return self._delivery.put(job, options)
+        body = task.codec.encode(args, kwargs)
+        with shielded:
+            job = self._job(task, body, options, lane, headers or b"")
+            if options.connection is not None:
+                return transaction.enqueued(self, [job], options)[0]
+            if options.durable is not None:
+                return self.put([job], options)[0]
+            return self._delivery.put(job, options)
 
     async def aenqueue(
         self,
@@ -96,7 +117,9 @@ class Client:
         if headers is None and task.around.sends:
             return await task.around.asend(NewJob(task, args, kwargs, options, self._asend, True))
         lane = task.lane and task.lane(args, kwargs)
-        job = self._job(task, task.codec.encode(args, kwargs), options, lane, headers or b"")
+        body = task.codec.encode(args, kwargs)
+        with shielded:
+            job = self._job(task, body, options, lane, headers or b"")
         if options.connection is not None:
             return (await transaction.aenqueued(self, [job], options))[0]
         if options.durable is not None:
@@ -125,7 +148,9 @@ class Client:
         """The job that came through the middleware."""
         task, args, kwargs = new.of, new.args, new.kwargs
         body, lane = task.codec.encode(args, kwargs), task.lane and task.lane(args, kwargs)
-        return self._job(task, body, new.options, lane, new.packed())
+        headers = new.packed()
+        with shielded:
+            return self._job(task, body, new.options, lane, headers)
 
     def _send(self, new: NewJob) -> Handle[Any]:
         return self.enqueue(new.of, new.args, new.kwargs, new.options, new.packed())
@@ -138,19 +163,35 @@ class Client:
         as they are where only a worker does."""
         task = self.tasks.get(name)
         if task is None:
-            return self._placed(name, body, options, options.queue or "default", 0, None, None)
+            own = with_overrides(name, b"", options) if options.overrides else b""
+            with shielded:
+                return self._placed(name, body, options, options.queue or "default", 0, None, None, own)
         args, kwargs = task.codec.decode(body)
-        return self._job(task, body, options, task.lane and task.lane(args, kwargs))
+        lane = task.lane and task.lane(args, kwargs)
+        with shielded:
+            return self._job(task, body, options, lane)
 
     def put(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
         """Stores jobs made by `job` with these options."""
+        with shielded:
+            return self._put(jobs, options)
+
+    def _put(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
         if options.connection is not None:
             return transaction.enqueued(self, jobs, options)
         if options.durable is not None and not self.store.confirms:
             raise ConfigError(f"{self.store.url} has no replica that could confirm a job: leave out durable=")
-        handles: list[Handle[Any]] = []
+        jobs, handles = list(jobs), list[Handle[Any]]()
         for start in range(0, len(jobs), INSERTED_AT_ONCE):
-            handles += self._delivery.put_all(jobs[start : start + INSERTED_AT_ONCE], options)
+            part = jobs[start : start + INSERTED_AT_ONCE]
+            try:
+                handles += self._delivery.put_all(part, options)
+            except StoreError as error:
+                # Some may have been put elsewhere, under other ids.
+                jobs[start : start + INSERTED_AT_ONCE] = part
+                error.again = lambda: self.put(jobs, options)
+                error.stored = error.stored if start == 0 else None
+                raise
         if options.durable is not None:
             # Where they are: one may have been put elsewhere than its first id says.
             self.store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
@@ -196,14 +237,14 @@ class Client:
 
     def look(self, ids: Sequence[bytes]) -> list[Job | None]:
         """The jobs by id; one that still lies in the outbox as it is there. StoreUnavailable."""
-        if self.forwarder is None:
-            return self.store.get(ids)
-        return self.forwarder.look(ids)
+        with shielded:
+            return self.store.get(ids) if self.forwarder is None else self.forwarder.look(ids)
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
         """The job once it is finished; None if there is none; ResultTimeout. A store that is away is waited for."""
-        over, job = self._over(id)
-        return job if over else self._in_time(*self._waiting.wait(id, timeout), id, timeout)
+        with shielded:
+            over, job = self._over(id)
+            return job if over else self._in_time(*self._waiting.wait(id, timeout), id, timeout)
 
     async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
@@ -227,7 +268,7 @@ class Client:
 
     def follow(self, id: bytes, timeout: float | None) -> Follow:
         """The job as it goes: to iterate over."""
-        return Follow(self._waiting, id, timeout)
+        return Follow(lambda: self._waiting, id, timeout)
 
     def cancel(self, id: bytes, reason: str = "") -> bool:
         """Ends a job that is not finished; the worker that runs it is told."""
@@ -235,9 +276,10 @@ class Client:
 
     def cancelled(self, id: bytes, reason: str = "") -> Job | None:
         """The same; the job as it was before, None if it had finished or there is none."""
-        job = self._change(id, lambda job, now: self.cancellation(job, now, reason))
-        if job is not None and job.state is State.RUNNING:
-            self.store.ring_recall()
+        with shielded:
+            job = self._change(id, lambda job, now: self.cancellation(job, now, reason))
+            if job is not None and job.state is State.RUNNING:
+                self.store.ring_recall()
         return job
 
     def cancellation(self, job: Job, now: int, reason: str = "") -> Change:
@@ -248,11 +290,13 @@ class Client:
 
     def retry(self, id: bytes) -> bool:
         """Makes a job ready now, with all its attempts anew if it had finished."""
-        return self._change(id, lifecycle.kicked) is not None
+        with shielded:
+            return self._change(id, lifecycle.kicked) is not None
 
     def forget(self, id: bytes) -> bool:
         """Deletes the record of a job that does not run."""
-        return self._change(id, lambda job, now: lifecycle.forgotten(job)) is not None
+        with shielded:
+            return self._change(id, lambda job, now: lifecycle.forgotten(job)) is not None
 
     def close(self) -> None:
         """Gives back the store and the threads."""
@@ -286,8 +330,9 @@ class Client:
         encode, lane = task.codec.encode, task.lane
         given = [arguments(task, call) for call in calls]
         bodies = [(encode(*each), lane and lane(*each)) for each in given]
-        first = [self._job(task, body, options, line) for body, line in bodies[:1]]
-        return first + [self._alike(first[0], body, line) for body, line in bodies[1:]]
+        with shielded:
+            first = [self._job(task, body, options, line) for body, line in bodies[:1]]
+            return first + [self._alike(first[0], body, line) for body, line in bodies[1:]]
 
     def _alike(self, job: Job, body: bytes, lane: str | None) -> Job:
         """Another of many jobs: put at the same moment, in the same way."""
@@ -309,8 +354,10 @@ class Client:
 
     def _job(self, task: Task[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b"") -> Job:
         queue = options.queue or task.queue
-        if task.delay and options.delay is None and options.at is None:
-            options = replace(options, delay=task.delay / SECOND)
+        if task.due_after and options.delay is None and options.at is None:
+            options = replace(options, delay=task.due_after / SECOND)
+        if options is not NOW and options.overrides:
+            headers = task.overridden(headers, options)
         job = self._placed(task.name, body, options, queue, task.priority, task.expires, lane, headers)
         return replace(job, headers=task.headed(headers, job.due)) if task.steered else job
 
@@ -328,7 +375,7 @@ class Client:
         if len(body) > self.max_body:
             self._too_large(name, body)
         now = self._now()
-        due = max(options.due(now), 0)
+        due = max(options.due(now, self.clock.unsure), 0)
         within = expires if options.expires is None else options.expires
         key = options.held_key
         return Job(

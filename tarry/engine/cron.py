@@ -7,6 +7,7 @@ jobs are stored, so a crash in between makes them again, and the key makes that 
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from tarry.engine.task import Options, Task
 from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
-from tarry.store.patience import back_off
+from tarry.store.patience import Backoff, back_off
 
 log = logging.getLogger("tarry.cron")
 
@@ -69,18 +70,17 @@ class Ticker:
         self._sweep = 0
         self._born: int | None = None
         self._was = 0
-        self._trouble = 0
+        self._backoff = Backoff()
 
     def tick(self) -> float:
         """Never raises StoreError: it is logged, and what could not be done is tried again soon."""
         try:
             pause = self._tick()
         except StoreError as error:
-            if self._trouble % 20 == 0:
+            if self._backoff.fail(time.monotonic()):
                 log.error("schedules: %s", error)
-            self._trouble += 1
-            return min(5.0, 0.1 * 2.0 ** min(self._trouble, 8))
-        self._trouble = 0
+            return min(5.0, 0.1 * 2.0 ** min(self._backoff.tries, 8))
+        self._backoff.succeed()
         return pause
 
     def _tick(self) -> float:

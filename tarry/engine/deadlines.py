@@ -25,13 +25,13 @@ class Deadlines:
     def watch(self, batch: Sequence[Running], now: float) -> None:
         """Those of the batch that have a timeout."""
         for running in batch:
-            if running.task.timeout is not None:
-                self._add(now + running.task.timeout, running)
+            if running.timeout is not None:
+                self._add(now + running.timeout, running)
 
     def overdue(self, now: float, alive: Callable[[Running], bool]) -> Iterator[Running]:
         """The attempts whose time is over. One that stood in line first has its time from when it began."""
         while (running := self._due(now)) is not None:
-            timeout = running.task.timeout or 0.0
+            timeout = running.timeout or 0.0
             if not alive(running):
                 continue
             if running.started and running.started + timeout <= now:

@@ -1,16 +1,25 @@
 """What becomes of an enqueue whose key another job holds."""
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 
 from tarry.engine.task import Options
-from tarry.errors import IdempotencyError
+from tarry.errors import IdempotencyError, StoreError
 from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.patience import about
 
 _TRIES = 20
+_TURNS = 64
+"""Names of holds, shared by all jobs that are postponed, so that they take up no room for ever."""
+_TURN = 5 * SECOND
+_PAUSE = 0.005
 
 
 def settled(store: Store, now: Callable[[], int], job: Job, holder: bytes, options: Options) -> bytes:
@@ -20,7 +29,32 @@ def settled(store: Store, now: Callable[[], int], job: Job, holder: bytes, optio
         return _same(store, job, holder, options.idempotency)
     if options.on_duplicate == "return":
         return holder
-    rule = lifecycle.replaced if options.on_duplicate == "replace" else lifecycle.postponed
+    if options.on_duplicate == "replace":
+        return _changed(store, now, job, holder, lifecycle.replaced)
+    with _turn(store, now, holder):
+        return _changed(store, now, job, holder, lifecycle.postponed)
+
+
+@contextlib.contextmanager
+def _turn(store: Store, now: Callable[[], int], holder: bytes) -> Iterator[None]:
+    """One at a time postpones a job: of two that saw the same due, the earlier one would win if it came last. Whoever
+    has its turn for longer than 5 s loses it, and nobody waits for longer than that. Of several stores, the one with
+    the turns may be away while that of the job is there: then it goes without."""
+    name, me = f"postpone:{holder[-1] % _TURNS}", ids.uuid7().hex()
+    end = time.monotonic() + _TURN / SECOND
+    with contextlib.suppress(StoreError):
+        while not store.hold(name, me, now() + _TURN, now()) and time.monotonic() < end:
+            time.sleep(about(_PAUSE))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(StoreError):
+            store.hold(name, me, now(), now())
+
+
+def _changed(
+    store: Store, now: Callable[[], int], job: Job, holder: bytes, rule: Callable[[Job, Job, int], Change]
+) -> bytes:
     for _ in range(_TRIES):
         seen = store.get([holder])[0]
         if seen is not None and seen.holds:

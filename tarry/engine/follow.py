@@ -3,14 +3,15 @@
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 from msgspec import Struct
 
-from tarry.engine import progress
+from tarry.engine import progress, shield
 from tarry.engine.lazily import asyncio
 from tarry.engine.progress import Progress
+from tarry.engine.shield import shielded
 from tarry.engine.waiting import Waiter, Waiting
 from tarry.errors import JobNotFound, ResultTimeout
 from tarry.model.duration import SECOND
@@ -39,7 +40,7 @@ class Follow:
     end. ResultTimeout if the job has not finished after `timeout` seconds; JobNotFound once it is forgotten.
     """
 
-    def __init__(self, waiting: Waiting, id: bytes, timeout: float | None) -> None:
+    def __init__(self, waiting: Callable[[], Waiting], id: bytes, timeout: float | None) -> None:
         self._waiting = waiting
         self._id = id
         self._timeout = timeout
@@ -56,10 +57,11 @@ class Follow:
         last: Job | None = None
         with self._watched(Waiter(told, follows=True)):
             while last is None or not last.state.finished:
-                if not rung.wait(_left(end)):
-                    raise self._too_late()
-                # Before it is read: what comes from now on rings again.
-                rung.clear()
+                with shielded:
+                    if not shield.wait(rung.wait, _left(end)):
+                        raise self._too_late()
+                    # Before it is read: what comes from now on rings again.
+                    rung.clear()
                 last, before = self._found(newest[0]), last
                 yield event(last, before)
 
@@ -87,11 +89,14 @@ class Follow:
 
     @contextlib.contextmanager
     def _watched(self, waiter: Waiter) -> Iterator[None]:
-        self._waiting.add(self._id, waiter)
+        waiting = self._waiting()
         try:
+            with shielded:
+                waiting.add(self._id, waiter)
             yield
         finally:
-            self._waiting.remove(self._id, waiter)
+            with shielded:
+                waiting.remove(self._id, waiter)
 
     def _end(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout

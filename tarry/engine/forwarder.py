@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from tarry.engine.handle import Handle
 from tarry.engine.log_facts import about
+from tarry.engine.shield import shielded
 from tarry.engine.task import Options
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.entry import Entry
-from tarry.store.patience import back_off
+from tarry.store.patience import Backoff
 
 if TYPE_CHECKING:
     from tarry.engine.client import Client
@@ -112,24 +113,24 @@ class Forwarder:
     def step(self) -> bool:
         """Forwards all that the store takes now; False if another process is at it. StoreUnavailable if something had
         to be left."""
-        with self.outbox.turn() as ours:
+        with shielded, self.outbox.turn() as ours:
             if ours:
                 self._forward()
         return ours
 
     def _serve(self) -> None:
-        tries = 0
+        backoff = Backoff()
         while not self._ended.is_set():
             try:
                 ours = self.step()
-                tries = 0
+                backoff.succeed()
             except Exception as error:
-                tries += 1
                 ours = False
+                backoff.fail(time.monotonic())
                 self._trouble(error)
             if ours and self._is_empty():
                 return
-            self._ended.wait(back_off(tries) if tries else LOOKS_AGAIN)
+            self._ended.wait(backoff.left(time.monotonic()) if backoff.tries else LOOKS_AGAIN)
 
     def _is_empty(self) -> bool:
         with self._lock:

@@ -2,17 +2,20 @@
 
 from typing import Protocol
 
+from tarry.model.killing import TIMEOUT
+
 
 class Gauge(Protocol):
     """A slot that outlives its process: what stands there when a worker dies tells which jobs were on."""
 
-    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
-        """The cell's thread works on this job now. kill_at: time.monotonic() from which it is stuck; 0.0, never."""
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
+        """The cell's thread works on this job now. kill_at: time.monotonic() from which it is stuck, for
+        that reason; 0.0, never."""
 
     def off(self, cell: int) -> None:
         """The cell's thread works on no job."""
 
-    def limit(self, cell: int, kill_at: float) -> None:
+    def limit(self, cell: int, kill_at: float, reason: int) -> None:
         """The job that the cell's thread works on is stuck from then on. Not while that thread may go on to another."""
 
     def thread(self, cell: int, ident: int) -> None:
@@ -31,13 +34,13 @@ class Gauge(Protocol):
 class NoGauge:
     """Where nobody looks."""
 
-    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
         """Shown nowhere."""
 
     def off(self, cell: int) -> None:
         """Shown nowhere."""
 
-    def limit(self, cell: int, kill_at: float) -> None:
+    def limit(self, cell: int, kill_at: float, reason: int) -> None:
         """Shown nowhere."""
 
     def thread(self, cell: int, ident: int) -> None:

@@ -66,6 +66,7 @@ class Local(Worker):
         self, *args: Any, grace: float = 0.0, leaves: bool = False, until_idle: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._end_within = grace if leaves else None
         self.ended = threading.Event()
         """Set when it has given back what is not done, though a thread of it may still be at a job."""
         self.told: deque[int] = deque()
@@ -87,6 +88,12 @@ class Local(Worker):
         """A signal, from its handler."""
         self._unheeded.append(number)
         self.pump.bell.poke()
+        if self._end_limit is not None:
+            self._end_limit.poke()
+
+    def end_by(self) -> float:
+        """By time.monotonic(): a moment after the limit, at which the thread that speaks with the store breaks in."""
+        return self._limit + 2 * LAST_WORDS
 
     def _guarded(self) -> None:
         try:
@@ -168,10 +175,11 @@ class Here:
     def end(self) -> None:
         """Gives back all but a thread that may still be at a job. Twice is fine."""
         self._ended.set()
-        self._keeping.join(ENDS_WITHIN)
+        self._keeping.join(LAST_WORDS if self.worker.pump.trouble else ENDS_WITHIN)
         close, self._close = self._close, None
         if close is not None:
             close()
+        self.worker.let_go()
 
     def drain(self) -> int:
         """Works until nothing is left, or stopped; the keeper does its round first. How many attempts there were."""

@@ -9,10 +9,15 @@ import msgspec
 from tarry.engine import wire
 from tarry.engine.shape import Shape
 from tarry.errors import ArgumentError
+from tarry.model.nearest import did_you_mean
 
 CAUSES = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
 """What encoding, reading and binding raise where values do not fit."""
 
+_TOO_FEW = re.compile(r"Expected `array` of at least length \d+, got (\d+)")
+_TOO_MANY = re.compile(r"Expected `array` of at most length \d+(?:, got \d+)?")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(\w+)`")
 _PATH = re.compile(r"(.*) - at `\$(?:\[(\d+)\]|\.(\w+|\*))?(.*)`$", re.DOTALL)
 
 
@@ -36,6 +41,8 @@ def of_call(shape: Shape, error: Exception, args: Sequence[Any], kwargs: Mapping
 def of_body(shape: Shape, error: Exception) -> ArgumentError:
     """What msgspec says of a body, `... - at $[0].x`, with the parameter's name in front."""
     message = str(error)
+    if count := _of_count(shape, message):
+        return ArgumentError(f"{shape.task}: {count}")
     found = _PATH.match(message)
     if not found:
         return ArgumentError(f"{shape.task}: {message.replace('`', '')}")
@@ -44,6 +51,20 @@ def of_body(shape: Shape, error: Exception) -> ArgumentError:
         name = name_at(shape, int(index))
     where = f"argument {shape.starred if name == '*' else name}{deeper}: " if name else ""
     return ArgumentError(f"{shape.task}: {where}" + what.replace("`", ""))
+
+
+def _of_count(shape: Shape, message: str) -> str:
+    """Which argument is missing or too many, as Python says it of a call; empty if that is not what is wrong."""
+    if few := _TOO_FEW.fullmatch(message):
+        return f"missing a required argument: '{name_at(shape, int(few[1]))}'"
+    if _TOO_MANY.fullmatch(message):
+        return f"too many positional arguments: it takes {len(shape.positional)}"
+    if missing := _MISSING.fullmatch(message):
+        return f"missing a required argument: '{missing[1]}'"
+    if unknown := _UNKNOWN.fullmatch(message):
+        names = [parameter.name for parameter in shape.parameters]
+        return f"got an unexpected keyword argument '{unknown[1]}'{did_you_mean(unknown[1], names)}"
+    return ""
 
 
 def of_value(shape: Shape, error: msgspec.ValidationError, name: str) -> ArgumentError:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.engine.output import Output
+from tarry.engine.shield import shielded
 
 if TYPE_CHECKING:
     from tarry.engine.running import Running
@@ -100,11 +101,12 @@ class Marks:
         self.tell(running)
 
     def tell(self, running: "Running") -> None:
-        """There is news of it. Does not wait, and takes no lock: an interruption may hit at any point."""
+        """There is news of it. Does not wait; in the hot case takes no lock."""
         self.said[running] = None
         if not self._woken:
-            self._woken = True
-            self._wake()
+            with shielded:
+                self._woken = True
+                self._wake()
 
     def take(self, now: float, ended: "Iterable[Running]") -> "list[Running]":
         """Of whom is to be sent now: of all, if the last time is long enough ago, else of those that ended."""

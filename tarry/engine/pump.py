@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.engine import hooks
-from tarry.engine.clock import Clock
+from tarry.engine.clock import CHECKED_EVERY, Clock
 from tarry.engine.deadlines import Deadlines
 from tarry.engine.events import Events
 from tarry.engine.gather import Gather
 from tarry.engine.gauge import Gauge, NoGauge
 from tarry.engine.log_facts import about
 from tarry.engine.progress import Marks, marks
+from tarry.engine.recall import note_reasons
 from tarry.engine.room import CLAIMED_AT_ONCE, Room
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import Batch, CalledBack, Running, TimeLimit
@@ -33,7 +34,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
 from tarry.store import ids
 from tarry.store.base import Exchange, Store
-from tarry.store.patience import back_off
+from tarry.store.patience import Backoff
 
 log = logging.getLogger("tarry.worker")
 
@@ -43,9 +44,8 @@ TEND_EVERY = 1.0
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
-OVERDUE_PAUSE = 0.02
-TOLD_EVERY = 20
-"""Failures in a row for each line in the log: with their growing pauses, a line in a minute or so."""
+OVERDUE_PAUSE, AT_ONCE_PAUSE = 0.02, 0.001
+"""Seconds before the next claim; the second where the store says that it has not looked at all that may be there."""
 
 RulesFor = Callable[[str, str], Rules]
 
@@ -56,6 +56,9 @@ class Pump:
     queues: names and weights; `{"*": 1}` is every queue that has jobs. lease: microseconds. keep_output: bytes of what
     each job prints and logs; 0: none.
     """
+
+    most: float = math.inf
+    """Once it has processed so many it claims no more."""
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Pump:
         """Asked for a task that is not among those that are known."""
         self._marks = Marks(self.bell.poke, keep_output)
         self._tasks = tasks
-        self._clock = clock or Clock(store.time)
+        self._clock = clock or Clock(store.time, CHECKED_EVERY)
         self._lease = lease
         self._rules = rules
         self._gauge = gauge or NoGauge()
@@ -98,10 +101,9 @@ class Pump:
         """What only a part of the store could settle that is away: kept apart, so that it is not sent all the time."""
         self.deadlines = Deadlines()
         self._tended = 0.0
-        self._trouble = 0
-        self._retry_at = 0.0
-        self._partly, self._partly_at = 0, 0.0
-        self._unextended = 0
+        self._away, self._partly, self._extending = Backoff(), Backoff(), Backoff()
+        """Of the store, of a part of it, and of what prolongs the leases."""
+        self._why = ""
         self._unheard = False
         self._next_due: int | None = None
         self._claimed = 0
@@ -141,9 +143,25 @@ class Pump:
         self._exchange(0, time.monotonic())
 
     @property
+    def trouble(self) -> str:
+        """Why the store cannot be asked; empty: it can."""
+        return self._why if self._away.tries or self._partly.tries else ""
+
+    def executes(self) -> bool:
+        """Whether a job is run just now. From any thread."""
+        ended = {running for running, _ in self.outcomes.ended.copy()}
+        calls = (held.handle if isinstance(held.handle, Batch) else held for held in list(self._held.values()))
+        return any(call.started and call not in ended for call in calls)
+
+    def unsettled(self) -> list[Job]:
+        """Whose attempt has ended, and the store has not taken it up. From any thread."""
+        ended = (*self._unsettled, *self._postponed, *self.outcomes.ended.copy())
+        return [running.job for running, outcome in ended if not isinstance(outcome, Released)]
+
+    @property
     def idle(self) -> bool:
         """Nothing is held, and the store could be asked for more."""
-        return not self.holds and not self._trouble and not self._partly
+        return not self.holds and not self._away.tries and not self._partly.tries
 
     @property
     def overdue(self) -> bool:
@@ -154,25 +172,25 @@ class Pump:
         """Everything that is due now; then how many seconds there is nothing to do, if no bell rings (0: go on)."""
         now = time.monotonic()
         self._collect()
-        if now < self._retry_at:
+        if left := self._away.left(now):
             self._tend(now)
-            return self._retry_at - now
+            return left
         if self.stopping:
             self._withdraw((False, True))
             self._release(self._gather.empty())
-        again = now >= self._partly_at
+        again = not self._partly.left(now)
         if self._postponed and again:
             self._unsettled += self._postponed
             self._postponed = []
-        room = 0 if self.stopping else self._room.left()
+        room = self._left()
         settled = bool(self._unsettled)
         jobs = self._exchange(room, now)
         if jobs is None:
-            return self._retry_at - now
+            return self._away.left(now)
         self._sated = not room or len(jobs) < room
         self._hand_out(jobs, time.monotonic())  # a slow answer is not a line that stands
         self._gauge.load(self._room.fill(), len(self._held))
-        if self._unheard and (again or not self._partly):
+        if self._unheard and (again or not self._partly.tries):
             self._return_unheard()
         self._tend(now)
         if jobs or settled or self._unsettled or self.outcomes.ended:
@@ -191,7 +209,13 @@ class Pump:
     @property
     def hungry(self) -> bool:
         """There is room for more jobs."""
-        return not self.stopping and self._room.left() > 0
+        return self._left() > 0
+
+    def _left(self) -> int:
+        """How many jobs to claim: what there is room for, and no more than are ours to run before we are replaced."""
+        # By what the master counts, too: were it another number, a worker could wait for ever to be replaced.
+        ours = self.most - self.events.processed - self.holds
+        return 0 if self.stopping or ours <= 0 else int(min(self._room.left(), ours))
 
     def _collect(self) -> None:
         ended = self.outcomes.ended
@@ -231,7 +255,7 @@ class Pump:
         except StoreError as error:
             self._in_trouble(error, now)
             return None
-        self._trouble = 0
+        self._away.succeed()
         self._tell(changes, answer, moment)
         self._postpone(answer, now)
         self._unsettled.clear()
@@ -247,13 +271,13 @@ class Pump:
         if not taken:
             return
         try:
-            self.store.mark(marks(taken))
+            self.store.mark(self.owner, marks(taken))
         except StoreError as error:
             log.debug("progress of %d jobs not kept: %s", len(taken), error)
             self._marks.put_back(taken)
 
     def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
-        return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment)
+        return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment, self._clock.unsure)
 
     def ends(self, job: Job, outcome: Outcome) -> bool:
         """Whether a failed attempt is the job's last. From any thread."""
@@ -277,22 +301,17 @@ class Pump:
         """One of several stores is away: what it has to settle waits, with growing pauses, and the others go on."""
         self._unheard = self._unheard or answer.unheard
         self._postponed += [self._unsettled[at] for at in answer.missing]
+        self._why = answer.away
         if not answer.away:
-            self._partly = 0
-            return
-        if not self._partly or now >= self._partly_at:
-            if self._partly % TOLD_EVERY == 0:
-                log.error("%s; holding %d jobs for it, trying again", answer.away, len(self._postponed))
-            self._partly += 1
-            self._partly_at = now + back_off(self._partly)
+            self._partly.succeed()
+        elif not self._partly.left(now) and self._partly.fail(now):
+            log.error("%s; holding %d jobs for it, trying again", answer.away, len(self._postponed))
 
     def _in_trouble(self, error: StoreError, now: float) -> None:
         """The store is away or full: hold what we have, try again with growing pauses, say so now and then."""
-        if self._trouble % TOLD_EVERY == 0:
+        if self._away.fail(now):
             log.error("%s; holding %d jobs, trying again", error, self.holds)
-        self._trouble += 1
-        self._unheard = True
-        self._retry_at = now + back_off(self._trouble)
+        self._unheard, self._why = True, str(error)
 
     def _return_unheard(self) -> None:
         """A call whose answer was lost may have claimed jobs that we never saw: they go back as they were."""
@@ -389,7 +408,7 @@ class Pump:
         for runner in self._runners.values():
             self._give_up(runner.insist(now))
         self._withdraw(self._room.stalled(now))
-        if self._held and now - self._tended >= TEND_EVERY:
+        if self._held and now - self._tended >= TEND_EVERY and not self._extending.left(now):
             self._tended = now
             self._extend()
 
@@ -417,22 +436,21 @@ class Pump:
         held = [(id, running.job.epoch) for id, running in self._held.items()]
         try:
             lost = self.store.extend(self.owner, held, self._lease, self._clock.now())
-            self._unextended = 0
+            self._extending.succeed()
         except PartlyUnavailable as error:
             lost = error.answer
             self._not_extended(error)
         except StoreError as error:
             self._not_extended(error)
             return
-        for id in lost:
-            running = self._held.get(id)
-            if running is not None:
-                self._call_back(running)
+        taken = [self._held[id] for id in lost if id in self._held]
+        note_reasons(self.store, taken)
+        for running in taken:
+            self._call_back(running)
 
     def _not_extended(self, error: StoreError) -> None:
-        if self._unextended % (4 * TOLD_EVERY) == 0:
+        if self._extending.fail(time.monotonic()) and not self._away.tries:
             log.warning("leases not extended: %s", error)
-        self._unextended += 1
 
     def _call_back(self, running: Running) -> None:
         if not running.task.batch:
@@ -447,6 +465,7 @@ class Pump:
         running.interrupt = CalledBack
         batch = running.handle
         if isinstance(batch, Batch) and all(member.interrupt for member in batch.members):
+            batch.kill_reason = batch.kill_reason if batch.interrupt else running.kill_reason
             self._runners[batch.task.is_async].interrupt(batch, CalledBack)
 
     def look_after_recall(self) -> None:
@@ -460,7 +479,7 @@ class Pump:
         if room and self._next_due is not None:
             # Due when we claimed, and not ready all the same: more than a claim makes ready, or not in our power.
             left = (self._next_due - self._clock.now()) / SECOND if self._next_due > self._claimed else OVERDUE_PAUSE
-            pause = min(pause, left)
+            pause = min(pause, left if self._next_due else AT_ONCE_PAUSE)
         probe = self._room.pause()
         if probe is not None:
             pause = min(pause, probe)
@@ -470,9 +489,7 @@ class Pump:
                 pause = min(pause, moment - time.monotonic())
         if self._marks.said:
             pause = min(pause, self._marks.pause(time.monotonic()))
-        if self._postponed:
-            pause = min(pause, self._partly_at - time.monotonic())
-        return max(pause, 0.0)
+        return max(min(pause, self._partly.left(time.monotonic())) if self._postponed else pause, 0.0)
 
 
 def _unstarted(job: Job) -> Running:

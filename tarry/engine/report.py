@@ -102,7 +102,7 @@ def _late(running: Running) -> str:
 
 def limit(running: Running) -> str:
     """`timeout of 30 s`."""
-    timeout = running.task.timeout
+    timeout = running.timeout
     return "time" if timeout is None else f"timeout of {timeout:g} s"
 
 

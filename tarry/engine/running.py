@@ -11,7 +11,9 @@ from tarry.engine.codec import Arguments
 from tarry.engine.output import Tail
 from tarry.engine.progress import Marks, Progress
 from tarry.model.job import Job
+from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
+from tarry.model.overrides import timeout_of
 from tarry.store import ids
 
 if TYPE_CHECKING:
@@ -40,17 +42,21 @@ class Running:
         "handle",
         "interrupt",
         "job",
+        "kill_reason",
         "marks",
         "said",
         "started",
         "stopping",
         "tail",
         "task",
+        "timeout",
     )
 
     def __init__(self, job: Job, task: "Task[Any, Any]", marks: Marks | None = None) -> None:
         self.job = job
         self.task = task
+        self.timeout = timeout_of(job.headers, task.timeout) if job.headers else task.timeout
+        """Seconds that it may take; None, as long as it takes."""
         self.marks = marks
         """Where its progress and its output go; None, nowhere."""
         self.said: Progress | None = None
@@ -61,6 +67,8 @@ class Running:
         """time.monotonic() when it began; 0.0 while it waits for a slot."""
         self.interrupt: type[Interrupted] | None = None
         """Why we broke in on it, if we did."""
+        self.kill_reason = TIMEOUT
+        """Why its process is killed, should it not end."""
         self.handle: Any = None
         """What the runner needs to break in: its slot, or its asyncio task."""
         self.coroutine: Any = None
@@ -77,6 +85,7 @@ class Batch(Running):
 
     def __init__(self, members: list[Running]) -> None:
         super().__init__(members[0].job, members[0].task, members[0].marks)
+        self.timeout = self.task.timeout
         self.members = members
         self.on: list[Running] = []
         """Those whose arguments the call was given, in its order."""
@@ -165,7 +174,7 @@ class CurrentJob:
     @property
     def deadline(self) -> float | None:
         """time.monotonic() at which the timeout will break in; None without a timeout."""
-        timeout = self._running.task.timeout
+        timeout = self._running.timeout
         return None if timeout is None else self._running.started + timeout
 
     @property

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from msgspec import Struct
 
+from tarry.engine import headers as job_headers
 from tarry.engine.around import NOTHING
 from tarry.engine.call import AnyCall, Call
 from tarry.engine.codec import Codec
 from tarry.engine.hooks import Hooks, Kind
 from tarry.engine.lane import lane_of, limits_of
 from tarry.engine.wrapped import Wrapping
+from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import MAX_PRIORITY, UNFINISHED, WAITING
-from tarry.model.retry import NEVER, Retry
+from tarry.model.nearest import did_you_mean
+from tarry.model.retry import RetryRule, retry_rule
 from tarry.model.schedule import Cron, Missed, schedules
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ class Options(Struct, frozen=True):
     window: Duration = "1d"
     connection: Any = None
     durable: Literal["replica"] | None = None
+    timeout: Duration | None = None
+    retry: RetryRule = "default"
 
     def checked(self) -> "Options":
         """These options, or ValueError naming the one that cannot be."""
@@ -63,6 +68,7 @@ class Options(Struct, frozen=True):
         for name, duration in (("delay", self.delay), ("expires", self.expires)):
             if duration is not None:
                 microseconds(duration, name)
+        overrides.as_headers(self.timeout, self.retry)
         if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
             raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
         for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
@@ -84,13 +90,18 @@ class Options(Struct, frozen=True):
         self.unique  # noqa: B018
         return self
 
-    def due(self, now: int) -> int:
-        """When it may start, microseconds since the epoch."""
+    def due(self, now: int, unsure: int = 0) -> int:
+        """When it may start, microseconds since the epoch. unsure: how much later than `now` it may be already."""
         if self.delay is not None:
-            return now + microseconds(self.delay)
+            return now + microseconds(self.delay) + (unsure if self.delay else 0)
         if isinstance(self.at, datetime):
             return round(self.at.astimezone(UTC).timestamp() * SECOND)
         return now if self.at is None else round(self.at * SECOND)
+
+    @property
+    def overrides(self) -> bool:
+        """Whether the job is to say something otherwise than its task."""
+        return self.timeout is not None or self.retry != "default"
 
     @property
     def held_key(self) -> str | None:
@@ -110,6 +121,18 @@ class Options(Struct, frozen=True):
 
 NOW = Options()
 
+_ELSEWHERE = dict.fromkeys(
+    ("delay", "apply_async", "send", "schedule", "defer", "perform_async"),
+    ("enqueue(...), or .using(delay=...).enqueue(...) for later"),
+) | {"delay_on_commit": "using(connection=...).enqueue(...)", "map": "enqueue_many([...])"}
+"""What other libraries call the way to put a job, and what it is here."""
+
+
+def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
+    """The headers, and what these options say otherwise than the task."""
+    more = overrides.as_headers(options.timeout, options.retry)
+    return job_headers.encoded(task, job_headers.decoded(headers) | more)
+
 
 class Task(Generic[P, R]):
     """A function that can be called later: `send.enqueue(...)`; called directly it is just the function."""
@@ -118,7 +141,7 @@ class Task(Generic[P, R]):
     """Up to how many jobs one call of the function gets; 0, each has its own."""
     wait = 0.0
     """Seconds that the first of a batch waits for others."""
-    delay = 0
+    due_after = 0
     """Microseconds until a job is due whose enqueue does not say when."""
     steered = False
     """How many run at once is for what they meet to say: nobody else sets the limit of that task, but by hand."""
@@ -133,7 +156,7 @@ class Task(Generic[P, R]):
         queue: str = "default",
         priority: int = 0,
         timeout: Duration | None = None,
-        retry: Retry | int | None = None,
+        retry: RetryRule = "default",
         expires: Duration | None = None,
         limit: int | None = None,
         rate: str | None = None,
@@ -152,9 +175,8 @@ class Task(Generic[P, R]):
         self.queue = queue
         self.priority = priority
         self.timeout = None if timeout is None else microseconds(timeout, "timeout") / SECOND
-        if not isinstance(retry, Retry | int | None):
-            raise TypeError(f"retry={retry!r}: how many times to try again, or a Retry")
-        self.retry = Retry(retry) if isinstance(retry, int) else retry or NEVER
+        self.retry = retry_rule(retry)
+        """None: as the app says."""
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
@@ -174,6 +196,14 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The plain function, here and now."""
         return self.fn(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # else every name would be right
+
+        def __getattr__(self, name: str) -> Any:
+            """AttributeError; of what other queues call it, with what to write here."""
+            own = _ELSEWHERE.get(name)
+            how = f": write .{own}" if own else ("" if name.startswith("_") else did_you_mean(name, dir(type(self))))
+            raise AttributeError(f"the task {self.__dict__.get('name', '')} has no {name}{how}")
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Puts one call; returns when the store has it for sure. ArgumentError if the arguments do not fit."""
@@ -227,6 +257,14 @@ class Task(Generic[P, R]):
         self._hook("dead", fn)
         return fn
 
+    def overridden(self, headers: bytes, options: Options) -> bytes:
+        """The headers of a job that says something otherwise than its task; ValueError where it cannot."""
+        if self.steered:
+            raise ValueError(f"{self.name} is an HTTP task: its endpoint's timeout and schedule hold for all its jobs")
+        if self.batch and options.timeout is not None:
+            raise ValueError(f"{self.name} runs many jobs in one call, which has one timeout: that of the task")
+        return with_overrides(self.name, headers, options)
+
     def headed(self, headers: bytes, due: int) -> bytes:
         """The headers of a new job, with what such a task keeps there; only asked where it is steered."""
         return headers
@@ -257,11 +295,17 @@ class Task(Generic[P, R]):
         window: Duration = "1d",
         connection: Any = None,
         durable: Literal["replica"] | None = None,
+        timeout: Duration | None = None,
+        retry: RetryRule = "default",
     ) -> "Using[P, R]":
         """The task with other settings for the calls that follow.
 
         delay: seconds, timedelta or text ("5m"). at: a datetime with a zone, or seconds since the epoch. priority:
         within +-2^40, higher first. expires: must start within so long, else it is cancelled.
+
+        timeout: how long an attempt of these jobs may take, shorter or longer than the task's; unless given, as the
+        task says. retry: when they are tried again; None for never, "default" for what the task says. Not for HTTP
+        tasks, whose endpoint has a timeout and a schedule; a batch task's calls have one timeout for all.
 
         key: at most one job of this task holds it. unique_for: how long: "waiting", until a worker takes the job;
         "unfinished", until it has ended; a duration, for so long after that. on_duplicate: what an enqueue does while
@@ -278,8 +322,9 @@ class Task(Generic[P, R]):
         says so within 5 s: the job is stored then, by one server alone.
         """
         options = Options(
-            delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection, durable
-        )
+            delay, at, key, priority, queue, expires, unique_for, on_duplicate, idempotency, window, connection,
+            durable, timeout, retry,
+        )  # fmt: skip
         return Using(self, self._client, options.checked())
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from tarry.engine.running import Batch, CurrentJob, Running, current
 from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
 from tarry.model import outcome
+from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome, Raised, Released, Returned
 from tarry.model.verdict import Verdict
 
@@ -34,7 +35,7 @@ def sync(batch: Batch, terms: Terms, leave: Leave) -> Outcome:
     ended = _outcome(batch, value, error, terms)
     if batch.task.wrapped is not None:
         for job, chosen, told in _due(batch, ended, value, error, terms):
-            terms.show(job.running, time.monotonic() + hooks.WITHIN)
+            terms.show(job.running, time.monotonic() + hooks.WITHIN, HOOKS)
             hooks.call(chosen, job, told)
     return ended
 

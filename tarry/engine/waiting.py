@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tarry.engine import progress
+from tarry.engine import progress, shield
 from tarry.engine.lazily import asyncio
 from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
 from tarry.store.bell import FOLLOW, RESULT, Bell
 from tarry.store.partly import partly
-from tarry.store.patience import back_off
+from tarry.store.patience import Backoff
 
 LOOK_ANYWAY = 1.0
 """Seconds after which waiters look even if no bell rang."""
-TOLD_EVERY = 20
-"""Looks in vain for each line in the log: one in a minute or so."""
 LOOK_EVERY = 0.05
 """Seconds between two looks for those who follow, however often it rings."""
 
@@ -52,7 +50,7 @@ class Waiting:
         """Why the store could not be asked when it was tried last."""
         self._store = store
         self._get = get or store.get
-        self._troubles = 0
+        self._backoff = Backoff()
         self._lock = threading.Lock()
         self._waiters: dict[bytes, list[Waiter]] = {}
         self._bell: Bell | None = None
@@ -69,9 +67,11 @@ class Waiting:
             ended.set()
 
         waiter = Waiter(told)
-        self.add(id, waiter)
-        ended.wait(timeout)
-        self.remove(id, waiter)
+        try:
+            self.add(id, waiter)
+            shield.wait(ended.wait, timeout)
+        finally:
+            self.remove(id, waiter)
         return (True, found[0]) if found else (False, None)
 
     async def await_end(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
@@ -99,10 +99,10 @@ class Waiting:
             self._waiters.setdefault(id, []).append(waiter)
             self._new = True
             if self._bell is None:
-                self._bell = self._hung()
-                watch = threading.Thread(target=self._watch, args=(self._bell,), name="tarry-waiting", daemon=True)
-                self._thread = watch
+                bell = self._hung()
+                watch = threading.Thread(target=self._watch, args=(bell,), name="tarry-waiting", daemon=True)
                 watch.start()
+                self._bell, self._thread = bell, watch
             else:
                 self._bell.poke()
 
@@ -128,7 +128,10 @@ class Waiting:
             results, followed = self._kinds()
             looked = time.monotonic()
             bell.arm(FOLLOW if followed else RESULT)
-            bell.wait(LOOK_ANYWAY if self._looked() else max(LOOK_ANYWAY, back_off(self._troubles)))
+            if not self._looked():
+                self._wait_for_store(bell)
+                continue
+            bell.wait(LOOK_ANYWAY)
             if followed and self._waiters and not self._new:
                 self._rest(bell, looked + LOOK_EVERY - time.monotonic(), results)
 
@@ -138,12 +141,18 @@ class Waiting:
             self._tell()
         except StoreError as error:
             self.trouble = str(error)
-            if self._troubles % TOLD_EVERY == 0:
+            if self._backoff.fail(time.monotonic()):
                 logging.getLogger("tarry.client").warning("waiting for jobs: %s", error)
-            self._troubles += 1
             return False
-        self.trouble, self._troubles = "", 0
+        self.trouble = ""
+        self._backoff.succeed()
         return True
+
+    def _wait_for_store(self, bell: Bell) -> None:
+        """Until the next look is due or nobody waits any more. A ring says nothing here: what is broken rings too, and
+        so does each who begins to wait."""
+        while self._waiters and (left := self._backoff.left(time.monotonic())):
+            bell.wait(left)
 
     def _hung(self) -> Bell:
         try:

@@ -1,6 +1,7 @@
 """A worker: the pump's thread, the slots, the event loop, and what signals say to them."""
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec import Struct, field
 
@@ -16,6 +17,7 @@ from tarry.engine import capture, owner
 from tarry.engine.client import MAX_BODY
 from tarry.engine.clock import Clock
 from tarry.engine.deadlines import Guard
+from tarry.engine.ending import EndLimit
 from tarry.engine.gauge import Gauge, NoGauge
 from tarry.engine.pump import Pump, RulesFor
 from tarry.engine.runner.loop import Loop
@@ -25,12 +27,17 @@ from tarry.engine.task import Task
 from tarry.engine.terms import KILL_AFTER, Terms
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.bell import FULL, WORK
 
 log = logging.getLogger("tarry.worker")
 
 BEAT_EVERY = 1.0
+NO_ANSWER = "it has not answered yet"
+NAMED = 5
+"""Jobs that are named at the end, at most."""
 HEED_EVERY = 0.05
 """Seconds between two looks outside while busy: each is a system call, and every one gives the interpreter away."""
 
@@ -48,6 +55,11 @@ class Settings(Struct, frozen=True):
     """Seconds."""
     keep_output: int = 0
     """Bytes of what each job prints and logs; 0: none, and nothing is watched."""
+    end_within: float | None = None
+    """Seconds after its last job for which a worker that was told to end waits for its store: then its process ends.
+    None: as long as it takes."""
+    max_jobs: int = 0
+    """Jobs after which it claims no more: its master replaces it. 0: it goes on."""
 
 
 class Outside(Protocol):
@@ -62,8 +74,20 @@ class Outside(Protocol):
     def parent_lives(self) -> bool:
         """False once the process that looks after this one is gone."""
 
+    def is_open(self) -> bool:
+        """False once a job has closed what we hear by: asked after each job, from any thread, so without a wait."""
+        return True
 
-class Nobody:
+    def is_whole(self) -> bool:
+        """The same, asked now and then, thoroughly."""
+        return True
+
+    def cut_off(self) -> NoReturn:
+        """Ends the process at once. The jobs that its gauge shows as on are held to be the cause."""
+        os._exit(1)
+
+
+class Nobody(Outside):
     """No signals, no parent."""
 
     def filenos(self) -> Sequence[int]:
@@ -116,22 +140,41 @@ class Worker:
             gauge=self._gauge,
             keep_output=settings.keep_output,
         )
-        self.pump.find = find
+        self.pump.find, self.pump.most = find, settings.max_jobs or self.pump.most
         self._keep_output = settings.keep_output
-        terms = partial(Terms, settings.max_body, self.pump.ends, self._gauge, kill_after=settings.kill_after)
+        self._outside: Outside = outside or Nobody()
+        terms = partial(
+            Terms,
+            settings.max_body,
+            self.pump.ends,
+            self._gauge,
+            kill_after=settings.kill_after,
+            is_open=self._outside.is_open,
+            cut_off=self._cut_off,
+        )
         self._sync = Threads(settings.threads, self.pump.outcomes, terms, main_thread)
         self._loop = Loop(settings.coroutines, self.pump.outcomes, terms, settings.threads)
         self.pump.attach(self._sync, self._loop)
         self._guard = Guard(self.pump.deadlines, self.pump.break_in)
         self._topic = WORK + ",".join(sorted(settings.queues))
-        self._outside: Outside = outside or Nobody()
-        self._orphan = False
         self._beaten = 0.0
         self._crash: BaseException | None = None
+        self._prepare_end(settings.end_within)
+
+    def _prepare_end(self, within: float | None) -> None:
+        """within: see `Settings.end_within`."""
+        self._orphan = self._gives_back = False
+        self._heeding = threading.Lock()
+        self._end_within, self._end_by = within, math.inf
+        self._end_limit: EndLimit | None = None
+        self.awaited: Callable[[], bool] = lambda: True
+        """Asked, once it was told to end, whether somebody waits for that: then its store has a limit of time."""
 
     def run(self) -> None:
         """Works, with the calling thread as one of the slots; returns when stopped."""
         pumping = threading.Thread(target=self._guarded, name="tarry-pump", daemon=True)
+        if self._end_within is not None:
+            self._end_limit = EndLimit(self, self._outside.filenos(), self._end_within)
         with capture.watched(self._keep_output):
             pumping.start()
             self._sync.serve()
@@ -143,11 +186,60 @@ class Worker:
         """Finish what runs, then end. From any thread."""
         self.pump.stop()
         self.pump.bell.poke()
+        if self._end_limit is not None:
+            self._end_limit.poke()
+
+    def let_go(self) -> None:
+        """The worker has ended and its process goes on: nothing ends that any more."""
+        if self._end_limit is not None:
+            self._end_limit.close()
+
+    # What limits the end
+
+    def heed(self) -> None:
+        """Takes note of what came from outside. From any thread."""
+        with self._heeding:
+            self._heed()
+        if self._end_limit is not None and self.is_leaving():
+            # What came may have been taken before that thread saw it.
+            self._end_limit.poke()
+
+    def is_leaving(self) -> bool:
+        """It was told to end."""
+        return self.pump.stopping or self._gives_back
+
+    def end_by(self) -> float:
+        """By time.monotonic(): when it has to be over, whatever runs."""
+        return self._end_by
+
+    def executes(self) -> bool:
+        """A job is still run."""
+        return self.pump.executes()
+
+    def hurries(self) -> bool:
+        """Who told it to end waits for that."""
+        return self.awaited()
+
+    def say_waiting(self) -> None:
+        """Says that it waits for the store."""
+        jobs = self.pump.unsettled()
+        if jobs or self.pump.trouble:
+            log.warning("waits for the store to settle %d jobs: %s", len(jobs), self.pump.trouble or NO_ANSWER)
+
+    def give_up(self) -> None:
+        """Ends the process, and names what could not be settled."""
+        jobs = self.pump.unsettled()
+        if jobs or self.pump.trouble:
+            log.error("ends without the store (%s); %s", self.pump.trouble or NO_ANSWER, _again(jobs))
+        logging.shutdown()
+        os._exit(0)
 
     def _guarded(self) -> None:
         try:
             self._work()
         except BaseException as error:
+            if not self._outside.is_whole():
+                self._loop.end_cut_off()
             log.critical("the pump broke; this worker ends", exc_info=True)
             self._crash = error
         finally:
@@ -159,7 +251,7 @@ class Worker:
     def _work(self) -> None:
         pump, bell = self.pump, self.pump.bell
         armed, heed_at = False, 0.0
-        self._heed()  # before the first claim: the master may have gone while the app was imported
+        self._listen()  # before the first claim: the master may have gone while the app was imported
         while True:
             seconds = pump.turn()
             if self._over(seconds):
@@ -183,7 +275,13 @@ class Worker:
                 bell.wait(self._nap(seconds), self._outside.filenos())
                 armed = pump.outcomes.awaited = False
             heed_at = time.monotonic() + HEED_EVERY
-            self._heed()
+            self._listen()
+
+    def _listen(self) -> None:
+        self.heed()
+        if self._gives_back:
+            self.pump.give_back()
+            self._leave()
 
     def _over(self, seconds: float) -> bool:
         """Nothing is left to do, after a turn that has nothing to do for so many seconds."""
@@ -194,6 +292,10 @@ class Worker:
         return seconds
 
     def _heed(self) -> None:
+        before = self._loop.last()
+        if not self._outside.is_whole():
+            self._loop.end_cut_off()
+        self._loop.forget(before)
         for number in self._outside.signals():
             self._told(number)
         if not self._orphan and not self._outside.parent_lives():
@@ -205,10 +307,14 @@ class Worker:
         if number == signal.SIGINT:
             self.pump.stop()
         elif number == signal.SIGTERM:
-            self.pump.give_back()
-            self._leave()
+            self._gives_back = True
+            self._end_by = time.monotonic() + (self._end_within or 0.0)
         elif number == signal.SIGUSR1:
             self._report()
+
+    def _cut_off(self) -> NoReturn:
+        log.critical("a job closed this worker's descriptors, so it ends at once; those that are on count a death")
+        self._outside.cut_off()
 
     def _leave(self) -> None:
         """The jobs are others' by now, so not another line of them may run here."""
@@ -225,6 +331,14 @@ class Worker:
     def _report(self) -> None:
         events = self.pump.events
         log.info("processed %d, failed %d, holds %d", events.processed, events.failed, self.pump.holds)
+
+
+def _again(jobs: Sequence[Job]) -> str:
+    if not jobs:
+        return "nothing is left to settle"
+    named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
+    more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+    return f"what became of {len(jobs)} jobs is not stored, and they run again: {named}{more}"
 
 
 def memory() -> int:

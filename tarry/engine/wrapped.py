@@ -10,6 +10,7 @@ from tarry.engine.hooks import Hook
 from tarry.engine.running import CurrentJob, Interrupted, Running, current
 from tarry.engine.terms import Terms, shown
 from tarry.errors import ArgumentError
+from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome, Returned
 
 Leave = Callable[[Running], None]
@@ -55,7 +56,7 @@ def sync(running: Running, around: Wrapping, terms: Terms, leave: Leave) -> Outc
         outcome = _outcome(running, value, error, terms)
     if around.hooked:
         for chosen, told in due(around, job, outcome, value, error, terms):
-            terms.show(running, time.monotonic() + hooks.WITHIN)
+            terms.show(running, time.monotonic() + hooks.WITHIN, HOOKS)
             hooks.call(chosen, job, told)
     return outcome
 

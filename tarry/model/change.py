@@ -9,7 +9,7 @@ from tarry.model.job import State
 
 
 class Change(Struct, frozen=True, gc=False):
-    """Valid only if the job is still (`was`, `epoch`) as it was seen; applied whole or not at all.
+    """Valid only if the job is still (`was`, `epoch`, `owner`) as it was seen; applied whole or not at all.
 
     A field that a finished or running job has no use for (owner, lease) is cleared by the store.
     """
@@ -36,3 +36,6 @@ class Change(Struct, frozen=True, gc=False):
     """Until when it holds its key from now on; None, as it was."""
     body: bytes | None = None
     """Other arguments; None, the same."""
+    owner: str = ""
+    """Who ran it when it was seen; nothing for a job that does not run. A store that loses a claim, as at a failover,
+    gives the same epoch again, to somebody else perhaps."""

@@ -80,8 +80,8 @@ class Job(Struct, frozen=True, gc=False):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that runs or comes next, from 1."""
-        return self.failures + 1
+        """The number of the attempt that runs or comes next, from 1; of a dead job, that of the last."""
+        return max(1, self.failures) if self.state is State.DEAD else self.failures + 1
 
     @property
     def created(self) -> int:

@@ -9,6 +9,7 @@ with that, it no longer holds a key that it was to hold only while it waits.
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
@@ -28,6 +29,7 @@ from tarry.model.outcome import (
     Unsuccessful,
     note,
 )
+from tarry.model.overrides import retry_of
 from tarry.model.retry import NEVER, Retry
 
 MAX_LOSSES = 3
@@ -59,14 +61,21 @@ def placed(due: int, now: int) -> State:
     return State.SCHEDULED if due > now else State.READY
 
 
-def after(job: Job, outcome: Outcome, rules: Rules, now: int) -> Change:
-    """What a running job becomes when its attempt ended so; NotPossible for a job that does not run."""
+def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -> Change:
+    """What a running job becomes when its attempt ended so; NotPossible for a job that does not run.
+
+    unsure: microseconds by which it may be later than `now` already. A delay is made longer by that much, so that it is
+    never too short.
+    """
     if job.state is not RUNNING:
         raise NotPossible(f"it is {job.state}, not {RUNNING}")
     # By far the most jobs end so: they need not go through the cases.
     if isinstance(outcome, Returned):
         return _finished(job, DONE, rules, now, outcome.value)
-    return _after_all_but_success(job, outcome, rules, now)
+    change = _after_all_but_success(job, outcome, rules, now)
+    if unsure and change.to is State.SCHEDULED and change.due is not None:
+        return replace(change, due=change.due + unsure)
+    return change
 
 
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
@@ -76,9 +85,10 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case TimedOut(text, kinds):
             return _failed(job, kinds, False, None, text, rules, now)
         case Lost(on):
-            return _lost(job, rules, now) if on else _again(job, now, job.due, job.note)
+            return _lost(job, rules, now) if on else _again(job, now, min(job.due, now), job.note)
         case Released():
-            return _again(job, now, job.due, job.note)
+            # It was due when it was claimed: if that is later than now, the clock was set back since.
+            return _again(job, now, min(job.due, now), job.note)
         case Snoozed(delay):
             return _again(job, now, now + delay, job.note)
         case Cancelled(reason):
@@ -202,7 +212,7 @@ def _change(
     """Failures and losses stay as they are unless given; `other` are the fields of Change that change."""
     failures = job.failures if failures is None else failures
     losses = job.losses if losses is None else losses
-    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, **other)
+    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, owner=job.owner, **other)
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
@@ -228,15 +238,18 @@ def _finished(
     losses = job.losses if losses is None else losses
     target = to if keep else None
     return Change(
-        job.id, job.state, job.epoch, target, now, None, failures, losses, now + keep, text, None, None, None, holds
-    )
+        job.id, job.state, job.epoch, target, now, None, failures, losses, now + keep, text, None, None, None, holds,
+        None, job.owner,
+    )  # fmt: skip
 
 
 def _failed(
     job: Job, kinds: tuple[str, ...], final: bool, asked: int | None, text: bytes, rules: Rules, now: int
 ) -> Change:
     failures = job.failures + 1
-    delay = None if final else rules.retry.delay(failures, kinds, job.id, now - job.created, asked)
+    delay = (
+        None if final else retry_of(job.headers, rules.retry).delay(failures, kinds, job.id, now - job.created, asked)
+    )
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
     due = now + delay

@@ -55,22 +55,27 @@ class Level(Struct, frozen=True):
         """How many may start now."""
         room = UNLIMITED if limit.most is None else max(0, limit.most - self.running)
         if limit.count:
-            ahead = max(self.next - now, 0)
+            ahead = max(self._following(limit, now) - now, 0)
             room = min(room, max(0, limit.at_once - -(-ahead // limit.spacing)))
         return room
+
+    def _following(self, limit: Limit, now: int) -> int:
+        """When the next start would be on time. Further ahead than it can have come by this limit: then the clock was
+        set back (or the limit was a slower one), and starts are not held up until that time comes again."""
+        return self.next if self.next <= now + limit.at_once * limit.spacing + limit.period else now
 
     def again(self, limit: Limit, now: int) -> int | None:
         """When there will be room if there is none now for the rate's sake; None: it is full, or has room."""
         if not limit.count or (limit.most is not None and self.running >= limit.most):
             return None
-        at = self.next - (limit.at_once - 1) * limit.spacing
+        at = self._following(limit, now) - (limit.at_once - 1) * limit.spacing
         return at if at > now else None
 
     def started(self, limit: Limit, count: int, now: int) -> "Level":
         """After so many more have started."""
         following = self.next
         if limit.count:
-            following = max(self.next, now) + count * limit.spacing
+            following = max(self._following(limit, now), now) + count * limit.spacing
         return Level(self.running + count, following)
 
     def ended(self, count: int) -> "Level":

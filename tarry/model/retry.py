@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Literal
 
 from tarry.model.duration import MINUTE, SECOND, Duration, microseconds
 from tarry.model.verdict import RetryAfter
 
 _FORMULA = re.compile(r"(\d*)n\s*(?:\+\s*(\d+))?\s*(s|seconds?|m|minutes?|h|hours?)")
 _UNIT = {"s": SECOND, "m": MINUTE, "h": 60 * MINUTE}
-_SHAPES = ("fixed", "linear", "exponential")
+SHAPES = ("fixed", "linear", "exponential")
 
 Kinds = Iterable[type[BaseException] | str]
 
@@ -73,9 +74,9 @@ class Retry:
             if not self.backoff:
                 raise ValueError("backoff=[]: list at least one delay, or write Retry(0)")
             return tuple(microseconds(delay) for delay in self.backoff)
-        if self.backoff not in _SHAPES and not _FORMULA.fullmatch(self.backoff.strip()):
+        if self.backoff not in SHAPES and not _FORMULA.fullmatch(self.backoff.strip()):
             raise ValueError(
-                f'backoff="{self.backoff}": one of {", ".join(_SHAPES)}, a list of delays, or "2n+1 minutes"'
+                f'backoff="{self.backoff}": one of {", ".join(SHAPES)}, a list of delays, or "2n+1 minutes"'
             )
         return None
 
@@ -102,6 +103,13 @@ class Retry:
             return None
         delay = self._drawn(failures, seed) if asked is None else asked
         return None if self.within is not None and age + delay > self.within else delay
+
+    @property
+    def attempts(self) -> int | None:
+        """How many attempts a job has at most, whatever its errors; None: no limit."""
+        limits = [self.limit, *(rule.limit for rule in self.per.values())]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) + 1 if len(known) == len(limits) else None
 
     def _wanted(self, kinds: Sequence[str]) -> bool:
         if self.never and not self.never.isdisjoint(kinds):
@@ -157,3 +165,22 @@ def qualified(kind: type[BaseException]) -> str:
 
 
 NEVER = Retry(0)
+
+DEFAULT = Retry(12, backoff="exponential", base=15.0, cap="6h", jitter=0.1)
+"""Where nobody says otherwise: the last attempt starts 14.5 to 16 hours after the first, so a job outlives a night's
+outage."""
+
+RetryRule = Retry | int | Literal["default"] | None
+"""How a rule is written: an int is `Retry` of that many, None is for no second attempt, "default" leaves it to who is
+asked next: the task, then the app."""
+
+
+def retry_rule(written: RetryRule) -> Retry | None:
+    """The rule that is written so; None for "default". TypeError."""
+    if isinstance(written, bool) or not isinstance(written, Retry | int | str | None):
+        raise TypeError(f"retry={written!r}: how many times to try again, a Retry, or None for never")
+    if isinstance(written, str):
+        if written != "default":
+            raise TypeError(f'retry={written!r}: how many times to try again, a Retry, None for never, or "default"')
+        return None
+    return NEVER if written is None else Retry(written) if isinstance(written, int) else written

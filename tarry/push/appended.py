@@ -8,14 +8,14 @@ import os
 import time
 from pathlib import Path
 
+from tarry import files
+
 log = logging.getLogger("tarry.logs")
 """Not below `tarry.push`, whose warnings go into such a file themselves."""
 
 LOOKS_EVERY = 0.05
 """Seconds between two looks whether the path is another file by now: a third of what a line costs."""
 TOLD_EVERY = 60.0
-_MODE = 0o660
-"""Less what the umask takes: what jobs are about is not for everybody."""
 
 
 class Appended:
@@ -96,7 +96,7 @@ class _Descriptor:
 
     def __init__(self, path: Path) -> None:
         self.number = -1
-        self.number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+        self.number = files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         found = os.fstat(self.number)
         self.identity = (found.st_dev, found.st_ino)
 

@@ -196,7 +196,8 @@ class Book:
             elif settings == OFF:
                 return  # it stood in the configuration once, or does on another host
             elif isinstance(self.tasks.get(name, self), HttpTask | Book):
-                self._put(Endpoint.parse(name, settings, checked=False))
+                # Whoever may write to the store may not thereby read this process's environment and files.
+                self._put(Endpoint.parse(name, settings, checked=False).confined(self.config().push.secrets))
             else:
                 log.warning("the HTTP task %s of the store is not delivered here: a function is that task", name)
         except ConfigError as error:

@@ -6,17 +6,23 @@ import re
 from collections.abc import Iterator
 
 from tarry.push.misplaced import Misplaced
-from tarry.push.tree import Tree
+from tarry.push.tree import Call, Kind, Tree
 
 MOST_LOOPED = 16 * 1024
 """Bytes of an answer that a rule with `all` or `exists` goes through."""
 
 _MOST_LOOPS, _MOST_SUMS, _MOST_PATTERNS = 2, 10, 300
-_IN_LOOPS = {
-    *("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false"),
-    *("_[_]", "-_", "_-_", "_*_", "_/_", "_%_", "int", "double", "size", "contains", "startsWith", "endsWith"),
+_MOST_LOOPED_NODES = 200
+"""Of a rule's tree, inside of its loops: a comparison has three."""
+_CHEAP = {
+    *("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_[_]", "-_", "_-_", "_*_", "_/_", "_%_"),
 }
-"""What costs little, however often it is done, and takes no memory."""
+"""What costs little, however often it is done and to whatever, and takes no memory."""
+_COMPARING = {"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"}
+_READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}
+"""What reads all of a text."""
+_SMALL = {Kind.CONSTANT, Kind.SIMPLE, Kind.CONSTANTS}
+_OURS = {Kind.CONSTANT, Kind.SIMPLE, Kind.OWN, Kind.CONSTANTS}
 _PATTERN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<count>\{\d*(?:,\d*)?\})|.", re.DOTALL)
 _UNICODE, _MANY = re.compile(r"\\[pP]"), 50
 """A class of characters such as \\p{L}, and about how many steps it takes."""
@@ -29,11 +35,38 @@ def bounded(parts: Tree) -> None:
     if sum(call.function == "_+_" for call in parts.calls) > _MOST_SUMS:
         raise Misplaced(f"more than {_MOST_SUMS} additions; write fewer")
     for call in parts.calls:
-        if call.depth and call.function not in _IN_LOOPS and not (call.function == "_+_" and call.number):
-            named = "map, filter and adding" if call.function == "_+_" else call.function
-            raise Misplaced(f"{named} inside of a loop can take too much; use all or exists with comparisons")
+        if call.depth:
+            _check_looped(call)
+    if parts.looped > _MOST_LOOPED_NODES:
+        raise Misplaced("what its loops do can take too long; write fewer comparisons into them")
     if sum(map(_size, patterns(parts))) > _MOST_PATTERNS:
         raise Misplaced("its patterns can take too much; write them shorter, or with smaller counts than in {100}")
+
+
+def _check_looped(call: Call) -> None:
+    """Misplaced for what is not done in about the same short time each time, or, all times together, in a time that
+    grows with the answer only."""
+    kinds = set(call.kinds)
+    if call.function in _CHEAP or (call.function == "_+_" and call.number):
+        return
+    if call.function in _COMPARING:
+        if kinds.isdisjoint(_SMALL) and not kinds <= _OURS:
+            raise Misplaced(
+                "a comparison inside of a loop can take too long; compare with a number or text that stands there, or"
+                " two parts of what an outermost loop is at"
+            )
+    elif call.function == "@in":
+        if call.kinds[1] is not Kind.CONSTANTS and not kinds <= _OURS:
+            raise Misplaced('in inside of a loop can take too long; write the list there, as in x in ["a", "b"]')
+    elif call.function in _READING:
+        if not kinds <= _OURS:
+            raise Misplaced(
+                f"{call.function} inside of a loop can take too long, unless it is of what an outermost loop is at; put"
+                " it before the loop"
+            )
+    else:
+        named = "map, filter and adding" if call.function == "_+_" else call.function
+        raise Misplaced(f"{named} inside of a loop can take too much; use all or exists with comparisons")
 
 
 def patterns(parts: Tree) -> Iterator[str]:

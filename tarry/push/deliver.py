@@ -113,7 +113,7 @@ class HttpTask(AsyncTask[..., Any]):
             retry=endpoint.schedule.retry,
             **(alone if endpoint.order is None else in_order),
         )
-        self.delay = endpoint.delay
+        self.due_after = endpoint.delay
 
     def headed(self, packed: bytes, due: int) -> bytes:
         """With the time when it is due first."""

@@ -10,11 +10,12 @@ secret = "env:ORDER_SECRET"
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.errors import ConfigError
 from tarry.push.fields import FIELDS, MOST_TEXT, READERS
@@ -86,17 +87,53 @@ class Endpoint(Struct, frozen=True, eq=False):
         """The body of the job is sent as JSON; else it only fills placeholders."""
         return self.method in _BODIES
 
+    @property
+    def one_url(self) -> bool:
+        """The url is the same for all jobs: what it answers is said of the endpoint, not of one job's own place."""
+        return self.url.fixed
+
     def header_pairs(self) -> tuple[tuple[str, str], ...]:
         """The headers with their values, which may be secret; ConfigError if one is not where it should be."""
         return tuple((name, value.value()) for name, value in self.headers)
 
+    def confined(self, places: Collection[str]) -> "Endpoint":
+        """It, as far as whoever may write to the store is trusted: of secrets that stand elsewhere (`env:NAME`,
+        `file:PATH`), with none but these."""
+        headers = tuple((name, value.confined(places)) for name, value in self.headers)
+        return replace(self, headers=headers, secrets=tuple(secret.confined(places) for secret in self.secrets))
+
+    def barred(self) -> Iterator[str]:
+        """For each secret that may not be read from its place, why."""
+        for secret in self._values():
+            if secret.barred:
+                yield str(secret.refusal())
+
     def troubles(self) -> Iterator[str]:
         """What is not in its place here: secrets, and headers."""
-        for secret in (*self.secrets, *(value for _, value in self.headers)):
+        for secret in self._values():
             try:
                 secret.value()
             except ConfigError as error:
                 yield str(error)
+
+    def _values(self) -> tuple[Secret, ...]:
+        return (*self.secrets, *(value for _, value in self.headers))
+
+    def warnings(self) -> Iterator[str]:
+        """What may be meant otherwise, in a line each; ImportError or ConfigError without the extra `push`."""
+        from tarry.push.sign import could_be_base64  # noqa: PLC0415 - only who signs needs it
+
+        if self.retry_when is not None and not self.retry_when.reads_status:
+            yield (
+                "retry_when does not look at the status: where the rule is content, an answer that is no 2xx is still"
+                " judged by its status; write status into the rule to decide it alone"
+            )
+        for number, secret in enumerate(self.secrets, 1):
+            if secret.literal and could_be_base64(secret.value()):
+                yield (
+                    f"secret {number} of {len(self.secrets)} could be base64, and is used as it stands, while libraries"
+                    " of Standard Webhooks decode it: write whsec_ before it if it is base64"
+                )
 
     def shown(self) -> dict[str, Any]:
         """The settings for people: without secrets, values of headers, queries, and what webhooks' paths let one do."""

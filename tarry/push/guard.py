@@ -4,11 +4,12 @@ Asked with the address that is then connected to, never with a name. Addresses t
 6to4, NAT64 and others) are judged by that one too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from tarry.errors import ConfigError, TarryError
+from tarry.push.own import own_addresses
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -74,15 +75,16 @@ class Forbidden(TarryError):
 class Guard:
     """Knows what may be reached."""
 
-    def __init__(self, allow: Iterable[str] = ()) -> None:
+    def __init__(self, allow: Iterable[str] = (), own: Callable[[], Collection[str]] = own_addresses) -> None:
         """allow: networks (`10.0.0.0/8`) and addresses (`10.0.0.7`) that may be reached besides the public ones.
-        ConfigError: one of them is neither."""
+        own: addresses of this host, which are refused unless allowed. ConfigError: a text of `allow` is neither."""
         self._allow = [_network(text) for text in allow]
+        self._own = own
         self._verdict = lru_cache(4096)(self._judged)
 
     def check(self, address: str, host: str = "", port: int = 443) -> None:
         """Forbidden, if this address may not be connected to at this port; host: who was said to live there."""
-        refused = self._verdict(address, port)
+        refused = self._verdict(address, port) or self._refused_as_own(address)
         if refused is not None:
             kind, allowing = refused
             whose = f"{host} is at {address}" if host and host != address else address
@@ -90,12 +92,24 @@ class Guard:
 
     def _judged(self, text: str, port: int) -> tuple[str, str] | None:
         """What it is, and the setting that would allow it; None: it may be reached."""
-        address = ip_address(text)
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return "no address", "nothing"
         for one in (address, *_inside(address)):
             if kind := self._kind(one):
                 return (kind if one == address else f"which stands for {one}, {kind}"), f'allow = ["{one}"]'
         if port == 0 or (port in PORTS and not self._allows(address)):
             return f"port {port}, is another protocol's", f'allow = ["{address}"]'
+        return None
+
+    def _refused_as_own(self, text: str) -> tuple[str, str] | None:
+        """Not remembered, since the host's addresses change."""
+        ours = self._own()
+        address = ip_address(text)
+        for one in (address, *_inside(address)):
+            if str(one) in ours and not self._allows(one):
+                return "an address of this host", f'allow = ["{one}"]'
         return None
 
     def _kind(self, address: Address) -> str:

@@ -20,6 +20,10 @@ MOST_TOLD = 10
 """Places of what cannot be read; the rest is only counted."""
 _TRIES = 10
 _HEAD = b'{"time":"'
+_WHOLE_TIME = re.compile(_HEAD + rb'[0-9T:.-]{26}Z"')
+"""Not one that was torn within it, with another line behind."""
+_INSIDE = (b":", b",", b"[")
+"""What stands before each value inside of a JSON document."""
 _TIME = slice(len(_HEAD), len(_HEAD) + len("2026-11-22T02:03:04.123456Z"))
 
 
@@ -132,7 +136,7 @@ class Reader(Generic[T]):
         """What its lines say. A last line without an end is no error."""
         try:
             for line in part.lines(self._most):
-                if line.isspace() or (line.startswith(_HEAD) and not self._since <= line[_TIME] <= self._until):
+                if line.isspace() or (_WHOLE_TIME.match(line) and not self._since <= line[_TIME] <= self._until):
                     continue
                 try:
                     yield self._found(line)
@@ -146,12 +150,15 @@ class Reader(Generic[T]):
             self._bad.add(f"{part.path}, after line {part.number}: it breaks off, or is no gzip")
 
     def _found(self, line: bytes) -> T:
-        """Perhaps behind one that was torn when the disk was full."""
+        """Perhaps behind one that was torn when the disk was full; but never what stands inside of that: a job's body
+        may look like a line, and whoever enqueues it would have `tarry replay` make jobs as they like."""
         at = 0
         while True:
             try:
                 return self._read(line[at:])
             except ValueError:
                 at = line.find(_HEAD, at + 1)
+                while at > 0 and line[:at].rstrip().endswith(_INSIDE):
+                    at = line.find(_HEAD, at + 1)
                 if at < 0:
                     raise

@@ -33,7 +33,7 @@ from tarry.push.slots import Slots
 from tarry.push.verdict import Again, Delivered, Disabled, Verdict, judged
 from tarry.push.withdraw import said, word
 from tarry.store.base import Store
-from tarry.store.patience import back_off
+from tarry.store.patience import Backoff
 
 if TYPE_CHECKING:
     from tarry.push.book import Book
@@ -79,7 +79,7 @@ class Office:
         self._lock = threading.Lock()
         self._wake, self._over = threading.Event(), False
         self._thread: threading.Thread | None = None
-        self._trouble = 0
+        self._backoff = Backoff()
 
     def find(self, name: str) -> Task[Any, Any] | None:
         """The task of a job that this worker does not know, if it is an HTTP task by now. For the pump."""
@@ -193,15 +193,20 @@ class Office:
             try:
                 self._tick()
             except StoreError as error:
-                if self._trouble % 20 == 0:
+                if self._backoff.fail(time.monotonic()):
                     log.error("HTTP tasks: %s; trying again", error)
-                self._trouble += 1
-                pause = back_off(self._trouble)
+                self._wait_for_store()
                 continue
-            self._trouble = 0
+            self._backoff.succeed()
             pause = max(TICK, 20 * (time.thread_time() - began))
         with contextlib.suppress(StoreError):
             self._tick()
+
+    def _wait_for_store(self) -> None:
+        """Until the next try is due, whatever is to be told meanwhile, or it is over."""
+        while not self._over and (left := self._backoff.left(time.monotonic())):
+            self._wake.wait(left)
+            self._wake.clear()
 
     def _tick(self) -> None:
         """Brings the tasks, what is known of their endpoints, and their limits in step with the store."""

@@ -5,7 +5,7 @@ The cell `task:NAME` has the settings, as JSON; that of a task which stands in t
 `gone:NAME`, why it was disabled, if the endpoint itself said so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -83,6 +83,14 @@ def state(cell: bytes) -> State:
         return State(FIRST)
 
 
+def _confined(name: str, settings: Settings, guard: Guard, places: Collection[str]) -> Endpoint:
+    """As `checked`; EndpointError also for a secret that stands where a registered task may not read."""
+    endpoint = checked(name, settings, guard).confined(places)
+    for trouble in endpoint.barred():
+        raise EndpointError(f"{dotted(('tasks', name))}: {trouble}")
+    return endpoint
+
+
 def checked(name: str, settings: Settings, guard: Guard) -> Endpoint:
     """The endpoint of these settings; EndpointError for what is wrong, or could never be reached."""
     endpoint = Endpoint.parse(name, settings)
@@ -107,9 +115,11 @@ def _refused(to: "Target", guard: Guard) -> Forbidden | None:
     return refused
 
 
-def add(store: Store, name: str, settings: Settings, guard: Guard) -> Endpoint:
-    """Registers a new one; ConfigError if there is one, or it is none. Jobs that wait for one of that name go."""
-    endpoint = checked(name, settings, guard)
+def add(store: Store, name: str, settings: Settings, guard: Guard, places: Collection[str] = ()) -> Endpoint:
+    """Registers a new one; ConfigError if there is one, or it is none. Jobs that wait for one of that name go.
+
+    places: `[push] secrets`, the only ones from which it may read a secret."""
+    endpoint = _confined(name, settings, guard, places)
     was = store.cell(CELL + name)
     if (was is not None and not _off(was)) or not store.write(CELL + name, msgspec.json.encode(endpoint.settings), was):
         raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
@@ -120,12 +130,12 @@ def add(store: Store, name: str, settings: Settings, guard: Guard) -> Endpoint:
     return endpoint
 
 
-def edit(store: Store, name: str, changes: Mapping[str, Any], guard: Guard) -> Endpoint:
-    """Changes some settings; None takes one out. What was known of the endpoint is forgotten."""
+def edit(store: Store, name: str, changes: Mapping[str, Any], guard: Guard, places: Collection[str] = ()) -> Endpoint:
+    """Changes some settings; None takes one out. What was known of the endpoint is forgotten. places: see `add`."""
     found: list[Endpoint] = []
 
     def change(settings: Settings) -> Settings:
-        found[:] = [checked(name, {**settings, **changes}, guard)]
+        found[:] = [_confined(name, {**settings, **changes}, guard, places)]
         return dict(found[0].settings)
 
     _change(store, name, change)

@@ -17,7 +17,11 @@ FAILED_FOR = 1.0
 """Seconds for which a failure is told to others who ask the same."""
 MOST_HOSTS = 4096
 MOST_QUESTIONS = 32
-"""At once, each in a thread, for as long as the system's own patience with name servers."""
+"""At once, each in a thread, of those that are not hung."""
+HUNG_AFTER = 2.0
+"""Seconds after which a question makes room for another; its answer is used all the same when it comes."""
+MOST_THREADS = 256
+"""With those that are hung, for as long as the system's own patience with name servers."""
 MOST_ADDRESSES = 16
 
 Lookup = Callable[[str], Sequence[str]]
@@ -46,7 +50,7 @@ class Resolver:
         self._guard, self._lookup, self._clock = guard, lookup, clock
         self._kept: dict[str, _Kept] = {}
         self._asking: dict[str, asyncio.Task[_Kept]] = {}
-        self._room = asyncio.Semaphore(MOST_QUESTIONS)
+        self._room, self._threads = asyncio.Semaphore(MOST_QUESTIONS), asyncio.Semaphore(MOST_THREADS)
 
     async def find(self, host: str, port: int, limit: float) -> list[str]:
         """Addresses that the guard lets pass, best first; `limit`: seconds. Forbidden: it lets none pass. Failed: there
@@ -92,14 +96,24 @@ class Resolver:
 
     async def _look(self, host: str) -> _Kept:
         """Never raises, since there may be nobody to see it."""
-        async with self._room:
-            try:
-                addresses, failed = await aside(lambda: self._lookup(host)), None
-            except Exception as error:
-                addresses, failed = (), _failed(host, error)
+        try:
+            addresses, failed = await self._asked(host), None
+        except Exception as error:
+            addresses, failed = (), _failed(host, error)
         if not addresses and failed is None:
             failed = Failed(Why.NO_HOST, f"{host} has no address")
         return self._keep(host, _Kept(addresses, failed, self._clock()))
+
+    async def _asked(self, host: str) -> Sequence[str]:
+        async with self._threads:
+            async with self._room:
+                asking = asyncio.ensure_future(aside(lambda: self._lookup(host)))
+                try:
+                    await asyncio.wait([asking], timeout=HUNG_AFTER)
+                except asyncio.CancelledError:
+                    asking.cancel()
+                    raise
+            return await asking
 
     def _keep(self, host: str, new: _Kept) -> _Kept:
         old = self._kept.pop(host, None)

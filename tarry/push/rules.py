@@ -59,6 +59,11 @@ class Rule(Struct, frozen=True):
         """What is evaluated: the text, or its translation."""
         return _compiled(self.text).cel
 
+    @property
+    def reads_status(self) -> bool:
+        """Whether the status is part of it; ConfigError without the extra `push`."""
+        return _compiled(self.text).reads_status
+
     def check(self) -> None:
         """ConfigError if it cannot be asked here: without the extra `push`, or if nobody has checked it before."""
         try:
@@ -82,6 +87,7 @@ class _Compiled(Struct, frozen=True):
     paths: tuple[str, ...] | None
     """Of a rule with braces."""
     needs_json: bool
+    reads_status: bool
     loops: bool
 
 
@@ -95,7 +101,9 @@ def _compiled(text: str) -> _Compiled:
     parts = tree.read(expression.serialize())
     bounded(parts)
     _check_patterns(parts)
-    return _Compiled(source, expression, paths, not parts.names.isdisjoint(("res", "at")), parts.depth > 0)
+    return _Compiled(
+        source, expression, paths, not parts.names.isdisjoint(("res", "at")), "status" in parts.names, parts.depth > 0
+    )
 
 
 def _expression(source: str, braced: bool) -> Any:

@@ -6,6 +6,7 @@ when it is used: so a file may be replaced while workers run.
 
 import os
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -19,12 +20,14 @@ MOST = 8192
 
 
 class Secret:
-    """A text that is shown nowhere. Two of the same text are equal."""
+    """A text that is shown nowhere. Two of the same text are equal. barred: it may not be read from its place, since
+    who wrote it is not who chose what this process may read."""
 
-    __slots__ = ("_written",)
+    __slots__ = ("_written", "barred")
 
-    def __init__(self, written: str) -> None:
+    def __init__(self, written: str, barred: bool = False) -> None:
         self._written = written
+        self.barred = barred and not self.literal
 
     @property
     def literal(self) -> bool:
@@ -36,11 +39,24 @@ class Secret:
         return self._written
 
     def value(self) -> str:
-        """The value; ConfigError if there is none at that place, with the place's name."""
+        """The value; ConfigError, with the place's name, if there is none there or it may not be read."""
+        if self.barred:
+            raise self.refusal()
         kind, _, place = self._written.partition(":")
         if self.literal:
             return self._written
         return _variable(place) if kind == "env" else _file(place)
+
+    def refusal(self) -> ConfigError:
+        """Why a barred one is not read."""
+        return ConfigError(
+            f"{self._written}: only a task in tarry.toml may read that; for tasks that are registered at run time, add"
+            f' "{self._written}" to the list secrets under [push]'
+        )
+
+    def confined(self, places: Collection[str]) -> "Secret":
+        """It, to be read only where it stands in the settings itself or is one of these places."""
+        return Secret(self._written, barred=self._written not in places)
 
     def __repr__(self) -> str:
         return f"<secret {'***' if self.literal else self._written}>"

@@ -9,6 +9,7 @@ not to have begun (REFUSED_STREAM). Whoever is cancelled while it connects sends
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -26,6 +27,8 @@ from tarry.push.gate import Gate
 from tarry.push.guard import Forbidden, Guard
 from tarry.push.target import Target, checked, target
 from tarry.push.wrong import broken, unanswered
+
+log = logging.getLogger("tarry.push")
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_HEAD = 64 * 1024
@@ -100,6 +103,9 @@ class Sender:
             return trip.failure(failed.why, str(failed), failed.sent)
         except asyncio.CancelledError:
             raise Stopped(trip.out) from None
+        except Exception as error:  # of a kind that nobody has thought of: what it means for what was sent is not known
+            log.exception("a delivery to %s broke", trip.address or "nowhere yet")
+            return trip.failure(Why.LOCAL, f"it broke here ({type(error).__name__}); see the log", trip.out)
 
     async def close(self) -> None:
         """Who waits for an answer is told that none comes, and no connection is kept. Afterwards nothing is sent."""
@@ -239,7 +245,7 @@ class _Trip:
         self.out = False
         """Some of it may have gone out. Only if it is cancelled, else the answer or the failure says."""
         self.taken = False
-        """Somebody on the way may have acted on it."""
+        """Somebody on the way has had it, and may have acted on it."""
 
     def left(self) -> float:
         """Seconds. Failed: none."""
@@ -276,9 +282,10 @@ def _next(hop: _Hop, answer: Answer, trip: _Trip) -> _Hop | None:
         return None
     method = hop.method
     if answer.status == 303 and method != "HEAD":
-        method, trip.taken = "GET", True
+        method = "GET"
     if answer.status in (301, 302) and method not in ("GET", "HEAD"):
         return None
+    trip.taken = True
     try:
         to = hop.to.joined(location)
     except ValueError as error:

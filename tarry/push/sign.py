@@ -14,6 +14,7 @@ the new one is content while secrets change.
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -57,6 +58,17 @@ class Signer:
         """The value of `webhook-signature`. `id` holds no full stop; `timestamp`: seconds."""
         content = b"%s.%d.%s" % (id.encode(), timestamp, body)
         return " ".join([sign(content) for sign in self._signs])
+
+
+def could_be_base64(secret: str) -> bool:
+    """Whether libraries of Standard Webhooks would take it for base64, though it does not begin with `whsec_`: they
+    would use another key than what stands there."""
+    return (
+        len(secret) >= _LEAST_RAW
+        and not secret.startswith((SYMMETRIC, PRIVATE, PUBLIC))
+        and len(secret) % 4 == 0
+        and re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", secret) is not None
+    )
 
 
 def headers(signer: Signer, id: str, attempt: int, due: int, now: float, body: bytes) -> Headers:

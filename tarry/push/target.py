@@ -7,6 +7,7 @@ The parser is the sender's own, so that what is judged and what is connected to 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from ipaddress import ip_address
 
 from msgspec import Struct
 from pyreqwest.http import Url
@@ -80,9 +81,17 @@ def _target(url: Url) -> Target:
     if url.fragment is not None:
         url = url.with_fragment(None)
     literal = host.startswith("[") or bool(_IPV4.fullmatch(host))
-    if not literal and not _HOST.fullmatch(host):
+    if not (_is_address(host) if literal else _HOST.fullmatch(host)):
         raise ValueError("the URL has a host that is no name of one")
     return Target(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def checked(headers: Iterable[tuple[str, str]]) -> Headers:

@@ -119,7 +119,7 @@ class UrlTemplate(Struct, frozen=True):
 
     def filled(self, body: Any) -> str:
         """The URL for this body, a decoded JSON value; Unfit if it lacks a value, or one would change the path."""
-        path = "".join(part if isinstance(part, str) else _escaped(part, body) for part in self.path)
+        path = "".join(part if isinstance(part, str) else _segment(part, body) for part in self.path)
         if any(isinstance(part, Placeholder) for part in self.path):
             _stays(path, self.text)
         url = path + "".join(part if isinstance(part, str) else _escaped(part, body) for part in self.query)
@@ -192,6 +192,15 @@ def _check_authority(authority: str, at: int) -> None:
 
 def _escaped(placeholder: Placeholder, body: Any) -> str:
     return quote(placeholder.value(body), safe="", errors="replace")
+
+
+def _segment(placeholder: Placeholder, body: Any) -> str:
+    """A part of the path. Many servers take `%2F` for a slash, so that `x/../admin` would lead elsewhere though it is
+    escaped."""
+    value = placeholder.value(body)
+    if found := re.search(r"[/\\]", value):
+        raise Unfit(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
+    return quote(value, safe="", errors="replace")
 
 
 def _stays(url: str, text: str) -> None:

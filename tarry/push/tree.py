@@ -5,6 +5,7 @@ lines here spare a dependency on protobuf: https://github.com/google/cel-spec/tr
 """
 
 from collections.abc import Iterator
+from enum import Enum
 
 from msgspec import Struct
 
@@ -12,6 +13,21 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CONST, _IDENT, _SELECT, _CALL, _LIST, _MAP, _LOOP = 3, 4, 5, 6, 7, 8, 9
 # Of a constant's kinds: int64, uint64, double; string.
 _NUMBERS, _TEXT = frozenset({3, 4, 5}), 6
+_LIST_COSTS, _ELEMENT_COSTS = 4, 2
+"""Of a list that stands there, which is made each time: as so many nodes more."""
+_INDEX = "_[_]"
+_SIMPLE = frozenset({"int", "double", "size", "-_", "_-_", "_*_", "_/_", "_%_", "!_"})
+"""Functions that give a number, true or false."""
+
+
+class Kind(Enum):
+    """What an argument of a call is, as far as its size is known before there is an answer."""
+
+    CONSTANT = "a number, text, true, false or null that stands there"
+    CONSTANTS = "a list of these that stands there"
+    SIMPLE = "a number, true or false that is worked out"
+    OWN = "a part of what the loop around it is at"
+    OTHER = "anything, as large as an answer may be"
 
 
 class Call(Struct, frozen=True):
@@ -24,6 +40,8 @@ class Call(Struct, frozen=True):
     """Its last argument is a number that stands there."""
     text: str | None = None
     """The text that stands there as its last argument."""
+    kinds: tuple[Kind, ...] = ()
+    """Of its arguments; of a method, first that of which it is one."""
 
 
 class Tree(Struct, frozen=True):
@@ -33,31 +51,75 @@ class Tree(Struct, frozen=True):
     calls: tuple[Call, ...]
     depth: int
     """How many loops (`all`, `exists`, `map`, ...) are inside each other at most."""
+    looped: int
+    """How many nodes of the tree are done again and again."""
 
 
 def read(serialized: bytes) -> Tree:
     """The tree of `Expression.serialize()`."""
     names: set[str] = set()
     calls: list[Call] = []
-    deepest = 0
-    rest = [(_one(_one(serialized, 2), 4), 0)]
+    deepest = looped = 0
+    rest: list[tuple[bytes, int, bytes]] = [(_one(_one(serialized, 2), 4), 0, b"")]
     while rest:
-        node, depth = rest.pop()
-        deepest = max(deepest, depth)
+        node, depth, own = rest.pop()
+        deepest, looped = max(deepest, depth), looped + (depth > 0)
         for kind, inner in _fields(node):
             if kind == _IDENT:
                 names.add(_one(inner, 1).decode())
             elif kind == _CALL:
-                calls.append(_call(inner, depth))
-            rest += _children(kind, inner, depth)
-    return Tree(frozenset(names), tuple(calls), deepest)
+                calls.append(_call(inner, depth, own))
+            elif kind == _LIST and depth:
+                looped += _LIST_COSTS + sum(_ELEMENT_COSTS for number, _ in _fields(inner) if number == 1)
+            variable = _variable(inner, depth) if kind == _LOOP else own
+            rest += ((child, deep, variable if deep > depth else own) for child, deep in _children(kind, inner, depth))
+    return Tree(frozenset(names), tuple(calls), deepest, looped)
 
 
-def _call(node: bytes, depth: int) -> Call:
+def _call(node: bytes, depth: int, own: bytes) -> Call:
     arguments = [value for number, value in _fields(node) if number == 3]
     constant = dict(_fields(_one(arguments[-1], _CONST))) if arguments else {}
     text = constant[_TEXT].decode() if _TEXT in constant else None
-    return Call(_one(node, 2).decode(), depth, not _NUMBERS.isdisjoint(constant), text)
+    kinds = tuple(_kind(value, own) for number, value in _fields(node) if number in (1, 3))
+    return Call(_one(node, 2).decode(), depth, not _NUMBERS.isdisjoint(constant), text, kinds)
+
+
+def _kind(node: bytes, own: bytes) -> Kind:
+    """own: the variable whose values all together are no larger than the answer."""
+    kind, inner = next(_fields_of_kinds(node), (0, b""))
+    if kind == _CONST:
+        return Kind.CONSTANT
+    if kind == _LIST:
+        elements = [value for number, value in _fields(inner) if number == 1]
+        return Kind.CONSTANTS if all(_kind(one, b"") is Kind.CONSTANT for one in elements) else Kind.OTHER
+    if kind == _CALL and _one(inner, 2).decode() in _SIMPLE:
+        return Kind.SIMPLE
+    return Kind.OWN if own and _root(node) == own else Kind.OTHER
+
+
+def _root(node: bytes) -> bytes:
+    """The name that a path such as `x.a[0].b` begins with; empty if it is no path."""
+    while True:
+        kind, inner = next(_fields_of_kinds(node), (0, b""))
+        if kind == _IDENT:
+            return _one(inner, 1)
+        if kind == _SELECT:
+            node = _one(inner, 1)
+        elif kind == _CALL and _one(inner, 2) == _INDEX.encode():
+            node = _one(inner, 3)
+        else:
+            return b""
+
+
+def _variable(loop: bytes, depth: int) -> bytes:
+    """The variable of an outermost loop over a part of the answer: it goes through that once. A list that is written
+    into the rule could have the whole answer in it many times, and an inner loop is done many times."""
+    return _one(loop, 1) if depth == 0 and _root(_one(loop, 2)) else b""
+
+
+def _fields_of_kinds(node: bytes) -> Iterator[tuple[int, bytes]]:
+    """Without the node's number."""
+    return ((number, value) for number, value in _fields(node) if number >= _CONST)
 
 
 def _children(kind: int, node: bytes, depth: int) -> Iterator[tuple[bytes, int]]:

@@ -70,12 +70,17 @@ class Terms(Protocol):
     @property
     def success(self) -> Success: ...
 
+    @property
+    def one_url(self) -> bool: ...
+
 
 def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> Verdict:
     """What came of an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
-    A rule alone decides on an answer that came. Without one: the status codes that are success; again after 408, 425,
-    429, 5xx and network errors; 410 disables the endpoint; all else is final. Since only a rule asks for the body, a
+    Without a rule: the status codes that are success; again after 408, 425, 429, 5xx and network errors; 410 disables
+    the endpoint, if it is the same url for all jobs and no redirect led elsewhere; all else is final. A rule that reads
+    `status` decides alone on an answer that came. Any other rule can always say again, and is content only with a
+    status that is success: it may not have thought of a 404 whose body it likes. Since only a rule asks for the body, a
     status counts without one also where the body broke off.
     """
     if isinstance(came, Failure):
@@ -88,12 +93,17 @@ def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> 
         said = terms.retry_when.says(came)
         if said.again:
             return Again(f"answered {_spoken(came.status)}; {said.reason}", after, busy=busy)
-        return Delivered(f"answered {_spoken(came.status)}; the rule is content")
+        if terms.retry_when.reads_status or came.status in terms.success:
+            return Delivered(f"answered {_spoken(came.status)}; the rule is content")
+    return _by_status(terms, came, after, busy)
+
+
+def _by_status(terms: Terms, came: Answer, after: int | None, busy: bool) -> Verdict:
     if came.status in terms.success:
         return Delivered(f"answered {_spoken(came.status)}")
     if came.status in _AGAIN or came.status >= 500:
         return Again(f"answered {_spoken(came.status)}", after, busy=busy)
-    if came.status == HTTPStatus.GONE:
+    if came.status == HTTPStatus.GONE and terms.one_url and not came.url:
         return Disabled(f"answered {_spoken(came.status)}: the endpoint is disabled; enable it once it is back")
     return Final(_refusal(came))
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from tarry import files
+
 
 def scale_path(pid_file: Path) -> Path:
     """Where it is left."""
@@ -15,7 +17,8 @@ def ask(pid_file: Path, pool: str, workers: int) -> Path:
     """Leaves it there, whole; a signal is to follow. OSError."""
     path = scale_path(pid_file)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.encode((pool, workers)))
+    with os.fdopen(files.opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
+        file.write(msgspec.json.encode((pool, workers)))
     os.replace(draft, path)
     return path
 

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from tarry import files
 from tarry.errors import MasterError
 from tarry.runtime.signals import ALL, let_through
 
-_SERVING = b"serving"
+_SERVING = b"serving:"
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -22,9 +23,9 @@ class Readiness:
         # Forked children must not hold the pipe open: its end is how a silent death is seen.
         os.register_at_fork(after_in_child=self.close)
 
-    def serving(self) -> None:
-        """The command ends with status 0."""
-        self._tell(_SERVING)
+    def serving(self, text: str = "") -> None:
+        """The command prints the text and ends with status 0."""
+        self._tell(_SERVING + text.encode("utf-8", "replace"))
 
     def failed(self, text: str) -> None:
         """The command prints the text on stderr and ends with status 1."""
@@ -126,7 +127,7 @@ def _opened(log: Path) -> int:
     """What cannot be logged is lost rather than the start: `logs.configure` refuses such a file with a reason."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        return files.opened(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
 
@@ -134,7 +135,9 @@ def _opened(log: Path) -> int:
 def _end_as_told(hear: int) -> NoReturn:
     with open(hear, "rb") as pipe:
         word = pipe.read()
-    if word == _SERVING:
+    if word.startswith(_SERVING):
+        if said := word.removeprefix(_SERVING).decode("utf-8", "replace"):
+            print(said, flush=True)
         raise SystemExit(0)
     text = word.removeprefix(b"failed:").decode("utf-8", "replace")
     print(text or "tarry: the master died before it served; its log may say why", file=sys.stderr)

@@ -27,6 +27,14 @@ class Link:
         """Readable when there are lines, or at the end."""
         return self._socket.fileno()
 
+    def is_open(self) -> bool:
+        """False: something in this process has closed our descriptor. Keeps the interpreter: cheap between two jobs."""
+        try:
+            self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+        except OSError:
+            return False
+        return True
+
     @property
     def unsent(self) -> bool:
         """`flush` is wanted when the socket becomes writable."""

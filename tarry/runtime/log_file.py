@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from tarry import files
 from tarry.runtime.log_lines import encoded
 from tarry.runtime.log_spare import Spare
 
@@ -79,7 +80,7 @@ class LogFile(logging.Handler):
 
     def _open(self) -> None:
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            fd = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:
             self._shut()
             raise

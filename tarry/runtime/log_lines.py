@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from tarry.terminal import harmless, harmless_json
+
 Facts = Mapping[str, Any]
 """job, task, queue, attempt, worker: what is known of them."""
 
@@ -63,7 +65,8 @@ class TextLines(logging.Formatter):
         """One line, whatever is in the message; then the job's facts as name=value."""
         line = f"{stamp(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
         line += "".join(f" {name}={_word(value)}" for name, value in facts_of(record).items())
-        told = trace(self, record)
+        told = harmless(trace(self, record), keep="\n\t")
+        line = harmless(line, keep="\t")
         return f"{line}\n{told}" if told else line
 
 
@@ -91,7 +94,7 @@ class JsonLines(logging.Formatter):
             facts["extra"] = extra
         if told := trace(self, record):
             facts["traceback"] = told
-        return _json(facts)
+        return harmless_json(_json(facts))
 
 
 _PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "tarry"}

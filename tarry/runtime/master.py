@@ -50,6 +50,8 @@ _LONGEST_SLEEP = 0.5
 """Seconds. A limit that a job got while we slept is seen no later."""
 _KEEPER_LIMIT = 5.0
 """Seconds for the keeper to answer for all who are gone, and, when forced, to end."""
+_AWAY_LIMIT = 1.0
+"""The same while the store is away."""
 _FAILED_START_GRACE = 5.0
 _LONGEST_CHANGE = 1000
 """Characters of a line that says what changed."""
@@ -88,7 +90,7 @@ class Master:
         self._rest_after = -1
         """The last reload that was asked for before a WINCH: one that was asked for later ends the rest."""
         self._reload: Reload | None = None
-        self._trouble = ""
+        self._trouble = self._away = ""
         self._told = Notice()
         self.failure = ""
 
@@ -196,6 +198,8 @@ class Master:
                 self._boot_failed(seat, str(message["failed"]))
             elif "returned" in message:
                 self._owed.pop(str(message["returned"]), None)
+            elif "away" in message:
+                self._away = str(message["away"])
             elif "backlog" in message and seat.keeper and self._state == SERVING and self._reload is None:
                 self._scaling.heard(message["backlog"], self._pools(), monotonic())
             elif "changed" in message and seat.role.name == WATCHER and self._state in (STARTING, SERVING):
@@ -267,8 +271,8 @@ class Master:
             if seat.pid:
                 for cell in seat.kill_if_overdue(now):
                     _log.error(
-                        "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, past its time",
-                        *(seat.name, seat.pid, UUID(bytes=cell.id), cell.task, now - cell.since),
+                        "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, %s",
+                        *(seat.name, seat.pid, UUID(bytes=cell.id), cell.task, now - cell.since, cell.why),
                         extra={"tarry": {"job": str(UUID(bytes=cell.id)), "task": cell.task, "worker": seat.name}},
                     )
                 self._kill_late(seat, now)
@@ -339,6 +343,8 @@ class Master:
     def _stop(self) -> None:
         if self._state in _UP:
             self._enter(STOPPING)
+            if self._away:
+                _log.warning("stopping while the store is away, which is waited for: %s", self._away)
 
     def _quit(self) -> None:
         if self._state != QUITTING:
@@ -371,15 +377,19 @@ class Master:
             if crew.role.name == KEEPER:
                 crew.wanted = 0
         for seat in self._seats():
-            late = 0 < seat.asked <= now - _KEEPER_LIMIT
-            if seat.pid and seat.keeper and self._state == QUITTING and late:
+            late = 0 < seat.asked <= now - self._keeper_limit
+            if seat.pid and seat.keeper and late and (self._state == QUITTING or self._away):
                 seat.kill(QUIT)
+
+    @property
+    def _keeper_limit(self) -> float:
+        return _AWAY_LIMIT if self._away else _KEEPER_LIMIT
 
     def _keeper_wanted(self, now: float) -> bool:
         """While jobs are run, and until it has answered for all who are gone; but not for ever."""
         if self.failure:
             return False
-        return bool(self._workers()) or (bool(self._owed) and now < self._alone + _KEEPER_LIMIT)
+        return bool(self._workers()) or (bool(self._owed) and now < self._alone + self._keeper_limit)
 
     def _wanted(self, seat: Seat, now: float) -> bool:
         if seat.asked or self._crew_of(seat) is None:
@@ -391,6 +401,7 @@ class Master:
             crew.resting = self._state == RESTING and crew.role.name != KEEPER
             if self._state == SERVING:
                 for seat in crew.seats:
+                    seat.kill_if_greedy()
                     seat.wear(now)
             crew.tend(now)
             for seat in crew.vacant(now):
@@ -412,7 +423,7 @@ class Master:
         if stage == TURNING:
             stage = spoken(list(self._crews.values()))
         pools = [pool_status(crew) for crew in self._pools()]
-        notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools)
+        notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools, self._away)
         if notice != self._told:
             self._told = notice
             self._board.tell(notice)
@@ -463,10 +474,10 @@ class Master:
     def _alarms(self, now: float) -> Iterator[float]:
         yield from (now + _LONGEST_SLEEP, self._deadline, self._began + self._plan.boot_limit, self._notify.due)
         yield self._pace.due
-        yield self._alone + _KEEPER_LIMIT
+        yield self._alone + self._keeper_limit
         for seat in self._seats():
             yield seat.due
-            yield seat.asked + _KEEPER_LIMIT
+            yield seat.asked + self._keeper_limit
             if seat.pid:
                 yield from seat.alarms()
 

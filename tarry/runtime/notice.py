@@ -31,14 +31,17 @@ class Notice(Struct, frozen=True):
     trouble: str = ""
     """Why the last reload came to nothing; empty: it did not."""
     pools: list[PoolStatus] = []
+    away: str = ""
+    """Why the keeper cannot ask the store; empty: it can."""
 
 
 def fitting(notice: Notice, room: int) -> bytes:
     """As JSON in so many bytes; of texts that are too long, as much as there is room for."""
     for most in (4000, 200, 0):
         pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in notice.pools]
-        short = replace(notice, trouble=notice.trouble[-most:] if most else notice.trouble[:100], pools=pools)
+        trouble = notice.trouble[-most:] if most else notice.trouble[:100]
+        short = replace(notice, trouble=trouble, pools=pools, away=notice.away[:200])
         text = msgspec.json.encode(short)
         if len(text) <= room:
             return text
-    return msgspec.json.encode(replace(notice, trouble="", pools=[]))
+    return msgspec.json.encode(replace(notice, trouble="", pools=[], away=""))

@@ -8,10 +8,14 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
+from tarry import files
 from tarry.errors import MasterError
 
 _ASKING = 0.3
 """Seconds for which a master tries: whoever only asks for the holder has the lock, shared, for an instant."""
+
+_SETTLING = 0.1
+"""Seconds in which another who found the same file as we did has removed it."""
 
 
 class PidFile:
@@ -48,14 +52,24 @@ class PidFile:
             self._fd = -1
 
     def _locked(self) -> int:
-        limit = monotonic() + _ASKING
+        """Nobody but us, and root, may open the file: a stranger's lock on it would keep us from starting, and whoever
+        may write to it chooses whom `tarry stop` signals."""
+        limit, replaced = monotonic() + _ASKING, False
         while True:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            if _taken(fd, fcntl.LOCK_EX) and _same(fd, self._path):
+            fd = files.opened(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
+            taken = _taken(fd, fcntl.LOCK_EX)
+            if taken and _ours_alone(fd) and _stays(fd, self._path, replaced):
                 return fd
-            os.close(fd)
-            if monotonic() > limit:
-                raise MasterError(f"a master is already running, {_who(holder(self._path))} ({self._path})")
+            late = monotonic() > limit
+            try:
+                # A master's lock is not shared, so those who share it are no masters.
+                if taken or (late and _taken(fd, fcntl.LOCK_SH)):
+                    _remove(fd, self._path)
+                    replaced = True
+                elif late:
+                    raise MasterError(f"a master is already running, {_who(holder(self._path))} ({self._path})")
+            finally:
+                os.close(fd)
             sleep(0.01)
 
 
@@ -64,7 +78,7 @@ def holder(path: Path) -> int | None:
     limit = monotonic() + 1
     while True:
         try:
-            fd = os.open(path, os.O_RDONLY)
+            fd = files.opened(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -80,6 +94,27 @@ def holder(path: Path) -> int | None:
         if monotonic() > limit:
             raise MasterError(f"{path} is locked but holds no pid: it is not the pid file of a master")
         sleep(0.01)  # locked a moment ago, and not yet written
+
+
+def _ours_alone(fd: int) -> bool:
+    """False: another user's, or one that others may open, as releases before made them."""
+    found = os.fstat(fd)
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _stays(fd: int, path: Path, replaced: bool) -> bool:
+    """Whether the file that is locked is the one that has the name. replaced: a shared lock was passed by, and another
+    who does the same now may remove the file that we have just made."""
+    if replaced:
+        sleep(_SETTLING)
+    return _same(fd, path)
+
+
+def _remove(fd: int, path: Path) -> None:
+    """So that the next is made anew, by us."""
+    if _same(fd, path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _taken(fd: int, kind: int) -> bool:

@@ -15,6 +15,7 @@ def troubles(board: Board) -> list[str]:
     notice = board.notice
     lines = [f"reloading: {notice.reloading}"] if notice.reloading else []
     lines += [f"the last reload failed: {notice.trouble}"] if notice.trouble else []
+    lines += [f"the store is away: {notice.away}"] if notice.away else []
     return lines + [f"pool {pool.name} has failed: {pool.failed}" for pool in notice.pools if pool.failed]
 
 
@@ -25,8 +26,9 @@ def following(board: Board) -> list[str]:
 
 
 def awaited(board: Board) -> list[str]:
-    """What a stop waits for: a line for each process that still lives."""
-    return [
+    """What a stop waits for: the store, if it is away, and a line for each process that still lives."""
+    away = [f"the store, which is away: {board.notice.away}"] if board.notice.away else []
+    return away + [
         f"{child.name} pid {child.pid}" + ("; " + _jobs(child) if child.running else "")
         for child in board.children
         if child.boot != GONE

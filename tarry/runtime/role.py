@@ -26,6 +26,9 @@ that says when the files are others."""
 BOOT_FAILED = 3
 """Exit status after `Child.failed`."""
 
+CUT_OFF = 4
+"""Exit status after `Child.cut_off`."""
+
 # HUP is only recorded, so that a HUP meant for the master and sent to all of us kills nobody.
 _WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _LAST_WORDS = 2.0
@@ -43,6 +46,20 @@ class Child:
         self.orphaned = False
         """The master is gone: exit. Set by `lines`."""
         self._link, self._lock = link, threading.Lock()
+        self._opened = _identity(link.fileno()), _identity(signals.fileno())
+
+    def is_open(self) -> bool:
+        """False: the line to the master was closed in this process, by a job. From any thread, and cheap."""
+        return self._link.is_open()
+
+    def is_whole(self) -> bool:
+        """False: our descriptors were closed in this process, or are other files by now."""
+        return self._opened == (_identity(self.parent_fd), _identity(self.signals.fileno()))
+
+    def cut_off(self) -> NoReturn:
+        """Ends the process at once: without its descriptors it hears nobody, and what it writes may hit other files.
+        The jobs that the slot shows as on count it."""
+        os._exit(CUT_OFF)
 
     @property
     def parent_fd(self) -> int:
@@ -165,6 +182,14 @@ def leave(status: int) -> NoReturn:
         last.start()
         last.join(_LAST_WORDS)  # such a thread may hold the lock of a stream, too
     os._exit(status)
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return (0, 0)
+    return status.st_dev, status.st_ino
 
 
 def _status(role: Role, child: Child) -> int:

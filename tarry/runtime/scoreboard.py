@@ -17,7 +17,9 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from tarry import files
 from tarry.errors import MasterError
+from tarry.model.killing import NOT_WANTED, TIMEOUT, text_of
 from tarry.runtime.notice import Notice, fitting
 
 STARTING, SERVING, STOPPING, QUITTING, RESTING = "starting", "serving", "stopping", "quitting", "resting"
@@ -26,7 +28,7 @@ EMPTY, READY, GONE = "empty", "ready", "gone"
 _STATES = (STARTING, SERVING, STOPPING, QUITTING, RESTING)
 _BOOTS = (EMPTY, STARTING, READY, STOPPING, GONE)
 
-_MAGIC, _VERSION = b"tarryBRD", 3
+_MAGIC, _VERSION = b"tarryBRD", 4
 _HEADER = struct.Struct("=8sIIQdB")
 _HEADER_SIZE = 16384
 _STATE = _HEADER.size - 1
@@ -61,10 +63,11 @@ _ROOM = 2
 """A new board has room for so many times the processes that are wanted at first: each may be replaced, and there may
 be more of them after a reload. Beyond that it grows."""
 
-_CELL = struct.Struct("=16sQdd80sQ")
+_CELL = struct.Struct("=16sQdd79sBQ")
 _pack_id = struct.Struct("=16s").pack_into
-_pack_body = struct.Struct("=Qdd80s").pack_into
+_pack_body = struct.Struct("=Qdd79sB").pack_into
 _pack_moment = struct.Struct("=d").pack_into
+_pack_reason = struct.Struct("=B").pack_into
 _pack_thread = struct.Struct("=Q").pack_into
 _CELL_SIZE = 128
 _NO_JOB = bytes(16)
@@ -132,6 +135,13 @@ class Cell(Struct, frozen=True, gc=False):
     task: str
     thread: int = 0
     """`threading.get_ident()` of the thread; 0: it did not say."""
+    reason: int = TIMEOUT
+    """Why it is killed then: of model/killing.py."""
+
+    @property
+    def why(self) -> str:
+        """The same for the log: "past its timeout"."""
+        return text_of(self.reason)
 
 
 Buffer = mmap.mmap | bytes
@@ -153,14 +163,14 @@ class Slot:
         """How many cells it has."""
         self._cells_at = at + _SLOT_SIZE
 
-    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
         """The cell's thread begins a job. kill_at: monotonic seconds after which the master kills us; 0: never.
 
         The id is cleared first and written last: a cell half written is no job.
         """
         at, memory = self._cells_at + cell * _CELL_SIZE, self._memory
         _pack_id(memory, at, b"")
-        _pack_body(memory, at + 16, epoch, monotonic(), kill_at, task)
+        _pack_body(memory, at + 16, epoch, monotonic(), kill_at, task, reason)
         _pack_id(memory, at, id)
 
     def off(self, cell: int) -> None:
@@ -171,9 +181,11 @@ class Slot:
         """The cell's thread, by `threading.get_ident()`."""
         _pack_thread(self._memory, self._cells_at + cell * _CELL_SIZE + 120, ident)
 
-    def limit(self, cell: int, kill_at: float) -> None:
+    def limit(self, cell: int, kill_at: float, reason: int) -> None:
         """The job that the cell's thread is at has another time after which the master kills us."""
-        _pack_moment(self._memory, self._cells_at + cell * _CELL_SIZE + 32, kill_at)
+        at = self._cells_at + cell * _CELL_SIZE
+        _pack_reason(self._memory, at + 119, reason)
+        _pack_moment(self._memory, at + 32, kill_at)
 
     def count(self, processed: int, failed: int) -> None:
         """Totals since the process began."""
@@ -336,7 +348,7 @@ def _put(memory: mmap.mmap, at: int, whole: bytes) -> None:
 
 def _mapped(path: Path, size: int, flags: int) -> mmap.mmap:
     """The file, made so long. Its room is taken now: a page that the disk has no room for later would kill us."""
-    fd = os.open(path, os.O_RDWR | flags, 0o644)
+    fd = files.opened(path, os.O_RDWR | flags)
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
@@ -363,23 +375,24 @@ def read(path: Path) -> Board | None:
     return _parsed(memory, path)
 
 
-def limit(path: Path, owner: str, id: bytes, epoch: int, kill_at: float) -> bool:
+def limit(path: Path, owner: str, id: bytes, epoch: int, kill_at: float, reason: int = NOT_WANTED) -> bool:
     """From any process: if that owner is still at that attempt, its process is killed from then on (monotonic seconds;
     an earlier time stands). False: it is not, or the board cannot be written."""
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             slots = [Slot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
-            return any(_limited(slot, id, epoch, kill_at) for slot in slots if slot.owner() == owner)
+            return any(_limited(slot, id, epoch, kill_at, reason) for slot in slots if slot.owner() == owner)
     except (OSError, ValueError, struct.error):
         return False
 
 
-def _limited(slot: Slot, id: bytes, epoch: int, kill_at: float) -> bool:
+def _limited(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
     found = False
     for number in range(slot.size):
         cell = slot.cell(number)
         if cell is not None and (cell.id, cell.epoch) == (id, epoch):
-            slot.limit(number, min(kill_at, cell.kill_at or kill_at))
+            if not 0 < cell.kill_at <= kill_at:
+                slot.limit(number, kill_at, reason)
             found = True
     return found
 
@@ -465,8 +478,8 @@ def _running(cell: Cell, now: float) -> Running:
 
 
 def _cell(memory: Buffer, at: int) -> Cell | None:
-    id, epoch, since, kill_at, task, thread = _CELL.unpack_from(memory, at)
-    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _text(task), thread)
+    id, epoch, since, kill_at, task, reason, thread = _CELL.unpack_from(memory, at)
+    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _text(task), thread, reason)
 
 
 def _steady_cell(memory: Buffer, at: int) -> Cell | None:

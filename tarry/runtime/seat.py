@@ -1,19 +1,23 @@
 """One place in a role: the process that sits in it now, how it went, and when it may be filled again."""
 
 import contextlib
+import logging
 import os
 import random
 import signal
 import socket
 import sys
 from collections.abc import Callable, Container, Iterator
+from uuid import UUID
 
 from tarry.runtime import dump
 from tarry.runtime.dump import Dump
 from tarry.runtime.link import Link, Message
-from tarry.runtime.role import KEEPER, Role, become
+from tarry.runtime.role import CUT_OFF, KEEPER, Role, become
 from tarry.runtime.scoreboard import STOPPING, Cell, Slot
 from tarry.runtime.signals import held_back
+
+log = logging.getLogger("tarry.master")
 
 QUIT, OVERDUE, GREEDY, LATE = "quit", "overdue", "memory", "late"
 
@@ -111,18 +115,25 @@ class Seat:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def kill_if_greedy(self) -> None:
+        """Ends the process if it takes too much memory. Any of the jobs that were on may be the cause."""
+        rss = self.slot.rss()
+        if not self.ready or self.killed or not 0 < self.role.wear.killed_at <= rss:
+            return
+        self.worn = f"{rss / 2**20:.0f} MB of memory"
+        pid, cells = self.pid, self.slot.cells()
+        self.kill(GREEDY)
+        on = ", ".join(f"{UUID(bytes=cell.id)} ({cell.task})" for cell in cells)
+        counted = f"jobs on, each counts a death: {on}" if on else "no job was on"
+        log.error("%s killed, pid %d: %s, more than kill_memory; %s", self.name, pid, self.worn, counted)
+
     def wear(self, now: float) -> None:
-        """Notes whether the process has done its part: by jobs, by age, or by memory, of which too much is its end."""
+        """Notes whether the process has done its part: by jobs, by age, or by memory."""
         wear, part = self.role.wear, self._part
-        if not self.ready or self.killed:
+        if not self.ready or self.killed or self.worn:
             return
         processed, rss = self.slot.counts()[0], self.slot.rss()
-        if 0 < wear.killed_at <= rss:
-            self.worn = f"{rss / 2**20:.0f} MB of memory"
-            self.kill(GREEDY)
-        elif self.worn:
-            return
-        elif 0 < wear.jobs * part <= processed:
+        if 0 < wear.jobs * part <= processed:
             self.worn = f"{processed} jobs"
         elif 0 < wear.age * part <= now - self.born:
             self.worn = "its age"
@@ -162,9 +173,9 @@ class Seat:
         """The process is dead, with its group. Answers what the keeper is to be told; no owner: it claimed nothing."""
         cells = self.slot.cells()
         stuck = [id.hex() for id, _ in self._stuck]
-        # When we killed it, no job of its is the cause. An exit with 0 is no excuse: a task may have called for it; and
-        # what a worker gave back before it ended is not found among its jobs any more.
-        on = [] if self.killed else [cell.id.hex() for cell in cells]
+        # When we killed it, no job of its is the cause, unless it took too much memory. An exit with 0 is no excuse: a
+        # task may have called for it; and what a worker gave back before it ended is not found among its jobs any more.
+        on = [cell.id.hex() for cell in cells] if self.killed in ("", GREEDY) else []
         notice: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
         if self._stuck:
             notice |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
@@ -180,6 +191,8 @@ def exit_reason(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code == -dump.SIGNAL:
         code = -signal.SIGKILL
+    if code == CUT_OFF:
+        return f"status {code}: a job closed its descriptors"
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 

@@ -2,12 +2,13 @@
 
 The promises hold for every store and are proved by `conformance`:
 
-1. A job is given to one claimer at a time; a change with a stale (state, epoch) never wins.
+1. A job is given to one claimer at a time; a change with a stale (state, epoch, owner) never wins.
 2. An `insert` that was acknowledged survives what the store's stated durability survives; the same insert sent
    twice is one job.
 3. A crash between any two calls, and inside any of them, loses nothing: a call is done whole or not at all.
 4. Never early: a job is not claimed before its `due`, by the `now` that the engine took from the store's clock.
-5. Higher priority first, then earlier due, then id.
+5. Higher priority first, then earlier due, then id, among those of a queue and band that are ready. A claim makes at
+   most `PROMOTED_AT_ONCE` due jobs ready, the earliest first: of more than that the others are not ready yet.
 6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
 7. Any bytes survive in a body and a note.
 8. At most as many jobs of a queue, a task or a key of a task run at once, and start in any period, as its limit says;
@@ -51,7 +52,8 @@ class Exchange(Struct, frozen=True, gc=False):
     """What was claimed, in the order to run it."""
     next_due: int | None
     """When to come again: the earliest time at which a scheduled job of any queue falls due, or a rate lets start what
-    it held back now; None: there is none."""
+    it held back now; None: there is none. That of a key's rate is told to whoever asks, also for other queues. 0, with
+    no jobs: at once, since not all that may be there was looked at."""
     away: str = ""
     """Of several stores as one, some did not answer: why. What follows says what that means for the rest."""
     missing: Collection[int] = ()
@@ -152,7 +154,7 @@ class Store(ABC):
 
     @abstractmethod
     def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        """Makes each change whose job is still (was, epoch), whole; answers which. The answer is the truth.
+        """Makes each change whose job is still (was, epoch, owner), whole; answers which. The answer is the truth.
 
         Changes of one job are made in their order; among those of different jobs no order is promised.
         A change that would let two jobs of a task hold a key is not valid.
@@ -226,8 +228,9 @@ class Store(ABC):
         due among the first so many; `oldest` is that of those counted, `now` without any. Cheap, whatever waits."""
 
     @abstractmethod
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """Keeps the progress of running jobs, as (id, epoch, progress); of one that is not so any more, nothing."""
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Keeps the progress of jobs that this owner runs, as (id, epoch, progress); of one that is not so any more,
+        nothing."""
 
     @abstractmethod
     def limit(self, name: str, limit: Limit | None) -> None:
@@ -236,6 +239,12 @@ class Store(ABC):
     @abstractmethod
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         """The limits by name, and how far each is used; of those for each key of a task, nothing is told of use."""
+
+    @abstractmethod
+    def recount(self, now: int) -> int:
+        """Counts anew, from the jobs that run, how far each limit is used: a level that is wrong, for whatever reason,
+        would hold back work for ever. Answers how many levels were. What a rate remembers stays as it is; but where the
+        clock was set back, nothing is held back until the old time comes again."""
 
     @abstractmethod
     def cells(self, prefix: str) -> dict[str, bytes]:

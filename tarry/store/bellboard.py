@@ -14,6 +14,7 @@ import socket
 from pathlib import Path
 from zlib import crc32
 
+from tarry import files
 from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell, drained, one_of_each
 
 SLOTS = 256
@@ -33,7 +34,7 @@ class BellBoard:
 
     def bell(self) -> Bell:
         """A bell of one's own; one without a slot, that only its own process can ring, when all are taken."""
-        self._directory.mkdir(exist_ok=True)
+        self._directory.mkdir(mode=0o750, exist_ok=True)
         flags = self._board(create=True)
         assert flags is not None
         return FileBell(self, flags)
@@ -83,7 +84,7 @@ class BellBoard:
             path = self._directory / "board"
             if not create and not path.exists():
                 return None
-            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            fd = files.opened(path, os.O_RDWR | os.O_CREAT)
             try:
                 if os.fstat(fd).st_size < SLOTS:
                     os.ftruncate(fd, SLOTS)
@@ -159,7 +160,7 @@ def _code(topic: str) -> int:
 
 def _taken_slot(board: BellBoard) -> tuple[int, int]:
     for slot in range(SLOTS):
-        fd = os.open(board.lock_path(slot), os.O_RDWR | os.O_CREAT, 0o666)
+        fd = files.opened(board.lock_path(slot), os.O_RDWR | os.O_CREAT, files.OURS)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -99,14 +99,17 @@ class FlakyStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return self._call(self._store.backlog, queues, now, most)
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        self._call(self._store.mark, marks)
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        self._call(self._store.mark, owner, marks)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         self._call(self._store.limit, name, limit)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(self._store.limits)
+
+    def recount(self, now: int) -> int:
+        return self._call(self._store.recount, now)
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         return self._call(self._store.cells, prefix)

@@ -54,6 +54,26 @@ def counted(jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Li
     return Counter(name for job in jobs for name in names(*job) if limit_of(name) in limits)
 
 
+def miscounted(
+    jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Limit], levels: Mapping[str, int]
+) -> dict[str, int]:
+    """The levels, by name, that do not say how many of these jobs count for them, and what they have to say. jobs: all
+    that run, as (queue, task, lane)."""
+    counts = counted(jobs, limits)
+    names = counts.keys() | {name for name in levels if limit_of(name) in limits}
+    return {name: counts[name] for name in sorted(names) if counts[name] != levels.get(name, 0)}
+
+
+def is_wrongly_closed(limit: Limit | None, running: int, again: int | None, now: int) -> bool:
+    """Whether a lane that is closed may be opened: until an end (again: None) although it has room; or until a time
+    that is further ahead than its limit holds anything back, since the clock was set back."""
+    if limit is None:
+        return True
+    if again is None:
+        return limit.most is None or running < limit.most
+    return again > now + 2 * limit.period
+
+
 def laned(task: str, lane: str | None, limits: Mapping[str, Limit]) -> str | None:
     """The lane of a new job: what its client says; if it says none and the task is limited all the same, that of the
     task."""
@@ -99,7 +119,7 @@ class Levels:
     def __init__(self, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int) -> None:
         self._limits = limits
         self._levels = levels
-        self._now = now
+        self.now = now
         self.again: int | None = None
 
     def room(self, name: str, most: int) -> int:
@@ -108,7 +128,7 @@ class Levels:
         if limit is None:
             return most
         level = self._levels.get(name, Level())
-        room = level.room(limit, self._now)
-        if not room and (again := level.again(limit, self._now)) is not None:
+        room = level.room(limit, self.now)
+        if not room and (again := level.again(limit, self.now)) is not None:
             self.again = again if self.again is None else min(self.again, again)
         return min(room, most)

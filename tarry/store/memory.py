@@ -16,7 +16,7 @@ from tarry.model.job import WAITING, Job, State
 from tarry.model.limit import QUEUE, TASK, Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want, band
 from tarry.store.bell import FOLLOW, RESULT, Bell, one_of_each
-from tarry.store.lanes import Levels, counted, dealt, each, earliest, laned, limit_of, merged
+from tarry.store.lanes import Levels, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
 
 Rank = tuple[int, int, bytes]
 
@@ -141,7 +141,7 @@ class MemoryStore(Store):
 
     def _apply(self, change: Change, now: int) -> bool:
         job = self._jobs.get(change.id)
-        if job is None or (job.state, job.epoch) != (change.was, change.epoch):
+        if job is None or (job.state, job.epoch, job.owner) != (change.was, change.epoch, change.owner):
             return False
         if change.to is None:
             if job.state is State.RUNNING:
@@ -270,11 +270,11 @@ class MemoryStore(Store):
             ]
         return Backlog(min(len(waiting), most), min(waiting, default=now))
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         with self._lock:
             for id, epoch, progress in marks:
                 job = self._jobs.get(id)
-                if job is not None and (job.state, job.epoch) == (State.RUNNING, epoch):
+                if job is not None and (job.state, job.epoch, job.owner) == (State.RUNNING, epoch, owner):
                     self._jobs[id] = replace(job, progress=progress)
             self._ring(bell for bell, topic in self._armed.items() if topic == FOLLOW)
 
@@ -306,6 +306,16 @@ class MemoryStore(Store):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock:
             return {name: (limit, self._levels.get(name, Level())) for name, limit in sorted(self._limits.items())}
+
+    def recount(self, now: int) -> int:
+        with self._lock:
+            jobs = [(job.queue, job.task, job.lane) for job in self._running()]
+            wrong = miscounted(jobs, self._limits, {name: level.running for name, level in self._levels.items()})
+            for name, running in wrong.items():
+                self._levels[name] = Level(running, self._levels.get(name, Level()).next)
+            if wrong:
+                self._ring_work()
+            return len(wrong)
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         with self._lock:

@@ -5,8 +5,10 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
+from tarry.store import django_tests
 from tarry.store.base import Store
-from tarry.store.shards.shard import Shard, parted, shown
+from tarry.store.masking import masked
+from tarry.store.shards.shard import Shard, parted
 
 DEFAULT = "sqlite:///tarry.db"
 _FILE = "sqlite:///"
@@ -16,7 +18,7 @@ def _sqlite(url: str, durable: bool) -> Store:
     from tarry.store.sqlite.store import SqliteStore
 
     path, query = _parted(url.removeprefix("sqlite:///"))
-    if not path or path.startswith(":memory:"):
+    if not path or path.startswith(":memory:") or Path(path).name.startswith("file:"):
         raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {DEFAULT}")
     return SqliteStore(Path(path), durable, _shared(url, query))
 
@@ -100,11 +102,12 @@ def open_store(urls: str | Sequence[str], durable: bool = True, patient: bool = 
 
 
 def _opened(urls: str, durable: bool) -> Store:
+    urls = django_tests.of_tests(urls)
     for prefix, opened in KINDS.items():
         if urls.startswith(prefix):
             return opened(urls, durable)
     raise ConfigError(
-        f"store {shown(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
+        f"store {masked(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
     )
 
 

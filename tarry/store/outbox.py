@@ -14,9 +14,11 @@ from typing import Any
 import apsw
 import msgspec
 
+from tarry import files
 from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
+from tarry.store.sqlite import forked
 from tarry.store.sqlite.file import PRODUCERS, TakeTurn, mapped, to_wal, transaction
 
 MOST_BYTES = 64_000_000
@@ -32,8 +34,7 @@ _ADD = "INSERT OR IGNORE INTO entry (id, entry) VALUES (?, ?)"
 
 
 class Outbox:
-    """Jobs in the order in which they came. Safe from several threads and processes; to be made anew after a fork, and
-    then the parent's must be kept alive: a connection that is closed takes the locks of all with it.
+    """Jobs in the order in which they came. Safe from several threads and processes, and over a fork.
 
     most_bytes: what the jobs in it may take; StoreFull beyond that. The file is made when the first is kept.
     """
@@ -45,6 +46,17 @@ class Outbox:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._database: apsw.Connection | None = None
+        self._turns: set[int] = set()
+        """Descriptors that hold the turn to forward, or ask for it."""
+        forked.watch(self)
+
+    def forked(self) -> None:
+        """In a forked child: the file is opened anew at the next use. A turn is the parent's alone; were its descriptor
+        left open here, nobody could forward for as long as this process lives, once the parent is gone."""
+        forked.keep_alive(self._database)
+        self._lock, self._database = threading.Lock(), None
+        while self._turns:
+            os.close(self._turns.pop())
 
     def keep(self, entries: Sequence[Entry]) -> list[bool]:
         """Keeps them, on disk once this returns; one that is there already is kept once. StoreFull: none is."""
@@ -102,7 +114,9 @@ class Outbox:
     def turn(self) -> Iterator[bool]:
         """Whether it is this process's turn to forward, until the end of the block: one at a time, in order. Ends by
         itself when the process does."""
-        fd = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = files.opened(f"{self.path}-turn", os.O_RDWR | os.O_CREAT, files.OURS)
+        self._turns.add(fd)
+        pid = os.getpid()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -110,7 +124,11 @@ class Outbox:
         else:
             yield True
         finally:
-            os.close(fd)
+            if pid == os.getpid():
+                self._turns.discard(fd)
+                # Also where a child that was forked in another way still has the descriptor.
+                fcntl.flock(fd, fcntl.LOCK_UN)
+                os.close(fd)
 
     def close(self) -> None:
         """Gives back the file. Closing twice is fine; the next use opens it again."""
@@ -127,6 +145,7 @@ class Outbox:
             yield self._database
 
     def _opened(self) -> apsw.Connection:
+        files.make(self.path, files.OURS)
         database = apsw.Connection(str(self.path))
         try:
             database.set_busy_handler(TakeTurn(*PRODUCERS))

@@ -82,7 +82,7 @@ class AtOnce(Batcher[Job, bytes]):
         super().__init__(call)
         self._stage = stage
 
-    def do(self, item: Job) -> bytes:
+    def do(self, item: Job, end: float | None = None) -> bytes:
         (id,) = self._call([item])
         self._stage.arrived()
         return id

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec.json import decode
 
 from tarry.app import App
+from tarry.config import Pool
 from tarry.engine import attempt, report
 from tarry.engine.clock import FakeClock
 from tarry.engine.cron import Ticker
@@ -138,6 +139,7 @@ class Runs:
             clock=self.clock,
             rules=app.rules,
             queues=queues,
+            shares=app.config.pools.get("default", Pool()).shares,
             most_result=app.config.max_body,
         )
 

@@ -39,7 +39,7 @@ def add(a: int, b: int = 0) -> int:
 async def greet(name: str) -> str:
     return f"Hello, {name}!"
 
-@app.task
+@app.task(retry=None)
 def fail(why: str) -> None:
     raise ValueError(why)
 """
@@ -92,6 +92,8 @@ class Place:
     def environ(self) -> dict[str, str]:
         """Of the commands: none of the test's own settings, and no stale bytecode of an app that was changed."""
         ours = {name: text for name, text in os.environ.items() if not name.startswith("TARRY_")}
+        # With that, a process's title leaves its variables alone, by which it is found.
+        ours["SPT_NOENV"] = "1"
         return ours | {MARK: str(self.directory), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
 
     def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> Ran:
@@ -118,10 +120,14 @@ class Place:
         """What it prints as JSON."""
         return msgspec.json.decode(self.said("--json", *words, **rest))
 
-    def refused(self, *words: object, **rest: Any) -> str:
+    def misused(self, *words: object, **rest: Any) -> str:
+        """The one line on stderr of a command that was called as it cannot be."""
+        return self.refused(*words, status=2, **rest)
+
+    def refused(self, *words: object, status: int = 1, **rest: Any) -> str:
         """The one line on stderr of a command that fails."""
         ran = self.tarry(*words, **rest)
-        assert ran.status == 1, ran
+        assert ran.status == status, ran
         (line,) = ran.err.splitlines()
         assert line.startswith("tarry: "), line
         return line.removeprefix("tarry: ")

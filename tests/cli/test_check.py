@@ -86,9 +86,9 @@ def test_check_of_an_app_that_cannot_be_imported(place: Place) -> None:
 
 
 def test_check_tells_of_jobs_that_no_task_is_for(place: Place) -> None:
-    place.tarry("enqueue", "app.removed", "1")
+    place.said("enqueue", "app.removed", "1", "--force")
     assert list(troubles(place)) == ["unknown task"]
-    assert "app.removed: 1 jobs wait" in place.tarry("check").out
+    assert "app.removed: 1 job waits" in place.tarry("check").out
 
 
 def test_check_of_a_database_of_another_program(place: Place) -> None:
@@ -153,3 +153,50 @@ def test_check_of_a_database_that_may_not_be_written(place: Place, disk: Disk) -
     (advice,) = troubles(place).values()
     assert advice.startswith(f"{disk.path}/tarry.db is read-only: make it and its directory writable")
     assert place.refused("enqueue", "app.add", "1") == advice
+
+
+def test_check_tells_of_a_pool_that_cannot_run_what_it_takes(place: Place) -> None:
+    place.settings("[pools.default]\nthreads = 0\n")
+    assert troubles(place) == {
+        "pool default": "they would never run: set threads to 1 or more, or let it serve other queues only"
+    }
+    assert "threads = 0, and takes jobs of sync tasks: app.add, app.fail" in place.tarry("check").out
+    place.settings('[pools.default]\nqueues = ["mail"]\nasync = 0\n[pools.other]\nqueues = ["default"]\n')
+    assert list(troubles(place)) == ["pool default"]
+    place.settings('[pools.default]\nqueues = ["mail"]\nthreads = 0\n[pools.other]\nqueues = ["default"]\n')
+    assert place.said("check").endswith("All is well.")
+
+
+def test_check_and_queues_tell_of_those_that_no_pool_serves(place: Place) -> None:
+    place.settings('[pools.default]\nqueues = ["default", "slow"]\n')
+    place.said("enqueue", "app.add", "1", "--queue", "bulk")
+    place.said("enqueue", "app.add", "1", "--queue", "slow")
+    told = "no pool serves it: add it to the queues of one, in [pools.NAME]"
+    assert troubles(place) == {"queue bulk": told, "queue mail": told}
+    said = place.tarry("check").out
+    assert "1 job waits" in said
+    assert "jobs of app.greet go there" in said
+    assert {row["queue"]: row["served"] for row in place.facts("queues")["queues"]} == {"bulk": False, "slow": True}
+    assert [line.endswith("no pool here serves it") for line in place.said("queues").splitlines()[1:]] == [True, False]
+
+
+def test_check_tells_of_a_pid_file_that_cannot_be_written(place: Place) -> None:
+    place.settings('[master]\npid_file = "app.py/tarry.pid"\n')
+    assert troubles(place)["pid file"].endswith(
+        "app.py cannot be written to: set [master] pid_file to a place that can"
+    )
+
+
+@pytest.mark.parametrize("url", ["sqlite:///file:memdb", "sqlite:///file:memdb?mode=memory&cache=shared"])
+def test_sqlites_own_uris_are_refused_and_no_file_is_made(place: Place, url: str) -> None:
+    place.write("tarry.toml", f'app = "app:app"\nstore = "{url}"\n')
+    (told,) = [advice for name, advice in troubles(place).items() if name == "store"]
+    assert "jobs must outlive the process; name a file, as in sqlite:///tarry.db" in told
+    assert not any(file.name.startswith("file:") for file in place.directory.iterdir())
+
+
+def test_init_where_one_may_not_write(empty: Place) -> None:
+    (empty.directory / "tarry.toml").symlink_to("/proc/tarry.toml")
+    told = empty.refused("init")
+    assert told.startswith(f"{empty.directory}/tarry.toml cannot be written (")
+    assert told.endswith("): run it where you may write")

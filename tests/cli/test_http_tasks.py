@@ -19,7 +19,9 @@ def server() -> Iterator[Server]:
 
 
 def test_one_is_added_listed_edited_and_removed(place: Place) -> None:
-    assert place.said("tasks", "add", "order.timeout", HOOK, "delay=10m", 'schedule=["1m", "3m"]', "secret=" + "x" * 32)
+    assert place.said(
+        "tasks", "add", "order.timeout", HOOK, "delay=10m", 'schedule=["1m", "3m"]', "secret=" + "x-" * 16
+    )
     fact = place.facts("tasks")[-1]
     assert (fact["task"], fact["kind"], fact["from"], fact["retries"]) == ("order.timeout", "http", "store", 2)
     assert (fact["url"], fact["settings"]["secret"]) == ("https://shop.example/hook?...", "***")
@@ -30,36 +32,56 @@ def test_one_is_added_listed_edited_and_removed(place: Place) -> None:
     fact = place.facts("tasks")[-1]
     assert (fact["queue"], fact["waiting"], "delay" in fact["settings"]) == ("hooks", 1, False)
     told = place.said("tasks", "remove", "order.timeout")
-    assert told == ("order.timeout removed; its 1 jobs wait: add it again, or tarry jobs delete --task order.timeout")
+    assert told == ("order.timeout removed; its 1 job waits: add it again, or tarry jobs delete --task order.timeout")
     for command in ("queues", "tasks"):
-        assert "1 jobs wait for the task order.timeout, which this app does not know" in place.said(command)
-    assert "order.timeout: 1 jobs wait" in place.tarry("check").out
+        assert "1 job waits for the task order.timeout, which this app does not know" in place.said(command)
+    assert "order.timeout: 1 job waits" in place.tarry("check").out
     place.said("tasks", "add", "order.timeout", HOOK)
     assert "which this app does not know" not in place.said("queues")
+
+
+def test_what_may_be_meant_otherwise_is_told_when_it_is_registered(place: Place) -> None:
+    rule, secret = "retry_when=res.code != 200", f"secret={'c2VjcmV0' * 4}"
+    told = place.tarry("tasks", "add", "hook", HOOK, rule, secret)
+    assert told.out == "hook added\n"
+    assert "tarry: hook: retry_when does not look at the status" in told.err
+    assert "tarry: hook: secret 1 of 1 could be base64, and is used as it stands" in told.err
+    told = place.tarry("tasks", "edit", "hook", "retry_when=status != 200", f"secret=whsec_{'c2VjcmV0' * 4}")
+    assert (told.out, told.err) == ("hook edited\n", "")
+    assert "c2VjcmV0" not in place.tarry("tasks", "edit", "hook", f"secret={'c2VjcmV0' * 4}").err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["add", "hook", "delay=1m"], 'tasks.hook.url: it is missing; write url = "https://host/path"'),
+        (["add", "hook", HOOK, "dealy=1m"], "unknown setting tasks.hook.dealy; did you mean delay?"),
+        (["add", "hook", "url=http://10.0.0.7/"], "tasks.hook.url: 10.0.0.7, private: not reached, unless [push]"),
+        (["add", "hook", HOOK, "retry_when=res.code !="], "tasks.hook.retry_when, at 12: "),
+        (["add", "app.greet", HOOK], "app.greet is a function of the app; give the HTTP task another name"),
+        (["add", "filed", HOOK], "filed stands in tarry.toml:2 already: edit it there"),
+        (["edit", "filed", "delay=1m"], "filed stands in tarry.toml:2: edit it there, and `tarry reload`"),
+        (["remove", "filed"], "filed stands in tarry.toml:2: take it out there"),
+        (["remove", "hook"], "no HTTP task hook is registered; `tarry tasks` lists them"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(place: Place, words: list[str], told: str) -> None:
+    place.settings('[tasks.filed]\nurl = "https://a.example/"\n')
+    assert place.refused("tasks", *words).startswith(told)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["add"], "add which task? tarry tasks add NAME"),
-        (["add", "hook", "delay=1m"], 'tasks.hook.url: it is missing; write url = "https://host/path"'),
-        (["add", "hook", HOOK, "dealy=1m"], "unknown setting tasks.hook.dealy; did you mean delay?"),
-        (["add", "hook", "url=http://10.0.0.7/"], "tasks.hook.url: 10.0.0.7, private: not reached, unless [push]"),
-        (["add", "hook", HOOK, "retry_when=res.code !="], "tasks.hook.retry_when, at 12: "),
         (["add", "hook", HOOK, "1m"], "'1m' sets nothing; write SETTING=VALUE, as in url=https://host/path"),
-        (["add", "app.greet", HOOK], "app.greet is a function of the app; give the HTTP task another name"),
-        (["add", "filed", HOOK], "filed stands in tarry.toml:2 already: edit it there"),
-        (["edit", "filed", "delay=1m"], "filed stands in tarry.toml:2: edit it there, and `tarry reload`"),
-        (["remove", "filed"], "filed stands in tarry.toml:2: take it out there"),
         (["edit", "hook"], "edit what? tarry tasks edit hook SETTING=VALUE"),
-        (["remove", "hook"], "no HTTP task hook is registered; `tarry tasks` lists them"),
         (["try", "hook"], "try with what? tarry tasks try hook --response FILE"),
         (["list", "hook"], "list takes no names; `tarry tasks` shows them all"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_line(place: Place, words: list[str], told: str) -> None:
-    place.settings('[tasks.filed]\nurl = "https://a.example/"\n')
-    assert place.refused("tasks", *words).startswith(told)
+def test_a_wrong_call_is_told_in_a_line(place: Place, words: list[str], told: str) -> None:
+    assert place.misused("tasks", *words).startswith(told)
 
 
 def test_an_answer_is_tried(place: Place) -> None:
@@ -93,7 +115,7 @@ def test_without_an_app_there_are_http_tasks(place: Place) -> None:
 
 def test_without_an_app_a_master_delivers(place: Place, server: Server) -> None:
     place.write("tarry.toml", f'[tasks.hook]\nurl = "{server.url("/hook")}"\n{ALLOW}')
-    assert "none named: 1 tasks" in place.said("check")
+    assert "none named: 1 task" in place.said("check")
     place.serve()
     job = place.enqueue("hook", '{"a": 1}')
     until(lambda: place.job(job).state == "done")
@@ -115,7 +137,7 @@ def test_without_an_app_jobs_of_one_that_was_removed_are_warned_about(place: Pla
     place.enqueue("hook", "{}")
     place.said("tasks", "remove", "hook")
     for command in ("queues", "tasks"):
-        assert "1 jobs wait for the task hook, which was removed" in place.said(command)
+        assert "1 job waits for the task hook, which was removed" in place.said(command)
 
 
 def test_a_master_delivers_those_of_the_file_and_those_added_while_it_runs(place: Place, server: Server) -> None:
@@ -131,7 +153,7 @@ def test_a_master_delivers_those_of_the_file_and_those_added_while_it_runs(place
     server.says("/added", answer(410))
     gone = place.enqueue("added", "{}")
     until(lambda: "disabled: " in place.said("tasks"))
-    assert "1 jobs wait for the task added, which is disabled" in place.said("queues")
+    assert "1 job waits for the task added, which is disabled" in place.said("queues")
     assert '"outcome":"disabled"' in place.said("jobs", "show", gone)
 
 

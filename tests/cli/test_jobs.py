@@ -10,7 +10,10 @@ import pytest
 
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
+from tarry.model.job import Job
 from tarry.model.outcome import Raised, Returned, note
+from tarry.model.overrides import as_headers
+from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tests.cli.place import Place, until
@@ -81,12 +84,39 @@ def test_show_tells_everything(place: Place, mixed: list[str]) -> None:
     assert f"id        {dead['id']}" in said
 
 
+def attempts(place: Place, id: str) -> tuple[str, str, tuple[int, int | None]]:
+    """What show, list and --json tell of a job's attempts."""
+    (shown,) = [line for line in place.said("jobs", "show", id).splitlines() if line.startswith("attempt ")]
+    (listed,) = [line for line in place.said("jobs", "list").splitlines() if line.startswith(id)]
+    (facts,) = place.facts("jobs", "show", id)
+    assert place.facts("jobs", "list")[0]["attempts"] == facts["attempts"]
+    return shown.removeprefix("attempt").strip(), " ".join(listed.split()[5:8]), (facts["attempt"], facts["attempts"])
+
+
+@pytest.mark.parametrize(("task", "shown", "most"), [("app.greet", "2 of 4", 4), ("nosuch", "2", None)])
+def test_show_and_list_tell_which_attempt_of_how_many(place: Place, task: str, shown: str, most: int | None) -> None:
+    with place.store() as store:
+        id, now = ids.uuid7(), store.time()
+        store.insert([Job(id, task, b"[]", due=now, since=now, failures=1)])
+    said, listed, facts = attempts(place, ids.text(id))
+    assert (said, facts) == (shown, (2, most))
+    assert ("of" in listed) == (most is not None)
+
+
+def test_a_jobs_own_rule_tells_how_many_attempts_it_has(place: Place) -> None:
+    headers = msgspec.json.encode(as_headers(None, Retry(4, per={KeyError: Retry(6)})))
+    with place.store() as store:
+        id, now = ids.uuid7(), store.time()
+        store.insert([Job(id, "unknown", b"[]", due=now, since=now, failures=1, headers=headers)])
+    assert attempts(place, ids.text(id)) == ("2 of 7", "2 of 7", (2, 7))
+
+
 def test_show_and_list_tell_how_far_a_job_is(place: Place) -> None:
     (id,) = place.put("app.add", 1)
     assert place.facts("jobs", "show", id)[0]["progress"] is None
     run_one(place, id)
     with place.store() as store:
-        store.mark([(ids.parsed(id), 1, b'[0.425,"rows"]')])
+        store.mark("somebody", [(ids.parsed(id), 1, b'[0.425,"rows"]')])
     assert place.facts("jobs", "list")[0]["progress"] == {"fraction": 0.425, "message": "rows"}
     assert "progress  42% rows\n" in place.said("jobs", "show", id) + "\n"
 
@@ -98,6 +128,7 @@ def test_an_id_may_be_written_as_status_and_logs_write_it(place: Place, mixed: l
 
 def test_retry_cancel_and_delete_by_id(place: Place, mixed: list[str]) -> None:
     done, dead, ready, scheduled = mixed
+    assert place.job(dead).attempt == 1, "of the one that failed, not one that will never come"
     assert place.said("jobs", "retry", dead, scheduled) == f"{dead} made ready\n{scheduled} made ready"
     assert place.said("jobs", "cancel", ready) == f"{ready} cancelled"
     assert place.facts("jobs", "delete", done) == {done: True}
@@ -126,15 +157,15 @@ def test_a_job_that_is_not_there(place: Place, mixed: list[str], action: str) ->
 
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
 def test_changing_all_of_them_has_to_be_said(place: Place, mixed: list[str], action: str) -> None:
-    assert place.refused("jobs", action, "--yes") == (
+    assert place.misused("jobs", action, "--yes") == (
         f"{action} which jobs? Give ids, or narrow with --queue --task --key --state --older --since"
     )
-    assert place.refused("jobs", "show") == "which job? tarry jobs show ID"
+    assert place.misused("jobs", "show") == "which job? tarry jobs show ID"
 
 
 def test_ids_and_a_narrowing_together_are_refused(place: Place, mixed: list[str]) -> None:
-    assert "not both" in place.refused("jobs", "delete", mixed[0], "--state", "dead")
-    assert "not both" in place.refused("jobs", "show", mixed[0], "--queue", "mail")
+    assert "not both" in place.misused("jobs", "delete", mixed[0], "--state", "dead")
+    assert "not both" in place.misused("jobs", "show", mixed[0], "--queue", "mail")
     assert len(states(place)) == 4
 
 
@@ -143,7 +174,7 @@ def test_many_are_not_changed_without_a_yes_where_nobody_can_be_asked(place: Pla
     ready = place.enqueue("app.add", "1")
     ran = place.tarry("jobs", action, "--state", "ready")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"1 jobs match; {action} them? Not asked, since this is no terminal: add --yes.\n"
+    assert ran.err == f"1 job matches; {action} it? Not asked, since this is no terminal: add --yes.\n"
     assert states(place) == {ready: "ready"}
 
 
@@ -201,7 +232,7 @@ def test_a_person_is_asked(place: Place, answer: str, status: int, left: int) ->
     ],
 )
 def test_a_filter_that_cannot_be(place: Place, words: tuple[str, ...], told: str) -> None:
-    assert told in place.refused("jobs", *words)
+    assert told in place.misused("jobs", *words)
 
 
 def test_since_narrows_to_what_came_to_its_state_after_it(place: Place) -> None:
@@ -213,10 +244,10 @@ def test_since_narrows_to_what_came_to_its_state_after_it(place: Place) -> None:
     dead = ("--state", "dead", "--task", "app.fail")
     assert [job["id"] for job in place.facts("jobs", "list", *dead, "--since", middle)] == [new]
     assert [job["id"] for job in place.facts("jobs", "list", *dead, "--since", "1h", "--limit", "1")] == [old]
-    assert place.said("jobs", "retry", *dead, "--since", middle, "--yes") == "1 of 1 jobs made ready"
+    assert place.said("jobs", "retry", *dead, "--since", middle, "--yes") == "1 of 1 job made ready"
     assert states(place) == {old: "dead", new: "ready"}
-    assert place.said("jobs", "retry", *dead, "--since", "1h", "--yes") == "1 of 1 jobs made ready"
-    assert place.refused("jobs", "retry", "--since", "soon").startswith(
+    assert place.said("jobs", "retry", *dead, "--since", "1h", "--yes") == "1 of 1 job made ready"
+    assert place.misused("jobs", "retry", "--since", "soon").startswith(
         "--since 'soon' is no time: write it as in 2030"
     )
 
@@ -227,5 +258,5 @@ def test_cancel_by_key(place: Place) -> None:
     assert place.refused("jobs", "cancel", "--task", "app.add", "--key", "k") == (
         "no unfinished job of app.add has the key k"
     )
-    assert place.refused("jobs", "cancel", "--key", "k") == "--key of which task? Keys are each task's own: add --task"
+    assert place.misused("jobs", "cancel", "--key", "k") == "--key of which task? Keys are each task's own: add --task"
     assert [job["id"] for job in place.facts("jobs", "list", "--task", "app.add", "--key", "k")] == [id]

@@ -57,5 +57,5 @@ def test_a_limit_of_nought_stops_and_a_reset_lets_go(place: Place) -> None:
     ],
 )
 def test_what_cannot_be_set_is_told_and_changes_nothing(place: Place, words: tuple[str, ...], told: str) -> None:
-    assert place.refused("limits", *words).startswith(told)
+    assert place.misused("limits", *words).startswith(told)
     assert place.facts("limits") == []

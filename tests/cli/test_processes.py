@@ -4,8 +4,11 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tarry.cli import processes
+from tarry.runtime.scoreboard import Board, ChildStatus
 from tests.cli.place import Place, until
 
 
@@ -15,7 +18,9 @@ def test_nothing_runs(place: Place) -> None:
     ran = place.tarry("status", "--json")
     assert (ran.status, ran.out) == (3, '{"state":"not running"}\n')
     for command in ("stop", "quit"):
-        assert place.refused(command) == f"no master is running ({place.pid_file}): `tarry start` starts one"
+        assert place.said(command) == f"no master is running ({place.pid_file})"
+        assert place.facts(command) == {"state": "not running"}
+    assert place.refused("reload") == f"no master is running ({place.pid_file}): `tarry start` starts one"
 
 
 def test_status_of_what_runs(place: Place) -> None:
@@ -60,7 +65,7 @@ def test_status_after_a_killed_master(place: Place) -> None:
     master.kill()
     master.wait()
     assert place.tarry("status").status == 3
-    assert place.refused("stop").startswith("no master is running")
+    assert place.said("stop").startswith("no master is running")
 
 
 def test_stop_and_quit_speak_json(place: Place) -> None:
@@ -107,9 +112,16 @@ def test_restart_is_quit_and_start(place: Place) -> None:
 
 @pytest.mark.parametrize("words", [("start",), ("start", "-d"), ("restart", "-d")])
 def test_what_cannot_start_says_so_before_it_tries(place: Place, words: tuple[str, ...]) -> None:
-    (place.directory / "tarry.toml").unlink()
-    assert place.refused(*words).startswith("no app is named: give -a module:app")
+    place.write("tarry.toml", "colour = 3")
+    assert "unknown setting colour" in place.refused(*words)
     until(lambda: not place.processes())
+
+
+def test_it_starts_with_neither_app_nor_tasks_since_they_may_be_registered_later(place: Place) -> None:
+    (place.directory / "tarry.toml").unlink()
+    place.serve()
+    assert "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in place.log()
+    assert ("started as root: tasks may do anything" in place.log()) is (os.geteuid() == 0)
 
 
 def test_a_pid_file_that_cannot_be_made(place: Place) -> None:
@@ -129,7 +141,10 @@ def test_a_log_that_cannot_be_written(place: Place) -> None:
 
 
 def test_a_daemon_logs_beside_its_pid_file_and_leaves_nothing_in_the_terminal(place: Place) -> None:
-    assert place.said("start", "-d") == ""
+    said = place.said("start", "-d")
+    assert said == f"app:app serves: master {place.board().pid}, log {place.pid_file.with_suffix('.log')}"
+    again = msgspec.json.decode(place.tarry("restart", "-d", "--json").out)
+    assert again == {"state": "serving", "pid": place.board().pid, "log": str(place.pid_file.with_suffix(".log"))}
     log = place.pid_file.with_suffix(".log")
     until(lambda: "app:app: 1 workers run jobs" in log.read_text())
     pid = place.facts("status")["pid"]
@@ -138,3 +153,9 @@ def test_a_daemon_logs_beside_its_pid_file_and_leaves_nothing_in_the_terminal(pl
     assert "Umask:\t0027" in Path(f"/proc/{pid}/status").read_text()
     place.said("stop")
     until(lambda: not place.processes())
+
+
+def test_a_place_in_which_nobody_sits_has_no_pid() -> None:
+    children = [ChildStatus("worker", "default", n, 1, n * 7, "gone", "", 0.0, 0, 0, 0, -1.0, "", []) for n in (0, 1)]
+    told = processes.facts(Board(1, "serving", 0.0, children))
+    assert [child["pid"] for child in told["children"]] == [None, 7]

@@ -9,7 +9,7 @@ def test_queues_tell_their_depths(place: Place) -> None:
     place.enqueue("app.add", "1")
     place.enqueue("app.add", "1", "--delay", "1h")
     place.enqueue("app.greet", '"Ann"')
-    place.tarry("enqueue", "app.removed")
+    place.said("enqueue", "app.removed", "--force")
     told = place.facts("queues")
     default, mail = told["queues"]
     assert (default["queue"], default["ready"], default["scheduled"], default["paused"]) == ("default", 2, 1, False)
@@ -19,7 +19,7 @@ def test_queues_tell_their_depths(place: Place) -> None:
     said = place.said("queues", "list").splitlines()
     assert said[0].split()[:3] == ["queue", "scheduled", "ready"]
     assert said[1].split()[:3] == ["default", "1", "2"]
-    assert said[-1] == "1 jobs wait for the task app.removed, which this app does not know"
+    assert said[-1] == "1 job waits for the task app.removed, which this app does not know"
 
 
 def test_no_queues(place: Place) -> None:
@@ -29,7 +29,7 @@ def test_no_queues(place: Place) -> None:
 
 def test_pause_and_resume(place: Place) -> None:
     place.enqueue("app.greet", '"Ann"')
-    assert place.said("queues", "pause", "mail", "new") == "mail, new paused"
+    assert place.said("queues", "pause", "mail", "new", "--force") == "mail, new paused"
     assert {q["queue"]: q["paused"] for q in place.facts("queues")["queues"]} == {"mail": True, "new": True}
     assert place.said("queues").splitlines()[1].endswith("paused")
     assert place.facts("queues", "resume", "mail", "new") == {"resumed": ["mail", "new"]}
@@ -52,13 +52,24 @@ def test_purge_deletes_what_waits(place: Place) -> None:
 
 @pytest.mark.parametrize("action", ["pause", "resume", "purge"])
 def test_a_queue_has_to_be_named(place: Place, action: str) -> None:
-    assert place.refused("queues", action) == f"{action} which queue? tarry queues {action} NAME"
+    assert place.misused("queues", action) == f"{action} which queue? tarry queues {action} NAME"
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "purge"])
+def test_a_queue_that_nothing_knows_is_refused(place: Place, action: str) -> None:
+    place.settings('[queues.slow]\nlimit = 5\n[pools.default]\nqueues = ["bulk", "default", "mail"]\n')
+    assert place.refused("queues", action, "mial") == "no queue mial; did you mean mail? --force takes it all the same"
+    assert place.refused("queues", action, "mail", "xyz") == "no queue xyz; --force takes it all the same"
+    assert place.facts("queues")["queues"] == []
+    for known in ("default", "mail", "slow", "bulk"):
+        place.said("queues", action, known, "--yes")
+    place.said("queues", action, "mial", "--yes", "--force")
 
 
 def test_tasks_as_found(place: Place) -> None:
     add, _, greet = place.facts("tasks", "list")
     assert add == {
-        "task": "app.add", "kind": "sync", "queue": "default", "priority": 0, "timeout": None, "retries": 0,
+        "task": "app.add", "kind": "sync", "queue": "default", "priority": 0, "timeout": None, "retries": 12,
     }  # fmt: skip
     assert greet == {
         "task": "app.greet", "kind": "async", "queue": "mail", "priority": 5, "timeout": 30.0, "retries": 3,

@@ -62,9 +62,9 @@ def test_what_was_lost_is_put_back(place: Place, logs: Path) -> None:
     shown = place.said(*words, "--dry-run").splitlines()
     assert shown[0].split() == ["id", "task", "queue", "due"]
     assert shown[1].startswith(f"{first}  hook  default ")
-    assert shown[2] == "1 jobs would be put back, 1 known to the store, 0 ended, 0 lines not readable"
+    assert shown[2] == "1 job would be put back, 1 known to the store, 0 ended, 0 lines not readable"
     assert [job.id for job in place.jobs()] == [place.job(second).id]
-    assert place.said(*words) == "1 jobs put back, 1 known to the store, 0 ended, 0 lines not readable"
+    assert place.said(*words) == "1 job put back, 1 known to the store, 0 ended, 0 lines not readable"
     assert msgspec.structs.replace(place.job(first), since=0) == msgspec.structs.replace(before, since=0)
     nothing = {"expired": 0, "held": 0, "misplaced": 0, "unreadable": 0}
     assert place.facts(*words) == {"put_back": 0, "known": 2, "ended": 0, **nothing}
@@ -104,13 +104,22 @@ def test_a_key_that_another_holds_is_named(place: Place, logs: Path) -> None:
     ("words", "told"),
     [
         (["--from", "nowhere", "--since", "1h"], "nowhere is not there: --from names it, or the directory of [push]"),
-        (["--from", ".", "--since", "soon"], "--since 'soon' is no time: write it as in 2030-12-31T23:59Z, or how lo"),
-        (["--from", ".", "--since", "2999-01-01"], "--since 2999-01-01 is yet to come"),
         (["--from", ".", "--since", "1h"], "request.log is not there: --from names it, or the directory of [push] log"),
     ],
 )
 def test_what_is_wrong_is_told(place: Place, words: list[str], told: str) -> None:
     assert place.refused("replay", *words).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", ".", "--since", "soon"], "--since 'soon' is no time: write it as in 2030-12-31T23:59Z, or how lo"),
+        (["--from", ".", "--since", "2999-01-01"], "--since 2999-01-01 is yet to come"),
+    ],
+)
+def test_a_wrong_call_is_told(place: Place, words: list[str], told: str) -> None:
+    assert place.misused("replay", *words).startswith(told)
 
 
 @pytest.mark.parametrize("since", ["2026-01-01T00:00:00Z", "2026-01-01 00:00", "2026-01-01T00:00:00.5+02:00", "90s"])

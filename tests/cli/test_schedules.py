@@ -65,14 +65,14 @@ def test_run_now(place: Place) -> None:
 
 @pytest.mark.parametrize("action", ["pause", "resume", "run"])
 def test_a_schedule_has_to_be_named(place: Place, action: str) -> None:
-    assert place.refused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
+    assert place.misused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
     told = "no schedule 'app.other' in this app; it has: app.clean, app.report, often"
     assert place.refused("schedules", action, "often", "app.other") == told
     assert place.jobs() == []
 
 
 def test_list_takes_no_names(place: Place) -> None:
-    assert place.refused("schedules", "list", "often").startswith("list takes no names")
+    assert place.misused("schedules", "list", "often").startswith("list takes no names")
 
 
 def test_an_app_without_any(place: Place) -> None:

@@ -103,7 +103,7 @@ def test_check_says_what_lies_in_the_outbox(place: Place) -> None:
     place.enqueue("app.add", "1")
     ran = place.tarry("check")
     assert ran.status == 1
-    assert "out.db: 1 jobs, " in ran.out
+    assert "out.db: 1 job, " in ran.out
     assert "it empties once the store is back" in ran.out
 
 

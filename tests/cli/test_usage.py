@@ -48,6 +48,15 @@ def test_a_wrong_call_is_status_2_with_the_usage(place: Place, words: tuple[str,
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"), [(("strat",), "start"), (("jobs", "lst"), "list"), (("queues", "pasue", "mail"), "pause")]
+)
+def test_of_a_mistyped_word_the_nearest_is_named(place: Place, words: tuple[str, ...], meant: str) -> None:
+    ran = place.tarry(*words)
+    assert ran.status == 2
+    assert ran.err.rstrip().endswith(f"; did you mean {meant}?")
+
+
 @pytest.mark.parametrize("command", ["status", "start", "stop", "jobs", "tasks"])
 def test_wrong_settings_are_one_line_that_names_the_place(place: Place, command: str) -> None:
     place.settings("[mater]\nlog = 'stderr'\n")

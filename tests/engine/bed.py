@@ -116,9 +116,9 @@ class Watched(MemoryStore):
         self._begin("reclaim")
         return super().reclaim(now, of, limit)
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         self._begin("mark")
-        super().mark(marks)
+        super().mark(owner, marks)
 
     def queues(self) -> dict[str, bool]:
         self._begin("queues")

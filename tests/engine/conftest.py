@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> I
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[App]:
-    app = App(f"sqlite:///{tmp_path}/tarry.db", closures=True)
+    app = App(f"sqlite:///{tmp_path}/tarry.db", closures=True, retry=None)
     yield app
     app.close()
 
@@ -52,10 +52,10 @@ def bench(app: App, tmp_path: Path) -> Iterator[Bench]:
 def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "memory":
         store = MemoryStore()
-        bench = Bench(App(store, closures=True), lambda: store)
+        bench = Bench(App(store, closures=True, retry=None), lambda: store)
     else:
         path = tmp_path / "tarry.db"
-        bench = Bench(App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False))
+        bench = Bench(App(f"sqlite:///{path}", closures=True, retry=None), lambda: SqliteStore(path, durable=False))
     yield bench
     bench.close()
 

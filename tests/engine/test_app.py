@@ -20,8 +20,10 @@ def test_an_unknown_name_is_told_with_the_known_ones(app: App) -> None:
     @app.task(name="shop.pay")
     def pay() -> None: ...
 
-    with pytest.raises(UnknownTask, match=r"no task 'shop.pya' in this app; it has: shop.pay"):
+    with pytest.raises(UnknownTask, match=r"no task 'shop.pya' in this app; did you mean shop.pay\?"):
         app.enqueue("shop.pya")
+    with pytest.raises(UnknownTask, match=r"no task 'xyz' in this app; it has: shop.pay"):
+        app.enqueue("xyz")
     with pytest.raises(LookupError, match="it has: none"):
         asyncio.run(App(MemoryStore()).aenqueue("x"))
 

@@ -139,6 +139,63 @@ def test_coroutines_share_calls_and_get_answers_in_order() -> None:
     batcher.close()
 
 
+def test_more_coroutines_than_a_batch_may_have_get_their_answers_all() -> None:
+    calls = Calls()
+    calls.door.set()
+    batcher = Batcher(calls, most=500)
+    assert asyncio.run(_all(batcher, range(3000))) == [2 * n for n in range(3000)]
+    assert max(map(len, calls.batches)) == 500
+    batcher.close()
+
+
+def test_three_thousand_enqueues_of_coroutines_at_once(app: App) -> None:
+    @app.task
+    def pay(number: int) -> None: ...
+
+    async def at_once() -> int:
+        jobs = await asyncio.wait_for(asyncio.gather(*(pay.aenqueue(number) for number in range(3000))), LIMIT)
+        return len({job.id for job in jobs})
+
+    assert asyncio.run(at_once()) == 3000
+    assert sum(tally.count for tally in app.client.store.counts()) == 3000
+
+
+class Turn:
+    """A lock; calls back once, when it was given up first."""
+
+    def __init__(self, given_up: Callable[[], None]) -> None:
+        self._lock, self._given_up = threading.Lock(), [given_up]
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self._given_up:
+            self._given_up.pop()()
+
+
+def test_a_coroutine_that_comes_just_as_the_flusher_is_done_is_not_left() -> None:
+    batcher, done, come = Batcher[int, int](lambda items: items), threading.Event(), threading.Event()
+
+    def given_up() -> None:
+        done.set()
+        wait_for(come)
+
+    batcher._turn = Turn(given_up)  # type: ignore[assignment]
+
+    async def ask() -> list[int]:
+        first = asyncio.ensure_future(batcher.ado(1))
+        await asyncio.to_thread(wait_for, done)
+        second = asyncio.ensure_future(batcher.ado(2))
+        await asyncio.sleep(0)
+        come.set()
+        return list(await asyncio.wait_for(asyncio.gather(first, second), LIMIT))
+
+    assert asyncio.run(ask()) == [1, 2]
+    batcher.close()
+
+
 def test_threads_and_coroutines_share_one_line() -> None:
     calls = Calls()
     batcher = Batcher(calls)
@@ -234,9 +291,9 @@ def test_who_waits_too_long_for_others_is_told_and_nothing_of_his_is_sent() -> N
     callers = Callers(batcher)
     callers.ask(1)
     wait_for(calls.entered)
-    with pytest.raises(StoreUnavailable, match=r"busy or away for 0\.05 s; nothing was sent to it"):
+    with pytest.raises(StoreUnavailable, match=r"busy or away, and of 0\.05 s too .* nothing was sent to it"):
         batcher.do(2)
-    with pytest.raises(StoreUnavailable, match=r"busy or away for 0\.05 s; nothing was sent to it"):
+    with pytest.raises(StoreUnavailable, match=r"busy or away, and of 0\.05 s too .* nothing was sent to it"):
         asyncio.run(batcher.ado(3))
     calls.door.set()
     callers.join()

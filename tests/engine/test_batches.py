@@ -23,9 +23,11 @@ from tarry import (
     current_job,
     current_jobs,
 )
-from tarry.engine import appetite
+from tarry.engine import appetite, owner
 from tarry.engine.keeper import Keeper
 from tarry.engine.task import Task
+from tarry.model import lifecycle
+from tarry.model.outcome import Released
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
 from tests.engine.bench import LIMIT, Bench, finished, note, until, wait_for
@@ -600,13 +602,26 @@ def test_a_call_that_does_not_end_after_its_timeout_is_nobodys_proven_fault() ->
     assert [(job.state, job.record().losses) for job in jobs] == [("ready", 1), ("ready", 1), ("ready", 1)]
 
 
-def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_then_tried_one_by_one() -> None:
+def test_a_call_that_another_has_now_is_no_proof_against_what_the_dead_one_held() -> None:
+    """A store that lost a claim gives the job again with the same epoch."""
+    keeper, jobs = left_behind([0, 0, 0])
+    store, now = jobs[0]._client.store, jobs[0]._client.store.time()
+    assert store.apply([lifecycle.after(jobs[2].record(), Released(), lifecycle.DEFAULT, now)], now) == [True]
+    (taken,) = store.claim([Want("default", band, 1) for band in BANDS], 1, "another", 30_000_000, now)
+    keeper.rescue("gone", stuck=[taken.id.hex()], epochs={taken.id.hex(): taken.epoch})
+    assert [(job.state, job.record().losses) for job in jobs] == [("ready", 0), ("ready", 0), ("running", 0)]
+
+
+def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_then_tried_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     keeper, jobs = left_behind([0, 0, 0])
     store = jobs[0]._client.store
-    keeper._bring_back(lambda: store.reclaim(store.time(), "gone"), None)
+    monkeypatch.setattr(owner, "is_dead", lambda name: True)
+    keeper.rescue_dead()
     assert [job.record().losses for job in jobs] == [1, 1, 1]
     store.claim([Want("default", band, 100) for band in BANDS], 100, "next", 30_000_000, store.time())
-    keeper._bring_back(lambda: store.reclaim(store.time(), "next"), None)
+    keeper.rescue_dead()
     assert [job.record().losses for job in jobs] == [1, 1, 1], "it would have held one only"
 
 

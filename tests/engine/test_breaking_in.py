@@ -410,7 +410,7 @@ from tarry.store.memory import MemoryStore
 
 app = App(MemoryStore(), closures=True)
 
-@app.task(timeout=0.05)
+@app.task(timeout=0.05, retry=None)
 def spin() -> None:
     try:
         while True:

@@ -197,9 +197,9 @@ def test_a_gigabyte_is_bounded_in_memory_and_in_writes(bench: Bench, monkeypatch
         marks: list[int] = []
         mark = store.mark
 
-        def counted(said: Sequence[progress.Mark]) -> None:
+        def counted(owner: str, said: Sequence[progress.Mark]) -> None:
             marks.append(sum(len(one[2]) for one in said))
-            mark(said)
+            mark(owner, said)
 
         monkeypatch.setattr(store, "mark", counted)
         worker = bench.work(store=store, keep_output=KEPT)

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from tarry.engine import clock
-from tarry.engine.clock import Clock, FakeClock
+from tarry.engine.clock import CHECKED_EVERY, Clock, FakeClock
 from tarry.errors import StoreUnavailable
 
 
@@ -27,9 +27,15 @@ class Monotonic:
 
     def __init__(self) -> None:
         self.us = 5_000_000
+        self.set_by = 0
+        """Microseconds by which this machine's clock was set forward."""
+        self.suspended = 0
 
-    def monotonic_ns(self) -> int:
-        return self.us * 1000
+    def clock_gettime_ns(self, which: int) -> int:
+        return (self.us + (0 if which == time.CLOCK_MONOTONIC else self.suspended)) * 1000
+
+    def time_ns(self) -> int:
+        return (self.us + self.suspended + self.set_by) * 1000
 
 
 @pytest.fixture
@@ -70,6 +76,78 @@ def test_it_measures_again_after_a_while(monotonic: Monotonic) -> None:
     assert told.now() == 29_001_000
     monotonic.us += 2_000_000
     assert told.now() == 2_000_000_000
+
+
+def test_who_judges_leases_checks_every_few_seconds_and_measures_only_what_was_set(monotonic: Monotonic) -> None:
+    ahead, calls = 10**15, 0
+
+    def store() -> int:
+        nonlocal calls
+        calls += 1
+        monotonic.us += 200
+        return monotonic.us + ahead
+
+    told = Clock(store, CHECKED_EVERY)
+    told.now()
+    assert calls == 3
+    for _ in range(5):
+        monotonic.us += 5_000_000
+        told.now()
+    assert (calls, told.jumps) == (8, 0)
+    ahead += 3_600_000_000
+    monotonic.us += 4_900_000
+    assert abs(told.now() - monotonic.us - 10**15) < 1000, "not noticed yet"
+    monotonic.us += 200_000
+    assert abs(told.now() - monotonic.us - ahead) < 1000
+    assert (told.jumps, told.jump) == (1, 3_600_000_000)
+
+
+def test_where_this_machines_clock_is_set_the_store_is_asked_at_once(monotonic: Monotonic) -> None:
+    told = Clock(lambda: monotonic.us + monotonic.set_by)
+    told.now()
+    monotonic.set_by -= 3_600_000_000
+    assert told.now() == monotonic.us - 3_600_000_000
+    assert told.jumps == 1
+
+
+def test_a_machine_that_slept_knows_the_time_without_asking(monotonic: Monotonic) -> None:
+    calls = 0
+
+    def store() -> int:
+        nonlocal calls
+        calls += 1
+        return monotonic.us + monotonic.suspended
+
+    told = Clock(store)
+    told.now()
+    monotonic.suspended += 20_000_000
+    assert told.now() == monotonic.us + monotonic.suspended
+    assert calls == 1
+
+
+def test_a_store_that_is_away_while_this_machines_clock_is_set_is_asked_once_a_second(monotonic: Monotonic) -> None:
+    store = StoreTime()
+    told = Clock(store)
+    told.now()
+    store.away, store.calls = True, 0
+    monotonic.set_by += 3_600_000_000
+    for _ in range(100):
+        told.now()
+    assert store.calls == 1
+
+
+def test_a_slow_answer_is_no_jump(monotonic: Monotonic) -> None:
+    ways = iter([0, 2_500_000])
+
+    def store() -> int:
+        told = monotonic.us
+        monotonic.us += next(ways, 2_500_000)
+        return told
+
+    told = Clock(store)
+    told.now()
+    told.measure()
+    assert told.jumps == 0
 
 
 def test_a_store_that_is_away_at_the_first_measurement_is_told(monotonic: Monotonic) -> None:

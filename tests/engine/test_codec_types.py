@@ -278,7 +278,7 @@ NOT_SURE: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((1,), {"a": 1}, "multiple values for argument 'a'"),
     ((1,), {"d": 1}, "got an unexpected keyword argument 'd'"),
     ((msgspec.UNSET,), {}, "."),
-    ((), {"a": msgspec.UNSET}, "argument a|missing required field a"),
+    ((), {"a": msgspec.UNSET}, "argument a|missing a required argument: 'a'"),
 ]
 
 

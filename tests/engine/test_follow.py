@@ -259,7 +259,7 @@ def test_however_often_it_rings_followers_look_every_50_ms_at_most() -> None:
     until(lambda: store.looks)
     started, looks = time.monotonic(), store.looks
     while store.looks < looks + 6:
-        store.mark([(b"nobody", 1, b"")])
+        store.mark("nobody", [(b"nobody", 1, b"")])
     took = time.monotonic() - started
     assert took >= 5 * LOOK_EVERY * 0.9, f"6 looks in {took:.3f} s"
     waits = in_thread(lambda: other.result(LIMIT))

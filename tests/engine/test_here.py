@@ -483,7 +483,7 @@ def _waiting() -> Any:
 
 
 def test_drain_keeps_to_timeouts_and_outcomes(app: App) -> None:
-    @app.task(timeout=0.05)
+    @app.task(timeout=0.05, retry=None)
     def spin() -> None:
         while True:
             pass

@@ -18,6 +18,7 @@ from tarry.engine.keeper import Keeper
 from tarry.errors import ArgumentError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.killing import TIMEOUT
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
@@ -343,7 +344,7 @@ class Shown(NoGauge):
     def __init__(self) -> None:
         self.until: list[float] = []
 
-    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
         self.until.append(kill_at)
 
 
@@ -435,7 +436,7 @@ def test_the_keeper_tells_of_a_stuck_job(app: App) -> None:
 def test_the_keeper_tells_nothing_of_jobs_that_only_come_back(app: App) -> None:
     told = listening(made(app, "sync", lambda: None, name="back"))
     rescue = Rescue(app)
-    rescue.lost("back")
+    rescue.lost("back", failures=1, note=b'{"type":"ValueError","message":"before","traceback":""}')
     rescue.keeper.rescue("gone")
     rescue.keeper.close()
     assert told == []

@@ -6,19 +6,21 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from tarry.engine import owner
-from tarry.engine.clock import FakeClock
+from tarry.engine import overdue, owner
+from tarry.engine.clock import FakeClock, elapsed
 from tarry.engine.keeper import Keeper
 from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
+from tarry.model.limit import Level, Limit
 from tarry.model.outcome import Returned
 from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
+from tarry.store.patience import PATIENCE
 from tarry.store.sqlite.store import SqliteStore
 
 LEASE = 30 * SECOND
@@ -94,11 +96,14 @@ def test_an_overdue_lease_ends_and_one_that_is_not_does_not(store: Store, clock:
     assert seen(store, jobs) == [(State.READY, 0, 0)] * 2, "which of the two was on is not known"
 
 
-def test_a_job_that_its_silent_owner_held_alone_was_on(store: Store, clock: FakeClock, keeper: Keeper) -> None:
-    jobs = claimed(store, clock, "silent")
+def test_a_lease_that_ran_out_counts_no_death_and_a_known_death_does(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    dead = f"{owner.place()}:{2**22 + 1}:1:1"
+    silent, gone = claimed(store, clock, "silent"), claimed(store, clock, dead)
     clock.advance(LEASE / SECOND + 1)
     keeper.rescue_overdue()
-    assert seen(store, jobs) == [(State.READY, 1, 1)]
+    assert seen(store, [*silent, *gone]) == [(State.READY, 0, 0), (State.READY, 1, 1)]
 
 
 def test_an_owner_that_came_too_late_changes_nothing(store: Store, clock: FakeClock, keeper: Keeper) -> None:
@@ -169,8 +174,18 @@ def test_a_killed_process_of_this_host_is_noticed_before_its_lease_ends(tmp_path
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     keeper.rescue_dead()
+    assert seen(store, jobs) == [(State.RUNNING, 0, 0)] * 3, "its master's word may still come"
+    keeper.rescue_dead()
     assert seen(store, jobs) == [(State.READY, 0, 0)] * 3
     store.close()
+
+
+def test_what_was_dead_before_the_keeper_began_comes_back_at_once(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    jobs = claimed(store, clock, f"{owner.place()}:{2**22 + 1}:1:1", 2)
+    keeper.rescue_dead()
+    assert seen(store, jobs) == [(State.READY, 0, 0)] * 2
 
 
 def test_finished_jobs_are_forgotten_after_their_time(store: Store, clock: FakeClock, keeper: Keeper) -> None:
@@ -202,6 +217,51 @@ def test_one_keeper_of_several_prunes(store: Store, clock: FakeClock) -> None:
     assert len(store.find(Query())) == 1
     one.prune()
     assert store.find(Query()) == []
+
+
+class Monotonic:
+    """A clock for the pauses between chores."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("other_dies", [False, True])
+def test_a_level_that_is_wrong_is_put_right_within_a_minute(
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    other_dies: bool,
+) -> None:
+    time, store = Monotonic(), MemoryStore(clock.now)
+    monkeypatch.setattr("tarry.engine.keeper.time", time)
+    other, keeper = Keeper(store, clock=clock), Keeper(store, clock=clock)
+    store.limit("task:pay", Limit(1))
+    if other_dies:
+        other.recount()
+    keeper.tick()
+    store._levels["task:pay"] = Level(7)
+    for _ in range(60):
+        time.now += 1
+        clock.advance(1)
+        keeper.tick()
+    assert store.limits()["task:pay"][1].running == 0
+    assert caplog.text.count("1 limits did not count what runs under them; they do now") == 1
+
+
+def test_one_keeper_of_several_recounts(clock: FakeClock) -> None:
+    store = MemoryStore(clock.now)
+    one, two = Keeper(store, clock=clock), Keeper(store, clock=clock)
+    store.limit("task:pay", Limit(1))
+    one.recount()
+    store._levels["task:pay"] = Level(7)
+    two.recount()
+    assert store.limits()["task:pay"][1].running == 7
+    one.close()
+    two.recount()
+    assert store.limits()["task:pay"][1].running == 0
 
 
 def test_it_hears_the_masters_word_and_answers(store: Store, clock: FakeClock, keeper: Keeper) -> None:
@@ -241,11 +301,11 @@ def test_a_tick_does_what_is_due_and_says_how_long_it_may_sleep(store: Store, cl
     jobs = claimed(store, clock, "silent")
     clock.advance(LEASE / SECOND + 1)
     assert 0.5 < keeper.tick() <= 1.1
-    assert seen(store, jobs) == [(State.READY, 1, 1)]
+    assert seen(store, jobs) == [(State.READY, 0, 0)]
     assert reclaimed(store, clock, "silent too")
     clock.advance(LEASE / SECOND + 1)
     keeper.tick()
-    assert seen(store, jobs) == [(State.RUNNING, 1, 1)], "not due again yet"
+    assert seen(store, jobs) == [(State.RUNNING, 0, 0)], "not due again yet"
 
 
 def test_a_tick_outlasts_trouble_tells_it_once_and_tries_again_sooner(
@@ -257,3 +317,23 @@ def test_a_tick_outlasts_trouble_tells_it_once_and_tries_again_sooner(
     caplog.set_level(logging.ERROR)
     assert keeper.tick() < 0.3
     assert [record.getMessage() for record in caplog.records] == ["rescue_overdue: away"]
+
+
+def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store was away nobody could."""
+    store = Away(clock.now)
+    keeper = Keeper(store, clock=clock, rules=lambda task, queue: RETRYING)
+    jobs = claimed(store, clock, "alive")
+    clock.advance(LEASE / SECOND + 1)
+    store.left = 1
+    keeper.tick()
+    keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
+    start = elapsed()
+    for second in range(int(PATIENCE) + 2):
+        later = start + second * SECOND
+        monkeypatch.setattr(overdue, "elapsed", lambda now=later: now)
+        keeper.rescue_overdue()
+    assert seen(store, jobs) == [(State.READY, 0, 0)]

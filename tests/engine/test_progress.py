@@ -14,9 +14,9 @@ from tarry import App, current_job
 from tarry.engine.progress import MARK_EVERY, Mark, Progress, read
 from tarry.engine.running import CurrentJob, Running
 from tarry.errors import StoreFull, StoreUnavailable
-from tarry.model.job import State
+from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
-from tests.engine.bed import Bed, Make
+from tests.engine.bed import TASKS, Bed, Make
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 
@@ -128,7 +128,7 @@ def test_progress_that_the_store_cannot_take_harms_nothing(
     bed = make(threads=2)
     one, two = begun(bed, 2)
 
-    def broken(marks: list[Mark]) -> None:
+    def broken(owner: str, marks: list[Mark]) -> None:
         raise error
 
     with monkeypatch.context() as patched:
@@ -157,10 +157,15 @@ def test_what_an_attempt_says_that_is_no_longer_ours_is_not_kept(make: Make) -> 
     assert kept(bed, running) == Progress(0.5)
 
 
+def unheard() -> Running:
+    """An attempt of whose progress nobody takes note."""
+    return Running(Job(b"0" * 16, "sync", b"[]"), TASKS["sync"])
+
+
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, math.inf, "half", None, 1 + 1j])
 def test_what_is_no_fraction_is_refused(fraction: Any) -> None:
     with pytest.raises(ValueError, match=r"progress\(.*\): a fraction from 0 to 1 is needed, such as done / total"):
-        say(Running(None, None), fraction)  # type: ignore[arg-type]
+        say(unheard(), fraction)
 
 
 def test_what_is_nearly_one_and_numbers_of_other_kinds_are_fine(make: Make) -> None:
@@ -187,7 +192,7 @@ def test_a_long_message_is_cut_and_any_text_travels(make: Make) -> None:
 
 
 def test_where_no_pump_listens_progress_goes_nowhere() -> None:
-    say(Running(None, None), 0.5)  # type: ignore[arg-type]
+    say(unheard(), 0.5)
 
 
 def test_many_threads_speak_at_once(bench: Bench) -> None:

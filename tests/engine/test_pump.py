@@ -10,10 +10,13 @@ from tarry.engine.running import CalledBack, TimeLimit
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.model.killing import CANCELLED, LEASE_LOST, NOT_WANTED
 from tarry.model.lifecycle import Rules
-from tarry.model.outcome import Raised, Returned, note
+from tarry.model.limit import Limit
+from tarry.model.outcome import Lost, Raised, Returned, note
 from tarry.model.retry import Retry
 from tarry.store.base import Exchange, Query
+from tarry.store.conformance.cases import EVERYTHING
 from tests.engine.bed import TASKS, Make
 
 
@@ -155,6 +158,42 @@ def test_a_due_job_in_a_paused_queue_keeps_nobody_awake(make: Make, queues: dict
     assert bed.states([job]) == [State.RUNNING]
 
 
+def test_lanes_that_are_full_keep_nobody_awake(make: Make) -> None:
+    bed = make(threads=3000)
+    bed.store.limit("each:sync", Limit(1))
+    for number in range(1500):
+        bed.insert(2, lane=str(number))
+    bed.turns()
+    assert bed.tally() == {State.RUNNING: 1500, State.READY: 1500}
+    bed.store.calls.clear()
+    for _ in range(3):
+        seconds = bed.turns()
+        assert seconds == pumping.LOOK_ANYWAY
+        bed.pass_time(seconds)
+    assert bed.store.calls["exchange"] == 3
+    bed.sync.end(bed.sync.on[700])
+    bed.turns()
+    assert bed.tally() == {State.RUNNING: 1500, State.READY: 1499, State.DONE: 1}
+
+
+def test_what_a_rate_holds_back_is_asked_for_when_it_lets_it_start(make: Make) -> None:
+    bed = make(threads=3)
+    bed.store.limit("each:sync", Limit(None, 10, 5 * SECOND))
+    bed.insert(2, lane="a")
+    assert bed.turns() == pytest.approx(0.5)
+    bed.pass_time(0.5)
+    bed.turns()
+    assert bed.tally() == {State.RUNNING: 2}
+
+
+def test_a_store_that_has_not_looked_at_all_is_asked_again_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = make()
+    answers = [Exchange([], [], 0), Exchange([], [], 0), Exchange([], [], None)]
+    monkeypatch.setattr(bed.store, "exchange", lambda *_: answers.pop(0))
+    bed.pump._served.wants = lambda room, due: EVERYTHING  # type: ignore[method-assign]
+    assert [bed.turns(1), bed.turns(1), bed.turns(1)] == [pumping.AT_ONCE_PAUSE] * 2 + [pumping.LOOK_ANYWAY]
+
+
 def test_more_due_jobs_than_a_claim_makes_ready_all_run(make: Make) -> None:
     bed = make(threads=5, queues={"mine": 1})
     bed.insert(2500, queue="other", due=bed.clock.now() + SECOND)
@@ -250,6 +289,14 @@ def test_timeouts_count_from_the_start_and_break_in_once(make: Make) -> None:
     assert bed.sync.broken_in_on == [(second, TimeLimit)]
 
 
+def test_it_sleeps_no_longer_than_to_the_next_deadline(make: Make) -> None:
+    bed = make()
+    bed.insert(task="timed")
+    assert bed.turns() == pytest.approx(0.5)
+    bed.pass_time(0.3)
+    assert bed.turns() == pytest.approx(0.2)
+
+
 def test_leases_are_extended_every_second_and_what_was_lost_is_called_back(make: Make) -> None:
     bed = make(threads=2)
     lost, kept = bed.insert(2)
@@ -261,10 +308,25 @@ def test_leases_are_extended_every_second_and_what_was_lost_is_called_back(make:
     bed.pass_time(1)
     bed.turns()
     assert [(running.job.id, why) for running, why in bed.sync.broken_in_on] == [(lost.id, CalledBack)]
+    assert bed.sync.broken_in_on[0][0].kill_reason == CANCELLED
     bed.sync.end_all()
     bed.turns()
     assert bed.states([lost, kept]) == [State.CANCELLED, State.DONE]
     assert bed.pump.events.processed == 1, "the outcome that came too late is none"
+
+
+def test_why_a_job_was_called_back_is_noted(make: Make) -> None:
+    bed = make(threads=3)
+    cancelled, lost, gone = bed.insert(3)
+    bed.turns()
+    now = bed.clock.now()
+    bed.store.apply([lifecycle.cancelled(bed.record(cancelled), bed.rules, now)], now)
+    bed.store.apply([lifecycle.after(bed.record(lost), Lost(), bed.rules, now)], now)
+    bed.store.apply([lifecycle.cancelled(bed.record(gone), Rules(keep_done=0), now)], now)
+    bed.pass_time(1)
+    bed.turns()
+    noted = {running.job.id: running.kill_reason for running, _ in bed.sync.broken_in_on}
+    assert noted == {cancelled.id: CANCELLED, lost.id: LEASE_LOST, gone.id: NOT_WANTED}
 
 
 def test_after_a_recall_it_looks_at_once(make: Make) -> None:

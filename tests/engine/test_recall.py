@@ -8,6 +8,7 @@ from tarry.errors import PartlyUnavailable, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.killing import CANCELLED
 from tarry.store import ids
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.memory import MemoryStore
@@ -20,8 +21,11 @@ class Seen:
         self.on: dict[str, list[Attempt]] = {}
         self.ended: list[tuple[str, Attempt]] = []
 
-    def end(self, owner: str, attempt: Attempt) -> bool:
+        self.reasons: list[int] = []
+
+    def end(self, owner: str, attempt: Attempt, reason: int) -> bool:
         self.ended.append((owner, attempt))
+        self.reasons.append(reason)
         return True
 
 
@@ -45,6 +49,7 @@ def test_only_what_is_no_longer_wanted_is_ended(clock: FakeClock, caplog: pytest
     recall.end_unwanted()
     recall.end_unwanted()
     assert seen.ended == [("me", (cancelled.id, cancelled.epoch))] * 2
+    assert seen.reasons == [CANCELLED] * 2
     assert caplog.text.count("was taken from me, which goes on with it") == 1
 
 
@@ -54,6 +59,15 @@ def test_an_attempt_that_is_another_workers_by_now_is_unwanted_and_what_is_forgo
     seen.on = {"me": [(job.id, job.epoch - 1), (ids.uuid7(), 1)]}
     Recall(store, lambda: seen.on, seen.end).end_unwanted()
     assert len(seen.ended) == 2
+
+
+def test_the_same_epoch_of_another_worker_is_unwanted(clock: FakeClock) -> None:
+    """As after a failover that lost the first claim."""
+    store, seen = MemoryStore(clock.now), Seen()
+    job = running(store, clock)
+    seen.on = {"other": [(job.id, job.epoch)]}
+    Recall(store, lambda: seen.on, seen.end).end_unwanted()
+    assert seen.ended == [("other", (job.id, job.epoch))]
 
 
 class HalfAway(MemoryStore):

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tarry import App, State, current_job
-from tarry.engine import keeper as keeping
+from tarry.engine import overdue, waiting
 from tarry.engine import pump as pumping
-from tarry.engine import waiting
 from tarry.engine.handle import Handle
 from tarry.engine.keeper import Keeper
 from tarry.errors import ResultTimeout, StoreUnavailable
@@ -135,7 +134,7 @@ def test_a_worker_that_waits_for_a_shard_does_not_spin(scene: Scene, monkeypatch
     monkeypatch.undo()
     scene.parts[1].down()
     gate.set()
-    until(lambda: worker.pump._partly)
+    until(lambda: worker.pump._partly.tries)
     turns, over = scene.parts[0].calls, time.monotonic() + 1
     until(lambda: time.monotonic() > over)
     assert scene.parts[0].calls - turns < 60
@@ -172,7 +171,7 @@ def test_trouble_with_a_part_is_told_once_in_a_while(scene: Scene, caplog: pytes
 
     scene.parts[1].down()
     worker = scene.bench.work()
-    until(lambda: worker.pump._partly > 3)
+    until(lambda: worker.pump._partly.tries > 3)
     told = [record for record in caplog.records if record.name == "tarry.worker" and record.levelno >= logging.WARNING]
     assert len(told) == 1
     assert "is away: " in told[0].getMessage()
@@ -196,7 +195,7 @@ def test_the_dead_are_rescued_where_they_can_be_and_the_rest_later() -> None:
 
 
 def test_after_the_store_was_away_all_have_a_moment_to_prolong_their_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "PATIENCE", 3600)
+    monkeypatch.setattr(overdue, "PATIENCE", 3600)
     store = Switched(MemoryStore())
     now = store.time()
     store.insert([Job(store.mint("run"), "run", b"[]", due=now, since=now)])
@@ -207,7 +206,7 @@ def test_after_the_store_was_away_all_have_a_moment_to_prolong_their_leases(monk
     store.up()
     keeper.rescue_overdue()
     assert store.owners() == ["ann"]
-    keeper._patient_until = 0
+    keeper._overdue._patient_until = 0
     keeper.rescue_overdue()
     assert store.owners() == []
 

@@ -12,13 +12,14 @@ import pytest
 
 from tarry import current_job
 from tarry.engine.gauge import NoGauge
-from tarry.engine.worker import Settings, Worker, memory
+from tarry.engine.worker import Outside, Settings, Worker, memory
+from tarry.model.killing import TIMEOUT
 from tarry.store.base import Exchange
 from tarry.store.memory import MemoryStore
 from tests.engine.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 
 
-class Parent:
+class Parent(Outside):
     """Sends signals, and may die."""
 
     def __init__(self) -> None:
@@ -273,7 +274,7 @@ class Gauges(NoGauge):
     def __init__(self) -> None:
         self.shown: list[tuple[Any, ...]] = []
 
-    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float) -> None:
+    def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
         self.shown.append(("on", cell, id, epoch, task, kill_at))
 
     def off(self, cell: int) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, Retry, State
+from tarry.config import Config
+from tarry.defaults import DefaultRetry, Defaults
 from tarry.engine.clock import FakeClock
 from tarry.engine.task import AsyncTask, SyncTask, full_name
 from tarry.errors import ConfigError
@@ -126,10 +128,36 @@ def test_settings_are_kept_in_their_units(app: App) -> None:
 
 
 @pytest.mark.parametrize(("retry", "limit"), [(None, 0), (0, 0), (4, 4)])
-def test_retries_are_as_many_as_said_and_none_unless_said(app: App, retry: int | None, limit: int) -> None:
+def test_retries_are_as_many_as_said(app: App, retry: int | None, limit: int) -> None:
     task = app.task(retry=retry)(module_task)
+    assert task.retry is not None
     assert task.retry.limit == limit
     assert retry is not None or task.retry is NEVER
+
+
+def test_the_rule_is_the_tasks_else_the_apps_else_that_of_the_settings() -> None:
+    def limit(app: App, name: str) -> int | None:
+        return app.rules(name, "default").retry.limit
+
+    plain, own = App(), App(retry=7)
+    for app in (plain, own):
+        app.task(name="plain")(module_task)
+        app.task(name="own", retry=1)(module_task)
+    assert (limit(plain, "plain"), limit(plain, "own")) == (12, 1)
+    assert (limit(own, "plain"), limit(own, "own")) == (7, 1)
+    configured = App()
+    configured.task(name="plain")(module_task)
+    configured.configure(Config(defaults=Defaults(DefaultRetry(max=3))))
+    assert limit(configured, "plain") == 3
+    assert App(retry=None).retry is NEVER
+
+
+@pytest.mark.parametrize("wrong", ["often", True, 1.5, [1]])
+def test_a_rule_that_is_none_is_refused(app: App, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="how many times to try again, a Retry"):
+        app.task(retry=wrong)(module_task)
+    with pytest.raises(TypeError, match="how many times to try again"):
+        App(retry=wrong)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +177,6 @@ def test_settings_that_cannot_be_are_refused_at_once(app: App, settings: dict[st
     with pytest.raises(ValueError, match=message):
         app.task(**settings)(module_task)
     assert app.tasks == {}
-
-
-def test_a_retry_is_a_number_or_a_rule(app: App) -> None:
-    with pytest.raises(TypeError, match="retry='often': how many times to try again, or a Retry"):
-        app.task(retry="often")(module_task)  # type: ignore[call-overload]
 
 
 def test_a_task_is_made_of_a_function(app: App) -> None:
@@ -286,3 +309,46 @@ def test_arguments_are_checked_before_anything_is_stored(app: App) -> None:
     with pytest.raises(TypeError, match="t: argument a"):
         task.enqueue("x")  # type: ignore[arg-type]
     assert app.client.store.counts() == []
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "send"])
+def test_what_other_libraries_call_it_is_told_with_what_it_is_here(app: App, name: str) -> None:
+    task: Any = app.task(module_task)
+    with pytest.raises(AttributeError, match=rf"has no {name}: write \.enqueue\(\.\.\.\), or \.using\(delay="):
+        getattr(task, name)(1)
+    with pytest.raises(AttributeError, match=r"has no enqueu; did you mean enqueue\?"):
+        task.enqueu(1)
+    assert not hasattr(task, "nothing_like_it")
+
+
+def test_an_unknown_setting_is_told_with_the_nearest(app: App) -> None:
+    with pytest.raises(TypeError, match=r"@app.task has no setting retries; did you mean retry\?"):
+        app.task(retries=3)(module_task)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"has no setting xyz; there are name, queue, .*, batch, wait"):
+        app.task(xyz=3)(module_task)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"[]", "missing a required argument: 'a'"),
+        (b"[1]", "missing a required argument: 'b'"),
+        (b'{"a": 1}', "missing a required argument: 'b'"),
+        (b'[1, "2", 3]', "too many positional arguments: it takes 2"),
+        (b'{"a": 1, "b": "x", "cc": 1}', "got an unexpected keyword argument 'cc'; did you mean c?"),
+        (b'[1, ["x"]]', "argument b: Expected str, got array"),
+    ],
+)
+def test_a_wrong_number_of_arguments_names_the_one(app: App, body: bytes, told: str) -> None:
+    def work(a: int, b: str, *, c: int = 1) -> None: ...
+
+    task = app.task(work)
+    with pytest.raises(ArgumentError) as error:
+        app.client.job(task.name, body)
+    assert str(error.value) == f"{task.name}: {told}"
+
+
+def test_dir_has_what_there_is() -> None:
+    import tarry  # noqa: PLC0415
+
+    assert set(tarry.__all__) <= set(dir(tarry))

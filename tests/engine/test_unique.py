@@ -1,7 +1,8 @@
 """Keys: how long a job holds one, and what a second enqueue does meanwhile."""
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -17,6 +18,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
+from tests.engine.bench import wait_for
 
 
 class Shop:
@@ -145,6 +147,52 @@ def test_a_second_enqueue_may_push_the_first_back(shop: Shop) -> None:
     assert (record.body, record.due) == (b'["one"]', shop.clock.now() + 10 * SECOND)
     shop.index.using(key="p", on_duplicate="postpone").enqueue("three")
     assert first.record().due == record.due, "never forward"
+
+
+class AtOnce(MemoryStore):
+    """Two calls see the same job, if nothing keeps them apart; and the one that is to win comes first."""
+
+    def __init__(self, time: Callable[[], int]) -> None:
+        super().__init__(time)
+        self.both, self.first = threading.Barrier(2), threading.Event()
+        self.racing = False
+
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
+        seen = super().get(ids)
+        if self.racing:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.both.wait(0.5)
+        return seen
+
+    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        late = changes[0].due is not None and changes[0].due - now >= 50 * SECOND
+        if self.racing and not late and self.both.n_waiting == 0 and not self.both.broken:
+            wait_for(self.first)
+        made = super().apply(changes, now)
+        if late:
+            self.first.set()
+        return made
+
+
+def test_of_two_that_postpone_at_once_the_later_time_counts() -> None:
+    clock = FakeClock()
+    store = AtOnce(clock.now)
+    app = App(store)
+    app._clock = clock
+    index = app.task(_index)
+    held = index.using(key="p", delay=10, on_duplicate="postpone").enqueue("one")
+    store.racing = True
+    delays = (60, 30)
+    threads = [
+        threading.Thread(target=index.using(key="p", delay=delay, on_duplicate="postpone").enqueue, args=("more",))
+        for delay in delays
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    store.racing = False
+    assert held.record().due == clock.now() + 60 * SECOND
 
 
 def test_a_call_that_races_with_a_worker_is_not_lost(shop: Shop) -> None:

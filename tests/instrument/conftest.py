@@ -18,6 +18,6 @@ def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     path = tmp_path / "tarry.db"
-    bench = Bench(App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False))
+    bench = Bench(App(f"sqlite:///{path}", closures=True, retry=None), lambda: SqliteStore(path, durable=False))
     yield bench
     bench.close()

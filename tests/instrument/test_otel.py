@@ -53,7 +53,7 @@ class Traced(Bench):
 @pytest.fixture
 def traced(tmp_path: Path) -> Iterator[Traced]:
     path = tmp_path / "tarry.db"
-    traced = Traced(App(f"sqlite:///{path}", closures=True), path)
+    traced = Traced(App(f"sqlite:///{path}", closures=True, retry=None), path)
     yield traced
     traced.close()
 

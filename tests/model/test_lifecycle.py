@@ -203,7 +203,8 @@ def test_an_interruption_never_uses_up_an_attempt_and_never_kills(
 @given(strategies.running, st.sampled_from([outcome.Released(), outcome.Lost(on=False)]), strategies.rules)
 def test_what_is_given_back_is_as_it_was(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
     change = ended(job, kind, rules)
-    assert (change.due, change.note, change.queue, change.priority) == (job.due, job.note, None, None)
+    assert (change.due, change.note, change.queue, change.priority) == (min(job.due, NOW), job.note, None, None)
+    assert change.to is State.READY, "also where the clock was set back while it ran"
 
 
 @given(strategies.jobs((State.RUNNING,), losses=0), strategies.rules)
@@ -394,3 +395,14 @@ def test_a_job_ends_after_its_limit_of_retries_however_often_it_is_interrupted(
     assert job.state is State.DEAD
     assert raises <= limit + 1
     assert job.failures <= limit + lifecycle.MAX_LOSSES
+
+
+@pytest.mark.parametrize(("expires", "then"), [(0, None), (NOW - 1, 0), (NOW, 0), (NOW + 1, None)])
+def test_who_wants_a_waiting_job_now_wants_it_although_its_time_is_over(expires: int, then: int | None) -> None:
+    for state in (State.SCHEDULED, State.READY):
+        assert lifecycle.kicked(job_in(state, expires=expires), NOW).expires == then
+
+
+def test_a_job_is_suspect_when_its_next_death_is_poison() -> None:
+    suspects = [lifecycle.suspect(job_in(State.RUNNING, losses=losses)) for losses in range(lifecycle.MAX_LOSSES)]
+    assert suspects == [False, False, True]

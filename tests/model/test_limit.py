@@ -62,6 +62,14 @@ def _assert_kept(limit: Limit, starts: list[int]) -> None:
         assert sum(at <= other < at + limit.period for other in starts) <= limit.count
 
 
+@given(limit=RATES, back=st.integers(0, 30 * 24 * HOUR))
+def test_a_clock_that_was_set_back_holds_a_rate_up_for_two_periods_at_most(limit: Limit, back: int) -> None:
+    level = Level().started(limit, limit.at_once, NOW)
+    again = level.again(limit, NOW - back) or NOW - back
+    assert again <= NOW - back + 2 * limit.period
+    assert level.room(limit, again) >= 1
+
+
 @given(limit=RATES, wish=st.integers(1, 300))
 def test_there_is_room_again_when_it_says_so(limit: Limit, wish: int) -> None:
     level = Level().started(limit, min(wish, Level().room(limit, NOW)), NOW)
@@ -108,3 +116,14 @@ def test_a_limit_in_words() -> None:
     assert str(Limit(3)) == "3 at once"
     assert str(Limit(None, 10, MINUTE)) == "10 in 60 s"
     assert str(Limit(1, 10, SECOND)) == "1 at once, 10 in 1 s"
+
+
+def test_what_was_not_used_is_not_saved_up() -> None:
+    """After an hour without a start no more may start at once than at first."""
+    limit = Limit(None, 100, 10 * SECOND)
+    level = Level().started(limit, limit.at_once, 10**12)
+    later = 10**12 + 3600 * SECOND
+    assert level.room(limit, later) == limit.at_once
+    level = level.started(limit, limit.at_once, later)
+    assert level.room(limit, later) == 0
+    assert level.room(limit, later + limit.spacing) == 1

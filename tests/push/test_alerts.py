@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.alert.alarms import MOST_OPEN, MOST_OWED, Alarms
+from tarry.alert.alarms import MOST_NAMED, MOST_OPEN, MOST_OWED, Alarms
 from tarry.alert.condition import Condition
 from tarry.alert.memories import CellMemory, FileMemory
 from tarry.alert.message import Message
@@ -266,6 +266,13 @@ def test_who_was_taken_out_of_the_settings_hears_nothing(room: Room) -> None:
     assert (room.sent, len(room.alarms.kept.owed)) == ([], 1)
     room.deliver(3600)
     assert (room.sent, room.alarms.kept.owed) == ([], [])
+
+
+def test_names_that_enqueuers_choose_silence_nothing_else(room: Room) -> None:
+    room.see(*[wrong(f"queue {number}") for number in range(2 * MOST_OPEN)])
+    room.see(wrong("store x"), *[wrong(f"queue {number}") for number in range(2 * MOST_OPEN)])
+    assert "store x" in room.alarms.kept.open
+    assert len(room.alarms.kept.open) == MOST_NAMED + 1
 
 
 def test_all_is_in_the_log_also_with_nobody_to_tell(room: Room, caplog: pytest.LogCaptureFixture) -> None:

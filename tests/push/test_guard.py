@@ -1,12 +1,14 @@
 """Which addresses may be reached."""
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
+from tarry.push import own
 from tarry.push.guard import Forbidden, Guard
 
 REFUSED = {
@@ -187,3 +189,51 @@ def test_what_python_holds_for_private_is_never_reached(address: ipaddress.IPv4A
     assert not any((address.is_loopback, address.is_link_local, address.is_multicast, address.is_unspecified))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     assert not (mapped or address).is_private
+
+
+OURS = "1.2.3.4", "2606:4700::7"
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def refused(guard: Guard, address: str) -> str:
+    with pytest.raises(Forbidden) as caught:
+        guard.check(address)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("address", [*OURS, "::ffff:1.2.3.4", "64:ff9b::102:304"])
+def test_the_hosts_own_public_address_is_refused_unless_allowed(address: str) -> None:
+    assert "an address of this host" in refused(Guard(own=lambda: OURS), address)
+    Guard([*OURS, address], own=lambda: OURS).check(address)
+    Guard(own=lambda: ()).check(address)
+
+
+def test_an_address_that_the_host_gets_later_is_refused_from_then_on() -> None:
+    ours: list[str] = []
+    guard = Guard(own=lambda: ours)
+    guard.check("1.2.3.4")
+    ours.append("1.2.3.4")
+    assert "an address of this host" in refused(guard, "1.2.3.4")
+
+
+def test_the_addresses_of_this_hosts_interfaces_are_known() -> None:
+    assert "127.0.0.1" in own.own_addresses()
+
+
+def test_they_are_read_anew_after_some_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(own, "_IPV4", trie := tmp_path / "fib_trie")
+    monkeypatch.setattr(own, "_IPV6", inet6 := tmp_path / "if_inet6")
+    monkeypatch.setattr(own, "time", clock := Clock())
+    inet6.write_text("26064700000000000000000000000007 02 40 00 80 eth0\n")
+    known = own.OwnAddresses()
+    assert known() == {"2606:4700::7"}
+    trie.write_text("Local:\n  |-- 1.2.3.4\n     /32 host LOCAL\n  |-- 1.2.3.255\n     /32 link BROADCAST\n")
+    assert known() == {"2606:4700::7"}
+    clock.now += own.KEPT
+    assert known() == set(OURS)

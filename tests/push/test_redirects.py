@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry.push import sender
 from tarry.push.failure import Why
 from tarry.push.sender import Limits
 from tests.push.certificates import Authority
@@ -58,7 +59,7 @@ def test_so_many_and_no_more(server: Server) -> None:
     for n in range(5):
         server.says(f"/{n}", redirect(307, f"/{n + 1}"))
     got = failed(server.url("/0"), FOLLOWED)
-    assert (got.why, got.sent, got.reason) == (Why.REDIRECT, False, "3 redirects lead to yet another")
+    assert (got.why, got.sent, got.reason) == (Why.REDIRECT, True, "3 redirects lead to yet another")
     assert server.paths() == ["/0", "/1", "/2", "/3"]
     assert answered(server.url("/2"), FOLLOWED).status == 200
 
@@ -84,7 +85,7 @@ def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
     server.says("/", redirect(307, "/on"))
     server.says("/on", redirect(307, location))
     got = failed(server.url("/", "hooks.example"), FOLLOWED)
-    assert (got.why, got.sent, got.status) == (Why.FORBIDDEN, False, 307)
+    assert (got.why, got.sent, got.status) == (Why.FORBIDDEN, True, 307)
     assert "not reached, unless [push] allow" in got.reason
 
 
@@ -96,13 +97,15 @@ def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
         "http://a:hunter2@hooks.example/",
         "http://h:99999/",
         "http://a b/",
+        "http://127.0.0.1../",
+        "http://1.2.3.4.5../",
         "x" * 9000,
     ],
 )
 def test_what_is_no_url_leads_nowhere(server: Server, location: str) -> None:
     server.says("/", redirect(307, location))
     got = failed(server.url(), FOLLOWED)
-    assert got.why is Why.REDIRECT
+    assert (got.why, got.sent) == (Why.REDIRECT, True)
     assert "redirects to nowhere" in got.reason
     assert "hunter2" not in got.reason
 
@@ -154,6 +157,18 @@ def test_after_see_other_it_is_maybe_delivered_even_if_nobody_is_there(server: S
     server.says("/", redirect(303, url))
     got = failed(server.url(), FOLLOWED)
     assert (got.why, got.sent) == (Why.REFUSED, True)
+
+
+def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.says("/", redirect(307, "/on"))
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("hunter2")
+
+    monkeypatch.setattr(sender, "_carried", fails)
+    got = failed(server.url(), FOLLOWED)
+    assert (got.why, got.sent) == (Why.LOCAL, True)
+    assert got.reason == "it broke here (ZeroDivisionError); see the log"
 
 
 def test_the_whole_time_is_for_all_of_them(server: Server) -> None:

@@ -34,7 +34,7 @@ def test_a_task_of_the_configuration_is_enqueued_by_name(tmp_path: Path) -> None
     app = from_file(tmp_path, '[tasks."order.timeout"]\nurl = "https://shop.example/hook"\ndelay = "10m"\n')
     job = app.enqueue("order.timeout", {"order": 7})
     assert job.state is State.SCHEDULED
-    with pytest.raises(UnknownTask, match=r"no task 'order.timout' in this app; it has: order.timeout"):
+    with pytest.raises(UnknownTask, match=r"no task 'order.timout' in this app; did you mean order.timeout\?"):
         app.enqueue("order.timout", {"order": 7})
     app.close()
 

@@ -102,6 +102,45 @@ def test_only_so_many_questions_at_once_and_who_waits_gives_up_in_time() -> None
     run(work)
 
 
+def test_questions_that_hang_do_not_hold_up_new_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "HUNG_AFTER", 0.1)
+    opened = threading.Event()
+
+    def lookup(host: str) -> Sequence[str]:
+        if host != "new":
+            assert opened.wait(15)
+        return ["1.1.1.1"]
+
+    async def work() -> None:
+        resolving = Resolver(Guard(), lookup)
+        hung = [asyncio.ensure_future(resolving.find(f"h{n}", 443, 10)) for n in range(MOST_QUESTIONS)]
+        await asyncio.sleep(0)
+        assert await resolving.find("new", 443, 10) == ["1.1.1.1"]
+        assert not any(one.done() for one in hung)
+        opened.set()
+        assert await asyncio.gather(*hung) == [["1.1.1.1"]] * MOST_QUESTIONS, "a late answer is one"
+        resolving.close()
+
+    run(work)
+
+
+def test_the_questions_that_hang_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(resolver, "MOST_THREADS", MOST_QUESTIONS + 3)
+    names = Names()
+
+    async def work() -> None:
+        names.open.clear()
+        resolving = Resolver(Guard(), names)
+        asking = [why(resolving.find(f"h{n}", 443, 0.5)) for n in range(3 * MOST_QUESTIONS)]
+        assert {told for told, _ in await asyncio.gather(*asking)} == {Why.LOOKUP}
+        assert len(names.asked) == MOST_QUESTIONS + 3
+        resolving.close()
+        names.open.set()
+
+    run(work)
+
+
 def test_an_answer_is_used_for_a_while_then_renewed_behind_the_back_then_awaited() -> None:
     names, clock = Names(a=["1.1.1.1"]), Clock()
 

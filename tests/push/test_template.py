@@ -12,7 +12,7 @@ from tarry.push.template import Template, Unfit, UrlTemplate
 
 BODY = {
     "order": 7,
-    "customer": {"id": "a/b c?#&+%é", "vip": True, "rate": 1.5, "none": None},
+    "customer": {"id": "a/b c?#&+%é", "name": "b c?#&+%é", "vip": True, "rate": 1.5, "none": None},
     "items": [10, {"n": "x"}],
     "2": "two",
 }
@@ -22,7 +22,7 @@ BODY = {
     ("url", "filled"),
     [
         ("https://h/orders/{order}", "https://h/orders/7"),
-        ("https://h/{customer.id}/x", "https://h/a%2Fb%20c%3F%23%26%2B%25%C3%A9/x"),
+        ("https://h/{customer.name}/x", "https://h/b%20c%3F%23%26%2B%25%C3%A9/x"),
         ("https://h/?c={customer.id}&n={ items.1.n }", "https://h/?c=a%2Fb%20c%3F%23%26%2B%25%C3%A9&n=x"),
         ("https://h?o={order}", "https://h?o=7"),
         ("https://h/{items.0}-{2}{customer.vip}.{customer.rate}", "https://h/10-twotrue.1.5"),
@@ -39,7 +39,7 @@ def test_placeholders_are_filled_and_escaped_for_their_place(url: str, filled: s
     ("url", "body", "told"),
     [
         ("https://h/{nothing}", BODY, "{nothing}: the body has no nothing there"),
-        ("https://h/{customer.name}", BODY, "{customer.name}: the body has no name there"),
+        ("https://h/{customer.age}", BODY, "{customer.age}: the body has no age there"),
         ("https://h/{order.id}", BODY, "{order.id}: the body has no id there"),
         ("https://h/{items.2}", BODY, "{items.2}: the body has no 2 there"),
         ("https://h/{items.-1}", BODY, "{items.-1}: the body has no -1 there"),
@@ -49,6 +49,9 @@ def test_placeholders_are_filled_and_escaped_for_their_place(url: str, filled: s
         ("https://h/{a}", None, "the body has no a there"),
         ("https://h/{a}", "a", "the body has no a there"),
         ("https://h/x/{a}", {"a": ".."}, "{a}: the body has '..' there, which would change the path"),
+        ("https://h/x/{a}", {"a": "x/../../admin"}, "{a}: the body has a / there, which would change the path"),
+        ("https://h/x/{a}", {"a": "..\\admin"}, "{a}: the body has a \\ there, which would change the path"),
+        ("https://h/x-{a}", {"a": "/"}, "{a}: the body has a / there, which would change the path"),
         ("https://h/x/{a}/y", {"a": ""}, "{a}: the body has '' there, which would change the path"),
         ("https://h/x/%2E{a}/y", {"a": "."}, "which would change the path"),
         ("https://h/{a}{b}", {"a": ".", "b": "."}, "which would change the path"),
@@ -141,6 +144,7 @@ def test_no_value_leads_anywhere_else(one: object, other: object) -> None:
     _, first, filled, second, last = found.path.split("/")
     assert (first, second, last[0]) == ("a", "b", "x")
     assert unquote(filled) not in ("", ".", "..")
+    assert not {"/", "\\"} & {*unquote(filled), *unquote(last)}
     assert url.isascii()
     assert url.isprintable()
     assert len(found.query.split("&")) == 2

@@ -51,6 +51,23 @@ def test_410_disables_the_endpoint() -> None:
     assert found.reason == "answered 410 Gone: the endpoint is disabled; enable it once it is back"
 
 
+def test_410_for_one_job_says_nothing_of_the_endpoint() -> None:
+    """Its order may be gone, and all others are there."""
+    for url in "https://shop.example/orders/{order}", "https://shop.example/?order={order}":
+        assert verdict(410, url=url) == Final("answered 410 Gone")
+    assert verdict(Answer(410, url="https://else.example/moved")) == Final("answered 410 Gone")
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 410, 422, 301, 429, 500, 503])
+def test_a_rule_that_does_not_look_at_the_status_is_content_only_with_success(status: int) -> None:
+    """An error page may have all that the rule asks for."""
+    body = b'{"code": 200}'
+    assert verdict(Answer(status, body=body), retry_when="res.code != 200") == verdict(Answer(status, body=body))
+    assert isinstance(verdict(Answer(status, body=b"{}"), retry_when="!has(res.code)"), Again)
+    assert isinstance(verdict(Answer(status, body=body), retry_when="status > 599 || res.code != 200"), Delivered)
+    assert isinstance(verdict(Answer(200, body=body), retry_when="res.code != 200"), Delivered)
+
+
 def test_reasons_are_for_people() -> None:
     assert verdict(200) == Delivered("answered 200 OK")
     assert verdict(404) == Final("answered 404 Not Found")
@@ -104,17 +121,17 @@ def test_a_2xx_that_is_no_success_is_final() -> None:
     assert verdict(202, success=[200]) == Final("answered 202 Accepted")
 
 
-RULE = "res.code != 200"
+RULE = "status == 1 || res.code != 200"
 
 
 @pytest.mark.parametrize("status", [200, 302, 404, 410, 429, 500])
-def test_a_rule_alone_decides_on_an_answer_that_came(status: int) -> None:
+def test_a_rule_that_looks_at_the_status_decides_alone_on_an_answer_that_came(status: int) -> None:
     content = verdict(Answer(status, body=b'{"code": 200}'), retry_when=RULE)
     assert isinstance(content, Delivered)
     assert content.reason.endswith("; the rule is content")
     again = verdict(Answer(status, body=b'{"code": 1}'), retry_when=RULE)
     assert isinstance(again, Again)
-    assert again.reason.endswith("; the rule says so: res.code != 200")
+    assert again.reason.endswith(f"; the rule says so: {RULE}")
     assert isinstance(verdict(Answer(status), retry_when=RULE), Again)
 
 

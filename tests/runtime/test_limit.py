@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tarry.model.killing import LEASE_LOST
 from tarry.runtime.scoreboard import Scoreboard, limit
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))
@@ -16,8 +17,9 @@ def test_only_that_attempt_of_that_owner_gets_it(tmp_path: Path) -> None:
         slot.own(owner)
         slot.on(0, ID, 3, b"task", 0.0)
         slot.on(1, OTHER, 3, b"task", 50.0)
-    assert limit(path, "me", ID, 3, 100.0)
+    assert limit(path, "me", ID, 3, 100.0, LEASE_LOST)
     assert [cell.kill_at for cell in mine.cells()] == [100.0, 50.0]
+    assert [cell.why for cell in mine.cells()] == ["though its lease was lost", "past its timeout"]
     assert limit(path, "me", ID, 3, 200.0)
     assert limit(path, "me", OTHER, 3, 100.0)
     assert [cell.kill_at for cell in mine.cells()] == [100.0, 50.0], "an earlier time stands"

@@ -18,7 +18,7 @@ APP = """
 import logging
 from tarry import App
 
-app = App()
+app = App(retry=None)
 log = logging.getLogger("shop")
 
 @app.task(name="sync", queue="mail")

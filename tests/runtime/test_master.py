@@ -185,6 +185,7 @@ def test_a_job_past_its_time_is_killed_and_its_neighbours_are_not_blamed(theatre
     assert line == {"gone": line["gone"], "on": [], "stuck": [FIRST.hex()], "why": "signal 9"}
     until(theatre.ready)
     assert f"job {UUID(bytes=FIRST)} (shop.first) still ran" in theatre.log()
+    assert " s after its start, past its timeout" in theatre.log()
 
 
 def test_what_a_job_started_dies_with_its_worker(theatre: Theatre) -> None:

@@ -4,11 +4,13 @@ import os
 import random
 import signal
 import time
+from uuid import UUID
 
 import pytest
 
 from tarry.runtime.asking import scale_path
 from tarry.runtime.role import Wear
+from tests.runtime.actors import FIRST, SECOND
 from tests.runtime.theatre import KEEPER, Theatre, alive, until
 
 TWO = ("worker", "default", 2, "plain")
@@ -209,11 +211,13 @@ def test_who_has_done_its_part_is_replaced_the_new_one_first(theatre: Theatre, w
         assert there >= 0, "one was to leave before another was there"
 
 
-def test_who_takes_too_much_memory_is_killed_and_no_job_blamed(theatre: Theatre) -> None:
+def test_who_takes_too_much_memory_is_killed_and_the_jobs_that_were_on_count_it(theatre: Theatre) -> None:
     theatre.serve(("worker", "default", 1, "busy"), KEEPER, wear=Wear(killed_at=12_000_000))
     until(theatre.told)
-    assert theatre.told()[0]["on"] == []
-    assert theatre.told()[0]["why"] == "signal 9"
+    assert theatre.told()[0]["on"] == [FIRST.hex(), SECOND.hex()]
+    assert (theatre.told()[0]["stuck"], theatre.told()[0]["why"]) == ([], "signal 9")
+    named = f"{UUID(bytes=FIRST)} (shop.first), {UUID(bytes=SECOND)} (shop.zweites·)"
+    assert f"12 MB of memory, more than kill_memory; jobs on, each counts a death: {named}\n" in theatre.log()
 
 
 def test_a_pool_that_cannot_come_up_is_told_and_the_others_go_on(theatre: Theatre) -> None:

@@ -26,7 +26,7 @@ def main() -> int:
     missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
     if missing and os.getuid() == 0 and shutil.which("apt-get"):
         print(f"installing {', '.join(missing)}: for tests, which start their own", file=sys.stderr)
-        _install(missing)
+        install(missing)
         missing = [package for package, programs in PACKAGES.items() if not _there(*programs)]
     if missing:
         print(f"not installed, so their tests are skipped: {', '.join(missing)}", file=sys.stderr)
@@ -41,7 +41,8 @@ def _there(*programs: str) -> bool:
     return True
 
 
-def _install(packages: list[str]) -> None:
+def install(packages: list[str]) -> None:
+    """Debian's packages of these names, by the root of a machine that has apt-get; starts none of their servers."""
     command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages]
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with _none_started():

@@ -5,22 +5,56 @@ from pathlib import Path
 
 import pytest
 
+from tarry.model.limit import Level
 from tarry.store.base import Store
 from tarry.store.conformance import Conformance
+from tarry.store.conformance.losing import Line
 from tarry.store.memory import MemoryStore
+from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
+from tarry.store.postgres.store import PostgresStore
+from tarry.store.redis.store import RedisStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
+from tests.away.proxy import lossy
 from tests.servers.redis import RedisCluster, RedisServer, Watched
 
+_LEVEL = "INSERT INTO {} (name, running, next) VALUES ('{}', {}, 0) {}"
 
-class TestMemory(Conformance):
+
+def miscount(store: Store, name: str, running: int) -> None:
+    """Lets the level say that so many run, in each part of the store."""
+    if isinstance(store, ShardedStore):
+        for part in store.stores:
+            miscount(part, name, running)
+    elif isinstance(store, MemoryStore):
+        store._levels[name] = Level(running, 0)
+    elif isinstance(store, SqliteStore):
+        store._db.execute(_LEVEL.format("tarry_level", name, running, f"ON CONFLICT DO UPDATE SET running = {running}"))
+    elif isinstance(store, PostgresStore):
+        text = _LEVEL.format("{s}.level", name, running, f"ON CONFLICT (name) DO UPDATE SET running = {running}")
+        store._call(lambda link: link.run(store._at(text)))
+    elif isinstance(store, MysqlStore):
+        text = _LEVEL.format("tarry_level", name, running, f"ON DUPLICATE KEY UPDATE running = {running}")
+        store._write(lambda link: link.run(text))
+    else:
+        assert isinstance(store, RedisStore)
+        store._link.command("HSET", f"{store._prefix}:levels", name, f"{running} 0")
+
+
+class Ours(Conformance):
+    def miscount(self, store: Store, name: str, running: int) -> bool:
+        miscount(store, name, running)
+        return True
+
+
+class TestMemory(Ours):
     @pytest.fixture
     def store(self) -> Store:
         return MemoryStore()
 
 
-class TestSqlite(Conformance):
+class TestSqlite(Ours):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = SqliteStore(tmp_path / "jobs.db", durable=False)
@@ -33,7 +67,7 @@ class TestSqlite(Conformance):
         return SqliteStore(store.path)
 
 
-class OfTwoShards(Conformance):
+class OfTwoShards(Ours):
     shards = 2
 
     def together(self, store: Store, count: int) -> list[bytes]:
@@ -63,7 +97,9 @@ class TestSqliteShards(OfTwoShards):
         return ShardedStore([SqliteStore(part.path) for part in store.stores if isinstance(part, SqliteStore)])
 
 
-class TestRedis(Conformance):
+class TestRedis(Ours):
+    own_clock = True
+
     @pytest.fixture
     def store(self, redis_server: RedisServer) -> Iterator[Store]:
         redis_server.empty()
@@ -75,8 +111,12 @@ class TestRedis(Conformance):
         store.close()
         return open_store(store.url)
 
+    def line(self, store: Store) -> Iterator[Line]:
+        return lossy(store, "?timeout=1s")
+
 
 class TestRedisCluster(OfTwoShards):
+    own_clock = True
     shards = 6
 
     @pytest.fixture
@@ -99,8 +139,13 @@ class TestRedisSentinel(TestRedis):
         yield store
         store.close()
 
+    def line(self, store: Store) -> Iterator[Line]:
+        # The sentinels name the server itself, so no proxy is in the way.
+        return iter(())
 
-class TestPostgres(Conformance):
+
+class TestPostgres(Ours):
+    own_clock = True
     options = ""
 
     @pytest.fixture
@@ -113,12 +158,16 @@ class TestPostgres(Conformance):
         store.close()
         return open_store(store.url)
 
+    def line(self, store: Store) -> Iterator[Line]:
+        return lossy(store, "&timeout=1" + self.options)
+
 
 class TestPostgresBehindAPooler(TestPostgres):
     options = "&notify=no"
 
 
-class TestMariadb(Conformance):
+class TestMariadb(Ours):
+    own_clock = True
     options = ""
 
     @pytest.fixture
@@ -130,6 +179,9 @@ class TestMariadb(Conformance):
     def reopen(self, store: Store) -> Store:
         store.close()
         return open_store(store.url + self.options)
+
+    def line(self, store: Store) -> Iterator[Line]:
+        return lossy(store, self.options)
 
 
 class TestMariadbWithoutSkipLocked(TestMariadb):

@@ -17,7 +17,7 @@ from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
-from tarry.model.limit import Limit
+from tarry.model.limit import EACH, Limit
 from tarry.model.outcome import (
     Cancelled,
     Expired,
@@ -32,7 +32,7 @@ from tarry.model.outcome import (
     Unknown,
 )
 from tarry.model.retry import Retry
-from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.base import BANDS, Exchange, Query, Store, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
@@ -77,7 +77,7 @@ DECISIONS: list[Decision] = [
     lambda job, rules, now: lifecycle.replaced(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
     lambda job, rules, now: lifecycle.postponed(job, replace(job, due=now + 2 * TICK), now),
 ]
-LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
+LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
 
 
 class New(NamedTuple):
@@ -120,6 +120,21 @@ NEW = st.builds(
 SAID = st.builds(Said, BACK, st.sampled_from(OUTCOMES), st.none() | st.sampled_from(DECISIONS), st.sampled_from(RULES))
 WANTS = st.lists(st.builds(Want, QUEUES, st.sampled_from(BANDS), st.integers(0, 4)), max_size=7)
 LEASES = st.sampled_from([LEASE, 2 * TICK])
+MANY = st.sampled_from([4, 7, 30, 100])
+"""Jobs at once: stores take other ways from 4 on, and a busy worker settles by the hundred."""
+PLAIN = st.builds(
+    New,
+    st.none(),
+    st.sampled_from(["mail", "fetch"]),
+    st.sampled_from(["default", "default", "slow"]),
+    st.sampled_from([0, 0, 0, 1]),
+    st.sampled_from([0, 0, 0, TICK]),
+    st.none(),
+    st.binary(max_size=20),
+    st.just(UNFINISHED),
+    st.none(),
+)
+"""Jobs as most are: under a queue's limit at most."""
 STEPS = st.sampled_from([0, 0, 1, TICK, 2 * TICK, LEASE // 2])
 
 
@@ -162,9 +177,10 @@ class Histories(RuleBasedStateMachine):
     def saw(self, *jobs: Job | None) -> None:
         self.seen += [job for job in jobs if job is not None]
 
-    @initialize(news=st.lists(NEW, min_size=8, max_size=12))
-    def begin(self, news: list[New]) -> None:
+    @initialize(news=st.lists(NEW, min_size=8, max_size=12), count=MANY, kind=PLAIN)
+    def begin(self, news: list[New], count: int, kind: New) -> None:
         self.insert(news)
+        self.insert_many(count, kind)
         self.claim_all(0, "ann")
 
     @rule(news=st.lists(NEW, min_size=1, max_size=6))
@@ -173,6 +189,10 @@ class Histories(RuleBasedStateMachine):
         ids = self.reference.insert(jobs)
         assert self.store.insert(jobs) == ids
         self.saw(*self.reference.get(ids))
+
+    @rule(count=MANY, kind=PLAIN)
+    def insert_many(self, count: int, kind: New) -> None:
+        self.insert([kind] * count)
 
     def job(self, new: New) -> Job:
         if new.again is not None and self.sent:
@@ -206,35 +226,83 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.seen)
     @rule(said=st.lists(SAID, min_size=1, max_size=8))
     def apply(self, said: list[Said]) -> None:
-        changes = self.changes(said)
-        valid = self.reference.apply(changes, self.now)
-        assert self.store.apply(changes, self.now) == valid
-        self.saw(*self.reference.get([change.id for change in changes]))
+        self.made_of_all(self.changes(said))
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data(), said=st.lists(SAID, max_size=5), wants=WANTS, owner=OWNERS)
     def exchange(self, data: st.DataObject, said: list[Said], wants: list[Want], owner: str) -> None:
         limit, changes = data.draw(self.limits), self.changes(said)
         answer = self.reference.exchange(changes, wants, limit, owner, LEASE, self.now)
-        assert self.store.exchange(changes, wants, limit, owner, LEASE, self.now) == answer
+        self.is_alike(self.store.exchange(changes, wants, limit, owner, LEASE, self.now), answer)
         self.saw(*self.reference.get([change.id for change in changes]), *answer.jobs)
 
-    @rule(outcome=st.sampled_from(OUTCOMES), rules=st.sampled_from(RULES), most=st.integers(1, 18))
+    def is_alike(self, answer: Exchange, expected: Exchange) -> None:
+        """All but this: what the rate of a key holds back may be told to whoever asks, also for other queues."""
+        limits = self.reference.limits().items()
+        if any(name.startswith(EACH) and limit.count for name, (limit, _) in limits) and answer.next_due is not None:
+            assert expected.next_due is None or answer.next_due <= expected.next_due
+            answer = replace(answer, next_due=expected.next_due)
+        assert answer == expected
+
+    @rule(outcome=st.sampled_from(OUTCOMES), rules=st.sampled_from(RULES), most=st.integers(1, 18) | MANY)
     def apply_alike(self, outcome: Outcome, rules: Rules, most: int) -> None:
         """Many jobs that end the same way at once, as a busy worker reports them."""
+        self.made_of_all(self.ends([outcome], rules, most))
+
+    @rule(outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=2, max_size=4), rules=st.sampled_from(RULES), most=MANY)
+    def apply_many(self, outcomes: list[Outcome], rules: Rules, most: int) -> None:
+        """Many that end in some ways, with late ones among them, and each sent twice."""
+        changes = self.ends(outcomes, rules, most)
+        changes += self.late(outcomes[0], most)
+        self.made_of_all(changes)
+        self.made_of_all(changes)
+
+    @rule(
+        outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
+        rules=st.sampled_from(RULES),
+        most=MANY,
+        owner=OWNERS,
+        step=STEPS,
+    )
+    def exchange_many(self, outcomes: list[Outcome], rules: Rules, most: int, owner: str, step: int) -> None:
+        """A busy worker's round trip: all that ended, and whatever there is to run."""
+        self.now += step
+        changes = self.ends(outcomes, rules, most)
+        wants = [Want(queue, band, most) for queue in ("default", "slow") for band in BANDS]
+        answer = self.reference.exchange(changes, wants, ALL, owner, LEASE, self.now)
+        self.is_alike(self.store.exchange(changes, wants, ALL, owner, LEASE, self.now), answer)
+        self.saw(*self.reference.get([change.id for change in changes]), *answer.jobs)
+
+    @rule(outcome=st.sampled_from(OUTCOMES), most=st.integers(1, 4) | MANY)
+    def apply_of_another(self, outcome: Outcome, most: int) -> None:
+        """What they who do not run the jobs say of them, although the epochs are right, is stale."""
         running = self.reference.find(Query(states=(State.RUNNING,), limit=most))
-        changes = self.apart([lifecycle.after(job, outcome, rules, self.now) for job in running])
-        valid = self.reference.apply(changes, self.now)
-        assert self.store.apply(changes, self.now) == valid
-        self.saw(*self.reference.get([change.id for change in changes]))
+        others = [replace(job, owner=f"not {job.owner}") for job in running]
+        stale = [lifecycle.after(job, outcome, DEFAULT, self.now) for job in others]
+        assert self.store.apply(stale, self.now) == [False] * len(stale)
 
     @rule(outcome=st.sampled_from(OUTCOMES))
     def apply_late(self, outcome: Outcome) -> None:
         """A worker that slept reports all that it once ran."""
+        late = self.late(outcome, ALL)
+        assert self.store.apply(late, self.now) == [False] * len(late)
+
+    def late(self, outcome: Outcome, most: int) -> list[Change]:
         ran = {(job.id, job.epoch): job for job in self.seen if job.state is State.RUNNING}
         runs = {(job.id, job.epoch) for job in self.reference.find(Query(states=(State.RUNNING,), limit=ALL))}
-        late = [lifecycle.after(ran[old], outcome, DEFAULT, self.now) for old in ran.keys() - runs]
-        assert self.store.apply(late, self.now) == [False] * len(late)
+        gone = sorted(ran.keys() - runs)[:most]
+        return [lifecycle.after(ran[old], outcome, DEFAULT, self.now) for old in gone]
+
+    def ends(self, outcomes: list[Outcome], rules: Rules, most: int) -> list[Change]:
+        """Of so many jobs that run, these outcomes in turn."""
+        running = self.reference.find(Query(states=(State.RUNNING,), limit=most))
+        pairs = zip(running, itertools.cycle(outcomes), strict=False)
+        return self.apart([lifecycle.after(job, outcome, rules, self.now) for job, outcome in pairs])
+
+    def made_of_all(self, changes: list[Change]) -> None:
+        valid = self.reference.apply(changes, self.now)
+        assert self.store.apply(changes, self.now) == valid
+        self.saw(*self.reference.get([change.id for change in changes]))
 
     def changes(self, said: list[Said]) -> list[Change]:
         changes = []
@@ -295,7 +363,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.one_lease)
     @rule(
-        name=st.sampled_from(["queue:default", "queue:slow", "task:mail", "each:mail", "each:fetch"]),
+        name=st.sampled_from(["queue:default"] * 3 + ["queue:slow", "task:mail", "each:mail", "each:fetch"]),
         limit=st.sampled_from(LIMITS),
     )
     def limit(self, name: str, limit: Limit | None) -> None:
@@ -304,11 +372,12 @@ class Histories(RuleBasedStateMachine):
         self.store.limit(name, limit)
 
     @precondition(lambda self: self.seen)
-    @rule(back=BACK, progress=st.sampled_from([b'[0.5,"half"]', b'[1,""]']))
-    def mark(self, back: int, progress: bytes) -> None:
+    @rule(back=BACK, progress=st.sampled_from([b'[0.5,"half"]', b'[1,""]']), owner=st.none() | OWNERS)
+    def mark(self, back: int, progress: bytes, owner: str | None) -> None:
+        """By the owner that it had when it was seen, or by any."""
         job = self.back(back)
-        self.reference.mark([(job.id, job.epoch, progress)])
-        self.store.mark([(job.id, job.epoch, progress)])
+        for store in (self.reference, self.store):
+            store.mark(owner or job.owner, [(job.id, job.epoch, progress)])
 
     @rule(
         name=st.sampled_from(["a:x", "a:y", "b"]),

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,14 @@ from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.bell import RESULT, WORK
 from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
 from tarry.store.conformance.ringing import rings
+from tarry.store.mysql import claim as mysql_claim
+from tarry.store.mysql import exchange as mysql_exchange
 from tarry.store.mysql import guard as mysql_guard
 from tarry.store.mysql import lanes as mysql_lanes
 from tarry.store.mysql import schema as mysql_schema
 from tarry.store.mysql.address import parsed
 from tarry.store.mysql.claim import Reader
+from tarry.store.mysql.link import Link
 from tarry.store.mysql.schema import SCHEMA_VERSION, Step
 from tarry.store.mysql.sql import digest, raw
 from tarry.store.mysql.steps import Walk
@@ -107,7 +110,7 @@ def test_a_url_says_everything() -> None:
     [
         ("mysql://localhost", "name a server and a database"),
         ("mysql:///jobs", "name a server and a database"),
-        ("mysql://h:port/jobs", "the URL of a MySQL server"),
+        ("mysql://h:port/jobs", "h:port/jobs: not understood; write mysql://user"),
         ("mysql://h/jobs?colour=red", "after the \\? there may be"),
         ("mysql://h/jobs?timeout=soon", "a number from 0.1 to 3600"),
         ("mysql://h/jobs?tls=perhaps", "after the \\? there may be"),
@@ -304,7 +307,7 @@ def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, o
     assert len(again) == len(back)
     assert store.apply([lifecycle.after(job, Returned(), Rules(keep_done=0), NOW) for job in again], NOW)
     assert len(store.extend("ann", {(job.id, job.epoch) for job in mine}, LEASE, NOW)) == len(mine)
-    store.mark([(job.id, job.epoch, b"1") for job in mine])
+    store.mark("ann", [(job.id, job.epoch, b"1") for job in mine])
     assert store.insert(made(store, key="k0")) != []
     assert store.prune(NOW + 9 * HOUR, 0) > 0
     client.rollback()
@@ -528,7 +531,7 @@ def test_without_a_directory_for_bells_it_works_all_the_same(
     bell = store.bell()
     bell.arm(WORK)
     put(store)
-    assert bell.wait(0.01) == b""
+    assert bell.wait(5) != b"", "the server told nothing"
     bell.close()
     store.close()
 
@@ -618,3 +621,31 @@ def guards(client: Any) -> list[int]:
     return [number for (number,) in asked(
         client, "SELECT guard FROM tarry_owner JOIN information_schema.PROCESSLIST ON ID = guard"
     )]  # fmt: skip
+
+
+def test_due_jobs_are_promoted_under_their_locks(store: MysqlStore, client: Any) -> None:
+    """What another claim is about to make ready is passed by, not made ready a second time."""
+    theirs, mine = put(store, due=NOW + 1)[0], put(store, due=NOW + 2)[0]
+    where = f"due = {theirs.due} AND id = {raw(theirs.id)}"
+    assert asked(client, f"SELECT id FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE {where} FOR UPDATE")
+    assert ids(taken(store, now=NOW + 5)) == [mine.id]
+    client.rollback()
+    assert ids(taken(store, now=NOW + 5)) == [theirs.id]
+
+
+def test_due_jobs_that_one_claim_makes_ready_are_no_other_claims(
+    store: MysqlStore, other: MysqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the other comes between its look and its change, and has settled all by then."""
+    jobs, given, promote = put(store, 5, due=NOW + 1), list[Job](), mysql_claim.promote
+
+    def after_the_other(link: Link, ids: Sequence[bytes], now: int) -> None:
+        monkeypatch.undo()
+        given.extend(taken(other, owner="bob", now=NOW + 1))
+        other.apply([lifecycle.after(job, Returned(), DEFAULT, NOW + 1) for job in given], NOW + 1)
+        promote(link, ids, now)
+
+    monkeypatch.setattr(mysql_exchange, "promote", after_the_other)
+    given += taken(store, now=NOW + 1)
+    assert sorted(ids(given)) == sorted(ids(jobs))
+    assert {job.epoch for job in given} == {1}

@@ -1,4 +1,7 @@
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -122,3 +125,63 @@ def test_what_cannot_be_an_outbox_is_told(tmp_path: Path) -> None:
     theirs.close()
     with pytest.raises(StoreForeign, match="give the outbox a file of its own"):
         Outbox(tmp_path / "their.db").keep(entries(1))
+
+
+def test_a_child_forked_while_somebody_forwards_does_not_keep_the_turn(path: Path) -> None:
+    outbox = Outbox(path)
+    reading, writing = os.pipe()
+    with outbox.turn() as ours:
+        assert ours
+        pid = os.fork()
+        if not pid:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent has looked
+            os._exit(0)
+    os.close(reading)
+    with Outbox(path).turn() as ours:
+        assert ours
+    os.close(writing)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+KILLED_AMID = """
+import os, sys
+from pathlib import Path
+from tarry.store.outbox import Outbox
+with Outbox(Path(sys.argv[1])).turn() as ours:
+    assert ours
+    if os.fork():
+        os.kill(os.getpid(), 9)
+    print("forked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_nor_does_the_child_of_one_that_was_killed_while_it_forwarded(path: Path) -> None:
+    code = [sys.executable, "-c", KILLED_AMID, str(path)]
+    process = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "forked\n"
+    assert process.wait(60) == -9
+    with Outbox(path).turn() as ours:
+        assert ours
+    process.stdin.close()
+    assert process.stdout.read() == "", "the child has ended"
+    process.stdout.close()
+
+
+def test_an_outbox_goes_on_in_a_forked_child(path: Path) -> None:
+    outbox, put = Outbox(path), entries(2)
+    outbox.keep(put[:1])
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            outbox.keep(put[1:])
+            status = 0 if outbox.content().jobs == 2 else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert outbox.content().jobs == 2
+    outbox.close()

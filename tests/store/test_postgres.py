@@ -10,15 +10,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from tarry import errors
 from tarry.engine.clock import Clock
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.job import HELD, Job, State
+from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store.base import BANDS, NORMAL, Store, Want
+from tarry.store.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
 from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
@@ -310,6 +311,19 @@ def test_a_bell_without_a_server(mortal_postgres: PostgresServer, store: Postgre
         assert took(lambda: bell.wait(LIMIT)) < LIMIT - 1
 
 
+def test_due_jobs_that_were_stored_late_become_ready_in_their_turn(store: PostgresStore) -> None:
+    """They are in a line of their own; where both have more than one claim makes ready, the earliest of both are."""
+    count, soon = PROMOTED_AT_ONCE + 100, store.time() + 1_500_000
+    lines = [[replace(one(), due=soon + 2 * n + late, state=State.SCHEDULED) for n in range(count)] for late in (0, 1)]
+    store.insert(lines[0])
+    until(lambda: store.time() > soon + 3_000_000)
+    store.insert(lines[1])
+    assert store.claim([Want("other", NORMAL, 1)], 1, "ann", 60_000_000, store.time()) == []
+    ready = {job.id for job in store.find(Query(states=(State.READY,), limit=10**6))}
+    earliest = sorted((job.due, job.id) for line in lines for job in line)[:PROMOTED_AT_ONCE]
+    assert ready == {id for _, id in earliest}
+
+
 # Where a claim begins to look
 
 
@@ -344,8 +358,8 @@ def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, sto
         assert len(store.claim([worker], 1, "ann", LEASE, store.time())) == 1
         call = (
             "SELECT * FROM tarry.exchange_v1(false, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
-            " '{}', '{}', '{}', '{}', '{}', false, {now}, '{default}', '{0}', '{5}', '{{floor}}', 0, 5, 1000, 'bob',"
-            " 30000000)"
+            " '{}', '{}', '{}', '{}', '{}', '{}', false, {now}, '{default}', '{0}', '{5}', '{{floor}}', 0, 5, 1000,"
+            " 'bob', 30000000)"
         )
         seen = store._floors._ready["default", NORMAL]
         from_the_beginning, from_the_floor = (
@@ -375,7 +389,7 @@ def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None
 
 def back(store: Store, running: Job, now: int) -> Job:
     """The job, back from its attempt."""
-    store.apply([Change(running.id, running.state, running.epoch, State.READY, now)], now)
+    store.apply([Change(running.id, running.state, running.epoch, State.READY, now, owner=running.owner)], now)
     (found,) = store.get([running.id])
     assert found is not None
     return found
@@ -390,38 +404,18 @@ def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch:
     assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, store.time())] == [new.id]
 
 
-def test_each_statement_has_its_index(postgres_server: PostgresServer, postgres_url: str) -> None:
-    """Although it was planned when the tables were empty, and they were never analysed since."""
-    with closing(PostgresStore(postgres_url, durable=False)) as store:
-        schema = store._schema
-        for _ in range(8):
-            cycle(store, 3)
-        postgres_server.call(f"ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
-        store.insert([one() for _ in range(20000)])
-        for _ in range(3):
-            cycle(store, 100)
-    # What a session has counted is there once it has ended.
-    until(lambda: not postgres_server.call("SELECT 1 FROM pg_stat_activity WHERE application_name = 'tarry'"))
-    where = f"FROM pg_stat_user_tables WHERE schemaname = '{schema}' AND relname = 'job'"
-    assert int(postgres_server.call(f"SELECT idx_scan {where}")) > 100
-    assert int(postgres_server.call(f"SELECT coalesce(seq_tup_read, 0) {where}")) < 20000
-
-
-def cycle(store: Store, count: int) -> None:
-    """All hot verbs, once."""
+def test_due_jobs_of_both_lines_become_ready_in_their_order(
+    store: PostgresStore, mortal_postgres: PostgresServer
+) -> None:
+    """Those that came on time and those aside, also where each of the two has more than one claim makes ready."""
     now = store.time()
-    store.insert([Job(uuid7(), "t", b"[]", due=now, since=now) for _ in range(count)])
-    store.insert([Job(uuid7(), "t", b"[]", due=now, since=now, key=f"{uuid7()!r}", holds=HELD)])
-    jobs = store.claim(WANTS, count, "ann", LEASE, now)
-    store.mark([(job.id, job.epoch, b"[1]") for job in jobs])
-    store.extend("ann", [(job.id, job.epoch) for job in jobs], LEASE, now)
-    store.get([job.id for job in jobs])
-    ends = [lifecycle.after(job, Returned(), DEFAULT, now) for job in jobs]
-    store.exchange(ends, WANTS, 0, "ann", LEASE, now)
-    store.owners()
-    store.reclaim(now)
-    store.queues()
-    store.next_due()
+    jobs = [Job(uuid7(), "t", b"[]", due=now + n, since=now, state=State.SCHEDULED) for n in range(1, 2401)]
+    store.insert(jobs[::2])
+    with psycopg.connect(mortal_postgres.url) as theirs:
+        store.insert_within(theirs, jobs[1::2])
+    claims = [store.claim(WANTS, 2400, "ann", LEASE, now + 9999) for _ in range(3)]
+    assert [len(found) for found in claims] == [1000, 1000, 400]
+    assert [job.id for found in claims for job in found] == [job.id for job in jobs]
 
 
 def test_its_time_is_never_ahead(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -98,6 +99,40 @@ def test_a_limited_task_gets_its_lane(store: PostgresStore, theirs: psycopg.Conn
     (kept,) = store.get([limited.id])
     assert kept is not None
     assert kept.lane == ""
+
+
+@pytest.mark.parametrize("limit", [Limit(most=1), None])
+def test_a_new_limit_that_waits_for_them_holds_up_nobody(
+    store: PostgresStore, theirs: psycopg.Connection, limit: Limit | None
+) -> None:
+    """It is set once they have committed, and counts what they enqueued too."""
+    if limit is None:
+        store.limit(TASK + "t", Limit(most=9))
+    store.insert_within(theirs, [job(), job()])
+    setting = threading.Thread(target=store.limit, args=(TASK + "t", limit))
+    setting.start()
+    start = time.monotonic()
+    for _ in range(20):
+        store.insert([Job(uuid7(), "other", b"", due=1)])
+        assert len(store.claim(WANTS, 9, "ann", 10**6, 2)) == 1
+    assert time.monotonic() - start < 4, "each waited for a moment at most"
+    assert setting.is_alive()
+    theirs.commit()
+    setting.join(LIMIT)
+    assert not setting.is_alive()
+    assert len(store.claim(WANTS, 9, "ann", 10**6, 2)) == (1 if limit else 2)
+
+
+def test_a_limit_that_waits_for_too_long_says_for_what(
+    store: PostgresStore, theirs: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.insert_within(theirs, [job()])
+    monkeypatch.setattr("tarry.store.postgres.store.PATIENT", 1)
+    with pytest.raises(
+        errors.StoreBusy, match=f"the limit {TASK}t is not set: a transaction that enqueued has been open"
+    ):
+        store.limit(TASK + "t", Limit(most=1))
+    assert store.limits() == {}
 
 
 def test_it_is_found_however_late_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:

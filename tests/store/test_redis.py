@@ -149,7 +149,7 @@ def test_times_beyond_what_lua_can_count(store: Store) -> None:
 def test_a_job_that_was_unusual_while_it_ran(store: Store) -> None:
     """Progress and a limit may come to it after it was claimed."""
     one, two = running(store, 2)
-    store.mark([(one.id, one.epoch, b"[0.5]")])
+    store.mark("ann", [(one.id, one.epoch, b"[0.5]")])
     store.limit("task:mail", Limit(5))
     for job in (one, two):
         done = settle(store, seen(store, job), Returned(b"12"))
@@ -264,3 +264,39 @@ def test_a_limit_holds_from_the_first_moment(store: Store) -> None:
     store.limit("task:mail", Limit(3))
     assert {job.lane for job in store.find(Query(task="mail", limit=6000))} == {""}
     assert [job.task for job in taken(store)] == ["mail"]
+
+
+class TestErrorsHalfWay:
+    """An error in the middle of a script: Redis takes back nothing of what the script wrote before it."""
+
+    def broken(self, store: RedisStore) -> None:
+        """From now on whoever looks for lanes of the queue `broken` gets an error."""
+        store.insert([replace(job, queue="broken", lane="a") for job in made(store, 1)])
+        store._link.command("DEL", *self.keys)
+        for key in self.keys:
+            store._link.command("SET", key, "of another kind")
+
+    keys = ("{tarry}:on6:broken:mail", "{tarry}:wn6:broken:mail")
+
+    def test_changes_of_the_same_call_are_made_whole(self, store: RedisStore) -> None:
+        store.limit("each:mail", Limit(1))
+        (job,) = running(store, lane="a")
+        put(store, lane="a")
+        self.broken(store)
+        change = lifecycle.after(job, Returned(), DEFAULT, NOW)
+        with pytest.raises(StoreError):
+            store.exchange([change], [Want("broken", 0, 10)], 10, "ann", LEASE, NOW)
+        assert seen(store, job).state is State.DONE
+        assert store.recount(NOW) == 0
+        assert len(taken(store)) == 1
+
+    def test_what_was_taken_before_it_runs_and_can_be_found(self, store: RedisStore) -> None:
+        """As whatever a call claimed whose answer was lost."""
+        store.limit("each:mail", Limit(1))
+        (job,) = put(store, lane="b")
+        self.broken(store)
+        with pytest.raises(StoreError):
+            store.claim([Want("default", 0, 10), Want("broken", 0, 10)], 10, "ann", LEASE, NOW)
+        assert ids(store.reclaim(NOW, "ann")) == [job.id]
+        assert store.recount(NOW) == 0
+        assert sum(tally.count for tally in store.counts()) == 2

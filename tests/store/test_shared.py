@@ -13,10 +13,12 @@ import pytest
 from tarry import errors
 from tarry.config import load
 from tarry.model.job import HELD, Job, State
+from tarry.model.limit import Limit
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.conformance import Conformance
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
+from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.store import SqliteStore
 
 WANTS = [Want("default", band, 0) for band in BANDS]
@@ -171,6 +173,7 @@ BESIDE = """
 import sqlite3, sys, threading
 from tarry.model.job import Job
 from tarry.store.ids import uuid7
+from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.store import SqliteStore
 def orders():
     db = sqlite3.connect(sys.argv[1], timeout=60)
@@ -276,6 +279,16 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
         assert [one.id for one in store.claim(WANTS, 2, "you", 30_000_000, 10**9)] == [ids[0], ids[1]]
 
 
+def test_lanes_of_a_file_of_version_2_go_on(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        store.limit("each:t", Limit(1))
+        store.insert([Job(uuid7(), "t", b"[]", due=1, lane=lane) for lane in "aab"])
+    with closing(apsw.Connection(str(tmp_path / "x.db"))) as db:
+        db.execute("DROP TABLE tarry_lane; PRAGMA user_version = 2").fetchall()
+    with closing(SqliteStore(tmp_path / "x.db")) as store:
+        assert [one.lane for one in store.claim(WANTS, 9, "me", 30_000_000, 10**9)] == ["a", "b"]
+
+
 def test_what_is_brought_up_to_date_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
     of_version_1(tmp_path / "old.db")
     assert _tables(tmp_path / "old.db") == _tables(tmp_path / "new.db")
@@ -284,7 +297,7 @@ def test_what_is_brought_up_to_date_is_the_same_as_what_is_made_anew(tmp_path: P
 def _tables(path: Path) -> object:
     SqliteStore(path).close()
     with closing(apsw.Connection(str(path))) as db:
-        assert db.pragma("user_version") == 2
+        assert db.pragma("user_version") == SCHEMA_VERSION
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()]
         info = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
         columns = {name: sorted(db.execute(info, (name,)).fetchall()) for name in tables}
@@ -295,6 +308,7 @@ def _tables(path: Path) -> object:
 OPENER = """
 import sys
 from tarry.store.base import Query
+from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.store import SqliteStore
 sys.stdin.readline()
 print(len(SqliteStore(sys.argv[1], durable=False).find(Query(limit=10_000))), flush=True)

@@ -14,7 +14,7 @@ from tarry import App, CalledBack, CurrentJob, TimeLimit, current_job, current_j
 
 HERE = Path(__file__).parent
 
-app = App()
+app = App(retry=None)
 
 
 def tell(what: str) -> None:

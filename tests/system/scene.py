@@ -63,7 +63,7 @@ class Scene(Place):
     def _ended(self, id: str) -> bool:
         job = self.job(id)
         if job.losses == 2 and job.state == "scheduled":
-            assert job.due - job.since == 5_000_000
+            assert 0 <= job.due - job.since - 5_000_000 < 100_000, "longer by what the clock is unsure about"
             self.tarry("jobs", "retry", id)
         return job.state.finished
 

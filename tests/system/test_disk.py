@@ -25,7 +25,7 @@ def test_a_full_disk_refuses_jobs_and_ends_those_it_has(scene: Scene, disk: Disk
     put = 1 + 3000
     filler = disk.fill(but=4 * MB)
     scene.write("big", f'["{BIG}", 1]\n' * 25)
-    while (ran := scene.tarry("enqueue", "other.task", "--batch", "big")).status == 0:
+    while (ran := scene.tarry("enqueue", "other.task", "--batch", "big", "--force")).status == 0:
         put += 25
         assert put < 4000, "the disk is never full"
     assert [line for line in ran.err.splitlines() if "this app has no task" not in line] == [
@@ -53,7 +53,7 @@ def test_a_full_disk_is_freed_by_deleting_jobs_also_with_nobody_at_work(scene: S
     scene.stopped()
     scene.write("big", f'["{BIG}", 1]\n' * 50)
     stored = 0
-    while (ran := scene.tarry("enqueue", "other.task", "--batch", "big")).status == 0:
+    while (ran := scene.tarry("enqueue", "other.task", "--batch", "big", "--force")).status == 0:
         stored += 50
         assert stored < 1000, "the disk is never full"
     assert ran.err.splitlines()[-1] == f"tarry: {scene.database}: the disk is full; free some space and try again"
@@ -61,7 +61,7 @@ def test_a_full_disk_is_freed_by_deleting_jobs_also_with_nobody_at_work(scene: S
     deleted = scene.tarry("jobs", "delete", "--task", "other.task", "--yes")
     assert (deleted.status, deleted.out) == (0, f"{stored} of {stored} jobs deleted\n"), deleted
     scene.serve()
-    until(lambda: scene.tarry("enqueue", "other.task", "--batch", "big").out == "50 jobs stored\n")
+    until(lambda: scene.tarry("enqueue", "other.task", "--batch", "big", "--force").out == "50 jobs stored\n")
 
 
 def _ended(scene: Scene, count: int) -> dict[str, int]:

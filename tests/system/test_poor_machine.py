@@ -168,7 +168,9 @@ def test_a_stale_pid_file_names_a_stranger(scene: Scene) -> None:
         scene.pid_file.parent.mkdir()
         scene.pid_file.write_text(f"{stranger.pid}\n")
         assert scene.tarry("status").status == 3
-        for words in (("stop",), ("quit",), ("reload",), ("scale", "default", "3")):
+        for word in ("stop", "quit"):
+            assert scene.said(word).startswith("no master is running")
+        for words in (("reload",), ("scale", "default", "3")):
             assert scene.refused(*words).startswith("no master is running")
         goes_on(scene, scene.serve(), scene.put("app.add", 1, 1))
         assert stranger.poll() is None

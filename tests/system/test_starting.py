@@ -1,3 +1,4 @@
+import re
 import sqlite3
 
 import pytest
@@ -22,7 +23,7 @@ def test_a_day_in_the_foreground(scene: Scene) -> None:
 
 
 def test_a_day_as_a_daemon(scene: Scene) -> None:
-    assert scene.said("start", "-d") == ""
+    assert re.fullmatch(r"app:app serves: master \d+, log .*", scene.said("start", "-d"))
     told = scene.facts("status")
     assert (told["state"], told["alive"]) == ("serving", True)
     id = scene.enqueue("app.add", "[2, 3]")
@@ -97,12 +98,10 @@ def test_a_store_in_a_directory_that_is_not_there(scene: Scene, words: tuple[str
 
 def test_jobs_of_a_release_to_come_wait_for_it(scene: Scene) -> None:
     first = scene.serve()
-    ran = scene.tarry("enqueue", "app.newcomer", "7")
-    assert "this app has no task app.newcomer" in ran.err
-    id = ran.out.strip()
+    id = scene.tarry("enqueue", "app.newcomer", "7", "--force").out.strip()
     until(lambda: scene.job(id).state == "scheduled" and scene.job(id).epoch == 1)
     assert "no task app.newcomer in this app" in scene.log()
-    assert "app.newcomer: 1 jobs wait" in scene.tarry("check").out
+    assert "app.newcomer: 1 job waits" in scene.tarry("check").out
     scene.write("app.py", APP + "\n\n@app.task\ndef newcomer(n: int) -> int:\n    return n\n")
     scene.said("quit")
     assert first.wait(20) == 0

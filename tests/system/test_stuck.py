@@ -32,6 +32,17 @@ def spins() -> None:
             pass
 
 
+@app.task
+def goes_on() -> None:
+    tell("began")
+    while True:
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
+
+
 @app.task(timeout=TIMEOUT)
 def sleeps() -> None:
     tell("began")
@@ -268,6 +279,17 @@ def test_in_the_main_thread_a_call_that_waits_is_left_at_a_cancel(scene: Scene) 
     (after,) = scene.put("app.add", 1, 1)
     until(lambda: scene.job(after).state == "done")
     assert scene.pids() == [worker]
+
+
+def test_the_log_says_that_a_worker_is_killed_for_a_job_that_was_cancelled(scene: Scene) -> None:
+    scene.write("app.py", APP + STUCK)
+    scene.settings("[pools.default]\nthreads = 2\n")
+    scene.serve()
+    (job,) = scene.put("app.goes_on")
+    scene.begun(1)
+    scene.said("jobs", "cancel", job)
+    until(lambda: f"job {job} (app.goes_on) still ran" in scene.log())
+    assert "after its start, though it was cancelled" in scene.log()
 
 
 def test_a_stopped_process_is_killed_too(stuck_scene: Scene) -> None:

@@ -1,6 +1,8 @@
 """What tasks may do to themselves, and what may be done to them while they run."""
 
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from msgspec import json
@@ -93,7 +95,7 @@ def test_cancel_of_many_reaches_what_runs(scene: Scene) -> None:
 
 def test_a_paused_queue_rests_until_it_is_resumed(scene: Scene) -> None:
     scene.serve()
-    scene.said("queues", "pause", "slow")
+    scene.said("queues", "pause", "slow", "--force")
     (paused,) = scene.put("app.add", 1, 1, queue="slow")
     others = scene.put("app.add", 1, 1, times=20)
     until(lambda: all(scene.job(id).state == "done" for id in others))
@@ -110,3 +112,42 @@ def test_a_job_is_not_early_and_hardly_late(scene: Scene) -> None:
     late = ended.at - scene.job(id).due / 1e6
     print(f"late by {late * 1000:.1f} ms")
     assert 0 <= late < 2
+
+
+def title(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").replace("\0", " ")
+
+
+def test_the_titles_of_processes_say_what_each_is(scene: Scene) -> None:
+    pytest.importorskip("setproctitle")
+    master = scene.serve()
+    (worker,), (keeper,) = scene.pids(), scene.pids("keeper")
+    assert (title(master.pid), title(keeper)) == ("tarry: master tarry.toml", "tarry: keeper")
+    assert title(worker) == "tarry: worker default.1"
+    (job,) = scene.put("app.wait", "go")
+    until(lambda: title(worker) == "tarry: worker default.1 app.wait")
+    scene.open("go")
+    until(lambda: scene.job(job).state == "done")
+    until(lambda: title(worker) == "tarry: worker default.1")
+    scene.stopped()
+
+
+def test_without_the_extra_all_works_and_titles_stay(scene: Scene) -> None:
+    scene.write("setproctitle.py", "raise ImportError")
+    master = scene.serve()
+    assert "tarry start" in title(master.pid)
+    (job,) = scene.put("app.add", 1, 1)
+    until(lambda: scene.job(job).state == "done")
+    scene.stopped()
+
+
+def test_no_worker_runs_more_jobs_than_max_jobs_says(scene: Scene) -> None:
+    scene.settings("[pools.default]\nworkers = 2\nmax_jobs = 20\n")
+    scene.serve()
+    jobs = [*scene.put("app.add", 1, 1, times=100), *scene.put("app.aadd", 1, 1, times=100)]
+    until(scene.all_finished, 60)
+    assert scene.times("ended") == dict.fromkeys(jobs, 1)
+    by_worker = Counter(line.pid for line in scene.ledger("ended"))
+    print(f"jobs by worker: {sorted(by_worker.values())}")
+    assert max(by_worker.values()) <= 20
+    scene.stopped()

@@ -70,7 +70,7 @@ def test_a_function_answers_and_a_rule_decides(jobs: Jobs, tmp_path: Path) -> No
 
 
 def test_410_disables_it_for_the_test_alone(jobs: Jobs, tmp_path: Path) -> None:
-    app = app_with(tmp_path)
+    app = app_with(tmp_path, url="https://shop.example/orders")  # no placeholder: it is gone for every job
     jobs.answers["order.timeout"] = 410
     job = app.enqueue("order.timeout", {"order": 7})
     jobs.drain()

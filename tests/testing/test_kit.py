@@ -22,6 +22,7 @@ from tarry import (
     State,
     current_job,
 )
+from tarry.config import Config, Pool
 from tarry.testing import Jobs
 from tarry.testing.kit import opened
 from tests.engine.bench import LIMIT
@@ -242,11 +243,11 @@ def test_what_fails_without_an_error_of_the_task_is_raised_too(jobs: Jobs) -> No
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
 def test_what_is_for_the_test_reaches_it(jobs: Jobs, error: type[BaseException]) -> None:
-    @jobs.app.task
+    @jobs.app.task(retry=None)
     def stop() -> None:
         raise error("now")
 
-    @jobs.app.task
+    @jobs.app.task(retry=None)
     async def astop() -> None:
         raise error("now")
 
@@ -267,11 +268,36 @@ def test_one_after_the_other_by_priority_and_what_they_enqueue(jobs: Jobs) -> No
             note.using(priority=9).enqueue("urgent")
             cancelled.cancel()
 
-    note.enqueue("last")
-    cancelled = note.enqueue("cancelled")
+    note.using(priority=1).enqueue("last")
+    cancelled = note.using(priority=1).enqueue("cancelled")
     note.using(priority=5).enqueue("first")
     assert jobs.drain() == 3
     assert order == ["first", "urgent", "last"]
+
+
+def order_of_ten(jobs: Jobs) -> list[int]:
+    """The first ten priorities that run where there are twenty jobs of each band."""
+    order: list[int] = []
+
+    @jobs.app.task
+    def note(priority: int) -> None:
+        order.append(priority)
+
+    for priority in (-1, 0, 1):
+        note.using(priority=priority).enqueue_many([(priority,)] * 20)
+    assert jobs.drain() == 60
+    return order[:10]
+
+
+def test_bands_of_priority_share_the_starts_as_in_a_worker(jobs: Jobs) -> None:
+    order = order_of_ten(jobs)
+    assert [order.count(priority) for priority in (1, 0, -1)] == [5, 3, 2]
+    assert order[0] == 1
+
+
+def test_bands_of_priority_are_strict_where_the_settings_say_so(jobs: Jobs) -> None:
+    jobs.app.configure(Config(pools={"default": Pool(shares="strict")}))
+    assert order_of_ten(jobs) == [1] * 10
 
 
 def test_coroutines_share_a_loop_that_nobody_else_has(jobs: Jobs) -> None:
@@ -373,7 +399,7 @@ def test_a_batch_is_called_once_without_a_wait(jobs: Jobs) -> None:
 def test_hooks_and_middleware_are_around_it(jobs: Jobs) -> None:
     seen: list[str] = []
 
-    @jobs.app.task
+    @jobs.app.task(retry=None)
     def fail() -> None:
         seen.append("task")
         raise ValueError("x")

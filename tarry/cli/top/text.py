@@ -4,9 +4,8 @@ import unicodedata
 from collections.abc import Callable
 
 from tarry.runtime import report
+from tarry.terminal import is_hidden, written_out
 
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Control and format characters (escapes, changes of direction), and what is no character: they are written out."""
 _MARKS = frozenset({"Mn", "Me"})
 _MOST_MARKS = 2
 """On one character; more of them only climb into the lines around."""
@@ -25,13 +24,8 @@ def visible(text: str) -> str:
         marks = marks + 1 if kind in _MARKS else 0
         if marks > _MOST_MARKS or (marks and not shown) or ord(char) in _VARIATIONS:
             continue
-        shown.append(_written_out(char) if kind in _HIDDEN else " " if kind == "Zs" else char)
+        shown.append(written_out(char) if is_hidden(char) else " " if kind == "Zs" else char)
     return "".join(shown)
-
-
-def _written_out(char: str) -> str:
-    number = ord(char)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def fitted(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:

@@ -11,6 +11,7 @@ from tarry.engine.pump import Pump, RulesFor
 from tarry.engine.room import Room
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import Interrupted, Running
+from tarry.engine.shares import BandShares
 from tarry.engine.task import Task
 from tarry.engine.terms import Terms
 from tarry.model.outcome import Outcome
@@ -73,11 +74,11 @@ class InlineWorker:
         clock: Clock,
         rules: RulesFor,
         queues: Mapping[str, int] | None,
+        shares: BandShares,
         most_result: int,
     ) -> None:
         self.name = name
-        # By priority alone: that the bands share the starts would only puzzle who runs three jobs.
-        self._pump = Pump(store, tasks, owner=name, clock=clock, queues=queues, shares="strict", rules=rules)
+        self._pump = Pump(store, tasks, owner=name, clock=clock, queues=queues, shares=shares, rules=rules)
         self._runner = Inline(self._pump.outcomes, most_result, self._pump)
         self._pump.attach(self._runner, self._runner, OneByOne)
         self.terms = self._runner.terms(0)

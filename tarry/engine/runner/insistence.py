@@ -87,7 +87,7 @@ class Insistence:
     def _end_process(self, case: "_Case", now: float) -> None:
         job = case.running.job
         log.error("%s does not end; its process is to", case, extra=about(job))
-        self._terms.gauge.on(self._cell, job.id, job.epoch, case.running.task.label, now)
+        self._terms.gauge.on(self._cell, job.id, job.epoch, case.running.task.label, now, case.running.kill_reason)
 
     def _look_again(self, case: "_Case", now: float) -> None:
         with self._lock:

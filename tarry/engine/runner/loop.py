@@ -18,6 +18,9 @@ from tarry.model.outcome import Outcome, Released
 LAST_WORDS = 2.0
 """Seconds that coroutines left behind have to end when they are cancelled."""
 
+CULPRIT_WITHIN = 0.05
+"""Seconds that a sync job has to end and to be found to have closed the process's descriptors."""
+
 
 class Loop(Runner):
     """`slots` coroutines at once; the others wait in line. The thread starts with the first job."""
@@ -66,6 +69,22 @@ class Loop(Runner):
         if self._thread is not None:
             self._thread.join(timeout=5)
 
+    def end_cut_off(self) -> None:
+        """Ends the process, whose descriptors a job has closed. If it was a sync one that ends just now, it says so
+        itself; else it may be the one that had the last step here, which is shown as on."""
+        time.sleep(CULPRIT_WITHIN)
+        self._terms.show_last()
+        self._terms.cut_off()
+
+    def last(self) -> Running | None:
+        """Who had the last step; None while somebody is in one."""
+        return None if self._terms.at else self._terms.last
+
+    def forget(self, last: Running | None) -> None:
+        """All was well after that one had the last step, so it is not to blame for what comes."""
+        if self._terms.last is last:
+            self._terms.last = None
+
     def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="tarry-loop", daemon=True)
@@ -78,6 +97,10 @@ class Loop(Runner):
             loop.run_forever()
             loop.run_until_complete(_cancel_the_rest())
             loop.run_until_complete(loop.shutdown_asyncgens())
+        except OSError:
+            if self._terms.is_open():
+                raise
+            self.end_cut_off()
         finally:
             loop.close()
 
@@ -104,6 +127,7 @@ class Loop(Runner):
     async def _attempt(self, running: Running) -> None:
         task = running.handle
         outcome = await attempt.on_loop(running, self._terms, _leave)
+        self._terms.end_if_cut_off(running)
         self.outcomes.add(running, outcome, len(self._line) <= self.low)
         # Not by a done callback: that would be one more turn of the loop for each job.
         self._tasks.discard(task)

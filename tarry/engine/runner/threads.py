@@ -15,11 +15,15 @@ from types import FrameType
 from tarry.engine import attempt, own_loop, report
 from tarry.engine.runner.base import Outcomes, Runner
 from tarry.engine.running import CalledBack, Interrupted, Running
+from tarry.engine.shield import Shield
 from tarry.engine.terms import TermsAt
+from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 
 BREAK_IN = signal.SIGURG
 """Nothing happens to who gets it by mistake."""
+INSIDE = 6.0
+"""Seconds that tarry's own code may take to end once its thread is interrupted: a store's calls take 5 at most."""
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -79,18 +83,18 @@ class Slot:
         self._current: Running | None = None
         self._lock = threading.Lock()
         self._by_signal = False
-        self._thrown: type[Interrupted] | None = None
-        """What is on its way by signal."""
+        self._shield = Shield(self._throw, self._late)
 
     def serve(self, line: "SimpleQueue[Running | None]") -> None:
         """Runs what comes along the line until None does."""
+        self._shield.attach()
         with self._listening():
             self._serve(line)
 
     def _serve(self, line: "SimpleQueue[Running | None]") -> None:
         self._thread = threading.get_ident()
         outcomes, gauge, runner = self._runner.outcomes, self._terms.gauge, self._runner
-        kill_at = self._terms.kill_at
+        kill_at, end_if_cut_off = self._terms.kill_at, self._terms.end_if_cut_off
         gauge.thread(self.cell, self._thread)
         while (running := line.get()) is not None:
             job = running.job
@@ -98,27 +102,39 @@ class Slot:
             running.handle = self
             gauge.on(self.cell, job.id, job.epoch, running.task.label, kill_at(running))
             ended = self._attempt(running)
+            end_if_cut_off(running)
             gauge.off(self.cell)
             outcomes.add(running, ended, line.qsize() <= runner.low)
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
         """Raises `why` in the thread if it is still at that job: at its next bytecode, and in the main thread also in a
-        call that waits. The master ends the process if that does not end the job soon."""
+        call that waits; but not inside tarry's own code, where it is raised on the way out. The master ends the process
+        if that does not end the job soon."""
         with self._lock:
             if self._current is running and running.interrupt is None:
                 running.interrupt = why
                 if why is CalledBack:  # of its timeout, its cell tells from the start
                     limit = time.monotonic() + self._terms.kill_after
-                    self._terms.gauge.limit(self.cell, min(limit, self._terms.kill_at(running) or limit))
-                self._throw(why)
+                    if not 0 < self._terms.kill_at(running) <= limit:
+                        self._terms.gauge.limit(self.cell, limit, running.kill_reason)
+                if self._shield.interrupt(why):
+                    self._limit(INSIDE)
                 own_loop.wake(self._thread)
 
-    def _throw(self, why: type[Interrupted]) -> None:
+    def _throw(self, why: type[BaseException]) -> bool:
         if self._by_signal:
-            self._thrown = why
             signal.pthread_kill(self._thread, BREAK_IN)
-        else:
-            _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
+            return False
+        _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
+        return True
+
+    def _late(self) -> None:
+        """What was held back is raised now: from here on the task has the usual time to end."""
+        self._limit(0.0)
+
+    def _limit(self, seconds: float) -> None:
+        reason = self._current.kill_reason if self._current else TIMEOUT
+        self._terms.gauge.limit(self.cell, time.monotonic() + seconds + self._terms.kill_after, reason)
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
@@ -135,11 +151,10 @@ class Slot:
             signal.signal(BREAK_IN, signal.SIG_DFL if before is None else before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        why, self._thrown = self._thrown, None
-        if why is not None:
-            raise why
+        self._shield.arrived()
 
     def _attempt(self, running: Running) -> Outcome:
+        self._shield.begin()
         self._current = running
         try:
             return attempt.sync(running, self._terms, self._leave)
@@ -151,9 +166,10 @@ class Slot:
     def _leave(self, running: Running) -> None:
         """From here on nobody breaks in; what was thrown and has not arrived is taken back."""
         with self._lock:
-            self._current = self._thrown = None
+            self._current = None
             if running.interrupt is not None and not self._by_signal:
                 _take_back(self._thread)
+            self._shield.begin()
 
 
 class _TakenBack(BaseException):

@@ -15,17 +15,22 @@
 
 Needs pytest; `pytest.register_assert_rewrite("tarry.store.conformance")` in a conftest.py makes failures tell more. The
 store must be empty at the start of each test and safe to use from 8 threads. A store of several shards says in
-`together` which ids meet on one shard, and in `shards` how many there are: order is promised within one. Each
+`together` which ids meet on one shard, and in `shards` how many there are: order is promised within one. One that is
+reached over a network says in `line` how replies get lost, and in `own_clock` whether its time is a server's. Each
 docstring below is a promise.
 """
 
+from tarry.store.conformance.bulk import Bulk
+from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.keeping import Keeping
 from tarry.store.conformance.limiting import Limiting
+from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
 from tarry.store.conformance.ringing import Ringing
+from tarry.store.conformance.timing import Timing
 
 
-class Conformance(Keeping, Claiming, Changing, Owning, Limiting, Ringing):
+class Conformance(Keeping, Claiming, Changing, Owning, Limiting, Ringing, Losing, Timing, Bulk, BulkLimiting):
     """All of them: subclass it with a `store` fixture, as the module's first lines show."""

@@ -1,6 +1,7 @@
 """What the promises are tested with: jobs in any state, and the way to claim and settle them."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
-from tarry.model.outcome import Outcome, Raised, Returned
+from tarry.model.outcome import Cancelled, Lost, Outcome, Raised, Released, Returned, Snoozed
 from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Store, Want
 
@@ -22,6 +23,11 @@ EVERYTHING = [Want("default", band, 10**6) for band in BANDS]
 FINISHED = (State.DONE, State.DEAD, State.CANCELLED)
 WAITING = (State.SCHEDULED, State.READY)
 FAILED = Raised(b'{"type":"ValueError","message":"no","traceback":""}', ("ValueError", "Exception"))
+
+ENDS: list[Outcome] = [Returned(), Returned(b'"good"'), FAILED, Cancelled("no")]
+AGAIN: list[Outcome] = [Released(), Lost(), Lost(on=True), Snoozed(0), Snoozed(SECOND)]
+"""Ways in which an attempt ends: for good, but for a rule that has it tried again; and not."""
+FORGETS = Rules(keep_done=0, keep_dead=0)
 
 
 def made(store: Store, count: int = 1, **fields: Any) -> list[Job]:
@@ -83,6 +89,32 @@ def in_state(store: Store, state: State, **fields: Any) -> Job:
     return seen(store, job)
 
 
+def outcomes(store: Store, jobs: list[Job], outcome: Outcome, rules: Rules = DEFAULT, now: int = NOW) -> list[bool]:
+    """Ends the attempts of running jobs so, in one call."""
+    return store.apply([lifecycle.after(job, outcome, rules, now) for job in jobs], now)
+
+
+def side_by_side(count: int, work: Callable[[int], None], over: threading.Event | None = None) -> None:
+    """Runs it in so many threads at once; an error in any of them is raised here, and sets `over` for the others."""
+    errors: list[BaseException] = []
+
+    def tried(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+            if over:
+                over.set()
+
+    threads = [threading.Thread(target=tried, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
 def ids(jobs: Sequence[Job]) -> list[bytes]:
     """Their ids, in their order."""
     return [job.id for job in jobs]
@@ -94,9 +126,16 @@ class Promises:
     shards = 1
     """How many stores it is made of: each keeps a part of the bytes and promotes due jobs by itself."""
 
+    own_clock = False
+    """Whether `time()` is the clock of a server, not that of the process."""
+
     def together(self, store: Store, count: int) -> list[bytes]:
         """Growing ids, for jobs without a key, that live on one shard: order is promised within one."""
         return [store.mint("mail", None) for _ in range(count)]
+
+    def miscount(self, store: Store, name: str, running: int) -> bool:
+        """Lets the level of that name say that so many run, behind the store's back; False: nobody knows how."""
+        return False
 
     def reopen(self, store: Store) -> Store | None:
         """The same jobs in a store opened anew; None: this kind of store keeps nothing beyond its closing."""

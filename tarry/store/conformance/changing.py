@@ -1,6 +1,7 @@
 """Apply and exchange: the fence."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
-from tarry.model.job import State
+from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.outcome import Released, Returned, Snoozed
 from tarry.store.base import HIGH, Query, Store, Want
@@ -31,6 +32,12 @@ from tarry.store.conformance.cases import (
 from tarry.store.ids import uuid7
 
 
+def fresh(job: Job, to: State | None, **other: Any) -> Change:
+    """A change of the job as it is; `other` are the fields that it expects or brings otherwise."""
+    change = Change(job.id, job.state, job.epoch, to, NOW, NOW + 1, 3, 2, NOW + HOUR, b"changed", owner=job.owner)
+    return replace(change, **other)
+
+
 class Changing(Promises):
     """Apply and exchange: the fence."""
 
@@ -40,16 +47,27 @@ class Changing(Promises):
         job = in_state(store, state)
         for was, step, to in product(State, (-1, 0, 1), (*FINISHED, *WAITING, None)):
             if (was, step) != (state, 0):
-                stale = Change(job.id, was, job.epoch + step, to, NOW, NOW, 3, 2, NOW + HOUR, b"changed")
+                stale = fresh(job, to, was=was, epoch=job.epoch + step)
                 assert store.apply([stale], NOW) == [False], stale
         assert seen(store, job) == job
+
+    @pytest.mark.parametrize("to", [*FINISHED, *WAITING, None])
+    def test_another_owner_never_wins(self, store: Store, to: State | None) -> None:
+        """A store that lost a claim, as at a failover, gives the job again with the same epoch. Whoever had it first
+        changes nothing of the attempt of who has it now; nor does a change that names nobody, or part of a name."""
+        (job,) = running(store, owner="bob")
+        for owner in ("ann", "", "bo", "bobby", "Bob", "bob "):
+            assert store.apply([fresh(job, to, owner=owner)], NOW) == [False], owner
+            assert store.apply([fresh(job, to, owner=owner, due=None)], NOW) == [False], owner
+        assert seen(store, job) == job
+        assert store.apply([fresh(job, to)], NOW) == [True]
 
     @pytest.mark.parametrize("state", list(State))
     @pytest.mark.parametrize("to", [*FINISHED, *WAITING])
     def test_fresh_is_made(self, store: Store, state: State, to: State) -> None:
         """A change that finds the job as expected is made; who ran it is then no longer its owner."""
         job = in_state(store, state)
-        change = Change(job.id, state, job.epoch, to, NOW, NOW + 1, 3, 2, NOW + HOUR, b"changed")
+        change = fresh(job, to)
         assert store.apply([change], NOW) == [True]
         after = seen(store, job)
         assert (after.state, after.due, after.failures, after.losses) == (to, NOW + 1, 3, 2)
@@ -61,7 +79,7 @@ class Changing(Promises):
         settle(store, two, Returned())
         ends = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in (one, two, three, one)]
         unknown = replace(ends[0], id=uuid7())
-        forgets = Change(four.id, four.state, four.epoch, None)
+        forgets = fresh(four, None)
         valid = store.apply([*ends, unknown, forgets, forgets], NOW)
         assert valid == [True, False, True, False, False, True, False]
 

@@ -148,6 +148,17 @@ class Claiming(Promises):
         rest = taken(store, now=NOW + 9000)
         assert ids(first + rest) == ids(jobs)
 
+    def test_many_due_in_another_band_hold_up_nobody(self, store: Store) -> None:
+        """More than a claim makes ready, all due before a job of another band: that one has its turn at once."""
+        store.insert(made(store, PROMOTED_AT_ONCE + 200, due=NOW + 1, priority=-1))
+        job = replace(made(store)[0], due=NOW + 8, since=NOW + 8)
+        store.insert([job])
+        count = 10 * self.shards
+        wants = [Want("default", NORMAL, count), Want("default", LOW, count)]
+        first = store.claim(wants, 2 * count, "ann", LEASE, NOW + 9)
+        assert job.id in ids(first)
+        assert len(first) == 2 * count
+
     def test_next_due(self, store: Store) -> None:
         """The earliest scheduled job's due; ready and running ones do not count."""
         assert store.next_due() is None
@@ -161,14 +172,24 @@ class Claiming(Promises):
 
     def test_each_job_goes_to_one_claimer(self, store: Store) -> None:
         """Eight threads claim and finish 2,000 jobs: each job is given, and finished, exactly once."""
-        jobs, given = put(store, 2000), [list[Job]() for _ in range(8)]
+        self.worked_off(store, put(store, 2000), NOW)
+
+    def test_each_due_job_goes_to_one_claimer(self, store: Store) -> None:
+        """Also while all of them make jobs ready whose time has come."""
+        jobs = [replace(job, due=NOW + n) for n, job in enumerate(made(store, 2000, due=NOW + 1), 1)]
+        store.insert(jobs)
+        self.worked_off(store, jobs, NOW + 5000)
+
+    def worked_off(self, store: Store, jobs: Sequence[Job], now: int) -> None:
+        """Eight threads claim and finish these."""
+        given = [list[Job]() for _ in range(8)]
         finished = [list[bool]() for _ in range(8)]
 
         def work(number: int) -> None:
-            while claimed := taken(store, limit=25, owner=f"worker {number}"):
+            while claimed := taken(store, limit=25, owner=f"worker {number}", now=now):
                 given[number] += claimed
-                changes = [lifecycle.after(job, Returned(), DEFAULT, NOW) for job in claimed]
-                finished[number] += store.apply(changes, NOW)
+                changes = [lifecycle.after(job, Returned(), DEFAULT, now) for job in claimed]
+                finished[number] += store.apply(changes, now)
 
         threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
         for thread in threads:

@@ -145,10 +145,19 @@ class Keeping(Promises):
     def test_progress_is_kept_of_what_runs(self, store: Store) -> None:
         """Of the attempt that says it, and of no other."""
         (job,) = running(store)
-        store.mark([(job.id, job.epoch, b"[0.5]"), (job.id, job.epoch - 1, b"[0.9]"), (b"0" * 16, 1, b"[0.1]")])
+        told = [(job.id, job.epoch, b"[0.5]"), (job.id, job.epoch - 1, b"[0.9]"), (b"0" * 16, 1, b"[0.1]")]
+        store.mark("ann", told)
         assert seen(store, job).progress == b"[0.5]"
         settle(store, job, Released())
-        store.mark([(job.id, job.epoch, b"[0.7]")])
+        store.mark("ann", [(job.id, job.epoch, b"[0.7]")])
+        assert seen(store, job).progress == b"[0.5]"
+
+    @pytest.mark.parametrize("owner", ["ann", "", "bo", "bobby", "Bob", "bob "])
+    def test_progress_of_another_owner_is_not_kept(self, store: Store, owner: str) -> None:
+        """A store that lost a claim gives the job again with the same epoch: who had it first may still tell of it."""
+        (job,) = running(store, owner="bob")
+        store.mark("bob", [(job.id, job.epoch, b"[0.5]")])
+        store.mark(owner, [(job.id, job.epoch, b"[0.9]")])
         assert seen(store, job).progress == b"[0.5]"
 
     def test_named_values(self, store: Store) -> None:

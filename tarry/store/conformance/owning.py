@@ -65,6 +65,13 @@ class Owning(Promises):
         assert sorted(lost) == sorted([cancelled.id, settled.id, stolen.id, renewed.id, unknown])
         assert store.extend("ann", {(kept.id, kept.epoch), (renewed.id, 2)}, LEASE, NOW) == []
 
+    def test_extend_tells_what_is_anothers(self, store: Store) -> None:
+        """Also where the epoch is the same, as when the store lost the claim of the first."""
+        mine, others = running(store), running(store, 2, owner="bob")
+        held = [(job.id, job.epoch) for job in (*mine, *others)]
+        assert sorted(store.extend("ann", held, LEASE, NOW)) == sorted(ids(others))
+        assert store.extend("bob", held, LEASE, NOW) == ids(mine)
+
     def test_reclaim_by_owner(self, store: Store) -> None:
         """All that an owner known to be gone has, whatever its lease says, and nothing of the others'."""
         gone = running(store, 2, owner="ann")

@@ -67,7 +67,7 @@ class Ringing(Promises):
             (job,) = taken(store)
             assert rings(bell)
             for step in (
-                lambda: store.mark([(job.id, job.epoch, b"[0.5]")]),
+                lambda: store.mark("ann", [(job.id, job.epoch, b"[0.5]")]),
                 lambda: store.apply([lifecycle.after(job, Released(), DEFAULT, NOW)], NOW),
                 lambda: store.apply([lifecycle.cancelled(seen(store, job), DEFAULT, NOW)], NOW),
             ):

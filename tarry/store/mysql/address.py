@@ -1,15 +1,20 @@
 """Where a MySQL or MariaDB server is and how it is used, as a URL says it."""
 
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from msgspec import Struct
 
 from tarry.errors import ConfigError
+from tarry.store.masking import split
+from tarry.store.transport import Transport, is_local
 
 FORM = "mysql://user:password@host:3306/database"
 TLS = ("preferred", "no", "yes", "verify")
-OPTIONS = "timeout=5, tls=preferred|no|yes|verify, tls_ca=FILE, socket=FILE, connections=4, skip_locked=no, guard=no"
+OPTIONS = (
+    "timeout=5, tls=preferred|no|yes|verify, tls_ca=FILE, cleartext=yes, socket=FILE, connections=4, skip_locked=no,"
+    " guard=no"
+)
 
 
 class Address(Struct, frozen=True):
@@ -25,8 +30,11 @@ class Address(Struct, frozen=True):
     timeout: float = 5.0
     """Seconds: for connecting, for an answer, for a lock."""
     tls: str = "preferred"
-    """Encrypted if the server can; never; always; always, and the certificate and its name must be right."""
+    """Encrypted if the server can; never; always; always, and the certificate and its name must be right. `yes` with
+    a `tls_ca` looks at the certificate too, and not at its name."""
     tls_ca: str | None = None
+    cleartext: bool = False
+    """The password may be sent, if the server asks for it, over a connection that does not prove who the server is."""
     connections: int = 4
     """At most so many at once for the calls; the bell and the guard have one each beside them."""
     skip_locked: bool = True
@@ -39,6 +47,15 @@ class Address(Struct, frozen=True):
         return f"Address({self.shown})"
 
     @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate is looked at."""
+        return self.tls == "verify" or (self.tls == "yes" and self.tls_ca is not None)
+
+    def transport(self, encrypted: bool) -> Transport:
+        """What a connection is worth that is encrypted, or not."""
+        return Transport(self.socket is not None or is_local(self.host), encrypted, encrypted and self.verifies)
+
+    @property
     def shown(self) -> str:
         """The URL without the password: for messages."""
         where = f"{self.scheme}://{quote(self.user)}@{_bracketed(self.host)}:{self.port}/{quote(self.database)}"
@@ -47,13 +64,15 @@ class Address(Struct, frozen=True):
 
 def parsed(url: str) -> Address:
     """What the URL says; ConfigError for what it cannot say."""
-    parts = _split(url)
+    parts = split(url, FORM)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     database = unquote(parts.path.strip("/"))
     shown = f"{parts.scheme}://{parts.hostname or ''}/{database}"
     if not parts.hostname or not database or "/" in database:
         raise ConfigError(f"{shown}: name a server and a database, as in {FORM}")
     options = {name: _option(shown, name, value) for name, value in given.items()}
+    if options.get("tls_ca") and options.setdefault("tls", "verify") not in ("verify", "yes"):
+        raise ConfigError(f"{shown}: tls_ca= needs tls=verify or tls=yes: else nobody would look at the certificate")
     return Address(
         host=unquote(parts.hostname),
         database=database,
@@ -63,15 +82,6 @@ def parsed(url: str) -> Address:
         scheme=parts.scheme,
         **options,
     )
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigError(f"the URL of a MySQL server: {error}; write {FORM}") from None
-    return parts
 
 
 def _option(shown: str, name: str, value: str) -> Any:
@@ -84,7 +94,7 @@ def _option(shown: str, name: str, value: str) -> Any:
             return value
         case "tls_ca" | "socket" if value:
             return value
-        case "skip_locked" | "guard" if value in ("yes", "no"):
+        case "skip_locked" | "guard" | "cleartext" if value in ("yes", "no"):
             return value == "yes"
     raise ConfigError(f"{shown}?{name}={value}: after the ? there may be {OPTIONS}")
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.model.job import State
+from tarry.model.limit import EACH
 from tarry.store.lanes import counted, laned
-from tarry.store.mysql import sql
+from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.settings import Settings
 from tarry.store.mysql.sql import (
@@ -43,9 +44,12 @@ class Seen(Struct):
     lane: bytes | None
     holds: int
     key: bytes | None
+    owner: bytes | None
 
 
-_LOOK = "j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.task, j.lane, j.holds, j.job_key"
+_LOOK = """j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.task, j.lane, j.holds, j.job_key,
+    (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"""
+"""The row of a running job is not locked: whoever changes it has the job's lock."""
 
 
 class Applying:
@@ -74,7 +78,11 @@ class Applying:
 
     def _is_valid(self, change: Change) -> bool:
         seen = self._seen.get(change.id)
-        if seen is None or (seen.state, seen.epoch) != (change.was, change.epoch):
+        if seen is None or (seen.state, seen.epoch, seen.owner or b"") != (
+            change.was,
+            change.epoch,
+            change.owner.encode(),
+        ):
             return False
         return not change.holds or seen.key is None or self._may_hold(change, _digest(seen))
 
@@ -129,6 +137,8 @@ class Applying:
         for come, ids in by_place.items():
             for part in some(ids):
                 yield come.format(listed(part))
+                if come is sql.COME_LANED:
+                    yield open_lanes.COME.format(listed(part))
 
     def _keys_of(self, changes: Sequence[Change]) -> Iterable[str]:
         for change in changes:
@@ -171,7 +181,7 @@ class Applying:
             del self._seen[change.id]
             return
         seen = self._seen[change.id]
-        seen.state = change.to
+        seen.state, seen.owner = change.to, None
         seen.due = seen.due if change.due is None else change.due
         seen.queue = seen.queue if change.queue is None else change.queue.encode()
         seen.grade = seen.grade if change.priority is None else -change.priority
@@ -189,6 +199,8 @@ class Applying:
         for name, count in sorted(counted(jobs, self._settings.limits).items()):
             where = f"WHERE name = {sql.text(name)}"
             yield f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}"
+        limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self._settings.limits)
+        yield from open_lanes.reopened(self._link, limited)
 
 
 def _batches(changes: Sequence[Change]) -> Iterable[list[Change]]:

@@ -22,11 +22,10 @@ from tarry.store.mysql.errors import Conflict
 from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.settings import RAISE
 from tarry.store.mysql.sql import text
+from tarry.store.patience import Backoff
 
 SOON, SELDOM, GROWTH = 0.005, 0.25, 1.3
 """Seconds between looks: at first, in the end, and how they grow."""
-AWAY = 2.0
-"""Seconds between tries while the server is away."""
 QUARTER = 6 * 3600
 """Seconds after which a host says again that it has sleepers; after four of them it counts as gone."""
 KINDS = ("work", "result", "follow", "recall")
@@ -152,17 +151,19 @@ class Bells:
         self._board.close()
 
     def _watch(self) -> None:
+        backoff = Backoff()
         while self._somebody():
             try:
                 link = self._connect()
                 try:
                     self._announce(link)
-                    self._look(link)
+                    self._look(link, backoff)
                 finally:
                     link.close()
             except (errors.TarryError, Conflict):
+                backoff.fail(now := time.monotonic())
                 with self._lock:
-                    self._lock.wait_for(lambda: self._closed, AWAY)
+                    self._lock.wait_for(lambda: self._closed, backoff.left(now))
 
     def _somebody(self) -> bool:
         """Waits until somebody sleeps; False once there is no more use in it."""
@@ -182,9 +183,10 @@ class Bells:
             link.run("BEGIN", RAISE, f"{put} ON DUPLICATE KEY UPDATE seen = VALUES(seen)",
                      f"DELETE FROM tarry_board WHERE seen < UNIX_TIMESTAMP() - {4 * QUARTER}", COMMIT)  # fmt: skip
 
-    def _look(self, link: Link) -> None:
+    def _look(self, link: Link, backoff: Backoff) -> None:
         """Until the store is closed, or it is time to say again that we are here."""
         seen = self._sums(link)
+        backoff.succeed()
         # What came since they went to sleep and before this first look, nobody knows.
         self._tell(KINDS)
         pause, since, until = SOON, self._since, time.monotonic() + 3600

@@ -11,6 +11,7 @@ from tarry.store.mysql.errors import Conflict, Duplicate, Stale
 from tarry.store.mysql.link import COMMIT, Link, Links
 from tarry.store.mysql.settings import Known
 from tarry.store.mysql.swift import Mistaken
+from tarry.store.uncertain import uncertain
 
 A = TypeVar("A")
 PEOPLE = 30.0
@@ -34,6 +35,8 @@ class Calls:
         if slow:
             self.call(lambda link: link.run("DO 0"))
         start, tries, links = time.monotonic(), 0, self._slow if slow else self._links
+        sent = False
+        """An earlier try may have been done: it was to be committed, and its answer was lost."""
         while True:
             lent: Link | None = None
             tries += 1
@@ -42,11 +45,14 @@ class Calls:
                     return work(lent)
             except (Conflict, Duplicate) as conflict:
                 self._wait_for_turn(conflict, start, tries)
-            except errors.StoreUnavailable:
+            except errors.StoreUnavailable as error:
                 links.drop_idle()
-                done = lent is not None and lent.decided and not repeatable
-                if lent is None or not lent.used or done or time.monotonic() - start > 1:
-                    raise
+                again = lent is not None and lent.used and (repeatable or not lent.decided)
+                if not again or time.monotonic() - start > 1:
+                    raise (uncertain(error) if sent else error) from None
+                sent = sent or (lent is not None and lent.decided)
+            except errors.StoreError as error:
+                raise (uncertain(error) if sent else error) from None
 
     def write(self, work: Callable[[Link], A]) -> A:
         """The same, as a transaction of its own."""

@@ -8,7 +8,7 @@ from tarry.model.job import Job
 from tarry.model.limit import EACH, TASK
 from tarry.store.base import PROMOTED_AT_ONCE, Want
 from tarry.store.lanes import laned
-from tarry.store.mysql import sql
+from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link import Answer, Link
 from tarry.store.mysql.settings import Settings
 from tarry.store.mysql.sql import among, among_moments, listed, raw
@@ -164,6 +164,7 @@ def promote(link: Link, ids: Sequence[bytes], now: int) -> None:
         f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, since = {now} WHERE id IN ({these})",
         sql.COME_READY.format(these),
         sql.COME_LANED.format(these),
+        open_lanes.COME.format(these),
     )
 
 
@@ -234,4 +235,5 @@ def into_lanes(link: Link, ids: Sequence[bytes]) -> None:
         sql.LEAVE_READY.format(among(ids)),
         f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({these})",
         sql.COME_LANED.format(these),
+        open_lanes.COME.format(these),
     )

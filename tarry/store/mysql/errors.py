@@ -1,11 +1,13 @@
 """What a server's or the driver's error means for us. Everything else of tarry sees only `tarry.errors`."""
 
+import ssl
 from typing import Any
 
 import pymysql
 
 from tarry import errors
 from tarry.store.mysql.address import Address
+from tarry.store.mysql.password import REFUSED
 
 _AGAIN = {1020, 1205, 1213, 1412, 3572}
 """Changed meanwhile; waited too long for a lock; a deadlock; the table was altered; it is locked."""
@@ -45,6 +47,8 @@ def translated(error: Exception, address: Address) -> Exception:
         return Conflict(said)
     if code == _DUPLICATE:
         return Duplicate(said)
+    if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
+        return Denied(f"{where}: {said}; {_way_in(2026)}")
     if isinstance(error, OSError | EOFError | pymysql.err.InterfaceError) or code in _LOST or _mixed_up(error, code):
         return errors.StoreUnavailable(f"{where}: no answer ({said}); is the server up, and host and port right?")
     if code in _CROWDED:
@@ -53,6 +57,8 @@ def translated(error: Exception, address: Address) -> Exception:
 
 
 def _refused(error: Exception, code: int, said: str, where: str) -> Exception:
+    if code == REFUSED:
+        return Denied(f"{where}: {said}")
     if code in _DENIED:
         return Denied(f"{where}: {said.rstrip('.')}; {_way_in(code)}")
     if code in _FULL or "error 28" in said or "errno: 28" in said:
@@ -68,8 +74,8 @@ def _refused(error: Exception, code: int, said: str, where: str) -> Exception:
     if code in _TOO_LONG:
         return errors.StoreError(f"{where}: a job is too large: raise max_allowed_packet there to over twice its bytes")
     if isinstance(error, RuntimeError) and "cryptography" in said:
-        return Denied(f"{where}: the server asks for a password exchange without TLS: say tls=yes in the URL, or"
-                      " pip install cryptography")  # fmt: skip
+        return Denied(f"{where}: the server asks for a password exchange without TLS: say tls=verify in the URL,"
+                      " or pip install cryptography")  # fmt: skip
     return errors.StoreError(f"{where}: {type(error).__name__}: {code} {said}")
 
 

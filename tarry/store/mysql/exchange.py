@@ -14,6 +14,7 @@ from tarry.store.mysql.apply import Applying
 from tarry.store.mysql.claim import Line, OpenLine, Reader, Start, promote
 from tarry.store.mysql.lanes import LaneClaim
 from tarry.store.mysql.link import COMMIT, Link
+from tarry.store.mysql.open_lanes import vain
 from tarry.store.mysql.settings import TAKE_TURN, Said, Settings, said
 from tarry.store.mysql.swift import swift
 
@@ -56,6 +57,10 @@ class Exchanging:
 
     def run(self) -> Done:
         """All of it, committed."""
+        if self._settings.limits and self._wants and not self._asked.changes:
+            found = vain(self._link, self._settings, self._wants, self._asked.now)
+            if found is not None:
+                return Done(Exchange([], [], found.again), None, False)
         jobs, written, again, due = list[Job](), list[str](), None, None
         if self._settings.limits:
             valid = self._changed_in_turn()

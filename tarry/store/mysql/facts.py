@@ -29,6 +29,7 @@ def facts(link: Link, skip_locked: bool) -> list[Fact]:
     return [
         Fact(kind.lower(), ".".join(map(str, number)), full),
         Fact("schema", str(version(link))),
+        link.address.transport(link.encrypted).fact("tls=verify&tls_ca=FILE in the URL"),
         *_durability(link),
         Fact("isolation", f"{isolation}, for tarry's own transactions"),
         *_clock(link),

@@ -10,6 +10,7 @@ from tarry.model.limit import Limit
 from tarry.store.base import band
 from tarry.store.lanes import laned
 from tarry.store.mysql import sql
+from tarry.store.mysql.open_lanes import opening
 from tarry.store.mysql.sql import among, digest, filled, listed, raw
 
 Rows = Sequence[tuple[Any, ...]]
@@ -46,6 +47,7 @@ def _places(jobs: Sequence[Job]) -> Iterator[str]:
         (f"({sql.text(j.queue)},{-j.priority},{j.due},{raw(j.id)})" for j in ready if j.lane is None),
     )
     yield from filled(sql.LANED, (_in_lane(job, job.lane) for job in ready if job.lane is not None))
+    yield from opening(ready)
     yield from filled(sql.SCHEDULED, (f"({j.due},{raw(j.id)})" for j in jobs if j.state is State.SCHEDULED))
 
 

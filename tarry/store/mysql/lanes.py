@@ -5,6 +5,7 @@ lowered by the change that ends an attempt, whoever makes it. All that read or w
 (`mysql.settings.TAKE_TURN`), so they go one by one.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ import msgspec
 
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.base import Want
-from tarry.store.lanes import Levels, counted, dealt, each, limit_of, merged
-from tarry.store.mysql import sql
+from tarry.store.base import Want, band
+from tarry.store.lanes import Levels, counted, dealt, each, earliest, limit_of, merged, miscounted
+from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import DUE, GRADE, ID, Line, Reader, Start, into_lanes
 from tarry.store.mysql.link import Link
+from tarry.store.mysql.open_lanes import Line as OpenLine
 from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
 from tarry.store.mysql.sql import among, filled, listed, text
 from tarry.store.mysql.steps import Walk, walked
@@ -24,10 +26,11 @@ from tarry.store.mysql.steps import Walk, walked
 Row = tuple[Any, ...]
 Lane = tuple[str, str]
 """A task and its lane."""
-EXAMINED = 1000
-"""At most so many lanes of a task are looked at in one claim, so that a claim has a bounded cost."""
+EXAMINED, FULL = 1000, 200
+"""At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
+takes longer. So a claim has a bounded cost."""
 NOT_EACH = "(name < 'each:' OR name >= 'each;')"
-IDLE = "DELETE FROM tarry_level WHERE name >= 'each:' AND name < 'each;' AND running = 0 AND next <= {}"
+_ALL_RUNNING = "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
 _LINE = "queue = {} AND band = {}"
 _ANY = "SELECT 1 FROM tarry_ready WHERE queue = {} AND {} LIMIT 1"
 _LANE = """SELECT CONCAT_WS(' ', HEX(id), grade, due) FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {}
@@ -48,9 +51,15 @@ class LaneClaim:
         self._view = Levels(limits, self._levels, now)
         self._changed: set[str] = set()
         self._turned: set[str] = set()
+        self._full: defaultdict[OpenLine, dict[str, int | None]] = defaultdict(dict)
+        """Lanes without room, and when a rate gives them some."""
+        self._empty: defaultdict[OpenLine, set[str]] = defaultdict(set)
+        """Lanes where less waits than was asked for: perhaps nothing any more."""
+        self._begun: set[OpenLine] = set()
 
     def chosen(self, wants: Sequence[Want], limit: int) -> tuple[list[Job], int | None]:
         """Up to so many jobs, claimed; with none, when a rate lets start what it held back."""
+        first = open_lanes.reopen_due(self._link, self._now) if self._limits else None
         lines = self._lines(wants)
         jobs: list[Job] = []
         for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
@@ -59,7 +68,8 @@ class LaneClaim:
             if line in lines and most > 0:
                 jobs += self._begin(self._take(line, lines[line], most))
         self._save()
-        return jobs, None if jobs else self._view.again
+        self._tidy()
+        return jobs, None if jobs else earliest(self._view.again, first)
 
     def _lines(self, wants: Sequence[Want]) -> dict[Line, list[str]]:
         """Those that have any jobs, and the tasks that have jobs with lanes there."""
@@ -92,23 +102,34 @@ class LaneClaim:
         # Some gave less than their part: what they leave is the others'.
         again = {(t, lane): room for t in short for lane, room in lanes[t] if len(rows[t, lane]) == fair[t] < room}
         rows |= self._read(line, again)
+        self._note_empty(line, rows, {**asked, **again})
         return [dealt([rows[t, lane] for lane, _ in lanes[t]], rooms[t]) for t in fair]
+
+    def _note_empty(self, line: Line, rows: dict[Lane, list[Row]], asked: dict[Lane, int]) -> None:
+        short = [place for place, most in asked.items() if len(rows[place]) < most and EACH + place[0] in self._limits]
+        for task, lane in short:
+            self._empty[*line, task].add(lane)
+        if short and not any(rows.values()):
+            # Others may come after these, which are out of the way by then.
+            self._view.again = 0
 
     def _roomy(self, line: Line, rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
         """Of each task the lanes with room, and how much, beginning after the one served last."""
         circles = self._circles(line, {task: min(most, EXAMINED + 1) for task, most in rooms.items()})
-        found = self._with_rooms(circles, rooms)
+        found = self._with_rooms(line, circles, rooms)
         # Where too many of those are full, one has to look at further ones.
         limited = [task for task in rooms if EACH + task in self._limits]
         more = [task for task in limited if len(found[task]) < rooms[task] <= len(circles[task])]
         if more:
-            found |= self._with_rooms(self._circles(line, dict.fromkeys(more, EXAMINED + 1)), rooms)
+            found |= self._with_rooms(line, self._circles(line, dict.fromkeys(more, EXAMINED + 1)), rooms)
         return found
 
-    def _with_rooms(self, circles: dict[str, list[str]], rooms: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
+    def _with_rooms(
+        self, line: Line, circles: dict[str, list[str]], rooms: dict[str, int]
+    ) -> dict[str, list[tuple[str, int]]]:
         limited = [task for task in circles if EACH + task in self._limits]
         self._look([each(task, lane) for task in limited for lane in circles[task]])
-        return {task: self._with_room(task, circle, rooms[task]) for task, circle in circles.items()}
+        return {task: self._with_room((*line, task), circle, rooms[task]) for task, circle in circles.items()}
 
     def _circles(self, line: Line, counts: dict[str, int]) -> dict[str, list[str]]:
         """At most so many lanes of each task, beginning after the one served last."""
@@ -125,26 +146,30 @@ class LaneClaim:
 
     def _walked(self, line: Line, wanted: Mapping[str, tuple[str, str | None, int]]) -> dict[str, list[str]]:
         """Lanes of each task: on what condition, after which, and how many."""
-        walks = [
-            Walk(
-                "tarry_laned", "lane", f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}{condition}",
-                count, None if after is None else text(after),
-            )
-            for task, (condition, after, count) in wanted.items()
-        ]  # fmt: skip
+        walks = [self._walk(line, task, *how) for task, how in wanted.items()]
         found = walked(self._link, walks)
         return {task: [lane.decode() for lane in lanes] for task, lanes in zip(wanted, found, strict=True)}
 
-    def _with_room(self, task: str, circle: Sequence[str], most: int) -> list[tuple[str, int]]:
+    def _walk(self, line: Line, task: str, condition: str, after: str | None, count: int) -> Walk:
+        table = "tarry_open" if EACH + task in self._limits else "tarry_laned"
+        where = f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}{condition}"
+        return Walk(table, "lane", where, count, None if after is None else text(after))
+
+    def _with_room(self, line: OpenLine, circle: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Of these lanes those with room, and how much."""
         found: list[tuple[str, int]] = []
+        task, full = line[-1], 0
         for number, lane in enumerate(circle):
-            if number == EXAMINED:
-                # Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
-                self._view.again, self._turns[task] = 0, lane
-                self._turned.add(task)
+            if number == EXAMINED or full == FULL:
+                # Not all were looked at, so it is worth coming again at once.
+                self._view.again = 0
                 break
-            if room := self._view.room(each(task, lane), most):
+            name = each(task, lane)
+            if room := self._view.room(name, most):
                 found.append((lane, room))
+            else:
+                self._full[line][lane] = self._levels[name].again(self._limits[EACH + task], self._now)
+                full += 1
             if len(found) == most:
                 break
         return found
@@ -181,7 +206,17 @@ class LaneClaim:
             if job.lane is not None:
                 self._turns[job.task] = job.lane
                 self._turned.add(job.task)
+                self._begun.add((job.queue, band(job.priority), job.task))
         return jobs
+
+    def _tidy(self) -> None:
+        """No claim looks again at lanes that are full or empty, until they may give something."""
+        for line in sorted({*self._empty, *self._full}):
+            full = self._full[line]
+            open_lanes.tidy(self._link, line, self._empty[line] - full.keys(), full)
+        for line in sorted(self._begun):
+            if EACH + line[-1] not in self._limits:
+                open_lanes.remove_some(self._link, line)
 
     def _save(self) -> None:
         """Writes what has changed; a key that is as good as never used leaves nothing behind."""
@@ -207,6 +242,8 @@ def change_limit(link: Link, name: str, limit: Limit) -> bool:
     have lanes, since it is there: nobody has to look through all of them."""
     value = f"UPDATE tarry_limit SET value = {sql.raw(msgspec.json.encode(limit))} WHERE name = {text(name)}"
     *_, found = link.run(RAISE, value)
+    if found.changed > 0:
+        open_lanes.limit_changed(link, name)
     return found.changed > 0
 
 
@@ -222,6 +259,7 @@ def set_limit(link: Link, name: str, limit: Limit | None) -> str | None:
         change = f"INSERT INTO tarry_limit VALUES ({value}) ON DUPLICATE KEY UPDATE value = VALUES(value)"
     unused = f"UPDATE tarry_level SET running = 0{', next = 0' if limit is None else ''} WHERE {which}"
     link.run(RAISE, TAKE_TURN, change, unused)
+    open_lanes.limit_set(link, name, limit)
     if limit is None:
         return None
     kind, _, task = name.partition(":")
@@ -245,15 +283,44 @@ def _lane_running(link: Link, task: str) -> None:
 def _count(link: Link, name: str, limit: Limit) -> None:
     kind, _, which = name.partition(":")
     column = "queue" if f"{kind}:" == QUEUE else "task"
-    rows = link.rows(
-        "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
-        f" WHERE j.{column} = {text(which)}"
-    )
-    jobs = [(queue.decode(), task.decode(), None if lane is None else lane.decode()) for queue, task, lane in rows]
-    counts = sorted(counted(jobs, {name: limit}).items())
-    write = filled("INSERT INTO tarry_level (name, running) VALUES ", (f"({text(n)},{count})" for n, count in counts),
-                   " ON DUPLICATE KEY UPDATE running = VALUES(running)")  # fmt: skip
-    link.run(*write)
+    rows = link.rows(f"{_ALL_RUNNING} WHERE j.{column} = {text(which)}")
+    _write_running(link, counted(map(_counting, rows), {name: limit}))
+
+
+def _counting(row: Row) -> tuple[str, str, str | None]:
+    queue, task, lane = row
+    return queue.decode(), task.decode(), None if lane is None else lane.decode()
+
+
+def _write_running(link: Link, counts: Mapping[str, int]) -> None:
+    values = (f"({text(name)},{count})" for name, count in sorted(counts.items()))
+    link.run(*filled("INSERT INTO tarry_level (name, running) VALUES ", values,
+                     " ON DUPLICATE KEY UPDATE running = VALUES(running)"))  # fmt: skip
+
+
+def miscounted_levels(link: Link) -> dict[str, int]:
+    """The levels that are wrong, and what they have to say. Without the turn, some that it answers may not be."""
+    limits = limits_of(link.rows(LIMITS))
+    if not limits:
+        return {}
+    levels, running = link.run("SELECT name, running FROM tarry_level", _ALL_RUNNING)
+    return miscounted(map(_counting, running.rows), limits, {name.decode(): count for name, count in levels.rows})
+
+
+def is_miscounted(link: Link, now: int) -> bool:
+    """Whether anything may be to be put right."""
+    return bool(miscounted_levels(link) or open_lanes.wrongly_closed(link, limits_of(link.rows(LIMITS)), now))
+
+
+def recount(link: Link, now: int) -> int:
+    """Puts right levels, and lanes that need not be closed; within a transaction. Answers how many levels were
+    wrong."""
+    link.run(TAKE_TURN)
+    wrong = miscounted_levels(link)
+    _write_running(link, wrong)
+    closed = open_lanes.wrongly_closed(link, limits_of(link.rows(LIMITS)), now)
+    link.run(*open_lanes.reopened(link, closed))
+    return len(wrong)
 
 
 def unlaned(link: Link, task: str, after: bytes) -> list[bytes]:

@@ -1,25 +1,20 @@
-"""Reading for people and rescuers, and pruning."""
+"""Reading for people and rescuers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tarry.model.job import Job
 from tarry.store.base import Backlog, Query, Tally
 from tarry.store.mysql import sql
-from tarry.store.mysql.lanes import IDLE
 from tarry.store.mysql.link import COMMIT, Link
-from tarry.store.mysql.sql import CODE, STATES, among, listed, raw, text
+from tarry.store.mysql.sql import CODE, STATES, listed, raw, text
 from tarry.store.mysql.steps import Walk, walked
 from tarry.store.prefix import beyond
 
 _BY_ID = "FORCE INDEX (PRIMARY)"
 _TALLY = f"""SELECT j.queue, j.task, j.state, COUNT(*), MIN(j.due), SUM({sql.SIZE.format("j")}) FROM tarry_job j
     GROUP BY j.queue, j.task, j.state"""
-_PRUNABLE = "SELECT id, size FROM tarry_finished WHERE until <= {} ORDER BY until, id LIMIT {}"
 _LEAVING = "SELECT id FROM tarry_finished WHERE until >= {} AND until < {} ORDER BY until, id LIMIT {}"
-_WEIGHTS = "SELECT queue, SUM(size) FROM tarry_finished GROUP BY queue"
-_FIRST = """SELECT f.id, f.size FROM tarry_finished f FORCE INDEX (PRIMARY) STRAIGHT_JOIN tarry_job j ON j.id = f.id
-    WHERE f.queue = {} AND f.until > {} AND j.holds <= {} ORDER BY f.until, f.id LIMIT {}"""
 
 
 def get(link: Link, ids: Sequence[bytes]) -> list[Job | None]:
@@ -108,49 +103,6 @@ def leaving(link: Link, start: int, end: int, limit: int) -> list[Job]:
     """As `Store.leaving`."""
     jobs = get(link, [id for (id,) in link.rows(_LEAVING.format(start, end, limit))])
     return [job for job in jobs if job is not None and start <= job.until < end]
-
-
-def prune(link: Link, now: int, most_bytes: int, limit: int, by_queue: Mapping[str, int]) -> int:
-    """As `Store.prune`, one transaction."""
-    if limit <= 0 or not link.rows("SELECT 1 FROM tarry_finished LIMIT 1"):
-        return 0
-    *_, due, weights = link.run("BEGIN", IDLE.format(now), _PRUNABLE.format(now, limit), _WEIGHTS)
-    doomed = [id for id, _ in due.rows]
-    # All whose time is over weigh nothing, also those that only a later call removes.
-    over = link.rows(f"SELECT queue, SUM(size) FROM tarry_finished WHERE until <= {now} GROUP BY queue")
-    light = {queue: int(size) for queue, size in over}
-    for queue, size in weights.rows:
-        excess = int(size) - light.get(queue, 0) - by_queue.get(queue.decode(), most_bytes)
-        if excess > 0 and len(doomed) < limit:
-            doomed += _heaviest(link, queue, excess, limit - len(doomed), now)
-    gone = _forget(link, doomed)
-    link.run(COMMIT)
-    return gone
-
-
-def _heaviest(link: Link, queue: bytes, excess: int, limit: int, now: int) -> list[bytes]:
-    doomed: list[bytes] = []
-    for id, size in link.rows(_FIRST.format(raw(queue), now, now, limit)):
-        if excess <= 0:
-            break
-        excess -= size
-        doomed.append(id)
-    return doomed
-
-
-def _forget(link: Link, ids: Sequence[bytes]) -> int:
-    if not ids:
-        return 0
-    locked = link.rows(f"{sql.LOCK_JOBS.format('j.id', among(ids))} AND j.state >= 3 FOR UPDATE")
-    if not locked:
-        return 0
-    these = among(id for (id,) in locked)
-    link.run(
-        f"{sql.LOSE_KEYS.format(these)} AND j.job_key IS NOT NULL",
-        sql.LEAVE_FINISHED.format(these),
-        sql.FORGET.format(these),
-    )
-    return len(locked)
 
 
 # Names

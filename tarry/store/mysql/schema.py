@@ -44,6 +44,10 @@ TABLES = {
     "cell": "name VARBINARY(1500) NOT NULL PRIMARY KEY, value LONGBLOB NOT NULL",
     "limit": "name VARBINARY(600) NOT NULL PRIMARY KEY, value BLOB NOT NULL, number BIGINT NOT NULL",
     "level": f"name VARBINARY(1300) NOT NULL PRIMARY KEY, running {_TIME}, next {_TIME}, turn {_LANE}",
+    "open": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, {_ID},
+        PRIMARY KEY (queue, band, task, lane, id)""",
+    "closed": f"""task {_NAME}, lane {_LANE} NOT NULL, queue {_NAME}, band TINYINT NOT NULL, again {_TIME},
+        PRIMARY KEY (task, lane, queue, band), KEY (again)""",
     "board": "name VARBINARY(64) NOT NULL PRIMARY KEY, seen BIGINT NOT NULL",
     "news": "n BIGINT NOT NULL PRIMARY KEY, work BIGINT NOT NULL, result BIGINT NOT NULL, follow BIGINT NOT NULL,"
     " recall BIGINT NOT NULL, at BIGINT NOT NULL",

@@ -35,6 +35,8 @@ READY = "INSERT INTO tarry_ready (queue, grade, due, id) VALUES "
 LANED = "INSERT INTO tarry_laned (queue, band, task, lane, grade, due, id) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
 RUNNING = "INSERT INTO tarry_running (id, owner, epoch) VALUES "
+MARK = """UPDATE tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id SET j.progress = {}
+    WHERE r.id = {} AND r.epoch = {} AND r.owner = {}"""
 KEYS = "INSERT INTO tarry_key (digest, id, holds) VALUES "
 
 BANDS = {HIGH: "grade < 0", NORMAL: "grade = 0", LOW: "grade > 0"}

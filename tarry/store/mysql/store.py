@@ -24,14 +24,17 @@ from tarry.store.mysql.claim import Line, Reader
 from tarry.store.mysql.errors import Denied, Duplicate
 from tarry.store.mysql.exchange import Asked, Done, Exchanging
 from tarry.store.mysql.facts import facts, now
+from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.guard import Guard, Missing
 from tarry.store.mysql.insert import apart, placed, statements
-from tarry.store.mysql.lanes import all_limits, give_lane, set_limit, unlaned
+from tarry.store.mysql.lanes import all_limits, give_lane, is_miscounted, recount, set_limit, unlaned
 from tarry.store.mysql.link import COMMIT, PASSES_BY_LOCKED, Link
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, Known, Settings, limits_of
 from tarry.store.mysql.sql import raw, text
 from tarry.store.mysql.swift import Mistaken
 from tarry.store.mysql.within import through, where
+from tarry.store.pruning import Pruning
+from tarry.store.uncertain import a_part_is_done
 
 A = TypeVar("A")
 
@@ -45,6 +48,7 @@ class MysqlStore(Store):
         self._known = Known()
         calls = self._calls = Calls(self.address, self._known)
         self._call, self._write = calls.call, calls.write
+        self._pruning = Pruning(MysqlFinished(calls))
         self._bells = Bells(self.address, self._connected)
         self._guard, self._missing = Guard(self._connected), Missing()
         self._guarding = threading.Lock()
@@ -225,7 +229,9 @@ class MysqlStore(Store):
         return self._call(lambda link: look.leaving(link, start, end, limit))
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        return self._call(lambda link: look.prune(link, now, most_bytes, limit, by_queue or {}))
+        # In several steps: whatever goes wrong, some may have been done.
+        with a_part_is_done():
+            return self._pruning.prune(now, most_bytes, limit, by_queue or {})
 
     def queues(self) -> dict[str, bool]:
         return self._call(look.queues)
@@ -233,9 +239,9 @@ class MysqlStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return self._call(lambda link: look.backlog(link, queues, now, most))
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        said = "UPDATE tarry_job SET progress = {} WHERE id = {} AND state = 2 AND epoch = {}"
-        changes = [said.format(sql.given(progress), raw(id), epoch) for id, epoch, progress in sorted(marks)]
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        name = text(owner)
+        changes = [sql.MARK.format(sql.given(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
         self._tell(lambda link: link.run(*changes), ("follow",))
 
     # What people set
@@ -250,7 +256,8 @@ class MysqlStore(Store):
         task = self._tell(lambda link: set_limit(link, name, limit), ("work",))
         self._known.forget()
         if task is not None:
-            self._give_lanes(task)
+            with a_part_is_done():
+                self._give_lanes(task)
         self._bells.ring(("work",))
 
     def _give_lanes(self, task: str) -> None:
@@ -275,6 +282,10 @@ class MysqlStore(Store):
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(all_limits)
+
+    def recount(self, now: int) -> int:
+        wrong = self._call(lambda link: is_miscounted(link, now))
+        return self._tell(lambda link: recount(link, now), ("work",)) if wrong else 0
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         return self._call(lambda link: look.cells(link, prefix))

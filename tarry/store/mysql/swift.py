@@ -11,7 +11,7 @@ from tarry.model.job import State
 from tarry.store.mysql import sql
 from tarry.store.mysql.errors import Conflict
 from tarry.store.mysql.link import Answer
-from tarry.store.mysql.sql import ALREADY, CODE, DIFFERING, among, filled, listed, noted, raw, some
+from tarry.store.mysql.sql import ALREADY, CODE, DIFFERING, among, filled, listed, noted, raw, some, text
 
 
 class Mistaken(Conflict):
@@ -67,13 +67,14 @@ def _add(plan: Swift, statement: str, expected: int | None) -> None:
 
 
 def _leave_running(changes: Sequence[Change], plan: Swift) -> None:
-    """The fence: only who runs with that epoch leaves."""
-    epochs: defaultdict[int, list[bytes]] = defaultdict(list)
+    """The fence: only what that owner runs in that epoch leaves."""
+    attempts: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)
     for change in changes:
-        epochs[change.epoch].append(change.id)
-    for epoch, members in epochs.items():
+        attempts[change.epoch, change.owner].append(change.id)
+    for (epoch, owner), members in attempts.items():
+        fence = f"AND p.epoch = {epoch} AND p.owner = {text(owner)}"
         for ids in some(members):
-            _add(plan, f"{sql.LEAVE_RUNNING.format(among(ids))} AND p.epoch = {epoch}", len(ids))
+            _add(plan, f"{sql.LEAVE_RUNNING.format(among(ids))} {fence}", len(ids))
 
 
 def _lose_keys(ids: Sequence[bytes], plan: Swift) -> None:

@@ -1,7 +1,17 @@
 """The functions that claim, alone or after changes, and find the queues that there are."""
 
 from tarry.store.postgres.changing import CHANGE_ARGUMENTS
-from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME, SEEN_WITHIN, SETTINGS, ready
+from tarry.store.postgres.functions import (
+    CLOCK,
+    EACH_LIMITED,
+    LIMITED,
+    ON_TIME,
+    SEEN_WITHIN,
+    SETTINGS,
+    UNTIL_AN_END,
+    lanes_of,
+    ready,
+)
 
 JOB = """id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int, losses int,
     expires bigint, key text, note bytea, unique_for bigint, holds bigint, lane text, headers bytea, progress bytea"""
@@ -31,10 +41,13 @@ BEGIN
     apart AS (
         SELECT j.ctid AS at, j.due, j.id FROM {{s}}.job j
         WHERE j.state = 0 AND j.aside AND j.due <= now_
-        ORDER BY j.due, j.id LIMIT most FOR UPDATE SKIP LOCKED)
-    UPDATE {{s}}.job j SET state = 1, since = now_, aside = j.due < late OR abs(j.rank) > 1
-    WHERE j.ctid = ANY (ARRAY(
-        SELECT b.at FROM (SELECT * FROM line UNION ALL SELECT * FROM apart) AS b ORDER BY b.due, b.id LIMIT most));
+        ORDER BY j.due, j.id LIMIT most FOR UPDATE SKIP LOCKED),
+    promoted AS (
+        UPDATE {{s}}.job j SET state = 1, since = now_, aside = j.due < late OR abs(j.rank) > 1
+        WHERE j.ctid = ANY (ARRAY(
+            SELECT b.at FROM (SELECT * FROM line UNION ALL SELECT * FROM apart) AS b ORDER BY b.due, b.id LIMIT most))
+        RETURNING j.queue, j.rank, j.task, j.lane)
+    {lanes_of("promoted p WHERE p.lane IS NOT NULL", "p")};
     RETURN least(
         (SELECT j.due FROM {{s}}.job j WHERE j.state = 0 AND NOT j.aside AND j.due >= floor_ ORDER BY j.due LIMIT 1),
         (SELECT j.due FROM {{s}}.job j WHERE j.state = 0 AND j.aside ORDER BY j.due LIMIT 1));
@@ -42,6 +55,23 @@ END
 $function$
 """
 """Makes due jobs ready; answers when the next is due. To be called by a function that has the settings."""
+
+_TASKS = """WITH RECURSIVE found (task) AS (
+                (SELECT r.task {line} ORDER BY r.task LIMIT 1)
+                UNION ALL
+                SELECT (SELECT r.task {line} AND r.task > found.task ORDER BY r.task LIMIT 1)
+                FROM found WHERE found.task IS NOT NULL)""".replace(
+    "{line}",
+    """FROM {s}.job r WHERE r.state = 1 AND r.lane IS NOT NULL AND r.queue = w.queue
+                    AND (r.rank > 0)::int - (r.rank < 0)::int = -w.band""",
+)
+_IN_LANES = f"""(SELECT true FROM {{s}}.limits l WHERE l.name = 'queue:' || w.queue)
+            OR (SELECT true FROM {{s}}.lane o
+                WHERE o.again IS NULL AND o.queue = w.queue AND o.band = w.band LIMIT 1)
+            OR EXISTS ({_TASKS}
+                SELECT FROM found WHERE found.task IS NOT NULL AND NOT {EACH_LIMITED % "found.task"})"""
+"""Whether a want has to be claimed for in lanes: those that are full are all closed, and count no more. Not EXISTS for
+the first two: its rows may be read all and hashed."""
 
 _ON_TIME_FIRST = (
     "(SELECT j.due FROM {s}.job j WHERE j.state = 0 AND NOT j.aside AND j.due >= s_floor ORDER BY j.due LIMIT 1)"
@@ -72,7 +102,7 @@ BEGIN
     END IF;
     IF cardinality(c_id) > 0 THEN
         made := {{s}}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
-            k_until, k_queue, k_rank, k_expires, k_holds, k_body, singly, now_);
+            k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, singly, now_);
     END IF;
     SELECT EXISTS ({LIMITED}), EXISTS (SELECT FROM {{s}}.paused),
         EXISTS (SELECT FROM {{s}}.job r WHERE r.state = 1 AND r.lane IS NOT NULL), {_ON_TIME_FIRST}, {_ASIDE_FIRST}
@@ -90,12 +120,17 @@ BEGIN
         next_due := {{s}}.promote_v1(promoted, now_, s_floor);
         any_laned := true;  -- perhaps, by now
     END IF;
+    IF wants > 0 AND limited THEN
+        UPDATE {{s}}.lane SET again = NULL WHERE ctid = ANY (ARRAY(
+            SELECT o.ctid FROM {{s}}.lane o WHERE o.again IS NOT NULL AND o.again <= now_
+            ORDER BY o.again LIMIT 100 FOR UPDATE SKIP LOCKED));
+        next_due := least(next_due, nullif(
+            (SELECT o.again FROM {{s}}.lane o WHERE o.again IS NOT NULL ORDER BY o.again LIMIT 1), {UNTIL_AN_END}));
+    END IF;
     IF wants > 0 AND (limited OR any_laned) THEN
         SELECT coalesce(bool_or(open IS NULL OR open[w.n]), false) INTO elsewhere
         FROM unnest(w_queue, w_band) WITH ORDINALITY AS w (queue, band, n)
-        WHERE EXISTS (SELECT FROM {{s}}.limits l WHERE l.name = 'queue:' || w.queue)
-            OR EXISTS (SELECT FROM {{s}}.job r WHERE r.state = 1 AND r.lane IS NOT NULL
-                AND r.queue = w.queue AND (r.rank > 0)::int - (r.rank < 0)::int = -w.band);
+        WHERE {_IN_LANES};
         -- Then the claim is made in lanes, elsewhere.
         wants := CASE WHEN elsewhere THEN 0 ELSE wants END;
     END IF;

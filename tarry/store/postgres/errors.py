@@ -27,6 +27,10 @@ _PASSWORD = (
     "the server refused the user or the password: put both into the URL (special characters as %XX), or the password"
     " into PGPASSWORD or ~/.pgpass"
 )
+_CLEAR = (
+    "whoever answers there asks for the password in clear, over a connection that does not prove who it is: add"
+    " sslmode=verify-full&sslrootcert=FILE to the URL, or require_auth=password if the network between is yours alone"
+)
 _GONE = "what tarry made there is gone while in use; restart all that use it, and it is made anew"
 
 Meaning = tuple[type[TarryError], str]
@@ -56,6 +60,7 @@ _CLASSES: dict[str, Meaning] = {
     "XX": (StoreCorrupt, "the server found its data damaged"),
 }
 _REFUSED: dict[str, Meaning] = {
+    r'requirement "!password" failed': (ConfigError, _CLEAR),
     r"password authentication failed|no password supplied": (ConfigError, _PASSWORD),
     r'role ".*" does not exist': (ConfigError, "there is no such user: make it with createuser, or name another"),
     r"authentication failed|pg_hba\.conf": (

@@ -5,6 +5,7 @@ import time
 from tarry.store.base import Fact
 from tarry.store.postgres import sql
 from tarry.store.postgres.link import Link
+from tarry.store.postgres.password import transport
 from tarry.store.postgres.schema import SCHEMA_VERSION
 from tarry.store.postgres.url import Place
 
@@ -30,6 +31,7 @@ def facts(link: Link, place: Place) -> list[Fact]:
     return [
         Fact("postgresql", said["server_version"]),
         Fact("schema", f"{SCHEMA_VERSION} ({place.schema})"),
+        transport(place, link.pgconn.ssl_in_use).fact("sslmode=verify-full&sslrootcert=FILE in the URL"),
         _durability(said),
         *_distance(link),
         _oldest(link),

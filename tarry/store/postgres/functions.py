@@ -19,6 +19,20 @@ SEEN_WITHIN = 2_000_000
 CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 LIMITED = "SELECT l.name FROM {s}.limits l"
 
+UNTIL_AN_END = 2**62
+"""When a lane is to be opened that is closed until one of its attempts ends: `postgres.open_lanes`."""
+EACH_LIMITED = "EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || %s)"
+"""Whether that task has a limit for each key."""
+
+
+def lanes_of(rows: str, alias: str) -> str:
+    """Notes for claims that these ready jobs wait in lanes. rows: what follows FROM, up to a condition."""
+    return f"""INSERT INTO {{s}}.lane (queue, band, task, lane)
+            SELECT DISTINCT {alias}.queue, ({alias}.rank < 0)::int - ({alias}.rank > 0)::int, {alias}.task,
+                coalesce({alias}.lane, '')
+            FROM {rows} AND {EACH_LIMITED % f"{alias}.task"}"""
+
+
 SETTINGS = """
     SET enable_seqscan = off
     SET enable_bitmapscan = off

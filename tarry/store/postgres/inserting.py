@@ -1,6 +1,6 @@
 """The function that inserts."""
 
-from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME, SETTINGS
+from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME, SETTINGS, lanes_of
 
 _INSERT_COLUMNS = """id, task, body, queue, rank, due, state, epoch, failures, losses, since, until, expires, key, note,
         unique_for, holds, lane, headers, progress, aside"""
@@ -17,6 +17,10 @@ _NEW = f"""
             AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds, lane,
             headers, progress, kind)
         ON k.kind = p.kind"""
+
+_LANES = lanes_of(
+    "unnest(k_task, k_queue, k_rank, k_state, k_lane) AS k (task, queue, rank, state, lane) WHERE k.state = 1", "k"
+)
 
 INSERT_ARGUMENTS = """p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
     k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[], k_losses int[],
@@ -55,7 +59,7 @@ BEGIN
                 ON CONFLICT DO NOTHING;
                 EXIT WHEN FOUND OR EXISTS (SELECT FROM {{s}}.job j WHERE j.id = new.id);
                 SELECT j.id INTO holder FROM {{s}}.job j
-                WHERE j.task = new.task AND j.key = new.key AND j.holds > new.since;
+                WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds > new.since;
                 IF FOUND THEN
                     place := new.n; lives := uuid_send(holder);
                     RETURN NEXT;
@@ -63,6 +67,9 @@ BEGIN
                 END IF;
             END LOOP;
         END LOOP;
+    END IF;
+    IF limited THEN
+        {_LANES};
     END IF;
     IF channel IS NOT NULL THEN
         PERFORM pg_notify(channel, token);

@@ -1,24 +1,29 @@
 """Claims under limits and from lanes: read in a few round trips, chosen by the arithmetic that all stores share.
 
-Two who claim jobs of one task take turns: the task's level row is locked for as long as that takes, and those of its
-lanes are changed only by who holds it, or after it. The end of an attempt lowers the levels in the database itself.
+Two who claim jobs of one task take turns: the task's level row is locked for as long as that takes. The ends of
+attempts do not wait for it: they lower levels at any time. So a claim never writes back what it read: it adds what it
+started.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import psycopg
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import HIGH, NORMAL, Want
 from tarry.store.lanes import Levels, counted, dealt, each, limit_in, limit_of, merged
+from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import rows as pack
-from tarry.store.postgres import sql
 from tarry.store.postgres.link import Link, Row
+from tarry.store.postgres.open_lanes import Line
 
-EXAMINED = 1000
-"""At most so many lanes of a task are looked at in one claim, so that a claim has a bounded cost."""
+EXAMINED, FULL = 1000, 100
+"""At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
+takes longer. So a claim has a bounded cost."""
 _FAR = 2**62
 
 
@@ -50,9 +55,15 @@ class LaneClaim:
         self._limits: dict[str, Limit] = {}
         """Those that count here; there may be thousands of others."""
         self._known: dict[str, Level] = {}
+        """As read, and with what started here; where another attempt ended since, less is used."""
+        self._started: Counter[str] = Counter()
         self._turns: dict[str, str | None] = {}
         self._levels = Levels(self._limits, self._known, now)
         self._tasks: dict[Want, list[str]] = {}
+        self._kept: dict[str, bytes] = {}
+        """The limits as they are kept."""
+        self._full: defaultdict[Line, set[str]] = defaultdict(set)
+        self._empty: defaultdict[Line, set[str]] = defaultdict(set)
 
     def chosen(self, wants: Sequence[Want], limit: int) -> tuple[list[Row], int | None]:
         """Up to so many jobs, claimed; with none, when a rate lets start what it held back."""
@@ -79,7 +90,8 @@ class LaneClaim:
     def _read_limits(self, wants: Sequence[Want]) -> None:
         names = {QUEUE + want.queue for want in wants}
         names |= {kind + task for tasks in self._tasks.values() for task in tasks for kind in (TASK, EACH)}
-        self._limits |= _decoded(self._rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
+        self._kept = dict(self._rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
+        self._limits |= _decoded(self._kept.items())
 
     def _lock(self, wants: Sequence[Want]) -> None:
         names = {TASK + task for tasks in self._tasks.values() for task in tasks}
@@ -131,37 +143,48 @@ class LaneClaim:
     def _lanes(self, want: Want, task: str, most: int) -> list[tuple[str, int]]:
         """Lanes with room, and how much, beginning after the one served last."""
         found: list[tuple[str, int]] = []
-        for number, lane in enumerate(self._circle(want, task, most)):
-            if number == EXAMINED:
-                # Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
-                self._levels.again, self._turns[task] = 0, lane
+        line, vain = (want.queue, want.band, task), 0
+        for number, (lane, waits) in enumerate(self._circle(want, task, most)):
+            if number == EXAMINED or vain == FULL:
+                # Not all were looked at, so it is worth coming again at once.
+                self._levels.again = 0
                 break
-            if room := self._levels.room(each(task, lane), most):
+            room = self._levels.room(each(task, lane), most)
+            if room and waits:
                 found.append((lane, room))
+            else:
+                (self._full if waits else self._empty)[line].add(lane)
+                vain += 1
             if len(found) == most:
                 break
         return found
 
-    def _circle(self, want: Want, task: str, most: int) -> Iterator[str]:
+    def _circle(self, want: Want, task: str, most: int) -> Iterator[tuple[str, bool]]:
+        """Lanes, and whether jobs wait there; of those that have limits only the open ones."""
+        limited = EACH + task in self._limits
+        after, start = (sql.OPEN_AFTER, sql.OPEN_FROM) if limited else (sql.LANES_AFTER, sql.LANES_FROM)
         turn = self._turns.get(task)
         if turn is not None:
-            yield from self._series(want, task, sql.LANES_AFTER, turn, most)
-        for lane in self._series(want, task, sql.LANES_FROM, "", most):
+            yield from self._series(want, task, (after, after), turn, most)
+        for lane, waits in self._series(want, task, (start, after), "", most):
             if turn is not None and lane > turn:
                 return
-            yield lane
+            yield lane, waits
 
-    def _series(self, want: Want, task: str, statement: str, start: str, count: int) -> Iterator[str]:
+    def _series(
+        self, want: Want, task: str, statements: tuple[str, str], start: str, count: int
+    ) -> Iterator[tuple[str, bool]]:
         """Lanes by name, read some at a time; with them what is known of their levels."""
+        statement, after = statements
         while True:
             count = min(count, EXAMINED)
             rows = self._rows(statement, (want.queue, -want.band, task, start, count))
-            for lane, running, following in rows:
+            for lane, running, following, waits in rows:
                 self._known.setdefault(each(task, lane), Level(running, following))
-                yield lane
+                yield lane, waits
             if len(rows) < count:
                 return
-            statement, start, count = sql.LANES_AFTER, rows[-1][0], 4 * count
+            statement, start, count = after, rows[-1][0], 4 * count
 
     def _lines(self, want: Want, task: str, lanes: Sequence[tuple[str, int]]) -> list[list[Placed]]:
         names, most = pack.texts([lane for lane, _ in lanes]), pack.big_ints([count for _, count in lanes])
@@ -175,23 +198,25 @@ class LaneClaim:
         for name, count in counted(starts, self._limits).items():
             level = self._known.get(name, Level())
             self._known[name] = level.started(self._limits[limit_of(name)], count, self._now)
+            self._started[name] += count
         for _, task, lane in starts:
             if lane is not None:
                 self._turns[task] = lane
 
     def _save(self) -> None:
-        """A key that is as good as never used leaves nothing behind."""
-        limited = {name: level for name, level in self._known.items() if limit_of(name) in self._limits}
-        idle = [name for name, level in limited.items() if name.startswith(EACH) and level.idle(self._now)]
-        used = [(name, level) for name, level in sorted(limited.items()) if name not in set(idle)]
-        if idle:
-            self._run(sql.FORGET_LEVELS, (pack.texts(idle),))
-        if used:
-            numbers = [level.running for _, level in used], [level.next for _, level in used]
-            self._run(sql.SAVE_LEVELS, (pack.texts([name for name, _ in used]), *map(pack.big_ints, numbers)))
+        if self._started:
+            started = sorted(self._started)
+            more, following = [self._started[name] for name in started], [self._known[name].next for name in started]
+            self._run(sql.RAISE_LEVELS, (pack.texts(started), pack.big_ints(more), pack.big_ints(following)))
         if self._turns:
             names = pack.texts([TASK + task for task in self._turns])
             self._run(sql.SAVE_TURNS, (names, pack.texts(self._turns.values())))
+        for line, lanes in self._empty.items():
+            open_lanes.remove(self._link, self._schema, line, sorted(lanes))
+        for line, lanes in self._full.items():
+            name = EACH + line[-1]
+            limit = self._limits[name], self._kept[name]
+            open_lanes.close(self._link, self._schema, line, sorted(lanes), limit, self._now)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._link.rows(sql.at(statement, self._schema), values)
@@ -206,23 +231,34 @@ def _placed(rows: Iterable[Row]) -> list[Placed]:
 
 def change_limit(link: Link, schema: str, name: str, limit: Limit) -> bool:
     """Gives one that is set another number; False if it is not. What runs is counted, and jobs have lanes, since it is
-    there: nobody has to look through all of them, nor to wait."""
-    return link.run(sql.at(sql.CHANGE_LIMIT, schema), (name, msgspec.json.encode(limit))) > 0
+    there: nobody has to look through all of them, nor to wait. Within a transaction of its own."""
+    changed = link.run(sql.at(sql.CHANGE_LIMIT, schema), (name, msgspec.json.encode(limit))) > 0
+    if changed:
+        open_lanes.limit_changed(link, schema, name)
+    return changed
+
+
+class NotAlone(Exception):
+    """Somebody's transaction that has enqueued, claimed or settled is still open."""
 
 
 def set_limit(link: Link, schema: str, name: str, limit: Limit | None) -> None:
-    """Sets or lifts one, and counts what runs now; within a transaction of its own."""
-    link.run(sql.at(sql.NOBODY_ELSE, schema))
+    """Sets or lifts one, and counts what runs now; within a transaction of its own. NotAlone: not now."""
+    try:
+        link.run(sql.at(sql.NOBODY_ELSE, schema))
+    except psycopg.errors.LockNotAvailable:
+        raise NotAlone from None
     if limit is None:
         link.run(sql.at(sql.LIFT_LIMIT, schema), (name,))
     else:
         link.run(sql.at(sql.SET_LIMIT, schema), (name, msgspec.json.encode(limit)))
     link.run(sql.at(sql.UNUSED, schema), (name, limit is None))
+    kind, _, which = name.partition(":")
+    if limit is not None and kind + ":" != QUEUE:
+        link.run(sql.at(sql.INTO_LANES, schema), (which,))
+    open_lanes.limit_set(link, schema, name, limit)
     if limit is None:
         return
-    kind, _, which = name.partition(":")
-    if kind + ":" != QUEUE:
-        link.run(sql.at(sql.INTO_LANES, schema), (which,))
     running = link.rows(sql.at(sql.RUNNING_IN[kind + ":" == QUEUE], schema), (which,))
     levels = counted([(queue, task, lane) for queue, task, lane in running], {name: limit})
     if levels:
@@ -235,3 +271,20 @@ def limits_and_levels(link: Link, schema: str) -> dict[str, tuple[Limit, Level]]
     seen = link.rows(sql.at(sql.LEVELS_SEEN, schema), (pack.texts(limits),))
     levels = {name: Level(running, following) for name, running, following in seen}
     return {name: (limit, levels.get(name, Level())) for name, limit in limits.items()}
+
+
+def recount(link: Link, schema: str, names: Sequence[str]) -> int:
+    """Lets these levels say how many jobs run; within a transaction. Answers how many did not."""
+    packed = pack.texts(names)
+    link.run(sql.at(sql.LEVELS_THERE, schema), (packed,))
+    link.run(sql.at(sql.LOCK_LEVELS, schema), (packed,))
+    # Whoever had raised or lowered them has committed by now, and whoever comes adds to what is written here.
+    return link.run(sql.at(sql.RECOUNT, schema), (packed,))
+
+
+def open_wrongly_closed(link: Link, schema: str, now: int) -> int:
+    """Opens lanes that need not be closed; answers how many."""
+    lanes = open_lanes.wrongly_closed(link, schema, limits_in(link, schema), now)
+    if lanes:
+        open_lanes.open_these(link, schema, lanes)
+    return len(lanes)

@@ -15,6 +15,8 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
 
 from tarry.errors import ConfigError
+from tarry.store.deadline import left
+from tarry.store.postgres.password import guarded
 from tarry.store.postgres.url import Place
 
 Row = tuple[Any, ...]
@@ -77,7 +79,7 @@ class Link(psycopg.Connection[Row]):
     made_in = 0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        return super().wait(gen, interval, self.seconds if timeout is None else timeout)
+        return super().wait(gen, interval, left(self.seconds) if timeout is None else timeout)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """What the statement answers; its parameters are $1, $2 ..."""
@@ -128,11 +130,11 @@ class Link(psycopg.Connection[Row]):
 
 def connected(place: Place) -> Link:
     """A new connection; raises what the driver raises, and ConfigError for a server that is too old."""
-    given = dict(place.connect)
+    given = guarded(place)
     if place.notify:
         given["options"] = f"{_options(place)} {given.get('options', '')}".strip()
     defaults = {
-        "connect_timeout": str(max(2, round(place.seconds))),
+        "connect_timeout": str(max(2, round(left(place.seconds)))),
         "fallback_application_name": "tarry",
         "tcp_user_timeout": f"{place.seconds * 1000:.0f}",
         "keepalives_idle": "10",

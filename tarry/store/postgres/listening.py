@@ -2,15 +2,16 @@
 
 import contextlib
 import os
-import random
 import select
 import threading
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
 import psycopg
 
 from tarry.errors import TarryError
+from tarry.store.patience import Backoff
 from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.link import Link, connected
 from tarry.store.postgres.ringing import channel
@@ -73,27 +74,27 @@ class Listener:
             os.close(fd)
 
     def _listen(self) -> None:
-        pause = 0.05
+        backoff = Backoff()
         while not self._closed:
             link: Link | None = None
             try:
                 link = connected(self._connections.place)
                 # What comes while a command is under way.
                 link.add_notify_handler(lambda notice: self._news(notice.channel, notice.payload))
-                pause = 0.05
-                self._hear(link)
+                self._hear(link, backoff)
             except (psycopg.Error, TarryError):
-                pause = min(5.0, pause * 2)
+                pass
             finally:
                 if link is not None:
                     link.leave()
+            backoff.fail(now := time.monotonic())
             with self._changed:
                 self._down = True
                 self._heard = set()
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._closed, pause * random.uniform(0.5, 1.0))
+                self._changed.wait_for(lambda: self._closed, backoff.left(now))
 
-    def _hear(self, link: Link) -> None:
+    def _hear(self, link: Link, backoff: Backoff) -> None:
         missed = self._down
         waiter = select.poll()
         waiter.register(link.pgconn.socket, select.POLLIN)
@@ -103,6 +104,7 @@ class Listener:
                 schema = self._connections.place.schema
                 link.run("; ".join(f"LISTEN {channel(schema, kind)}" for kind in sorted(new)))
                 self._now_heard(new)
+                backoff.succeed()
                 if missed:
                     missed = False
                     self._bells.wake_all()

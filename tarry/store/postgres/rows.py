@@ -70,6 +70,7 @@ _JOB_KINDS: tuple[_Pack, ...] = (
 )  # fmt: skip
 _CHANGE_KINDS: tuple[_Pack, ...] = (
     small_ints, ints, small_ints, big_ints, big_ints, ints, ints, big_ints, texts, big_ints, big_ints, big_ints, blobs,
+    texts,
 )  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def _change_kind(change: Change) -> Row:
     return (
         CODE[change.was], change.epoch, None if change.to is None else CODE[change.to], change.since, change.due,
         change.failures, change.losses, change.until, change.queue, None if priority is None else -priority,
-        change.expires, change.holds, change.body,
+        change.expires, change.holds, change.body, change.owner or None,
     )  # fmt: skip
 
 

@@ -55,6 +55,12 @@ CREATE TABLE {s}.cell   (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL
 CREATE TABLE {s}.limits (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE {s}.level  (name text COLLATE "C" PRIMARY KEY, running bigint NOT NULL, next bigint NOT NULL,
     turn text COLLATE "C") WITH (fillfactor = 50);
+CREATE TABLE {s}.lane   (queue text COLLATE "C" NOT NULL, band smallint NOT NULL, task text COLLATE "C" NOT NULL,
+    lane text COLLATE "C" NOT NULL, again bigint)
+    WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX lane_open   ON {s}.lane (queue, band, task, lane) WHERE again IS NULL;
+CREATE INDEX lane_closed ON {s}.lane (task, lane) WHERE again IS NOT NULL;
+CREATE INDEX lane_again  ON {s}.lane (again) WHERE again IS NOT NULL;
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
 """

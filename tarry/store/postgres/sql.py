@@ -32,18 +32,30 @@ TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})::bigint
     FROM {{s}}.job GROUP BY queue, task, state"""
 LEAVING = f"""SELECT {COLUMNS} FROM {{s}}.job
     WHERE state >= 3 AND until >= $1 AND until < $2 ORDER BY until, id LIMIT $3"""
-PRUNE = """DELETE FROM {s}.job WHERE ctid = ANY (ARRAY(SELECT ctid FROM {s}.job
-    WHERE state >= 3 AND until <= $1 ORDER BY until, id LIMIT $2 FOR UPDATE SKIP LOCKED))"""
+_FINISHED = "FROM {s}.job WHERE state >= 3 AND (until, id) > ($1, encode($2, 'hex')::uuid)"
+FINISHED = f"""SELECT until, uuid_send(id), queue, ({SIZE})::bigint, holds <= $3 {_FINISHED}
+    ORDER BY until, id LIMIT $4"""
+WEIGHTS = f"""SELECT queue, sum(size)::bigint FROM (
+        SELECT queue, {SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT $3) AS next_
+    GROUP BY queue"""
+LAST_WEIGHED = f"SELECT until, uuid_send(id) {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET $3 - 1"
+ANY_FINISHED = "SELECT 1 FROM {s}.job WHERE state >= 3 ORDER BY until LIMIT 1"
+FORGET_FINISHED = """DELETE FROM {s}.job j USING unnest($1, $2) AS f (id, until)
+    WHERE j.id = f.id AND j.until = f.until AND j.state >= 3"""
 ALL_BYTES = "SELECT pg_table_size('{s}.job')"
-WEIGHTS = f"SELECT queue, sum({SIZE})::bigint FROM {{s}}.job WHERE state >= 3 GROUP BY queue"
-FIRST_FINISHED = f"""SELECT uuid_send(id), {SIZE} FROM {{s}}.job
-    WHERE state >= 3 AND queue = $1 AND holds <= $2 ORDER BY until, id LIMIT $3 FOR UPDATE SKIP LOCKED"""
-DOOMED = "DELETE FROM {s}.job WHERE id = ANY ($1) AND state >= 3"
-IDLE_LEVELS = "DELETE FROM {s}.level WHERE starts_with(name, 'each:') AND running = 0 AND next <= $1"
+DROP_LEVELS = """WITH next_ AS MATERIALIZED (
+        SELECT name FROM {s}.level WHERE name > $1 AND name < 'each;' ORDER BY name LIMIT $3),
+    gone AS (
+        DELETE FROM {s}.level WHERE name = ANY (ARRAY(SELECT l.name FROM {s}.level l JOIN next_ USING (name)
+            WHERE l.running = 0 AND l.next <= $2 FOR UPDATE OF l SKIP LOCKED)))
+    SELECT max(name), count(*) FROM next_"""
+"""Of keys of tasks: their names begin with each:, and ; is the next character."""
 PAUSE = "INSERT INTO {s}.paused VALUES ($1) ON CONFLICT DO NOTHING"
 RESUME = "DELETE FROM {s}.paused WHERE queue = $1"
 MARK = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
-    WHERE j.id = m.id AND j.state = 2 AND j.epoch = m.epoch"""
+    WHERE j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4"""
+"""`+ 0` keeps it from reading all running jobs for each mark, which it would go on to do if it was planned when there
+were few."""
 CELLS = "SELECT name, value FROM {s}.cell WHERE name >= $1 AND name < $2 ORDER BY name"
 WRITE_NEW = "INSERT INTO {s}.cell VALUES ($1, $2) ON CONFLICT DO NOTHING"
 WRITE = "UPDATE {s}.cell SET value = $2 WHERE name = $1 AND value = $3"
@@ -58,7 +70,7 @@ def _arguments(count: int) -> str:
 
 
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"
-EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(24)}, $25::int, $26::int, $27, $28)"
+EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(25)}, $26::int, $27::int, $28, $29)"
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
 QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3)"
@@ -98,9 +110,22 @@ _LANES = f"""WITH RECURSIVE found (lane, n) AS (
     UNION ALL
     SELECT (SELECT lane {_LANED} AND task = $3 AND lane > found.lane ORDER BY lane LIMIT 1), n + 1
     FROM found WHERE lane IS NOT NULL AND n < $5::int)
-    SELECT f.lane, coalesce(l.running, 0), coalesce(l.next, 0)
+    SELECT f.lane, coalesce(l.running, 0), coalesce(l.next, 0), true
     FROM found f LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.lane
     WHERE f.lane IS NOT NULL ORDER BY f.n"""
+_OPEN = f"""WITH RECURSIVE found (lane, n) AS (
+    (SELECT lane, 1 {{open}} AND lane {{first}} $4 ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT lane {{open}} AND lane > found.lane ORDER BY lane LIMIT 1), n + 1
+    FROM found WHERE lane IS NOT NULL AND n < $5::int)
+    SELECT f.lane, coalesce(l.running, 0), coalesce(l.next, 0),
+        EXISTS (SELECT {_LANED} AND task = $3 AND lane = f.lane)
+    FROM found f LEFT JOIN {{s}}.level l ON l.name = 'each:' || $3 || chr(31) || f.lane
+    WHERE f.lane IS NOT NULL ORDER BY f.n""".replace(
+    "{open}", "FROM {s}.lane WHERE again IS NULL AND queue = $1 AND band = -$2::int AND task = $3"
+)
+OPEN_FROM = _OPEN.replace("{first}", ">=")
+OPEN_AFTER = _OPEN.replace("{first}", ">")
 LANES_FROM = _LANES.replace("{first}", ">=")
 LANES_AFTER = _LANES.replace("{first}", ">")
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)
@@ -112,20 +137,36 @@ LEVELS_THERE = (
 )
 LEVELS = "SELECT name, running, next, turn FROM {s}.level WHERE name = ANY ($1) ORDER BY name FOR UPDATE"
 LEVELS_SEEN = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1)"
-SAVE_LEVELS = """INSERT INTO {s}.level AS l (name, running, next) SELECT * FROM unnest($1, $2, $3)
-    ON CONFLICT (name) DO UPDATE SET running = excluded.running, next = excluded.next"""
-FORGET_LEVELS = "DELETE FROM {s}.level WHERE name = ANY ($1)"
+RAISE_LEVELS = """INSERT INTO {s}.level AS l (name, running, next) SELECT * FROM unnest($1, $2, $3)
+    ON CONFLICT (name) DO UPDATE SET running = l.running + excluded.running, next = excluded.next"""
 SAVE_TURNS = "UPDATE {s}.level l SET turn = t.turn FROM unnest($1, $2) AS t (name, turn) WHERE l.name = t.name"
 TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = j.epoch + 1, since = $3,
     holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
     j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress"""
+_COUNTED = """WITH running AS (SELECT queue, task, lane, count(*) AS n FROM {s}.job WHERE state = 2 GROUP BY 1, 2, 3),
+    named AS (
+        SELECT 'queue:' || queue AS name, n FROM running
+        UNION ALL SELECT 'task:' || task, n FROM running WHERE lane IS NOT NULL
+        UNION ALL SELECT 'each:' || task || chr(31) || lane, n FROM running WHERE lane IS NOT NULL),
+    counted AS (SELECT name, sum(n)::bigint AS n FROM named
+        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {s}.limits) GROUP BY name)"""
+MISCOUNTED = f"""{_COUNTED} SELECT coalesce(l.name, c.name) FROM counted c FULL JOIN (
+        SELECT name, running FROM {{s}}.level
+        WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {{s}}.limits)) AS l ON l.name = c.name
+    WHERE coalesce(l.running, 0) <> coalesce(c.n, 0)"""
+"""One statement sees levels and jobs as they were at one moment, so no lock is needed to know."""
+LOCK_LEVELS = "SELECT FROM {s}.level WHERE name = ANY ($1) ORDER BY starts_with(name, 'each:'), name FOR UPDATE"
+RECOUNT = f"""{_COUNTED} UPDATE {{s}}.level l SET running = coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)
+    WHERE l.name = ANY ($1) AND l.running <> coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)"""
 LIMITS = "SELECT name, value FROM {s}.limits ORDER BY name"
 LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
 PAUSED = "SELECT queue FROM {s}.paused"
-NOBODY_ELSE = "LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE"
-"""Every claim, change and insert reads the limits, so none is under way and none begins: what runs can be counted."""
+NOBODY_ELSE = """SET LOCAL lock_timeout = '50ms'; LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE;
+    SET LOCAL lock_timeout TO DEFAULT"""
+"""Every claim, change and insert reads the limits, so none is under way and none begins: what runs can be counted.
+While it waits for those that are under way nobody else begins either, so it waits only for a moment."""
 CHANGE_LIMIT = "UPDATE {s}.limits SET value = $2 WHERE name = $1"
 SET_LIMIT = "INSERT INTO {s}.limits VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"

@@ -10,27 +10,39 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tarry.errors import StoreBusy
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.lanes import earliest
+from tarry.store.patience import about
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.bells import PostgresBells
 from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.errors import told
 from tarry.store.postgres.facts import facts
+from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.floors import Floors
 from tarry.store.postgres.functions import ON_TIME
-from tarry.store.postgres.lanes import LaneClaim, change_limit, limits_and_levels, set_limit
+from tarry.store.postgres.lanes import (
+    LaneClaim,
+    NotAlone,
+    change_limit,
+    limits_and_levels,
+    open_wrongly_closed,
+    recount,
+    set_limit,
+)
 from tarry.store.postgres.link import Link, Row
 from tarry.store.postgres.migrate import at_opening
 from tarry.store.postgres.ringing import RECALL, RESULTS, STEPS, WORK
 from tarry.store.postgres.url import parsed
 from tarry.store.postgres.within import inserted_within
 from tarry.store.prefix import beyond
+from tarry.store.pruning import Pruning
 
 Answer = TypeVar("Answer")
 AT_ONCE = 5000
@@ -58,6 +70,7 @@ class PostgresStore(Store):
         self._connections = Connections(self._place)
         self._bells = PostgresBells(self._connections)
         self._floors = Floors()
+        self._pruning = Pruning(PostgresFinished(self._connections, self._schema))
         try:
             at_opening(self._connections)
         except BaseException:
@@ -226,30 +239,7 @@ class PostgresStore(Store):
         return [pack.job(row) for row in self._rows(sql.LEAVING, (start, end, limit))]
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        most = by_queue or {}
-
-        def work(link: Link) -> int:
-            link.run(self._at(sql.IDLE_LEVELS), (now,))
-            pruned = link.run(self._at(sql.PRUNE), (now, limit))
-            ((size,),) = link.rows(self._at(sql.ALL_BYTES))
-            # Compressed, the jobs may take less than they weigh, but hardly less than a tenth.
-            if size * 10 > min([most_bytes, *most.values()]):
-                for queue, weight in link.rows(self._at(sql.WEIGHTS)):
-                    excess = weight - most.get(queue, most_bytes)
-                    if excess > 0:
-                        pruned += self._lighten(link, queue, excess, limit - pruned, now)
-            return pruned
-
-        return self._patiently(work)
-
-    def _lighten(self, link: Link, queue: str, excess: int, limit: int, now: int) -> int:
-        doomed: list[bytes] = []
-        for id, size in link.rows(self._at(sql.FIRST_FINISHED), (queue, now, max(limit, 0))):
-            if excess <= 0:
-                break
-            excess -= size
-            doomed.append(id)
-        return link.run(self._at(sql.DOOMED), (pack.uuids(doomed),)) if doomed else 0
+        return self._pruning.prune(now, most_bytes, limit, by_queue or {})
 
     def pause(self, queue: str, paused: bool) -> None:
         self._call(lambda link: link.run(self._at(sql.PAUSE if paused else sql.RESUME), (queue,)))
@@ -265,21 +255,41 @@ class PostgresStore(Store):
         ((count, oldest),) = self._rows(sql.BACKLOG, (pack.texts(names), now, most, int(queues is None)))
         return Backlog(count, now if oldest is None else oldest)
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         if not marks:
             return
         ids, epochs, told = zip(*marks, strict=True)
-        values = (pack.uuids(ids), pack.ints(epochs), pack.blobs(told))
+        values = (pack.uuids(ids), pack.ints(epochs), pack.blobs(told), owner)
         self._call(lambda link: link.run(self._at(sql.MARK), values))
         self._bells.ring(STEPS)
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        if limit is None or not self._call(lambda link: change_limit(link, self._schema, name, limit)):
-            self._patiently(lambda link: set_limit(link, self._schema, name, limit))
+        if limit is None or not self._patiently(lambda link: change_limit(link, self._schema, name, limit)):
+            self._set_limit(name, limit)
         self._bells.ring(WORK)
+
+    def _set_limit(self, name: str, limit: Limit | None) -> None:
+        """StoreBusy if somebody's transaction that has enqueued stays open for too long."""
+        until = time.monotonic() + PATIENT
+        while time.monotonic() < until:
+            try:
+                return self._patiently(lambda link: set_limit(link, self._schema, name, limit))
+            except NotAlone:
+                time.sleep(about(0.3))  # in which the others get on
+        raise StoreBusy(
+            f"{self.url}: the limit {name} is not set: a transaction that enqueued has been open for over {PATIENT} s;"
+            " see pg_stat_activity, end it, and set the limit again"
+        )
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(lambda link: limits_and_levels(link, self._schema))
+
+    def recount(self, now: int) -> int:
+        wrong = [name for (name,) in self._rows(sql.MISCOUNTED)]
+        put_right = self._patiently(lambda link: recount(link, self._schema, wrong)) if wrong else 0
+        if self._call(lambda link: open_wrongly_closed(link, self._schema, now)) or put_right:
+            self._bells.ring(WORK)
+        return put_right
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         return dict(self._rows(sql.CELLS, (prefix, beyond(prefix))))

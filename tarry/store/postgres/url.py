@@ -2,7 +2,7 @@
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlunsplit
 
 import psycopg
 from msgspec import Struct
@@ -10,6 +10,9 @@ from psycopg import conninfo
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
+from tarry.store.masking import SECRET, split
+
+FORM = "postgresql://USER@HOST:PORT/DATABASE"
 
 
 class Place(Struct, frozen=True):
@@ -30,7 +33,7 @@ class Place(Struct, frozen=True):
 
 def parsed(url: str) -> Place:
     """The place that a URL names; ConfigError, without the password, for what is wrong with it."""
-    parts = urlsplit(url)
+    parts = split(url, FORM, hosts=True)
     shown = _shown(parts)
     given = parse_qsl(parts.query, keep_blank_values=True)
     own = dict(pair for pair in given if pair[0] in ("schema", "notify", "timeout"))
@@ -46,9 +49,7 @@ def parsed(url: str) -> Place:
 
 def _shown(parts: Any) -> str:
     user, at, where = parts.netloc.rpartition("@")
-    query = [
-        pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in ("password", "sslpassword")
-    ]
+    query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in SECRET]
     bare = parts._replace(netloc=user.partition(":")[0] + at + where, query=urlencode(query, safe="/"), fragment="")
     return str(urlunsplit(bare))
 
@@ -57,7 +58,7 @@ def _unclear(shown: str, error: str, rest: list[tuple[str, str]]) -> str:
     for name, _ in rest:
         if f'"{name}"' in error:
             return f"{shown}: {name} is no option; there are schema=, notify=no, timeout=5s and those of libpq"
-    return f"{shown}: not understood; write postgresql://USER@HOST:PORT/DATABASE, special characters as %XX"
+    return f"{shown}: not understood; write {FORM}, special characters as %XX"
 
 
 def _schema(shown: str, own: dict[str, str]) -> str:

@@ -1,6 +1,5 @@
 """The thread that listens to what is PUBLISHed, and connects again when it must."""
 
-import random
 import select
 import socket
 import threading
@@ -11,12 +10,13 @@ from typing import Any, Protocol, TypeAlias
 
 from tarry.errors import TarryError
 from tarry.store.bell import drained
+from tarry.store.patience import Backoff
 from tarry.store.redis.link_wire import Wire
 
 ASK_AFTER = 10.0
 """Seconds of silence after which the server is asked whether it is still there."""
-PAUSE_FIRST, PAUSE_LAST = 0.05, 2.0
-"""Seconds between two tries to connect."""
+LASTS = 2.0
+"""Seconds after which a connection that breaks was a good one: the next is tried soon."""
 
 Connect: TypeAlias = Callable[[float], Wire]
 
@@ -42,7 +42,7 @@ class Ear:
         self._hear, self._poke = socket.socketpair()
         self._hear.setblocking(False)
         self._poke.setblocking(False)
-        self._closed = False
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-bells", daemon=True)
         self._thread.start()
 
@@ -53,32 +53,33 @@ class Ear:
 
     def close(self) -> None:
         """Returns once the thread has ended."""
-        self._closed = True
+        self._closed.set()
         self.poke()
         if self._thread is not threading.current_thread():
             self._thread.join(self._timeout + 1)
         self._poke.close()
 
     def _run(self) -> None:
-        pause = PAUSE_FIRST
-        while not self._closed:
+        backoff = Backoff()
+        while not self._closed.is_set():
             try:
                 wire = self._connect(time.monotonic() + self._timeout)
             except TarryError:
                 self._listener.deafened()
-                self._rest(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, PAUSE_LAST)
             else:
                 began = time.monotonic()
                 self._listen(wire)
-                pause = PAUSE_FIRST if time.monotonic() - began > PAUSE_LAST else min(pause * 2, PAUSE_LAST)
-                self._rest(pause * random.uniform(0.5, 1.0))
+                if time.monotonic() - began > LASTS:
+                    backoff.succeed()
+            backoff.fail(now := time.monotonic())
+            # No poke ends this: who wants to hear more would have it try without a pause.
+            self._closed.wait(backoff.left(now))
         self._hear.close()
 
     def _listen(self, wire: Wire) -> None:
         """Until it breaks."""
         try:
-            while not self._closed:
+            while not self._closed.is_set():
                 for words in self._listener.due():
                     wire.send([words], self._soon())
                 self._await(wire)
@@ -106,11 +107,6 @@ class Ear:
             wire.feed(self._soon())
         drained(self._hear)
         return bool(ready) or wire.pending
-
-    def _rest(self, seconds: float) -> None:
-        if not self._closed:
-            select.select([self._hear], [], [], seconds)
-            drained(self._hear)
 
     def _soon(self) -> float:
         return time.monotonic() + self._timeout

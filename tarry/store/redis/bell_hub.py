@@ -135,12 +135,13 @@ class Hub:
                     self._confirmed(self._channels[frame[1].decode()])
 
     def deafened(self) -> None:
-        """The connection is gone. All who sleep look now, and then by themselves."""
+        """The connection is gone. All who sleep look now, and then by themselves: they are not woken at each try."""
         with self._news:
-            self._deaf = True
+            was_deaf, self._deaf = self._deaf, True
             for channel in self._channels.values():
                 channel.sent, channel.unconfirmed = False, 0
-            self._ring(bell for bell in self._bells if bell.topic)
+            if not was_deaf:
+                self._ring(bell for bell in self._bells if bell.topic)
             self._news.notify_all()
 
     def _confirmed(self, channel: Channel) -> None:

@@ -6,7 +6,6 @@ looking and sleeping; and one that reaches a process whose workers are busy by t
 of it with its connection.
 """
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 from tarry.errors import TarryError
 from tarry.store.bell import WORK
+from tarry.store.patience import Backoff
 from tarry.store.redis.link import Script
 from tarry.store.redis.link_refusal import Refusal, error_of
 from tarry.store.redis.link_request import Request, asked
@@ -23,8 +23,8 @@ WAIT = 10
 """Seconds for which one BLPOP waits."""
 PRESENT_EVERY, FORGOTTEN_AFTER = 60.0, 3600
 """Seconds: a kind of worker says so often that there is such a kind, and counts as gone when it did not for so long."""
-PAUSE_FIRST, PAUSE_LAST = 0.05, 2.0
-"""Seconds between two tries to connect."""
+LASTS = 2.0
+"""Seconds after which a connection that breaks was a good one: the next is tried soon."""
 
 PRESENT = Script(
     "present",
@@ -93,16 +93,18 @@ class Turn:
         self._thread.join(self._timeout + 1)
 
     def _run(self) -> None:
-        pause = PAUSE_FIRST
+        backoff = Backoff()
         while not self._closed:
             began = time.monotonic()
             try:
                 self._stand(self._connect(began + self._timeout))
             except TarryError:
                 self._lose()
-            pause = PAUSE_FIRST if time.monotonic() - began > PAUSE_LAST else min(pause * 2, PAUSE_LAST)
+            if time.monotonic() - began > self._timeout + LASTS:
+                backoff.succeed()
+            backoff.fail(now := time.monotonic())
             with self._process.news:
-                self._process.news.wait_for(lambda: self._closed, pause * random.uniform(0.5, 1.0))
+                self._process.news.wait_for(lambda: self._closed, backoff.left(now))
 
     def _stand(self, wire: Wire) -> None:
         """Until the connection breaks."""
@@ -135,8 +137,10 @@ class Turn:
 
     def _lose(self) -> None:
         with self._process.news:
+            was_deaf = self.deaf
             self.heard, self.deaf = False, True
-            self._ring_all()
+            if not was_deaf:
+                self._ring_all()
             self._process.news.notify_all()
 
     def _ring_all(self) -> None:

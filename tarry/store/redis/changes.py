@@ -71,7 +71,7 @@ def _described(change: Change) -> bytes:
     head = _HEAD.pack(
         CODE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.until, len(fields)
     )
-    return b"".join((head, fields, *(part for _, part in parts)))
+    return b"".join((head, fields, *(part for _, part in parts), change.owner.encode()))
 
 
 def _modified(change: Change) -> Iterator[tuple[int, bytes]]:

@@ -25,7 +25,7 @@ def _whole(target: Target) -> Store:
     link = linked(target)
     try:
         link.prove()
-        return RedisStore(link, f"{{{target.prefix}}}")
+        return RedisStore(link, f"{{{target.prefix}}}", target.transport)
     except BaseException:
         link.close()
         raise
@@ -35,7 +35,7 @@ def _spread(target: Target) -> Store:
     cluster = clustered(target)
     try:
         cluster.prove()
-        return ClusterStore(cluster, tags(target.prefix, target.parts))
+        return ClusterStore(cluster, tags(target.prefix, target.parts), target.transport)
     except BaseException:
         cluster.close()
         raise

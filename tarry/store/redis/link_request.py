@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarry.errors import ConfigError, StoreUnavailable, TarryError
+from tarry.store.deadline import left
 from tarry.store.redis.link import Call, Script, Word
 from tarry.store.redis.link_refusal import PASSING, Lost, Refusal, Unreached, error_of
 from tarry.store.redis.link_wire import Wire
+from tarry.store.uncertain import uncertain
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 
@@ -89,27 +91,31 @@ Once = Callable[[Sequence[Request], float], list[Any]]
 
 def settled(requests: Sequence[Request], once: Once, patience: Patience, where: Callable[[], str]) -> list[Any]:
     """The answers, all of them good ones; or the error of the first that is not."""
-    deadline = time.monotonic() + patience.timeout
+    deadline = time.monotonic() + left(patience.timeout)
     answers: list[Any] = [None] * len(requests)
     todo: Sequence[int] = range(len(requests))
+    perhaps = False  # a part is done, or may be: its answer was lost
     for pause in _pauses():
         try:
             got = once([requests[n] for n in todo], deadline)
         except (Unreached, Lost) as error:
             if isinstance(error, Lost) and not all(requests[n].repeatable for n in todo):
                 raise
+            perhaps = perhaps or isinstance(error, Lost)
             trouble: TarryError = error
         else:
             todo = _noted(todo, got, answers)
             if not todo:
                 break
+            perhaps = perhaps or len(todo) < len(requests)
             trouble = error_of(answers[todo[0]], where())
         if time.monotonic() + pause > patience.until(deadline):
-            raise trouble
+            raise uncertain(trouble) if perhaps else trouble
         time.sleep(pause)
-    for answer in answers:
-        if isinstance(answer, Refusal):
-            raise patience.fitting(error_of(answer, where()))
+    refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+    if refusals:
+        refused = patience.fitting(error_of(refusals[0], where()))
+        raise uncertain(refused) if perhaps or len(refusals) < len(answers) else refused
     patience.over()
     return answers
 

@@ -6,7 +6,7 @@ of its own: so a claim writes few bytes and leaves the record alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -22,13 +22,18 @@ from tarry.store.redis.exchange import NO_CHANGES, Claim, earliest, made
 from tarry.store.redis.facts import facts, refuse_eviction
 from tarry.store.redis.insert import parts, words
 from tarry.store.redis.link import Call, Link, Script, Word
+from tarry.store.redis.pruning import Pruning
 from tarry.store.redis.reading import jobs
 from tarry.store.redis.record import CODE, STATES, called, epoch_bytes, rank
 from tarry.store.shards.joined import unmet
+from tarry.store.transport import Transport
+from tarry.store.uncertain import a_part_is_done
 
 AT_ONCE = 1000
 """At most so many jobs a script, which nobody else is served during."""
 SCHEMA = 1
+SAFER = "rediss:// with ssl_ca_certs=FILE in the URL"
+"""Said by `tarry check` of a server that is reached without TLS that is verified."""
 CONFIRMED_WITHIN = 5.0
 _BYTES = 4 * 2**20
 """A script's arguments take about so much at most, unless one job does alone."""
@@ -39,11 +44,13 @@ class RedisStore(Store):
 
     confirms = True
 
-    def __init__(self, link: Link, prefix: str) -> None:
+    def __init__(self, link: Link, prefix: str, transport: Transport | None = None) -> None:
         self.url = link.url
+        self._transport = transport
         self._link = link
         self._prefix = prefix
         self._keys = (f"{prefix}:jobs",)
+        self._pruning = Pruning(partial(self._run, scripts.PRUNE))
         refuse_eviction(link)
         there = int(self._run(scripts.OPEN, SCHEMA))
         if there > SCHEMA:
@@ -80,7 +87,8 @@ class RedisStore(Store):
         _, flat, due, again = answers[-1]
         found = claim.jobs(flat)
         if len(found) == AT_ONCE < limit:
-            due = self._claim_on(claim, wants, limit, found)
+            with a_part_is_done():
+                due = self._claim_on(claim, wants, limit, found)
         found.sort(key=rank)
         return Exchange(valid, found, earliest(due, again))
 
@@ -158,13 +166,7 @@ class RedisStore(Store):
         return jobs(self._run(scripts.LEAVING, start, end, limit))
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        pruned, said = 0, _flat((by_queue or {}).items())
-        while True:
-            most = min(limit - pruned, AT_ONCE)
-            gone = int(self._run(scripts.PRUNE, now, most, most_bytes, *said))
-            pruned += gone
-            if gone < AT_ONCE or pruned >= limit:
-                return pruned
+        return self._pruning.prune(now, most_bytes, limit, by_queue or {})
 
     def pause(self, queue: str, paused: bool) -> None:
         self._run(scripts.PAUSE, queue, int(paused))
@@ -176,17 +178,18 @@ class RedisStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return Backlog(*map(int, self._run(scripts.BACKLOG, now, most, int(queues is None), *(queues or ()))))
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         words = ((id, epoch_bytes(epoch), progress) for id, epoch, progress in marks)
         if flat := _flat(words):
-            self._run(scripts.MARK, *flat)
+            self._run(scripts.MARK, owner, *flat)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         kind, _, which = name.partition(":")
         numbers = () if limit is None else (_written(limit),)
         after = bytes(16) if self._run(scripts.LIMIT, name, kind, which, *numbers) else b""
-        while after:
-            after = self._run(scripts.LAYING, which, after)
+        with a_part_is_done():
+            while after:
+                after = self._run(scripts.LAYING, which, after)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         limits = {name.decode(): _read(value) for name, value in sorted(self._hash("limits").items())}
@@ -195,6 +198,9 @@ class RedisStore(Store):
             name: (limit, Level(*map(int, level.split())) if level else Level())
             for (name, limit), level in zip(limits.items(), levels, strict=True)
         }
+
+    def recount(self, now: int) -> int:
+        return int(self._run(scripts.RECOUNT, now))
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         start = prefix.encode()
@@ -220,7 +226,8 @@ class RedisStore(Store):
         return int(seconds) * 1_000_000 + int(microseconds)
 
     def facts(self) -> list[Fact]:
-        return [*facts(self._link), Fact("schema", str(SCHEMA))]
+        way = [self._transport.fact(SAFER)] if self._transport else []
+        return [*facts(self._link), Fact("schema", str(SCHEMA)), *way]
 
     def close(self) -> None:
         self._link.close()

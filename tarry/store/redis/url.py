@@ -18,6 +18,7 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.store.redis.url_options import DEFAULTS, options_of, shown, tls_of
+from tarry.store.transport import Transport, is_local
 
 FORMS = {
     "redis": "redis://user:password@host:6379/0",
@@ -57,6 +58,12 @@ class Target(Struct, frozen=True):
     def timeout(self) -> float:
         """Seconds."""
         return microseconds(self.options["timeout"]) / SECOND
+
+    @property
+    def transport(self) -> Transport:
+        """What the connections to it are worth."""
+        verified = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
+        return Transport(all(is_local(host) for host, _ in self.places), self.tls is not None, verified)
 
     @property
     def parts(self) -> int:

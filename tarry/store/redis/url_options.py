@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.model.duration import microseconds
+from tarry.store.masking import masked
 
 EVERYWHERE = {"prefix": "tarry", "timeout": "5s", "replicas": "1", "confirm": "memory"}
 TLS = dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"), "") | {
@@ -22,17 +23,13 @@ OF_KIND = {
 }
 DEFAULTS = {"prefix": EVERYWHERE["prefix"], "parts": OF_KIND["cluster"]["parts"]}
 """Of those that say which store it is."""
-SECRET = ("sentinel_password", "ssl_password")
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _MOST_PARTS = 1024
 
 
 def shown(url: str) -> str:
     """The URL as people may see it, well formed or not."""
-    scheme, _, rest = url.partition("://")
-    rest = "***@" + rest.rpartition("@")[2] if "@" in rest else rest
-    hidden = re.sub(rf"\b({'|'.join(SECRET)})=[^&]*", r"\1=***", rest)
-    return f"{scheme}://{hidden}"
+    return masked(url)
 
 
 def options_of(url: str, kind: str, tls: bool, query: str) -> dict[str, str]:

@@ -75,6 +75,14 @@ def share(name: str, limit: Limit, number: int, among: int) -> Limit:
     return replace(limit, most=most, count=count)
 
 
+def queues(parts: Iterable[Mapping[str, bool]]) -> dict[str, bool]:
+    """By name; paused if any of them says so."""
+    seen: dict[str, bool] = {}
+    for queue, paused in (item for part in parts for item in part.items()):
+        seen[queue] = seen.get(queue, False) or paused
+    return dict(sorted(seen.items()))
+
+
 def limits(parts: Mapping[int, Limits], among: int) -> Limits:
     """The limits by name, from those of each shard by its number.
 

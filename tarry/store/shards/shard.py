@@ -6,6 +6,7 @@ and until it succeeds all calls are refused at once.
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.base import Fact, Store
+from tarry.store.masking import astray, masked
 from tarry.store.patience import PATIENCE, about, back_off
 
 Answer = TypeVar("Answer")
@@ -194,7 +196,8 @@ def parted(url: str) -> tuple[str, str, bool]:
     as in `redis://b#draining` or `redis://b#name=east&draining`. ConfigError."""
     plain, mark, words = url.rpartition("#")
     given = dict(parse_qsl(words, keep_blank_values=True)) if mark else {}
-    if not given.keys() & {"name", "draining"}:
+    # An @ further on says that the # is part of a password.
+    if not given.keys() & {"name", "draining"} or "@" in words:
         return url, "", False
     name, draining = given.pop("name", ""), given.pop("draining", "no")
     if given or draining not in ("", "no", "yes"):
@@ -217,9 +220,15 @@ def shown(url: str) -> str:
 def _parts(url: str) -> tuple[str, str, str, str]:
     """Scheme, user, place, and those options that say where. A file's path may have a ? or an @ of its own."""
     scheme, separator, rest = url.partition("://")
+    if not separator:
+        return masked(url), "", "", ""
     place, mark, query = rest.rpartition("?")
     if not mark or "=" not in query or (scheme == "sqlite" and "/" in query):
         place, query = rest, ""
+    if scheme != "sqlite" and astray(place, query):
+        return scheme + separator, "***@", rest.rpartition("@")[2], ""
     who, at, host = ("", "", place) if scheme == "sqlite" else place.rpartition("@")
+    if re.search(r"[/?#\[\]]", who):  # a part of a password may stand before the first colon
+        who = "***"
     where = urlencode(sorted((word, said) for word, said in parse_qsl(query) if word in WHERE))
     return scheme + separator, who.partition(":")[0] + at, host, where and f"?{where}"

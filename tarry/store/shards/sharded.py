@@ -407,18 +407,15 @@ class ShardedStore(Store):
 
     def queues(self) -> dict[str, bool]:
         answers = self._ask_all(lambda store: store.queues())
-        seen: dict[str, bool] = {}
-        for queue, paused in (item for queues in answers.values() for item in queues.items()):
-            seen[queue] = seen.get(queue, False) or paused
-        return answers.told(dict(sorted(seen.items())))
+        return answers.told(joined.queues(answers.values()))
 
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         answers = self._ask_all(lambda store: store.backlog(queues, now, most))
         return answers.told(joined.backlog(answers.values(), now, most))
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         places = self._places(id for id, _, _ in marks)
-        self._ask(places, lambda n, store: store.mark(chosen(marks, places[n]))).told(None)
+        self._ask(places, lambda n, store: store.mark(owner, chosen(marks, places[n]))).told(None)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         """As promised for tasks, whose jobs live all on one shard if they were enqueued limited. The limit of a queue
@@ -431,6 +428,10 @@ class ShardedStore(Store):
         """As promised; a limit that is not set alike on all shards, as where one was added, is none."""
         answers = self._ask_all(lambda store: store.limits())
         return answers.told(joined.limits(answers, len(self.shards)))
+
+    def recount(self, now: int) -> int:
+        answers = self._ask_all(lambda store: store.recount(now))
+        return answers.told(sum(answers.values()))
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         answers = self._ask_all(lambda store: store.cells(prefix))

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import apsw
 
-from tarry import errors
+from tarry import errors, files
+from tarry.store.base import Fact
+from tarry.store.deadline import left
+from tarry.store.sqlite import wal, wal_index
 from tarry.store.sqlite.connection import Database, connected
-from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, version
+from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
 BUSY_LIMIT = 5.0
 
@@ -31,7 +34,11 @@ def opened(path: Path, durable: bool, shared: str = "") -> Database:
     """
     if not path.parent.is_dir():
         raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
+    wal.refuse_emptied(path)
+    wal_index.refuse_cut(path)
     with mapped(path):
+        # The write-ahead log has the rights of the file that it is of.
+        files.make(path)
         database = connected(path, shared)
         try:
             _prepare(database, path, durable, bool(shared))
@@ -55,6 +62,7 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     with transaction(database, "BEGIN"):  # the file as it is at one moment: another process may be making its schema
         found = version(database, path, shared)
     to_wal(database)
+    wal.check(database, path)
     database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
@@ -64,6 +72,9 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     if found != SCHEMA_VERSION:
         with transaction(database):
             bring_up(database, version(database, path, shared), shared)
+    if has_statistics(database):
+        with transaction(database):
+            drop_statistics(database)
 
 
 def to_wal(connection: Database) -> None:
@@ -78,18 +89,38 @@ def to_wal(connection: Database) -> None:
             time.sleep(random.uniform(0.001, 0.01))
 
 
-@contextlib.contextmanager
-def transaction(connection: Database, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    """The write lock from the first statement on, unless another `begin` says otherwise; all or nothing."""
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
+class transaction:  # noqa: N801 - used as a function
+    """The write lock from the first statement on, unless another `begin` says otherwise; all or nothing.
+
+    An exception may come between any two steps, from a signal's handler for instance. So no step stands outside a
+    `try` except the call of `__exit__` itself; what is left by that, the next transaction here rolls back.
+    """
+
+    __slots__ = ("_begin", "_connection")
+
+    def __init__(self, connection: Database, begin: str = "BEGIN IMMEDIATE") -> None:
+        self._connection, self._begin = connection, begin
+
+    def __enter__(self) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._connection.execute(self._begin)
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
         # After a full disk or an I/O error SQLite may have rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
 
 class TakeTurn:
@@ -107,7 +138,7 @@ class TakeTurn:
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
-            self._until = now + BUSY_LIMIT
+            self._until = now + left(BUSY_LIMIT)
         time.sleep(random.uniform(*self._range) * min(1 + tries / 4, 8))
         return now < self._until
 
@@ -122,9 +153,9 @@ def mapped(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.BusyError:
-        raise errors.StoreBusy(
-            f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`"
-        ) from None
+        busy = errors.StoreBusy(f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`")
+        busy.stored = False  # the lock comes first
+        raise busy from None
     except apsw.FullError:
         raise errors.StoreFull(f"{path}: the disk is full; free some space and try again") from None
     except apsw.ReadOnlyError:
@@ -135,7 +166,16 @@ def mapped(path: Path) -> Iterator[None]:
         ) from None
     except apsw.CantOpenError:
         raise errors.StoreUnavailable(f"{path} cannot be opened: check that it is a file this user may write") from None
+    except PermissionError as error:
+        raise errors.StoreUnavailable(str(error)) from None
     except apsw.IOError as error:
         raise errors.StoreUnavailable(f"{path}: the disk fails ({error})") from None
     except apsw.Error as error:
         raise errors.StoreError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def rights(path: Path) -> Fact:
+    """For `tarry check`: who may open the file. One that was there before tarry keeps the rights that it has."""
+    mode = path.stat().st_mode & 0o777
+    others = f"others may read what jobs are about: chmod o= {path}*" if mode & 0o007 else ""
+    return Fact("file rights", f"{mode:04o}", others)

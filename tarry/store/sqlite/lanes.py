@@ -6,7 +6,7 @@ is given back with its jobs.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,15 +15,28 @@ from msgspec.structs import replace
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.base import Want
-from tarry.store.lanes import Levels, counted, dealt, each, laned, limit_in, limit_of, merged
+from tarry.store.base import PROMOTED_AT_ONCE, Want, band
+from tarry.store.lanes import (
+    Levels,
+    counted,
+    dealt,
+    each,
+    earliest,
+    is_wrongly_closed,
+    laned,
+    limit_in,
+    limit_of,
+    merged,
+    miscounted,
+)
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Database, Statements
+from tarry.store.sqlite.open_lanes import OpenLanes, Place
 
 Row = tuple[Any, ...]
-Placed = tuple[tuple[int, int], Row]
-EXAMINED = 1000
-"""At most so many lanes of a task are looked at in one claim, so that a claim has a bounded cost."""
+EXAMINED, FULL = 1000, 100
+"""At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
+takes longer. So a claim has a bounded cost."""
 
 ID, TASK_OF, QUEUE_OF, PRIORITY, DUE, LANE = 1, 2, 4, 5, 6, 15
 """Where these stand in a row of `sqlite.sql.CLAIMED`."""
@@ -32,6 +45,12 @@ ID, TASK_OF, QUEUE_OF, PRIORITY, DUE, LANE = 1, 2, 4, 5, 6, 15
 def placed(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[Job]:
     """New jobs, each with the lane that it will wait in."""
     return [replace(job, lane=laned(job.task, job.lane, limits)) for job in jobs] if limits else jobs
+
+
+def places(jobs: Iterable[Job]) -> list[Place]:
+    """Where those of these new jobs wait that have a lane and are ready."""
+    ready = [job for job in jobs if job.lane is not None and job.state is State.READY]
+    return [(job.queue, band(job.priority), job.task, job.lane or "") for job in ready]
 
 
 def limits_in(db: Statements) -> dict[str, Limit]:
@@ -84,7 +103,10 @@ class SqliteLanes:
         self.limits: Mapping[str, Limit] = {}
         """As of the last `look`."""
         self._levels: dict[str, Level] = {}
+        self._changed: set[str] = set()
         self._turns: dict[str, str | None] = {}
+        self._turned: set[str] = set()
+        self._open = OpenLanes(db)
 
     def look(self) -> Mapping[str, Limit]:
         """The limits as they are now: they hold to the end of the transaction."""
@@ -103,8 +125,9 @@ class SqliteLanes:
 
     def chosen(self, wants: Sequence[Want], limit: int, owner: str, now: int) -> tuple[list[Row], int | None]:
         """Up to so many jobs, claimed; with none, when a rate lets start what it held back."""
-        self._levels, self._turns = {}, {}
+        self._forget()
         levels = Levels(self.limits, self._levels, now)
+        self._open.reopen_due(now, FULL)
         rows: list[Row] = []
         for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
             taken = self._take(want, min(count, limit - len(rows)), levels)
@@ -113,7 +136,12 @@ class SqliteLanes:
                 self._start(taken, now)
                 rows += taken
         self._save(now)
-        return rows, None if rows else levels.again
+        return rows, None if rows else self._again(levels, now)
+
+    def _again(self, levels: Levels, now: int) -> int | None:
+        """When a rate allows something; 0: not all was looked at, so it is worth coming again at once."""
+        first = self._open.next_time()
+        return earliest(levels.again, 0 if first is not None and first <= now else first)
 
     def _take(self, want: Want, count: int, levels: Levels) -> list[Row]:
         if count <= 0:
@@ -150,32 +178,52 @@ class SqliteLanes:
     def _lanes(self, want: Want, task: str, most: int, levels: Levels) -> list[tuple[str, int]]:
         """Lanes with room, and how much, beginning after the one served last."""
         found: list[tuple[str, int]] = []
+        full = 0
         for number, lane in enumerate(self._circle(want, task, self._turn(task))):
-            if number == EXAMINED:
-                # Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
-                levels.again, self._turns[task] = 0, lane
+            if number == EXAMINED or full == FULL:
+                levels.again = 0
                 break
-            if room := self._room(levels, each(task, lane), most):
+            room = self._room(levels, each(task, lane), most)
+            if self._gives(want, task, lane, room, levels):
                 found.append((lane, room))
+            else:
+                full += 1
             if len(found) == most:
                 break
         return found
 
+    def _gives(self, want: Want, task: str, lane: str, room: int, levels: Levels) -> bool:
+        """Whether jobs of that lane may start; if not, no claim looks at it until that may be otherwise."""
+        limit = self.limits.get(EACH + task)
+        if limit is None:
+            return True
+        place = (want.queue, want.band, task, lane)
+        if not self._db.execute(sql.ANY_IN_LANE, (want.queue, -want.band, task, lane)).get:
+            self._open.forget(place)
+            return False
+        if not room:
+            self._open.close(place, self._level(each(task, lane)).again(limit, levels.now))
+        return room > 0
+
     def _circle(self, want: Want, task: str, turn: str | None) -> Iterator[str]:
-        place = (want.queue, -want.band, task)
-        lane = self._db.execute(sql.FIRST_LANE, place).get if turn is None else self._after(place, turn)
+        lane = self._after(want, task, turn)
         while lane is not None:
             yield lane
-            lane = self._after(place, lane)
+            lane = self._after(want, task, lane)
         if turn is None:
             return
-        lane = self._db.execute(sql.FIRST_LANE, place).get
+        lane = self._after(want, task, None)
         while lane is not None and lane <= turn:
             yield lane
-            lane = self._after(place, lane)
+            lane = self._after(want, task, lane)
 
-    def _after(self, place: tuple[str, int, str], lane: str) -> str | None:
-        following: str | None = self._db.execute(sql.NEXT_LANE, (*place, lane)).get
+    def _after(self, want: Want, task: str, lane: str | None) -> str | None:
+        """The next lane by name; None as `lane`: the first."""
+        if EACH + task in self.limits:
+            return self._open.after(want.queue, want.band, task, lane)
+        place = (want.queue, -want.band, task)
+        statement, values = (sql.FIRST_LANE, place) if lane is None else (sql.NEXT_LANE, (*place, lane))
+        following: str | None = self._db.execute(statement, values).get
         return following
 
     def _line(self, want: Want, task: str, lane: str, most: int) -> list[Row]:
@@ -185,9 +233,26 @@ class SqliteLanes:
         jobs = [(row[QUEUE_OF], row[TASK_OF], row[LANE]) for row in rows]
         for name, count in counted(jobs, self.limits).items():
             self._levels[name] = self._level(name).started(self.limits[limit_of(name)], count, now)
+            self._changed.add(name)
         for _, task, lane in jobs:
             if lane is not None:
                 self._turns[task] = lane
+                self._turned.add(task)
+
+    # Coming to wait
+
+    def promote(self, now: int) -> None:
+        """Scheduled jobs that are due become ready."""
+        if not self.limits:
+            self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
+            return
+        rows = self._rows(sql.PROMOTED, (now, PROMOTED_AT_ONCE))
+        self._open.add((queue, band(-rank), task, lane) for queue, rank, task, lane in rows if lane is not None)
+
+    def returned(self, ids: Sequence[bytes]) -> None:
+        """Changes were made that let these wait."""
+        if ids:
+            self._open.add_jobs(self._db.array(tuple(ids)))
 
     # How far the limits are used
 
@@ -199,10 +264,12 @@ class SqliteLanes:
 
     def ended(self, jobs: Sequence[Row], now: int) -> None:
         """These no longer run."""
-        self._levels, self._turns = {}, {}
+        self._forget()
         for name, count in counted([(queue, task, lane) for queue, task, lane in jobs], self.limits).items():
             self._levels[name] = self._level(name).ended(count)
+            self._changed.add(name)
         self._save(now)
+        self._open.reopen((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self.limits)
 
     def _room(self, levels: Levels, name: str, most: int) -> int:
         if limit_of(name) in self.limits:
@@ -220,21 +287,29 @@ class SqliteLanes:
             self._turns[task] = self._db.execute("SELECT turn FROM tarry_level WHERE name = ?", (TASK + task,)).get
         return self._turns[task]
 
+    def _forget(self) -> None:
+        self._levels, self._turns = {}, {}
+        self._changed, self._turned = set(), set()
+
     def _save(self, now: int) -> None:
-        """Writes what was read and may have changed; a key that is as good as never used leaves nothing behind."""
-        for name, level in self._levels.items():
+        """Writes what has changed; a key that is as good as never used leaves nothing behind."""
+        for name in sorted(self._changed):
+            level = self._levels[name]
             if name.startswith(EACH) and level.idle(now):
                 self._db.execute("DELETE FROM tarry_level WHERE name = ?", (name,))
             else:
                 self._db.execute(sql.LEVEL, (name, level.running, level.next))
-        for task, turn in self._turns.items():
-            self._db.execute(sql.TURN, (TASK + task, turn))
+        for task in sorted(self._turned):
+            self._db.execute(sql.TURN, (TASK + task, self._turns[task]))
 
     # Setting limits
 
     def set(self, name: str, limit: Limit | None) -> None:
         """Sets or lifts one, and counts what runs now."""
         known = name in self.look()
+        kind, _, which = name.partition(":")
+        if kind + ":" == EACH:
+            self._open.forget_task(which) if limit is None else self._open.reopen_task(which)
         if limit is None:
             self._db.execute("DELETE FROM tarry_limit WHERE name = ?", (name,))
         else:
@@ -247,9 +322,10 @@ class SqliteLanes:
         self.look()
         if limit is None:
             return
-        kind, _, which = name.partition(":")
         if kind + ":" != QUEUE:
             self._db.execute("UPDATE tarry_job SET lane = '' WHERE task = ? AND lane IS NULL AND state < 3", (which,))
+            if EACH + which in self.limits:
+                self._open.add_task(which)
         running = self._rows(sql.RUNNING_BY[kind + ":" == QUEUE], (which,))
         for level, count in counted([(queue, task, lane) for queue, task, lane in running], {name: limit}).items():
             self._db.execute(sql.RUNNING_NOW, (level, count))
@@ -259,9 +335,29 @@ class SqliteLanes:
         rows = self._rows(sql.LIMITS_AND_LEVELS)
         return {name: (limit_in(value), Level(*level)) for name, value, *level in rows}
 
-    def prune(self, now: int) -> None:
-        """Drops the levels of keys that are not used any more."""
-        self._db.execute(sql.IDLE_LEVELS, (now,))
+    def miscounted(self) -> dict[str, int]:
+        """The levels that are wrong, and what they have to say."""
+        limits = limits_in(self._db)
+        levels = self._rows("SELECT name, running FROM tarry_level") if limits else []
+        return miscounted(self._rows(sql.ALL_RUNNING), limits, dict(levels)) if limits else {}
+
+    def wrongly_closed(self, now: int) -> list[tuple[str, str]]:
+        """Task and lane of those that need not be closed."""
+        limits = self.look()
+        self._forget()
+        return [
+            (task, lane)
+            for task, lane, again in self._open.closed()
+            if is_wrongly_closed(limits.get(EACH + task), self._level(each(task, lane)).running, again, now)
+        ]
+
+    def recount(self, now: int) -> int:
+        """Puts right both; answers how many levels were wrong."""
+        wrong = self.miscounted()
+        for level in wrong.items():
+            self._db.execute(sql.RUNNING_NOW, level)
+        self._open.reopen(self.wrongly_closed(now))
+        return len(wrong)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._db.execute(statement, tuple(values)).fetchall()

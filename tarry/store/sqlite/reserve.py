@@ -9,6 +9,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from tarry import files
+
 ROOM = 16 * 2**20
 """Bytes: more than the write-ahead log grows to before it is written back and used again."""
 
@@ -49,7 +51,7 @@ class Reserve:
         # Filled under another name: for a moment it is empty, and an empty reserve says that the disk is full. Two who
         # fill at once fill the same file, and one of them finds it gone.
         filling = f"{self._path}-new"
-        fd = os.open(filling, os.O_RDWR | os.O_CREAT, 0o640)
+        fd = files.opened(filling, os.O_RDWR | os.O_CREAT)
         try:
             # Real blocks: a file with a hole in it would hold nothing.
             if hasattr(os, "posix_fallocate"):

@@ -11,7 +11,7 @@ from tarry import errors
 from tarry.store.sqlite.connection import Database
 
 APPLICATION_ID = 0x74617279  # "tary": how `file` and we tell our databases from others
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE tarry_job (
@@ -52,6 +52,11 @@ CREATE TABLE tarry_cell   (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, W
 CREATE TABLE tarry_limit  (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tarry_level  (name TEXT PRIMARY KEY, running INTEGER NOT NULL, next INTEGER NOT NULL, turn TEXT)
     STRICT, WITHOUT ROWID;
+CREATE TABLE tarry_lane   (queue TEXT NOT NULL, band INTEGER NOT NULL, task TEXT NOT NULL, lane TEXT NOT NULL,
+    again INTEGER, PRIMARY KEY (queue, band, task, lane)) STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_open   ON tarry_lane (queue, band, task, lane) WHERE again IS NULL;
+CREATE INDEX tarry_closed ON tarry_lane (task, lane)              WHERE again IS NOT NULL;
+CREATE INDEX tarry_again  ON tarry_lane (again)                   WHERE again IS NOT NULL;
 """
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""
@@ -74,6 +79,12 @@ ALTER TABLE tarry_job ADD COLUMN progress BLOB NOT NULL DEFAULT x'';
 UPDATE tarry_job SET holds = 4611686018427387904 WHERE key IS NOT NULL AND state < 3;
 """
 """2^62 is model.job.HELD; what is new beside the job's table is made by SCHEMA."""
+FROM_2 = """
+INSERT INTO tarry_lane (queue, band, task, lane)
+    SELECT DISTINCT queue, -((rank > 0) - (rank < 0)), task, lane FROM tarry_job
+    WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
+"""
+"""After SCHEMA."""
 
 
 def version(database: Database, path: Path, shared: bool) -> int:
@@ -107,12 +118,29 @@ def bring_up(database: Database, found: int, shared: bool) -> None:
     if found == 1:
         _run(database, FROM_1)
     _run(database, re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA) if found else SCHEMA)
+    if found == 2:
+        _run(database, FROM_2)
     if shared and database.pragma("application_id") != APPLICATION_ID:
         database.execute(ABOUT)
         database.execute("INSERT INTO tarry_about VALUES ('schema', ?)", (SCHEMA_VERSION,))
     else:
         database.execute(f"PRAGMA application_id={APPLICATION_ID}")
         database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def has_statistics(database: Database) -> bool:
+    """Whether somebody has run ANALYZE, so that SQLite has an idea of how many rows there are."""
+    return _has(database, "sqlite_stat1") and bool(database.execute(f"SELECT 1 FROM {_STATISTICS} LIMIT 1").get)
+
+
+def drop_statistics(database: Database) -> None:
+    """Without any idea SQLite takes the index; told of a few jobs, it would go on reading all of them later, when they
+    are many. Within a transaction of the caller."""
+    database.execute(f"DELETE FROM {_STATISTICS}")
+    database.execute("ANALYZE sqlite_schema")
+
+
+_STATISTICS = "sqlite_stat1 WHERE tbl BETWEEN 'tarry_' AND 'tarry_z'"
 
 
 def _run(database: Database, script: str) -> None:

@@ -23,6 +23,7 @@ NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
 FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
 NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
 LANE = f"SELECT {CLAIMED} {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
+ANY_IN_LANE = f"SELECT 1 {_IN_BAND} AND task = ? AND lane = ? LIMIT 1"
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
@@ -35,11 +36,16 @@ UNUSED = """UPDATE tarry_level SET running = 0, next = iif(?2, 0, next)
     WHERE name = ?1 OR (name > ?1 || char(31) AND name < ?1 || char(32))"""
 _RUNNING_BY = "SELECT queue, task, lane FROM tarry_job WHERE state = 2 AND {} = ?"
 RUNNING_BY = {True: _RUNNING_BY.format("queue"), False: _RUNNING_BY.format("task")}
+ALL_RUNNING = "SELECT queue, task, lane FROM tarry_job INDEXED BY tarry_running WHERE state = 2"
 RUNNING_NOW = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, 0)
     ON CONFLICT (name) DO UPDATE SET running = ?2"""
-IDLE_LEVELS = "DELETE FROM tarry_level WHERE substr(name, 1, 5) = 'each:' AND running = 0 AND next <= ?"
+SOME_LEVELS = """SELECT name, running = 0 AND next <= ?2 FROM tarry_level
+    WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3"""
+"""Of keys of tasks: their names begin with each:, and ; is the next character."""
+DROP_LEVEL = "DELETE FROM tarry_level WHERE name = ? AND running = 0 AND next <= ?"
 PROMOTE = """UPDATE tarry_job SET state = 1, since = ?1 WHERE n IN
     (SELECT n FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND due <= ?1 ORDER BY due, id LIMIT ?2)"""
+PROMOTED = f"{PROMOTE} RETURNING queue, rank, task, lane"
 _READY_QUEUES = """WITH RECURSIVE found (queue) AS (
     SELECT min(queue) FROM tarry_job INDEXED BY {0} WHERE state = 1 AND lane IS {1}
     UNION ALL
@@ -63,10 +69,10 @@ LEASE = """INSERT INTO tarry_owner (name, until) VALUES (?1, ?2)
 SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
     queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires), holds = ifnull(?, holds),
     body = ifnull(?, body)"""
-CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
+CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
-    WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? RETURNING id"""
-FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? RETURNING id"
+    WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? AND owner IS ? RETURNING id"""
+FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 LIMITS = "SELECT name, value FROM tarry_limit"
 LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"
 ANY_LIMIT = "SELECT 1 FROM tarry_limit LIMIT 1"
@@ -74,16 +80,25 @@ LIMITS_AND_LEVELS = """SELECT name, value, ifnull(running, 0), ifnull(next, 0)
     FROM tarry_limit LEFT JOIN tarry_level USING (name) ORDER BY name"""
 TAKE_LOCK = "DELETE FROM tarry_cell WHERE 0"
 """Changes nothing, but has the write lock from then on, so that what is read next is the latest there is."""
-HOLDER = "SELECT id FROM tarry_job WHERE task = ? AND key = ? AND holds > 0"
-OUTLIVED = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
-    AND task = ?2 AND key = ?3"""
-OUTLIVED_BY = """UPDATE tarry_job SET holds = 0 WHERE holds BETWEEN 1 AND ?1
-    AND (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)"""
-MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ?"
+HOLDER = "SELECT id FROM tarry_job INDEXED BY tarry_key WHERE task = ? AND key = ? AND holds > 0"
+# "holds > 0", in these very words, is what lets SQLite use an index that has only those.
+OUTLIVED = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
+    WHERE task = ?2 AND key = ?3 AND holds > 0 AND holds <= ?1"""
+OUTLIVED_BY = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
+    WHERE (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)
+    AND key IS NOT NULL AND holds > 0 AND holds <= ?1"""
+MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ? AND owner = ?"
 CELLS = "SELECT name, value FROM tarry_cell WHERE name >= ? AND name < ? ORDER BY name"
 WRITE = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-OVERDUE = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
-    AND owner NOT IN (SELECT name FROM tarry_owner WHERE until > ?) ORDER BY id LIMIT ?"""
+_OWNERS = """WITH RECURSIVE found (owner) AS (
+    SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2
+    UNION ALL
+    SELECT (SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner > found.owner)
+    FROM found WHERE owner IS NOT NULL)"""
+OWNERS = f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL"
+OVERDUE = f"""{_OWNERS} SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running WHERE state = 2
+    AND owner IN (SELECT owner FROM found WHERE owner NOT IN (SELECT name FROM tarry_owner WHERE until > ?))
+    ORDER BY id LIMIT ?"""
 HELD_BY = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_running
     WHERE state = 2 AND owner = ? ORDER BY id LIMIT ?"""
 HOLD = """INSERT INTO tarry_hold (name, owner, until) VALUES (?1, ?2, ?3)
@@ -93,10 +108,10 @@ TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})
     FROM tarry_job GROUP BY queue, task, state"""
 LEAVING = f"""SELECT {COLUMNS} FROM tarry_job INDEXED BY tarry_finished
     WHERE state >= 3 AND until >= ? AND until < ? ORDER BY until, id LIMIT ?"""
-PRUNE = """DELETE FROM tarry_job WHERE n IN
-    (SELECT n FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND until <= ? ORDER BY until, id LIMIT ?)"""
-WEIGHTS = f"""SELECT queue, sum({SIZE}) FROM tarry_job INDEXED BY tarry_finished
-    WHERE state >= 3 GROUP BY queue"""
-DOOMED = "DELETE FROM tarry_job WHERE n IN (SELECT value FROM carray(?))"
-FIRST_FINISHED = f"""SELECT n, {SIZE} FROM tarry_job INDEXED BY tarry_finished
-    WHERE state >= 3 AND queue = ? AND holds <= ? ORDER BY until, id LIMIT ?"""
+_FINISHED = "FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND (until, id) > (?1, ?2)"
+FINISHED = f"SELECT until, id, queue, {SIZE}, holds <= ?3 {_FINISHED} ORDER BY until, id LIMIT ?4"
+WEIGHTS = f"""SELECT queue, sum(size) FROM (SELECT queue, {SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT ?3)
+    GROUP BY queue"""
+LAST_WEIGHED = f"SELECT until, id {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET ?3 - 1"
+FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ? AND until = ? AND state >= 3 RETURNING 1"
+ANY_FINISHED = "SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1"

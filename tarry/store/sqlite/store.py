@@ -20,15 +20,18 @@ from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
 from tarry.store.bell import Bell
 from tarry.store.bellboard import BellBoard
 from tarry.store.lanes import earliest
 from tarry.store.prefix import beyond
-from tarry.store.sqlite import sql
+from tarry.store.pruning import Pruning
+from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.connection import Statements
-from tarry.store.sqlite.file import mapped, opened, transaction
-from tarry.store.sqlite.lanes import SqliteLanes, limits_in, placed
+from tarry.store.sqlite.file import mapped, opened, rights, transaction
+from tarry.store.sqlite.finished import SqliteFinished
+from tarry.store.sqlite.lanes import SqliteLanes, limits_in, placed, places
+from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.waiting import backlog
@@ -54,18 +57,25 @@ class SqliteStore(Store):
     def __init__(self, path: str | Path, durable: bool = True, shared: str = "") -> None:
         self.path = Path(path).absolute()
         self.url = f"sqlite:///{self.path}" + (f"?shared={shared}" if shared else "")
-        self._lock = threading.Lock()
+        lock = threading.Lock()
+        self._lock: threading.Lock | forked.OpenAgain = lock
         self._shared = shared
         self._db = opened(self.path, durable, shared)
         self._file = os.stat(self.path)
         self._board = BellBoard(Path(f"{self.path}-bells"))
         self._commits = CommitWatch(self.path, shared)
         self._lanes = SqliteLanes(self._db)
+        self._pruning = Pruning(SqliteFinished(self._db, lock, self.path))
         self._durable = durable
         self._reserve = Reserve(self.path)
         if not durable:
             self._reserve.keep()
         self._closed = False
+        forked.watch(self)
+
+    def forked(self) -> None:
+        """In a forked child: the file is opened anew at the first use."""
+        self._lock = forked.OpenAgain(self, lambda: SqliteStore.__init__(self, self.path, self._durable, self._shared))
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         self._check_room()
@@ -152,7 +162,7 @@ class SqliteStore(Store):
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> tuple[list[Job], int | None]:
         """The jobs; with none, when a rate lets start what it held back."""
-        self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
+        self._lanes.promote(now)
         if self._lanes.limits or self._lanes.waiting():
             rows, again = self._lanes.chosen(wants, limit, owner, now)
         else:
@@ -224,6 +234,7 @@ class SqliteStore(Store):
         self._lanes.ended([running[id] for id in made], now)
         if anew := [c.id for c, good in zip(changes, valid, strict=True) if good and c.was.finished]:
             self._db.execute(sql.INTO_LANES, (self._db.array(tuple(anew)),))
+        self._lanes.returned([c.id for c, good in zip(changes, valid, strict=True) if good and c.to is State.READY])
         return valid
 
     def _made(self, changes: Sequence[Change]) -> list[bool]:
@@ -245,12 +256,12 @@ class SqliteStore(Store):
     def _change_group(self, alike: list[Change]) -> set[bytes]:
         first = alike[0]
         ids = self._db.array(tuple([change.id for change in alike]))
-        rows = self._rows(sql.CHANGE_GROUP, (*_values(first), ids, CODE[first.was], first.epoch))
+        rows = self._rows(sql.CHANGE_GROUP, (*_values(first), ids, *_fence(first)))
         return {id for (id,) in rows}
 
     def _change_each(self, changes: list[Change]) -> set[bytes]:
-        kept = [(*_values(c), c.id, CODE[c.was], c.epoch) for c in changes if c.to is not None]
-        gone = [(c.id, CODE[c.was], c.epoch) for c in changes if c.to is None]
+        kept = [(*_values(c), c.id, *_fence(c)) for c in changes if c.to is not None]
+        gone = [(c.id, *_fence(c)) for c in changes if c.to is None]
         rows: list[Any] = self._db.executemany(sql.CHANGE, kept).fetchall() if kept else []
         rows += self._db.executemany(sql.FORGET, gone).fetchall() if gone else []
         return {id for (id,) in rows}
@@ -291,8 +302,7 @@ class SqliteStore(Store):
 
     def owners(self) -> list[str]:
         with self._lock, mapped(self.path):
-            rows = self._rows("SELECT DISTINCT owner FROM tarry_job INDEXED BY tarry_running WHERE state = 2")
-            return [owner for (owner,) in rows]
+            return [owner for (owner,) in self._rows(sql.OWNERS)]
 
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
         with self._lock, mapped(self.path), transaction(self._db):
@@ -337,28 +347,7 @@ class SqliteStore(Store):
         with self._lock, mapped(self.path):
             if not self._durable:
                 self._reserve.keep(self._db.pragma("freelist_count") * self._db.pragma("page_size"))
-            if not self._db.execute("SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1").get:
-                return 0
-            with transaction(self._db):
-                self._lanes.prune(now)
-                self._db.execute(sql.PRUNE, (now, limit))
-                pruned = self._db.changes()
-                for queue, size in self._rows(sql.WEIGHTS):
-                    excess = size - (by_queue or {}).get(queue, most_bytes)
-                    if excess > 0:
-                        pruned += self._lighten(queue, excess, limit - pruned, now)
-        return pruned
-
-    def _lighten(self, queue: str, excess: int, limit: int, now: int) -> int:
-        doomed = array("q")
-        for n, size in self._rows(sql.FIRST_FINISHED, (queue, now, max(limit, 0))):
-            if excess <= 0:
-                break
-            excess -= size
-            doomed.append(n)
-        if doomed:
-            self._db.execute(sql.DOOMED, (self._db.array(doomed),))
-        return len(doomed)
+        return self._pruning.prune(now, most_bytes, limit, by_queue or {})
 
     def pause(self, queue: str, paused: bool) -> None:
         insert, delete = "INSERT OR IGNORE INTO tarry_paused VALUES (?)", "DELETE FROM tarry_paused WHERE queue = ?"
@@ -377,10 +366,10 @@ class SqliteStore(Store):
         with self._lock, mapped(self.path):
             return backlog(self._db, queues, now, most)
 
-    def mark(self, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         with self._lock, mapped(self.path):
             with transaction(self._db):
-                self._db.executemany(sql.MARK, [(progress, id, epoch) for id, epoch, progress in marks])
+                self._db.executemany(sql.MARK, [(progress, id, epoch, owner) for id, epoch, progress in marks])
             self._board.ring_follow()
 
     def limit(self, name: str, limit: Limit | None) -> None:
@@ -392,6 +381,16 @@ class SqliteStore(Store):
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         with self._lock, mapped(self.path):
             return self._lanes.all()
+
+    def recount(self, now: int) -> int:
+        with self._lock, mapped(self.path):
+            with transaction(self._db, "BEGIN"):  # a look without the write lock: there is hardly ever anything wrong
+                if not (self._lanes.miscounted() or self._lanes.wrongly_closed(now)):
+                    return 0
+            with transaction(self._db):
+                wrong = self._lanes.recount(now)
+            self._board.ring_work()
+            return wrong
 
     def cells(self, prefix: str) -> dict[str, bytes]:
         with self._lock, mapped(self.path):
@@ -431,9 +430,12 @@ class SqliteStore(Store):
             Fact("durability", f"journal {journal}, synchronous {'FULL' if synchronous == 2 else 'NORMAL'}"),
             Fact("size", f"{self.path.stat().st_size / 1e6:.1f} MB"),
             Fact("free disk", f"{free / 1e9:.1f} GB", tight),
+            rights(self.path),
         ]
 
     def close(self) -> None:
+        if isinstance(self._lock, forked.OpenAgain):
+            return
         self._commits.close()
         with self._lock:
             if not self._closed:
@@ -443,6 +445,7 @@ class SqliteStore(Store):
 
 
 def _inserted(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
+    OpenLanes(db).add(places(jobs))
     if any(job.key is not None for job in jobs):
         return [_inserted_keyed(db, job) for job in jobs]
     db.executemany(sql.INSERT, [_row(job) for job in jobs])
@@ -479,6 +482,11 @@ def _values(change: Change) -> tuple[Any, ...]:
         CODE[change.to], change.since, change.due, change.failures, change.losses, change.until, change.note,
         change.queue, rank, change.expires, change.holds, change.body,
     )  # fmt: skip
+
+
+def _fence(change: Change) -> tuple[int, int, str | None]:
+    """What the job must still be: the last values of a statement that changes it."""
+    return CODE[change.was], change.epoch, change.owner or None
 
 
 def _alike(change: Change) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ function lib.described(text)
   local alike = {
     was = was, to = to, epoch = epoch, until_ = until_, modified = modified, fields = lib.sub(text, 21, at - 1),
     start = string.char(to) .. epoch, flags = string.char(flags), ranked = string.char(flags + 1), note = 0,
-    quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {},
+    quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
   }
   alike.outcome = alike.start .. alike.flags .. alike.fields
   if flags >= 16 then alike.note = lib.parsed('>I4', text, lib.FIXED[flags - 16] + 6) end
@@ -26,6 +26,7 @@ function lib.described(text)
   if lib.has(modified, lib.M_HOLDS) then alike.holds = taken(8) end
   if lib.has(modified, lib.M_QUEUE) then alike.queue = taken(lib.parsed('>I2', taken(2))) end
   if lib.has(modified, lib.M_BODY) then alike.body = taken(lib.parsed('>I4', taken(4))) end
+  alike.owner = lib.sub(text, at)
   return alike
 end
 
@@ -152,10 +153,20 @@ function lib.fits(alike, record)
   return record and alike.was == lib.byte(record, 1) and lib.sub(record, 2, 5) == alike.epoch
 end
 
+-- Whether a job that runs is the attempt that was seen: of many that began together the entry is the same text.
+function lib.runs(alike, entry)
+  local same = alike.seen[entry]
+  if same == nil then
+    same = alike.was == lib.RUNNING and lib.sub(entry, 1, 4) == alike.epoch and lib.owner_of(entry) == alike.owner
+    alike.seen[entry] = same
+  end
+  return same
+end
+
 -- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs.
 function lib.apply_one(alike, id, entry, limits, now)
   if entry then
-    if alike.was ~= lib.RUNNING or lib.sub(entry, 1, 4) ~= alike.epoch then return false end
+    if not lib.runs(alike, entry) then return false end
     local of = alike.quick and (lib.told[entry] or lib.told_by(entry))
     if of then
       lib.finish(alike, id, entry, of)

@@ -48,8 +48,8 @@ function lib.add_ids(ids, width, entries)
 end
 
 -- First up to its count for each want, then whatever there is, in turn.
-function lib.chosen(wants, limit)
-  local ids, empty = {}, {}
+function lib.choose(wants, limit, ids)
+  local empty = {}
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
       local most = math.min(fill and limit or want.count, limit - #ids)
@@ -61,7 +61,6 @@ function lib.chosen(wants, limit)
       end
     end
   end
-  return ids
 end
 
 -- A claimed job that was to hold its key only while it waits.

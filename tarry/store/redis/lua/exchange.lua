@@ -35,16 +35,20 @@ local limits, valid, bell = lib.read_limits(), '', ''
 if #ids > 0 then
   valid = lib.apply(descriptions, ids, numbers, limits, now)
   bell = rings(descriptions, limits)
+  -- Now already: whatever may go wrong with the claim, the changes are whole.
+  if limits then lib.write_levels(now) end
+  lib.write_tallies()
 end
-local jobs = {}
+local jobs, fine, why = {}, true, nil
 wants = limit > 0 and lib.open(wants) or {}
 if #wants > 0 then
   if ARGV[5] == '1' then lib.promote(now, now8) end
-  local claimed
+  local claimed = {}
+  -- What was taken out of its lines before an error must run: else nobody would ever find it again.
   if limits or lib.any_laned(wants) then
-    claimed = lib.chosen_by_turn(limits, wants, limit, now)
+    fine, why = pcall(lib.choose_by_turn, limits, wants, limit, now, claimed)
   else
-    claimed = lib.chosen(wants, limit)
+    fine, why = pcall(lib.choose, wants, limit, claimed)
   end
   if #claimed > 0 then
     jobs = lib.start(claimed, owner, now8)
@@ -59,4 +63,5 @@ end
 if limits then lib.write_levels(now) end
 lib.write_tallies()
 if bell ~= '' then lib.ring(bell) end
+if not fine then error(why) end
 return {valid, jobs, lib.next_due(), lib.again and string.format('%.0f', lib.again) or ''}

@@ -1,5 +1,8 @@
 -- Claiming where there are limits or lanes: as `tarry.store.lanes` and `tarry.store.sqlite.lanes` do it.
-lib.EXAMINED = 1000
+--
+-- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
+-- takes longer.
+lib.EXAMINED, lib.FULL = 1000, 100
 lib.turns = {}
 
 function lib.turn_of(task)
@@ -18,18 +21,21 @@ function lib.circle(key, turn)
 end
 
 -- Lanes with room, and how much, beginning after the one served last.
-function lib.open_lanes(limits, want, task, most, now)
-  local found = {}
-  for number, lane in ipairs(lib.circle(lib.lanes_key(want.queue, want.band, task), lib.turn_of(task))) do
-    if number > lib.EXAMINED then
-      -- Not all were looked at, so it may be worth coming again at once; then the next ones have their turn.
-      again, lib.turns[task] = 0, lane
+function lib.roomy_lanes(limits, want, task, most, now)
+  local found, full = {}, 0
+  for number, lane in ipairs(lib.circle(lib.open_key(want.queue, want.band, task), lib.turn_of(task))) do
+    if number > lib.EXAMINED or full == lib.FULL then
+      -- Not all were looked at, so it is worth coming again at once.
+      lib.again = 0
       break
     end
-    local left = lib.room(limits, 'each:' .. task .. lib.OF .. lane, most, now)
+    local left, again = lib.room(limits, 'each:' .. task .. lib.OF .. lane, most, now)
     if left > 0 then
       local key = lib.lane_line(want.queue, want.band, task, lane)
       found[#found + 1] = {task = task, lane = lane, room = left, key = key}
+    else
+      lib.close_lane(want.queue, want.band, task, lane, again)
+      full = full + 1
     end
     if #found == most then break end
   end
@@ -47,7 +53,7 @@ function lib.entry_of(line, number) return lib.sub(line.entries, (number - 1) * 
 function lib.dealt(limits, want, task, most, now)
   most = lib.room(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
-  local lanes, width, total = lib.open_lanes(limits, want, task, most, now), lib.WIDTHS[want.band], 0
+  local lanes, width, total = lib.roomy_lanes(limits, want, task, most, now), lib.WIDTHS[want.band], 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
     lib.seen(line, width, math.min(line.room, fair))
@@ -133,8 +139,16 @@ function lib.taken_out(want, given, ids, limits, now)
   end
 end
 
-function lib.chosen_by_turn(limits, wants, limit, now)
-  local ids, laying = {}, lib.laying()
+-- Lanes whose rate lets one start by now; `again` says when that of the next does.
+function lib.open_by_time(now)
+  lib.open_lanes(lib.call('ZRANGEBYSCORE', lib.AGAIN, '-inf', string.format('%.0f', now), 'LIMIT', 0, lib.FULL))
+  local first = lib.call('ZRANGE', lib.AGAIN, 0, 0, 'WITHSCORES')[2]
+  if first then lib.again = tonumber(first) > now and tonumber(first) or 0 end
+end
+
+function lib.choose_by_turn(limits, wants, limit, now, ids)
+  local laying = lib.laying()
+  lib.open_by_time(now)
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
       local most = math.min(fill and limit or want.count, limit - #ids)
@@ -144,7 +158,6 @@ function lib.chosen_by_turn(limits, wants, limit, now)
   for task, lane in pairs(lib.turns) do
     if lane then lib.call('HSET', lib.TURNS, task, lane) end
   end
-  return ids
 end
 
 function lib.any_laned(wants)

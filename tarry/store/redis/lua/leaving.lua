@@ -1,5 +1,5 @@
--- ARGV: the first moment, the one after the last, how many at most. Answers ids and records of the finished jobs that are
--- to be forgotten then, in their order, and nothing in place of entries of `run`.
+-- ARGV: the first moment, the one after the last, how many at most. Answers ids and records of the finished jobs that
+-- are to be forgotten then, in their order, and nothing in place of entries of `run`.
 local limit = ARGV[3] + 0
 -- As long as entries are.
 local first, last = lib.pack('>I8', ARGV[1] + 0) .. ('\0'):rep(16), lib.pack('>I8', ARGV[2] + 0) .. ('\0'):rep(16)

@@ -42,7 +42,16 @@ local function count_running(limits)
   end
 end
 
+local function open_all()
+  local names = {}
+  for _, closed in ipairs(kind == 'each' and lib.call('HKEYS', lib.CLOSED) or {}) do
+    if lib.sub(closed, 1, #which + 1) == which .. lib.OF then names[#names + 1] = closed end
+  end
+  lib.open_lanes(names)
+end
+
 local left = 0
+open_all()
 if numbers and lib.call('HEXISTS', lib.LIMITS, name) == 1 then
   -- What runs is counted, and jobs have lanes or get them, since it is there: nobody has to look through all of them.
   lib.call('HSET', lib.LIMITS, name, numbers)

@@ -1,13 +1,13 @@
 -- Limits and how far they are used: `tarry.model.limit` has the arithmetic, which is done here in the same way.
-lib.OF = '\31'
-lib.levels, lib.touched, lib.again = {}, {}, nil
+lib.levels, lib.touched, lib.lowered, lib.again = {}, {}, {}, nil
 
 local function read_limit(limits, name)
   local text, limit = lib.call('HGET', lib.LIMITS, name), false
   if text then
-    local most, count, at_once, spacing = string.match(text, '^(%S+) (%S+) %S+ (%S+) (%S+)$')
+    local most, count, period, at_once, spacing = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
     limit = {
-      most = tonumber(most), count = tonumber(count), at_once = tonumber(at_once), spacing = tonumber(spacing),
+      most = tonumber(most), count = tonumber(count), period = tonumber(period), at_once = tonumber(at_once),
+      spacing = tonumber(spacing),
     }
   end
   limits[name] = limit
@@ -33,18 +33,28 @@ function lib.level_of(name)
   return level
 end
 
--- How many of at most so many may start; where there is no room for a rate's sake, `again` says when there will be.
+-- When the next start would be on time; now, if that is further ahead than it can be: the clock was set back.
+local function following(level, limit, now)
+  return level.next <= now + limit.at_once * limit.spacing + limit.period and level.next or now
+end
+
+-- How many of at most so many may start; where there is no room for a rate's sake, also when there will be, which
+-- `again` has too.
 function lib.room(limits, name, most, now)
   local limit = limits and lib.limit_of(limits, name)
   if not limit then return most end
   local level = lib.level_of(name)
   local left = limit.most and math.max(0, limit.most - level.running) or most
   if limit.count > 0 then
-    local ahead = math.max(level.next - now, 0)
+    local following_ = following(level, limit, now)
+    local ahead = math.max(following_ - now, 0)
     left = math.min(left, math.max(0, limit.at_once - math.ceil(ahead / limit.spacing)))
-    local at = level.next - (limit.at_once - 1) * limit.spacing
+    local at = following_ - (limit.at_once - 1) * limit.spacing
     local full = limit.most and level.running >= limit.most
-    if left == 0 and not full and at > now and (not lib.again or at < lib.again) then lib.again = at end
+    if left == 0 and not full and at > now then
+      lib.again = math.min(lib.again or at, at)
+      return 0, at
+    end
   end
   return math.min(left, most)
 end
@@ -60,7 +70,7 @@ function lib.started(limits, queue, task, lane, now)
     if limit then
       local level = lib.level_of(name)
       level.running = level.running + 1
-      if limit.count > 0 then level.next = math.max(level.next, now) + limit.spacing end
+      if limit.count > 0 then level.next = math.max(following(level, limit, now), now) + limit.spacing end
       lib.touched[name] = true
     end
   end
@@ -71,9 +81,19 @@ function lib.ended(limits, queue, task, lane)
     if lib.limit_of(limits, name) then
       local level = lib.level_of(name)
       level.running = math.max(0, level.running - 1)
-      lib.touched[name] = true
+      lib.touched[name], lib.lowered[name] = true, true
     end
   end
+end
+
+-- Lanes of which an attempt has ended, or whose level was wrong.
+local function open_lowered()
+  local names = {}
+  for name in pairs(lib.lowered) do
+    if lib.sub(name, 1, 5) == 'each:' then names[#names + 1] = lib.sub(name, 6) end
+  end
+  lib.open_lanes(names)
+  lib.lowered = {}
 end
 
 -- A key that is as good as never used leaves nothing behind.
@@ -87,6 +107,7 @@ function lib.write_levels(now)
     end
   end
   lib.touched = {}
+  open_lowered()
 end
 
 -- The lane of a new job: what it says; if it says none and its task is limited all the same, that of the task.

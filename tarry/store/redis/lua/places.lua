@@ -4,6 +4,7 @@ lib.HELD, lib.LEASES, lib.DUE = lib.P .. 'held', lib.P .. 'leases', lib.P .. 'du
 lib.KEYED, lib.QUEUES, lib.PAUSED = lib.P .. 'keys', lib.P .. 'queues', lib.P .. 'paused'
 lib.FINISHED, lib.WEIGHTS = lib.P .. 'finished', lib.P .. 'weights'
 lib.LIMITS, lib.LEVELS, lib.TURNS = lib.P .. 'limits', lib.P .. 'levels', lib.P .. 'turns'
+lib.CLOSED, lib.AGAIN, lib.OF = lib.P .. 'closed', lib.P .. 'again', '\31'
 lib.COUNTS, lib.SIZES = lib.P .. 'counts', lib.P .. 'sizes'
 lib.MOST = 1000
 
@@ -16,6 +17,7 @@ lib.WIDTHS = {h = 30, n = 24, l = 30}
 function lib.open_line(queue, band) return lib.P .. band .. ':' .. queue end
 function lib.tasks_key(queue, band) return lib.P .. 't' .. band .. ':' .. queue end
 function lib.lanes_key(queue, band, task) return lib.P .. 'w' .. band .. #queue .. ':' .. queue .. ':' .. task end
+function lib.open_key(queue, band, task) return lib.P .. 'o' .. band .. #queue .. ':' .. queue .. ':' .. task end
 function lib.lane_line(queue, band, task, lane)
   return lib.P .. 'x' .. band .. #queue .. ':' .. queue .. ':' .. #task .. ':' .. task .. ':' .. lane
 end
@@ -64,15 +66,62 @@ function lib.sorted(list)
   return list
 end
 
+-- A claim looks only at lanes that are open. One that it finds full is closed, and opened again when one of its
+-- attempts ends, its rate allows a start or its limit changes. `CLOSED` has, by task and lane, where such a lane is to
+-- be opened: band 1, length 2, queue, one after another; `AGAIN` has those that wait for a rate, by the time when it
+-- lets one start.
+function lib.close_lane(queue, band, task, lane, again)
+  local name, place = task .. lib.OF .. lane, band .. lib.pack('>I2', #queue) .. queue
+  local places = lib.call('HGET', lib.CLOSED, name) or ''
+  local at = 1
+  while at <= #places and lib.sub(places, at, at + #place - 1) ~= place do
+    at = at + 3 + lib.parsed('>I2', places, at + 1)
+  end
+  if at > #places then lib.call('HSET', lib.CLOSED, name, places .. place) end
+  if again then lib.call('ZADD', lib.AGAIN, string.format('%.0f', again), name) end
+  lib.call('ZREM', lib.open_key(queue, band, task), lane)
+end
+
+-- Of a lane that is closed, by its task and name, and where it is to be opened.
+function lib.open_lane(name, places)
+  local task, lane = string.match(name, '^([^' .. lib.OF .. ']*)' .. lib.OF .. '(.*)$')
+  local at = 1
+  while at <= #places do
+    local band, length = lib.sub(places, at, at), lib.parsed('>I2', places, at + 1)
+    local queue = lib.sub(places, at + 3, at + 2 + length)
+    if lib.call('EXISTS', lib.lane_line(queue, band, task, lane)) == 1 then
+      lib.call('ZADD', lib.open_key(queue, band, task), 0, lane)
+    end
+    at = at + 3 + length
+  end
+  lib.call('HDEL', lib.CLOSED, name)
+  lib.call('ZREM', lib.AGAIN, name)
+end
+
+-- Opens those of the lanes of these names that are closed.
+function lib.open_lanes(names)
+  for number, places in ipairs(lib.fetched(lib.CLOSED, names)) do
+    if places then lib.open_lane(names[number], places) end
+  end
+end
+
 -- Lanes are known by their names while anything waits in them.
 function lib.register(key, of)
-  local tasks, lanes = lib.tasks_key(of[1], of[2]), lib.lanes_key(of[1], of[2], of[3])
+  local queue, band, task, lane = of[1], of[2], of[3], of[4]
+  local tasks, lanes = lib.tasks_key(queue, band), lib.lanes_key(queue, band, task)
+  local open = lib.open_key(queue, band, task)
   if lib.call('EXISTS', key) == 1 then
-    lib.call('ZADD', tasks, 0, of[3])
-    lib.call('ZADD', lanes, 0, of[4])
-    lib.call('SADD', lib.QUEUES, of[1])
-  elseif lib.call('ZREM', lanes, of[4]) == 1 and lib.call('EXISTS', lanes) == 0 then
-    lib.call('ZREM', tasks, of[3])
+    lib.call('ZADD', tasks, 0, task)
+    lib.call('SADD', lib.QUEUES, queue)
+    if lib.call('ZADD', lanes, 0, lane) == 0 then return end
+    if lib.call('HEXISTS', lib.CLOSED, task .. lib.OF .. lane) == 1 then
+      lib.close_lane(queue, band, task, lane)
+    else
+      lib.call('ZADD', open, 0, lane)
+    end
+  elseif lib.call('ZREM', lanes, lane) == 1 then
+    lib.call('ZREM', open, lane)
+    if lib.call('EXISTS', lanes) == 0 then lib.call('ZREM', tasks, task) end
   end
 end
 

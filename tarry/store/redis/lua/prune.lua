@@ -1,62 +1,85 @@
--- ARGV: now, how many at most, the bytes that a queue may keep, then queues and what they may keep in turn. Forgets
--- finished jobs whose time has come, and the earliest of queues that keep too much; answers how many.
-local now, limit, most = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
-for at = 4, #ARGV, 2 do most[ARGV[at]] = tonumber(ARGV[at + 1]) end
+-- ARGV: now, how many to forget at most, how many to look at at most, the entry after which to begin (none: at the
+-- first), the bytes that a queue may keep, then queues and what they may keep in turn. Goes through finished jobs in
+-- their order, and forgets those whose time has come, and others of queues that keep too much. Answers how many, and
+-- where it stopped; nothing if it came to the end.
+local now, limit, left, after, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {}
+for at = 6, #ARGV, 2 do most[ARGV[at]] = tonumber(ARGV[at + 1]) end
 
 local function too_old(entry) return lib.parsed('>I8', entry) <= now end
 
-local function size_of(record)
-  local names, size, at = lib.plain(record)
-  if names then return size, false end
-  local note
-  at, note = lib.tail_at(record)
-  local tail = lib.tail_of(record, at)
-  return lib.tail_size(tail, note), tail.key and lib.parsed('>I8', tail.holds) > now
-end
-
--- Of one queue, up to `limit` that are to go, in their order.
-local function doomed_of(queue, doomed)
-  local key, kept = lib.finished_line(queue), tonumber(lib.call('HGET', lib.WEIGHTS, queue) or 0)
-  local allowed, from, count = most[queue] or tonumber(ARGV[3]), 0, 0
-  while count < limit do
-    local page = lib.call('ZRANGE', key, from, from)[1]
-    if not page or (kept <= allowed and not too_old(page)) then break end
-    local ids = {}
-    lib.add_ids(ids, 24, page)
-    for number, record in ipairs(lib.records_of(ids)) do
-      local entry = lib.sub(page, number * 24 - 23, number * 24)
-      local size, keeps = size_of(record)
-      if count < limit and (too_old(entry) or (kept > allowed and not keeps)) then
-        kept, count = kept - size, count + 1
-        doomed[#doomed + 1] = {entry, record, queue}
-      end
-    end
-    from = from + 1
+-- The next page of a queue, from its first entry on that comes after the last one seen; false: there is none.
+local function turn_page(line)
+  local page
+  if line.page then
+    page = lib.call('ZRANGEBYLEX', line.key, '(' .. line.page, '+', 'LIMIT', 0, 1)[1]
+    line.at = 1
+  else
+    page = after ~= '' and lib.page_with(line.key, after) or lib.call('ZRANGE', line.key, 0, 0)[1]
+    line.at = page and after ~= '' and lib.before(24, page, after) + 1 or 1
+    if page and lib.sub(page, line.at, line.at + 23) == after then line.at = line.at + 24 end
   end
-  return from
+  line.page = page
+  return page and (line.at <= #page or turn_page(line))
 end
 
-local function forget_job(entry, record, queue)
-  local id = lib.sub(entry, 9)
+-- Whether anything of that queue may have to go from its entry on; what follows is neither older nor more.
+local function wanted(line)
+  line.entry = lib.sub(line.page, line.at, line.at + 23)
+  return line.kept > line.allowed or too_old(line.entry)
+end
+
+-- Puts a queue where its entry belongs.
+local function line_up(lines, line)
+  local low, high = 1, #lines + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if lib.less(lines[middle].entry, line.entry) then low = middle + 1 else high = middle end
+  end
+  table.insert(lines, low, line)
+end
+
+local function queues_in_order()
+  local lines = {}
+  for _, queue in ipairs(lib.call('SMEMBERS', lib.FINISHED)) do
+    local line = {queue = queue, key = lib.finished_line(queue), allowed = most[queue] or tonumber(ARGV[5])}
+    line.kept = tonumber(lib.call('HGET', lib.WEIGHTS, queue) or 0)
+    if turn_page(line) then
+      if wanted(line) then line_up(lines, line) end
+    elseif after == '' then
+      lib.call('SREM', lib.FINISHED, queue)
+    end
+  end
+  return lines
+end
+
+local gone = {}
+
+-- Forgets the job of the entry, unless it is young and the queue keeps no more than it may, or nobody else may have its
+-- key yet.
+local function look_at(line, entry)
+  local id, old = lib.sub(entry, 9), too_old(entry)
+  local record = lib.records_of({id})[1]
   local at, note = lib.tail_at(record)
   local tail = lib.tail_of(record, at)
-  lib.let_go(tail, id)
+  if not old and (line.kept <= line.allowed or (tail.key and lib.parsed('>I8', tail.holds) > now)) then return end
   local size = lib.tail_size(tail, note)
+  line.kept = line.kept - size
+  lib.let_go(tail, id)
   lib.tally(lib.byte(record, 1), tail.names, -1, -size)
-  lib.weigh(queue, -size)
-  lib.drop(lib.finished_line(queue), entry)
+  lib.weigh(line.queue, -size)
+  lib.drop(line.key, entry)
   lib.drop(lib.IDS, id)
-  return id
+  gone[#gone + 1] = id
 end
 
-local doomed, gone = {}, {}
-for _, queue in ipairs(lib.call('SMEMBERS', lib.FINISHED)) do
-  if limit > 0 and doomed_of(queue, doomed) == 0 and lib.call('EXISTS', lib.finished_line(queue)) == 0 then
-    lib.call('SREM', lib.FINISHED, queue)
-  end
+local lines, last = queues_in_order(), ''
+while lines[1] and left > 0 and #gone < limit do
+  local line = table.remove(lines, 1)
+  last, left = line.entry, left - 1
+  look_at(line, last)
+  line.at = line.at + 24
+  if (line.at <= #line.page or turn_page(line)) and wanted(line) then line_up(lines, line) end
 end
-if #doomed > limit then table.sort(doomed, function(a, b) return lib.less(a[1], b[1]) end) end
-for number = 1, math.min(#doomed, limit) do gone[number] = forget_job(unpack(doomed[number])) end
 lib.in_parts('HDEL', lib.JOBS, gone)
 lib.in_parts('HDEL', lib.ENDS, gone)
 lib.write_places()
@@ -69,4 +92,4 @@ for at = 1, #some, 2 do
     lib.call('HDEL', lib.LEVELS, some[at])
   end
 end
-return #gone
+return {#gone, lines[1] and last or ''}

@@ -1,0 +1,76 @@
+"""Which queues the pools of the settings serve, and which tasks they cannot run."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.cli.printing import jobs_wait
+from tarry.config import Config, Pool
+from tarry.model.job import State
+from tarry.store.base import Fact, Tally
+
+if TYPE_CHECKING:
+    from tarry.engine.task import Task
+
+WAITING = (State.SCHEDULED, State.READY)
+
+
+def serves(pool: Pool, queue: str) -> bool:
+    """Whether the pool's workers take jobs of that queue."""
+    return pool.queues == "*" or queue in pool.queues
+
+
+def unserved(config: Config, queues: Iterable[str]) -> list[str]:
+    """Those of the queues that no pool of the settings serves, sorted."""
+    return sorted(queue for queue in queues if not any(serves(pool, queue) for pool in config.pools.values()))
+
+
+def waiting_in(counts: Iterable[Tally]) -> dict[str, int]:
+    """How many jobs are ready or scheduled, by queue."""
+    found: dict[str, int] = {}
+    for tally in counts:
+        if tally.state in WAITING and tally.count:
+            found[tally.queue] = found.get(tally.queue, 0) + tally.count
+    return found
+
+
+def queue_facts(
+    config: Config, tasks: "Iterable[Task[Any, Any]]", counts: Iterable[Tally], elsewhere: bool
+) -> Iterator[Fact]:
+    """Of each queue that no pool serves, although jobs wait in it or a task's go there. elsewhere: masters of other
+    hosts are alive, whose pools are not known here."""
+    waiting = waiting_in(counts)
+    goes: dict[str, list[str]] = {}
+    for task in tasks:
+        goes.setdefault(task.queue, []).append(task.name)
+    advice = "" if elsewhere else "no pool serves it: add it to the queues of one, in [pools.NAME]"
+    for queue in unserved(config, waiting.keys() | goes.keys()):
+        found = [jobs_wait(waiting[queue])] if queue in waiting else []
+        found += [f"jobs of {', '.join(sorted(goes[queue]))} go there"] if queue in goes else []
+        found += ["another host serves it, if any does"] if elsewhere else []
+        yield Fact(f"queue {queue}", "; ".join(found), advice)
+
+
+def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Fact]:
+    """Of each pool that takes jobs which it has no slots to run: they would wait in its workers for ever."""
+    tasks = list(tasks)
+    for name, pool in config.pools.items():
+        for is_async, slots, setting in ((False, pool.threads, "threads"), (True, pool.async_, "async")):
+            stuck = [task.name for task in tasks if task.is_async is is_async and serves(pool, task.queue)]
+            if stuck and not slots:
+                kind = "async" if is_async else "sync"
+                advice = f"they would never run: set {setting} to 1 or more, or let it serve other queues only"
+                yield Fact(f"pool {name}", f"{setting} = 0, and takes jobs of {kind} tasks: {_some(stuck)}", advice)
+
+
+def pid_file_facts(path: Path) -> Iterator[Fact]:
+    """Whether a master could write its pid file."""
+    there = path if path.exists() else next(parent for parent in path.parents if parent.exists())
+    usable = there.is_file() if there == path else there.is_dir()
+    if not usable or not os.access(there, os.W_OK if there == path else os.W_OK | os.X_OK):
+        yield Fact("pid file", str(path), f"{there} cannot be written to: set [master] pid_file to a place that can")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,0 +1,49 @@
+"""What `ps` shows of a process, where the extra `titles` (setproctitle) is installed; elsewhere nothing changes."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+
+from tarry.runtime.role import Child
+from tarry.runtime.scoreboard import named
+
+_SHOWN_EVERY = 1.0
+
+Setter = Callable[[str], object]
+
+
+def show(text: str) -> None:
+    """`tarry: ` and what this process is."""
+    setter = _setter()
+    if setter is not None:
+        setter(f"tarry: {text}")
+
+
+class Title:
+    """A worker's: which of its jobs has run the longest."""
+
+    def __init__(self, child: Child) -> None:
+        self._child, self._name = child, named("worker", child.pool, child.number)
+        self._shown, self._again = "", 0.0
+
+    def show(self) -> None:
+        """Once a second at most, however often it is called."""
+        now = time.monotonic()
+        if now < self._again:
+            return
+        self._again = now + _SHOWN_EVERY
+        first = min(self._child.slot.cells(), key=lambda cell: cell.since, default=None)
+        text = f"{self._name} {first.task}" if first else self._name
+        if text != self._shown:
+            self._shown = text
+            show(text)
+
+
+@functools.cache
+def _setter() -> Setter | None:
+    with contextlib.suppress(ImportError):
+        from setproctitle import setproctitle  # noqa: PLC0415 - an extra, and only the master and its children need it
+
+        return setproctitle
+    return None

@@ -1,0 +1,19 @@
+"""Which known name somebody may have meant."""
+
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
+    """The known name that is most like it, whatever the case of letters; None if none is. close: from 0 to 1, how
+    like it must be."""
+    import difflib  # noqa: PLC0415 - only for complaints
+
+    lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name.lower(), lower, 1, close)
+    return lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean app.hello?`, or nothing."""
+    meant = nearest(name, known)
+    return f"; did you mean {meant}?" if meant else ""

@@ -1,0 +1,90 @@
+"""What one job says otherwise than its task: kept in its headers, so that a job that says nothing costs no store a
+column and no worker a look."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.retry import Retry, RetryRule, retry_rule
+
+TIMEOUT, RETRY = "tarry-timeout", "tarry-retry"
+"""Names of headers: microseconds, and a rule as JSON."""
+
+_decoder = msgspec.json.Decoder(dict[str, str])
+
+
+def as_headers(timeout: Duration | None, retry: RetryRule) -> dict[str, str]:
+    """The headers that say so; TypeError, ValueError."""
+    found = {}
+    if timeout is not None:
+        found[TIMEOUT] = str(_some(timeout))
+    if (rule := retry_rule(retry)) is not None:
+        found[RETRY] = msgspec.json.encode(_plain(rule)).decode()
+    return found
+
+
+def timeout_of(headers: bytes, otherwise: float | None) -> float | None:
+    """Seconds that an attempt of the job may take; `otherwise` if its headers do not say."""
+    text = _read(headers, TIMEOUT)
+    try:
+        return otherwise if text is None else int(text) / SECOND
+    except ValueError:
+        return otherwise
+
+
+def retry_of(headers: bytes, otherwise: Retry) -> Retry:
+    """The rule by which the job is tried again; `otherwise` if its headers do not say."""
+    text = _read(headers, RETRY)
+    if text is None:
+        return otherwise
+    try:
+        return _rule(msgspec.json.decode(text))
+    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError, KeyError):
+        # Written by a newer release or another client. The task's rule is the nearest to what was meant.
+        return otherwise
+
+
+def _some(timeout: Duration) -> int:
+    micros = microseconds(timeout, "timeout")
+    if not micros:
+        raise ValueError(f"timeout={timeout!r}: a duration longer than 0")
+    return micros
+
+
+def _read(headers: bytes, name: str) -> str | None:
+    if name.encode() not in headers:
+        return None
+    try:
+        return _decoder.decode(headers).get(name)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _plain(rule: Retry) -> dict[str, Any]:
+    """The arguments that make the rule, durations in microseconds."""
+    return {
+        "limit": rule.limit,
+        "backoff": rule.backoff if isinstance(rule.backoff, str) else list(map(microseconds, rule.backoff)),
+        "base": rule.base,
+        "cap": rule.cap,
+        "jitter": rule.jitter,
+        "only": sorted(rule.only),
+        "never": sorted(rule.never),
+        "per": {kind: _plain(other) for kind, other in rule.per.items()},
+        "within": rule.within,
+    }
+
+
+def _rule(plain: Mapping[str, Any]) -> Retry:
+    within, backoff = plain["within"], plain["backoff"]
+    return Retry(
+        **{name: plain[name] for name in ("limit", "jitter", "only", "never")},
+        base=timedelta(microseconds=plain["base"]),
+        cap=timedelta(microseconds=plain["cap"]),
+        backoff=backoff if isinstance(backoff, str) else [timedelta(microseconds=delay) for delay in backoff],
+        per={kind: _rule(other) for kind, other in plain["per"].items()},
+        within=None if within is None else timedelta(microseconds=within),
+    )

@@ -1,0 +1,65 @@
+"""The addresses of this host's own interfaces, also public ones: what listens there may be meant for this host only."""
+
+import socket
+import time
+from ipaddress import ip_address
+from pathlib import Path
+
+KEPT = 5.0
+"""Seconds for which the addresses are used as they were read: they change when an interface comes or goes."""
+_IPV4, _IPV6 = Path("/proc/net/fib_trie"), Path("/proc/net/if_inet6")
+
+
+class OwnAddresses:
+    """May be asked by many threads: at worst they are read twice."""
+
+    def __init__(self) -> None:
+        self._read_at = -KEPT
+        self._known: frozenset[str] = frozenset()
+
+    def __call__(self) -> frozenset[str]:
+        """As `str(ip_address(...))` writes them. Empty where the system does not say."""
+        now = time.monotonic()
+        if now - self._read_at >= KEPT:
+            self._known, self._read_at = _read(), now
+        return self._known
+
+
+def _read() -> frozenset[str]:
+    found = _of_fib_trie(_text(_IPV4)) | _of_if_inet6(_text(_IPV6))
+    return frozenset(found or _by_name())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _of_fib_trie(text: str) -> set[str]:
+    """Of IPv4: a line `|-- 192.0.2.2`, then `/32 host LOCAL`."""
+    found, last = set(), ""
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["|--"]:
+            last = words[1]
+        elif words[1:] == ["host", "LOCAL"] and words[0] == "/32":
+            found.add(last)
+    return found
+
+
+def _of_if_inet6(text: str) -> set[str]:
+    return {str(ip_address(bytes.fromhex(line.split()[0]))) for line in text.splitlines()}
+
+
+def _by_name() -> set[str]:
+    """Elsewhere than on Linux: what the host's own name stands for."""
+    try:
+        return {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()
+
+
+own_addresses = OwnAddresses()
+"""One for the process: reading them takes a system call or two."""

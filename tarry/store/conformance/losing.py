@@ -1,0 +1,148 @@
+"""Replies that are lost, and then the store is away: what a call may say of itself."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.errors import StoreError, StoreUnavailable
+from tarry.model import lifecycle
+from tarry.model.job import Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.limit import Limit
+from tarry.model.outcome import Returned
+from tarry.store.base import Query, Store
+from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, PLENTY, Promises, ids, made, put, running
+from tarry.store.uncertain import NOT_DONE
+
+_MOST_REPLIES = 30
+"""No call of one verb needs so many."""
+
+Call = Callable[[Store], object]
+"""Asks something that was not asked before."""
+
+
+class Line(Protocol):
+    """A second way to the store, on which replies can be lost."""
+
+    store: Store
+
+    def lose(self, number: int) -> None:
+        """From now on: the `number`th reply, from 1, is lost though what was asked is done, and after it the store is
+        away."""
+
+    def restore(self) -> bool:
+        """All works again, and nothing is to be lost; answers whether a reply was."""
+
+
+def _insert(store: Store, number: int) -> Call:
+    jobs = made(store, 2)
+    return lambda line: line.insert(jobs)
+
+
+def _insert_keyed(store: Store, number: int) -> Call:
+    (job,) = put(store, key=f"one {number}")
+    (twin,) = made(store, key=f"one {number}")
+    others = made(store, key=f"two {number}")
+    return lambda line: line.insert([job, twin, *others])
+
+
+def _apply(store: Store, number: int) -> Call:
+    jobs = running(store, 3)
+    changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs]
+    return lambda line: line.apply(changes, NOW)
+
+
+def _claim(store: Store, number: int) -> Call:
+    put(store, 3)
+    return lambda line: line.claim(EVERYTHING, 10, "bob", LEASE, NOW)
+
+
+def _mark(store: Store, number: int) -> Call:
+    (job,) = running(store)
+    return lambda line: line.mark("ann", [(job.id, job.epoch, b"half")])
+
+
+def _prune(store: Store, number: int) -> Call:
+    jobs = running(store, 2)
+    store.apply([replace(lifecycle.after(job, Returned(), DEFAULT, NOW), until=NOW + 1) for job in jobs], NOW)
+    return lambda line: line.prune(NOW + 2, PLENTY)
+
+
+def _limit(store: Store, number: int) -> Call:
+    put(store, 2, task=f"task {number}")
+    return lambda line: line.limit(f"each:task {number}", Limit(most=1))
+
+
+def _pause(store: Store, number: int) -> Call:
+    return lambda line: line.pause(f"queue {number}", True)
+
+
+def _write(store: Store, number: int) -> Call:
+    return lambda line: line.write(f"cell {number}", b"new", None)
+
+
+VERBS = {
+    "insert": _insert, "insert of keys": _insert_keyed, "apply": _apply, "claim": _claim, "mark": _mark,
+    "prune": _prune, "limit": _limit, "pause": _pause, "write": _write,
+}  # fmt: skip
+
+
+def state(store: Store) -> object:
+    """All that the verbs change."""
+    limits = {name: limit for name, (limit, _) in store.limits().items()}
+    return store.find(Query(limit=100)), store.cells(""), limits, {q for q, paused in store.queues().items() if paused}
+
+
+class Losing(Promises):
+    def line(self, store: Store) -> Iterator[Line]:
+        """Yields a second way to the same store. Nothing: it has no replies that could be lost."""
+        return iter(())
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_what_may_have_been_done_is_not_called_undone(self, store: Store, verb: str) -> None:
+        """Whichever reply is lost before the store is away: an error that says that nothing was done (StoreAway,
+        StoreFull, StoreReadOnly) is true."""
+        for line in self.line(store):
+            for number in range(1, _MOST_REPLIES):
+                call = VERBS[verb](store, number)
+                before = state(store)
+                line.lose(number)
+                error = _error(call, line.store)
+                lost = line.restore()
+                if isinstance(error, NOT_DONE):
+                    assert state(store) == before, f"reply {number} lost: {error!r}, and yet it was done"
+                if not lost:
+                    return
+            raise AssertionError(f"{verb}: more than {_MOST_REPLIES} replies")
+
+    def test_an_insert_whose_reply_was_lost_is_sent_again_and_is_one_job(self, store: Store) -> None:
+        """Under the same id, whatever became of the first."""
+        for line in self.line(store):
+            for number in range(1, _MOST_REPLIES):
+                (job,) = made(store)
+                line.lose(number)
+                _error(lambda store, job=job: store.insert([job]), line.store)  # type: ignore[misc]
+                lost = line.restore()
+                assert _again(line.store, job) == [job.id]
+                if not lost:
+                    break
+            assert len(set(ids(store.find(Query(limit=100))))) == number
+
+
+def _error(call: Call, store: Store) -> StoreError | None:
+    try:
+        call(store)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _again(store: Store, job: Job) -> list[bytes]:
+    for _ in range(_MOST_REPLIES):
+        try:
+            return store.insert([job])
+        except StoreUnavailable:
+            continue
+    return store.insert([job])

@@ -1,0 +1,190 @@
+"""Which lanes of tasks with a limit for each key may give something: a claim looks at these only.
+
+Whoever lets jobs wait in a lane adds a row to `tarry_open`, always, under the id of one of them. A claim that finds a
+lane full closes it, by a row in `tarry_closed` in place of all that are open; one that finds it empty removes them. It
+is opened when one of its attempts ends, when its rate allows a start, and when its limit changes. All but the first is
+done by those who have the turn.
+
+Rows are removed one by one, by the whole key: a range might have one of a transaction that is still open, and to wait
+for that would be to hold up everybody.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.model.job import Job, State
+from tarry.model.limit import EACH, Limit
+from tarry.store.base import Want, band
+from tarry.store.lanes import is_wrongly_closed
+from tarry.store.mysql import sql
+from tarry.store.mysql.link import Link
+from tarry.store.mysql.settings import NUMBER, Settings
+from tarry.store.mysql.sql import filled, raw, text
+
+Line = tuple[str, int, str]
+"""Queue, band and task."""
+Lane = tuple[str, str]
+"""A task and its lane."""
+UNTIL_AN_END = 2**62
+_MOST, _FEW = 1000, 50
+_PLACE = "queue = {} AND band = {} AND task = {}"
+_OPEN = "INSERT IGNORE INTO tarry_open (queue, band, task, lane, id) "
+_CLOSED = "INSERT IGNORE INTO tarry_closed (task, lane, queue, band, again) VALUES "
+_NOBODY = "X'00000000000000000000000000000000'"
+COME = f"""{_OPEN} SELECT queue, SIGN(grade), task, lane, MIN(id) FROM tarry_job FORCE INDEX (PRIMARY)
+    WHERE id IN ({{}}) AND state = 1 AND lane IS NOT NULL GROUP BY queue, SIGN(grade), task, lane"""
+"""Goes with `sql.COME_LANED`."""
+_REMOVE = """DELETE p FROM JSON_TABLE('[{}]', '$[*]' COLUMNS (i VARCHAR(1500) PATH '$')) v STRAIGHT_JOIN tarry_open p
+    FORCE INDEX (PRIMARY) ON p.queue = {} AND p.band = {} AND p.task = {}
+    AND p.lane = UNHEX(SUBSTRING(v.i, 33)) AND p.id = UNHEX(LEFT(v.i, 32))"""
+_OPEN_TASK = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_closed WHERE task = {{}}"""
+_ALL_OF = f"""{_OPEN} SELECT queue, band, task, lane, {_NOBODY} FROM tarry_laned WHERE task = {{}}
+    GROUP BY queue, band, task, lane"""
+_NONE_CLOSED = "DELETE FROM tarry_closed WHERE task = {}"
+NEXT_TIME = f"SELECT MIN(again) FROM tarry_closed WHERE again < {UNTIL_AN_END}"
+_DUE = "SELECT DISTINCT task, lane FROM tarry_closed WHERE again <= {} LIMIT 100"
+_CLOSED_NOW = f"""SELECT c.task, c.lane, IFNULL(l.running, 0), NULLIF(c.again, {UNTIL_AN_END}) FROM tarry_closed c
+    LEFT JOIN tarry_level l ON l.name = CONCAT('each:', c.task, X'1F', c.lane)"""
+
+
+class Vain(Struct, frozen=True):
+    """A claim would find nothing."""
+
+    again: int | None
+    """When it may find something: a job is due, or a rate allows a start."""
+
+
+def vain(link: Link, settings: Settings, wants: Iterable[Want], now: int) -> Vain | None:
+    """A look without locks and without the turn: whether there is nothing to claim. None: there may be something."""
+    limited = sorted(text(name.removeprefix(EACH)) for name in settings.limits if name.startswith(EACH))
+    if len(limited) > _FEW:
+        return None
+    gaps = _gaps(limited)
+    found = " OR ".join(_anything(text(want.queue), want.band, gaps) for want in wants)
+    look = f"SELECT CONCAT_WS(' ', ({NUMBER}), IFNULL(({sql.NEXT_DUE}), -1), IFNULL(({NEXT_TIME}), -1), {found})"
+    number, due, time, anything = map(int, link.rows(look)[0][0].split())
+    again = min((moment for moment in (due, time) if moment >= 0), default=None)
+    if anything or number != settings.number or (again is not None and again <= now):
+        return None
+    return Vain(again)
+
+
+def _gaps(limited: Sequence[str]) -> str:
+    """The names of tasks before, between and after these."""
+    if not limited:
+        return "TRUE"
+    between = [f"task > {low} AND task < {high}" for low, high in itertools.pairwise(limited)]
+    return " OR ".join([f"task < {limited[0]}", *between, f"task > {limited[-1]}"])
+
+
+def _anything(queue: str, band: int, gaps: str) -> str:
+    lane = f"queue = {queue} AND band = {-band}"
+    return (
+        f"EXISTS(SELECT 1 FROM tarry_ready WHERE queue = {queue} AND {sql.BANDS[band]})"
+        f" OR EXISTS(SELECT 1 FROM tarry_open WHERE {lane})"
+        f" OR EXISTS(SELECT 1 FROM tarry_laned FORCE INDEX (PRIMARY) WHERE {lane} AND ({gaps}))"
+    )
+
+
+def opening(jobs: Iterable[Job]) -> Iterator[str]:
+    """The statements that go with new jobs, of which those that are ready wait in their lanes."""
+    places: dict[str, bytes] = {}
+    for job in jobs:
+        if job.lane is not None and job.state is State.READY:
+            place = f"{text(job.queue)},{-band(job.priority)},{text(job.task)},{text(job.lane)}"
+            places[place] = min(job.id, places.get(place, job.id))
+    yield from filled(f"{_OPEN} VALUES ", (f"({place},{raw(id)})" for place, id in sorted(places.items())))
+
+
+def tidy(link: Link, line: Line, empty: Collection[str], full: Mapping[str, int | None]) -> None:
+    """Removes those of these lanes where nothing waits; closes those that are full until that time, None: until an
+    end."""
+    queue, place = line[0], (text(line[0]), -line[1], text(line[2]))
+    where = _PLACE.format(*place)
+    lanes = sql.listed(lane.encode() for lane in {*empty, *full})
+    # First the rows, then whether anything waits: a row that is seen was committed together with its job.
+    rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
+    gone = _empty(link, where, sorted(empty)) | {lane.encode() for lane in full}
+    remove(link, place, [(lane, id) for lane, id in rows if lane in gone])
+    closed = (
+        f"({place[2]},{text(lane)},{text(queue)},{place[1]},{UNTIL_AN_END if again is None else again})"
+        for lane, again in sorted(full.items())
+    )
+    link.run(*filled(_CLOSED, closed))
+
+
+def _empty(link: Link, where: str, lanes: Sequence[str]) -> set[bytes]:
+    asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_laned WHERE {where} AND lane = {text(lane)})" for lane in lanes]
+    answers = link.run(*asked) if asked else []
+    return {lane.encode() for lane, answer in zip(lanes, answers, strict=True) if not answer.rows[0][0]}
+
+
+def remove(link: Link, place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Rows of a line, by lane and id. place: queue, band and task as they are written."""
+    if rows:
+        listed = '"' + '","'.join(id.hex() + lane.hex() for lane, id in sorted(rows)) + '"'
+        link.run(_REMOVE.format(listed, *place))
+
+
+def remove_some(link: Link, line: Line) -> None:
+    """Rows of a task that has no limit for each key, and so needs none."""
+    place = (text(line[0]), -line[1], text(line[2]))
+    rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {_PLACE.format(*place)} LIMIT {_MOST}")
+    remove(link, place, [(lane, id) for lane, id in rows])
+
+
+def reopened(link: Link, lanes: Iterable[Lane]) -> list[str]:
+    """The statements that open those of these lanes that are closed."""
+    tasks: defaultdict[str, set[str]] = defaultdict(set)
+    for task, lane in lanes:
+        tasks[task].add(lane)
+    asked = [
+        f"SELECT DISTINCT task, lane FROM tarry_closed WHERE task = {text(task)}"
+        f" AND lane IN ({sql.listed(lane.encode() for lane in names)})"
+        for task, names in sorted(tasks.items())
+    ]
+    answers = link.run(*asked) if asked else []
+    return [statement for answer in answers for row in answer.rows for statement in _opened(row)]
+
+
+def _opened(row: Sequence[Any]) -> Iterator[str]:
+    where = f"{raw(row[0])} AND lane = {raw(row[1])}"
+    yield _OPEN_TASK.format(where)
+    yield _NONE_CLOSED.format(where)
+
+
+def reopen_due(link: Link, now: int) -> int | None:
+    """Opens some of those whose time has come; answers when to come for the next."""
+    time: int | None = link.rows(NEXT_TIME)[0][0]
+    if time is None or time > now:
+        return time
+    link.run(*(statement for row in link.rows(_DUE.format(now)) for statement in _opened(row)))
+    time = link.rows(NEXT_TIME)[0][0]
+    return 0 if time is not None and time <= now else time
+
+
+def limit_set(link: Link, name: str, limit: Limit | None) -> None:
+    """A limit was set or lifted, within this transaction."""
+    if name.startswith(EACH):
+        task = text(name.removeprefix(EACH))
+        link.run(_NONE_CLOSED.format(task), *([] if limit is None else [_ALL_OF.format(task)]))
+
+
+def limit_changed(link: Link, name: str) -> None:
+    """A limit has another number, by this transaction."""
+    if name.startswith(EACH):
+        task = text(name.removeprefix(EACH))
+        link.run(_OPEN_TASK.format(task), _NONE_CLOSED.format(task))
+
+
+def wrongly_closed(link: Link, limits: Mapping[str, Limit], now: int) -> list[Lane]:
+    """Those that need not be closed."""
+    return [
+        (task.decode(), lane.decode())
+        for task, lane, running, again in link.rows(_CLOSED_NOW)
+        if is_wrongly_closed(limits.get(EACH + task.decode()), running, again, now)
+    ]

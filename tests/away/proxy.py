@@ -1,0 +1,175 @@
+"""A proxy before a server that can go away in every manner that a network knows."""
+
+import contextlib
+import re
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+from tarry.errors import StoreError
+from tarry.store.base import Store
+from tarry.store.opening import open_store
+from tests.servers.redis import until
+
+CHUNK = 65536
+_IDLE = 0.2
+"""Seconds between two looks of a thread whether it is over."""
+
+
+class Proxy:
+    """Forwards to one port of this host until it is told otherwise. Every method may be called from any thread."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._mode = "pass"
+        self._replies_left = 0
+        """Until the one that is lost; 0: none is."""
+        self.lost = False
+        """A reply was."""
+        self._pairs: set[tuple[socket.socket, socket.socket | None]] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._listener = self._listen(0)
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def passes(self) -> None:
+        """As if it were not there."""
+        self._mode, self._replies_left, self.lost = "pass", 0, False
+
+    def refuses(self) -> None:
+        """Connections end as soon as they are made, also those that were there."""
+        self._mode = "refuse"
+        self._cut()
+
+    def is_silent(self) -> None:
+        """Connections are accepted and nothing is ever answered; those that were there are cut."""
+        self._mode = "silent"
+        self._cut()
+
+    def lose(self, number: int) -> None:
+        """The `number`th reply from now on, from 1, is lost, and after it all is refused."""
+        self._replies_left = number
+
+    def close(self) -> None:
+        """Ends it and every connection."""
+        self._closed.set()
+        self._cut()
+        self._thread.join(5)
+        self._listener.close()
+
+    def _listen(self, port: int) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", port), backlog=64)
+        listener.settimeout(_IDLE)
+        return listener
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            if self._mode == "refuse":
+                client.close()
+                continue
+            server = None
+            if self._mode == "pass":
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._to), 5)
+                except OSError:
+                    client.close()
+                    continue
+            pair = (client, server)
+            with self._lock:
+                self._pairs.add(pair)
+            if server is not None:
+                threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        try:
+            while not self._closed.is_set():
+                ready, _, _ = select.select([client, server], [], [], _IDLE)
+                for one in ready:
+                    got = one.recv(CHUNK)
+                    if not got:
+                        return
+                    if one is server and self._loses():
+                        return
+                    (server if one is client else client).sendall(got)
+        except (OSError, ValueError):
+            return
+        finally:
+            self._end((client, server))
+
+    def _loses(self) -> bool:
+        """Whether a reply that has come is the one to lose. The server has answered, so it has done what was asked."""
+        with self._lock:
+            if self._replies_left == 0:
+                return False
+            self._replies_left -= 1
+            if self._replies_left:
+                return False
+            self.lost = True
+        self.refuses()
+        return True
+
+    def _cut(self) -> None:
+        with self._lock:
+            pairs, self._pairs = self._pairs, set()
+        for pair in pairs:
+            for one in pair:
+                if one is not None:
+                    with contextlib.suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)
+                    if pair[1] is None:
+                        one.close()
+
+    def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        with self._lock:
+            self._pairs.discard(pair)
+        for one in pair:
+            one.close()
+
+
+class Lossy:
+    """A second way to a store, on which replies can be lost; see `conformance.losing.Line`."""
+
+    def __init__(self, store: Store, proxy: Proxy) -> None:
+        self.store, self._proxy = store, proxy
+
+    def lose(self, number: int) -> None:
+        """Only on connections that are there: who is let in first needs replies, too."""
+        with contextlib.suppress(StoreError):
+            self.store.get([b"\0" * 16])
+        self._proxy.lose(number)
+
+    def restore(self) -> bool:
+        """Returns once the store answers."""
+        lost = self._proxy.lost
+        self._proxy.passes()
+        until(lambda: _answers(self.store), "the store to answer")
+        return lost
+
+
+def lossy(store: Store, options: str = "") -> Iterator[Lossy]:
+    """Yields a second way to a server's store, through a proxy."""
+    found = re.search(r":(\d+)/", store.url)
+    assert found is not None, store.url
+    proxy = Proxy(int(found[1]))
+    url = store.url.replace(f":{found[1]}/", f":{proxy.port}/") + options
+    through = open_store(url)
+    try:
+        yield Lossy(through, proxy)
+    finally:
+        through.close()
+        proxy.close()
+
+
+def _answers(store: Store) -> bool:
+    try:
+        store.get([b"\0" * 16])
+    except StoreError:
+        return False
+    return True

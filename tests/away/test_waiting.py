@@ -1,0 +1,136 @@
+"""Whoever waits for a store that is away costs next to nothing and says so seldom, however the store is away."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.away.proxy import Proxy
+from tests.away.waiters import KINDS
+from tests.engine.bench import until
+from tests.servers.fixtures import without_bells
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.servers.server import Missing, Server
+
+URLS = {
+    RedisServer: "redis://127.0.0.1:{}/0",
+    PostgresServer: "postgresql://postgres@127.0.0.1:{}/postgres",
+    MariadbServer: "mysql://root@127.0.0.1:{}/tarry",
+}
+AFTER, FOR = 6.0, 9.0
+"""Seconds: from the outage to the first look at what a process has used, and from there to the second."""
+MOST_CPU = 0.01
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Outages:
+    """Two servers, and every manner of being away, all at once: whoever waits uses no CPU that another would need."""
+
+    def __init__(self, kind: type[Server], directory: Path) -> None:
+        self.killed, self.stopped = (kind(directory / f"away-{kind.__name__.lower()}-{number}") for number in (1, 2))
+        self.proxies: list[Proxy] = []
+        self.urls: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Afterwards there is a URL for each manner."""
+        self.killed.start()
+        self.stopped.start()
+        # Half of those that wait on each: a server takes only so many connections.
+        self.proxies = [Proxy(self.killed.port), Proxy(self.stopped.port)]
+        ports = [place.port for place in (self.killed, self.stopped)] + [proxy.port for proxy in self.proxies]
+        url = URLS[type(self.killed)]
+        names = ("killed", "stopped", "refusing", "silent")
+        self.urls = {how: url.format(port) for how, port in zip(names, ports, strict=True)}
+
+    def begin(self) -> None:
+        """All are away."""
+        refusing, silent = self.proxies
+        refusing.refuses()
+        silent.is_silent()
+        self.killed.kill()
+        self.stopped.halt()
+
+    def end(self) -> None:
+        """Nothing is left."""
+        for proxy in self.proxies:
+            proxy.close()
+        self.stopped.resume()
+        for server in (self.killed, self.stopped):
+            server.kill()
+        if isinstance(self.killed, MariadbServer):
+            for url in self.urls.values():
+                without_bells(url)
+
+
+@pytest.fixture(params=list(URLS), ids=lambda kind: kind.__name__.removesuffix("Server").lower())
+def outages(request: pytest.FixtureRequest, servers_directory: Path) -> Iterator[Outages]:
+    outages = Outages(request.param, servers_directory)
+    try:
+        outages.start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    yield outages
+    outages.end()
+
+
+class Waiter:
+    """A process of one kind that waits."""
+
+    def __init__(self, kind: str, how: str, url: str, directory: Path) -> None:
+        self.kind = f"{kind}, {how}"
+        self._log = directory / f"{kind}-{how}.log"
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", "tests.away.waiters", kind, url]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+
+    def ready(self) -> None:
+        """Returns once it waits."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n", self._log.read_text()
+
+    def lines(self) -> list[str]:
+        """What it has said up to now."""
+        return self._log.read_text().splitlines()
+
+    def cpu(self) -> float:
+        """Seconds that it has used up to now."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def end(self) -> None:
+        """Fails if it has ended by itself."""
+        lives = self._process.poll() is None
+        self._process.kill()
+        self._process.communicate()
+        assert lives, f"{self.kind} has ended: {self._log.read_text()}"
+
+
+@pytest.mark.timeout(180)
+def test_who_waits_uses_next_to_nothing_and_says_little(outages: Outages, tmp_path: Path) -> None:
+    waiters: list[Waiter] = []
+    try:
+        for how, url in outages.urls.items():
+            waiters += [Waiter(kind, how, url, tmp_path) for kind in KINDS]
+        for waiter in waiters:
+            waiter.ready()
+        before = {waiter.kind: len(waiter.lines()) for waiter in waiters}
+        outages.begin()
+        time.sleep(AFTER)
+        used = {waiter.kind: waiter.cpu() for waiter in waiters}
+        time.sleep(FOR)
+        used = {waiter.kind: waiter.cpu() - used[waiter.kind] for waiter in waiters}
+        said = {waiter.kind: len(waiter.lines()) - before[waiter.kind] for waiter in waiters}
+        # Who waits for an answer as long as it may has nothing to say before.
+        until(lambda: all(len(waiter.lines()) > before[waiter.kind] for waiter in waiters), 30)
+    finally:
+        for waiter in waiters:
+            waiter.end()
+    assert {kind: seconds / FOR for kind, seconds in used.items() if seconds / FOR > MOST_CPU} == {}
+    # A line when it begins, and one in ten seconds from then on.
+    assert {kind: count for kind, count in said.items() if count > 1 + (AFTER + FOR) / 10} == {}

@@ -1,0 +1,136 @@
+"""One process that waits, of one kind, for a store that is about to go away: `python -m tests.away.waiters KIND URL`.
+
+Says `ready` on its output once it waits, and logs to its error output. It is killed by whoever started it.
+"""
+
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tarry import App
+from tarry.alert.alarms import Memory
+from tarry.alert.terms import Terms
+from tarry.alert.watch import App as Watched
+from tarry.alert.watch import Watch
+from tarry.config import Config
+from tarry.engine.hosts import Host, Register
+from tarry.engine.keeper import Keeper
+from tarry.engine.worker import Settings, Worker
+
+
+def later() -> None:
+    """A task that is never run here."""
+
+
+class Nowhere(Memory):
+    """Remembers nothing."""
+
+    def read(self) -> bytes | None:
+        return None
+
+    def write(self, content: bytes | None) -> bool:
+        return True
+
+
+def ready() -> None:
+    print("ready", flush=True)
+
+
+def worker(app: App) -> None:
+    worker = Worker(app.open_store(durable=False), app.tasks, Settings({"none": 1}))
+    ready()
+    worker.run()
+
+
+def busy_worker(app: App) -> None:
+    """One that holds a job that does not end."""
+    worker = Worker(app.open_store(durable=False), app.tasks, Settings({"own": 1}))
+    app.tasks["sleeps"].enqueue()
+    worker.run()
+
+
+def result(app: App) -> None:
+    job = app.tasks["later"].enqueue()
+    with_ready(lambda: job.result(timeout=600))
+
+
+def follow(app: App) -> None:
+    job = app.tasks["later"].enqueue()
+    with_ready(lambda: list(job.follow(timeout=600)))
+
+
+def with_ready(call: Callable[[], object]) -> None:
+    ready()
+    call()
+
+
+def outbox(app: App) -> None:
+    app.tasks["later"].enqueue()
+    ready()
+    while True:
+        time.sleep(3)
+        app.tasks["later"].enqueue()
+
+
+def ticking(keeper: Keeper) -> None:
+    keeper.tick()
+    ready()
+    while True:
+        time.sleep(keeper.tick())
+
+
+def keeper(app: App) -> None:
+    store = app.open_store(durable=False)
+    keeper = app.keeper(store)
+    ticking(keeper)
+
+
+def hosts(app: App) -> None:
+    store = app.open_store(durable=False)
+    keeper = Keeper(store)
+    register = Register(store, lambda: Host("a|1:1", "a", 1, "pid", "1"))
+    keeper.take_on(1.0, register.register_host)
+    ticking(keeper)
+
+
+def limits(app: App) -> None:
+    store = app.open_store(durable=False)
+    keeper = Keeper(store)
+    keeper.take_on(1.0, lambda: app.declare_limits(store))
+    ticking(keeper)
+
+
+def alerts(app: App) -> None:
+    watched = Watched("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
+    watch = Watch(watched, Terms.of(Config()), lambda to, message: None, Nowhere())
+    watch.look()
+    watch.start()
+    ready()
+    time.sleep(600)
+
+
+KINDS: dict[str, Callable[[App], None]] = {
+    kind.__name__: kind for kind in (worker, busy_worker, keeper, result, follow, outbox, limits, hosts, alerts)
+}
+
+
+def main() -> None:
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+    kind, url = sys.argv[1:]
+    directory = Path(tempfile.mkdtemp(prefix="tarry-waiter-"))
+    app = App(url, outbox=directory / "outbox.db" if kind == "outbox" else None, closures=True)
+
+    @app.task(name="sleeps", queue="own")
+    def sleeps() -> None:
+        ready()
+        time.sleep(600)
+
+    app.task(name="later")(later)
+    KINDS[kind](app)
+
+
+if __name__ == "__main__":
+    main()

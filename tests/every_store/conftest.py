@@ -1,0 +1,30 @@
+"""An app on each kind of store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry import App
+from tarry.store.memory import MemoryStore
+
+STORES = ["memory", "sqlite", "sqlite-shared", "sqlite-shards", "redis", "postgres", "mariadb"]
+
+
+@pytest.fixture(params=STORES)
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    kind = request.param
+    if kind == "memory":
+        app = App(MemoryStore(), closures=True)
+    elif kind == "sqlite-shards":
+        app = App([f"sqlite:///{tmp_path}/{n}.db" for n in range(2)], closures=True)
+    elif kind.startswith("sqlite"):
+        app = App(f"sqlite:///{tmp_path}/jobs.db" + ("?shared=yes" if "shared" in kind else ""), closures=True)
+    elif kind == "redis":
+        server = request.getfixturevalue("redis_server")
+        server.empty()
+        app = App(server.url, closures=True)
+    else:
+        app = App(request.getfixturevalue(f"{kind}_url"), closures=True)
+    yield app
+    app.close()

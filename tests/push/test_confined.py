@@ -1,0 +1,89 @@
+"""Who may write to the store may not thereby read the environment and files of those who deliver."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import json
+from msgspec.structs import replace
+
+from tarry.config import Config, load
+from tarry.errors import ConfigError
+from tarry.push import registry
+from tarry.push.endpoint import EndpointError
+from tarry.push.guard import Guard
+from tests.engine.bench import finished, until
+from tests.push.delivering import HERE, Desk
+
+GUARD = Guard(HERE.allow)
+SECRET = "kept-by-the-worker-alone"
+TOKEN: dict[str, Any] = {"headers": {"x-token": "env:TARRY_TEST_TOKEN"}}
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARRY_TEST_TOKEN", SECRET)
+
+
+def written(desk: Desk, **settings: Any) -> None:
+    """As by somebody who does not ask tarry."""
+    assert desk.store().write(f"{registry.CELL}hook", json.encode(desk.settings(**settings)), None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TOKEN,
+        {"secret": "file:/etc/passwd"},
+        {"secrets": ["whsec_c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1l", "env:HOME"]},
+    ],
+    ids=["header", "file", "second secret"],
+)
+def test_a_task_that_is_registered_at_run_time_may_not_name_a_place(desk: Desk, settings: dict[str, Any]) -> None:
+    store = desk.store()
+    with pytest.raises(
+        EndpointError, match=r"tasks.hook: (env|file):.*only a task in tarry.toml may read that.*\[push\]"
+    ):
+        registry.add(store, "hook", desk.settings(**settings), GUARD)
+    registry.add(store, "hook", desk.settings(), GUARD)
+    with pytest.raises(EndpointError, match=r"only a task in tarry.toml may read that"):
+        registry.edit(store, "hook", settings, GUARD)
+
+
+def test_one_that_was_written_into_the_store_is_not_sent_with_it(
+    any_desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    any_desk.configure()
+    written(any_desk, **TOKEN)
+    any_desk.deliver()
+    any_desk.app.enqueue("hook", {})
+    until(lambda: "nothing was sent: env:TARRY_TEST_TOKEN: only a task in tarry.toml may read" in caplog.text)
+    assert any_desk.server.seen == []
+
+
+def test_places_that_are_listed_may_be_read(desk: Desk) -> None:
+    listed = replace(HERE, secrets=["env:TARRY_TEST_TOKEN"])
+    desk.app.configure(Config(push=listed, directory=desk.directory))
+    registry.add(desk.store(), "hook", desk.settings(**TOKEN), GUARD, listed.secrets)
+    desk.deliver()
+    finished(desk.app.enqueue("hook", {}))
+    assert desk.server.seen[0].header("x-token") == SECRET
+
+
+def test_those_of_the_configuration_are_free(desk: Desk) -> None:
+    desk.configure(hook=TOKEN)
+    desk.deliver()
+    finished(desk.app.enqueue("hook", {}))
+    assert desk.server.seen[0].header("x-token") == SECRET
+
+
+@pytest.mark.parametrize("place", ["TOKEN", "env:", "file:run/secrets/order", "env:A B"])
+def test_what_is_no_place(tmp_path: Path, place: str) -> None:
+    (tmp_path / "tarry.toml").write_text(f"[push]\nsecrets = ['{place}']\n")
+    with pytest.raises(ConfigError, match=r"tarry.toml:2: push.secrets: expected a list of places such as"):
+        load(directory=tmp_path)
+
+
+def test_a_place_may_be_given_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARRY_PUSH__SECRETS", "env:A, file:/run/b")
+    assert load(directory=tmp_path).push.secrets == ["env:A", "file:/run/b"]

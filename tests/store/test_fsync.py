@@ -1,0 +1,81 @@
+"""What is said to be kept is on the disk when the call returns: the last thing that happened to the log is a sync."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tarry.model.job import Job
+from tarry.store.entry import Entry
+from tarry.store.ids import uuid7
+from tarry.store.outbox import Outbox
+from tarry.store.sqlite.store import SqliteStore
+
+Done = list[tuple[str, str]]
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, base: str, done: Done, name: Any, flags: list[int]) -> None:
+        super().__init__(base, name, flags)
+        self._done = done
+        self._end = Path(name.filename() if isinstance(name, apsw.URIFilename) else name or "").name
+
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
+        self._done.append(("write", self._end))
+        super().xWrite(data, offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._done.append(("sync", self._end))
+        super().xSync(flags)
+
+
+class _Disk(apsw.VFS):
+    """The usual one, which keeps in mind what is done."""
+
+    def __init__(self, base: str, done: Done) -> None:
+        super().__init__("watched", base, makedefault=True)
+        self._base, self._done = base, done
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _File(self._base, self._done, name, flags)
+
+
+@pytest.fixture
+def done() -> Iterator[Done]:
+    done: Done = []
+    usual = str(apsw.vfs_details()[0]["zName"])
+    disk = _Disk(usual, done)
+    yield done
+    disk.unregister()
+    apsw.set_default_vfs(usual)
+
+
+def one() -> Job:
+    return Job(uuid7(), "mail", b"[]", "default")
+
+
+def test_the_outbox_syncs_what_it_keeps(tmp_path: Path, done: Done) -> None:
+    outbox = Outbox(tmp_path / "box.db")
+    outbox.keep([Entry(one())])
+    done.clear()
+    outbox.keep([Entry(one())])
+    assert_synced(done, "box.db-wal")
+    outbox.close()
+
+
+@pytest.mark.parametrize("put", [lambda store: store.insert([one()]), lambda store: store.pause("mail", True)])
+def test_a_durable_store_syncs_what_it_is_told(tmp_path: Path, done: Done, put: Callable[[SqliteStore], Any]) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    store.insert([one()])
+    done.clear()
+    put(store)
+    assert_synced(done, "jobs.db-wal")
+    store.close()
+
+
+def assert_synced(done: Done, log: str) -> None:
+    of_the_log = [what for what, name in done if name == log]
+    assert "write" in of_the_log
+    assert of_the_log[-1] == "sync"

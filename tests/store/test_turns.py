@@ -1,0 +1,86 @@
+"""Threads that share a few connections get them in turn, also where the others call without a pause."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tarry.store.base import Store
+from tarry.store.opening import open_store
+from tarry.store.postgres import connection
+from tarry.store.turns import Turns
+
+FOR = 2.0
+LONGEST = 1.0
+"""Seconds: a call here takes milliseconds, and a thread waits for one or two of others."""
+
+
+@pytest.fixture(params=["postgres_url", "mariadb_url"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(connection, "MOST", 4)
+    url = request.getfixturevalue(request.param)
+    store = open_store(url + ("?connections=4" if request.param == "mariadb_url" else ""))
+    yield store
+    store.close()
+
+
+def in_threads(number: int, call: Callable[[], object]) -> list[list[float]]:
+    """Calls without a pause in so many threads; how long each call of each took, in seconds."""
+    end = time.monotonic() + FOR
+    taken: list[list[float]] = [[] for _ in range(number)]
+
+    def work(mine: list[float]) -> None:
+        while time.monotonic() < end:
+            start = time.monotonic()
+            call()
+            mine.append(time.monotonic() - start)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return taken
+
+
+def test_no_thread_waits_long_for_a_connection(store: Store) -> None:
+    taken = in_threads(8, lambda: store.get([b"\0" * 16]))
+    assert max(max(mine) for mine in taken) < LONGEST
+    fewest, most = min(map(len, taken)), max(map(len, taken))
+    assert most < 3 * fewest, f"one had {most} turns, another {fewest}"
+
+
+def test_first_come_first_served() -> None:
+    lock = threading.RLock()
+    turns = Turns(lock)
+    free: list[int] = []
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        with lock:
+            came.set()
+            assert turns.wait_for(lambda: bool(free), 10)
+            served.append(free.pop() and number)
+
+    threads = []
+    for number in range(6):
+        came = threading.Event()
+        threads.append(threading.Thread(target=wait, args=(number,)))
+        threads[-1].start()
+        assert came.wait(10)
+    with lock:
+        # One that comes while something is free does not overtake.
+        free += [1] * 6
+        turns.notify()
+        assert not turns.wait_for(lambda: bool(free), 0)
+    for thread in threads:
+        thread.join(10)
+    assert served == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_gives_up_holds_up_nobody() -> None:
+    turns = Turns(threading.RLock())
+    with turns._changed:
+        assert not turns.wait_for(lambda: False, 0.01)
+        assert turns.wait_for(lambda: True, 0.01)

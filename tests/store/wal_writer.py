@@ -1,0 +1,35 @@
+"""A process that writes to a SQLite store, begins its log anew in every manner, and opens it again, until it is killed:
+`python -m tests.store.wal_writer PATH SHARED`. It prints a dot for each round; what goes wrong ends it."""
+
+import random
+import sys
+from pathlib import Path
+
+from tarry import errors
+from tarry.store.conformance.cases import put
+from tarry.store.sqlite.store import SqliteStore
+
+
+def main() -> None:
+    path, shared = sys.argv[1:]
+    while True:
+        store = SqliteStore(Path(path), durable=False, shared=shared)
+        store._db.execute(f"PRAGMA wal_autocheckpoint={random.choice([0, 5, 20, 2000])}")
+        for _ in range(random.randrange(5)):
+            write(store)
+        store.close()
+        print(".", end="", flush=True)
+
+
+def write(store: SqliteStore) -> None:
+    try:
+        put(store, random.choice([1, 1, 1, 50]))
+        mode = random.choice(["PASSIVE", "FULL", "RESTART", "TRUNCATE", None])
+        if mode:
+            store._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    except errors.StoreBusy:
+        return
+
+
+if __name__ == "__main__":
+    main()

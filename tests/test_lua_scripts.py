@@ -1,0 +1,29 @@
+"""The Redis store's scripts write no globals."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lua_scripts import SCRIPTS, check, main
+
+there = pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed (Debian: lua-check)")
+
+
+@there
+def test_the_scripts_pass() -> None:
+    found = check(SCRIPTS, capture_output=True)
+    assert found.returncode == 0, found.stdout
+
+
+@there
+@pytest.mark.parametrize("text", ["again = 0", "local x = lib.again + agian", "lib.call('GET', KEY[1])", "if then"])
+def test_a_global_and_a_misspelt_name_are_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "script.lua").write_text(f"lib.first()\n{text}\n")
+    assert check(tmp_path, capture_output=True).returncode > 0
+
+
+def test_without_luacheck_one_line_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main() == 0
+    assert capsys.readouterr().err == "no luacheck (Debian's lua-check), so the Lua scripts are not checked\n"
