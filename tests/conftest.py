@@ -1,6 +1,9 @@
 """For all tests: bytecode for the many processes that they start, and servers for whoever asks."""
 
 import compileall
+import threading
+import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import settings
 # Asserts in the conformance suite, which is library code, tell what they compared.
 pytest.register_assert_rewrite("tarry.store.conformance")
 
-pytest_plugins = ["tests.servers.fixtures", "tests.wheel"]
+pytest_plugins = ["tests.servers.fixtures", "tests.store.switched", "tests.wheel"]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("tarry", deadline=None)
@@ -20,3 +23,29 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where nobody may write bytecode, each of a thousand processes would compile all of tarry again."""
     if not hasattr(config, "workerinput"):  # of several processes of tests, the one that starts the others
         compileall.compile_dir(Path(__file__).parents[1] / "tarry", quiet=2)
+
+
+ENDED_WITHIN = 15.0
+_LIVED = pytest.StashKey[list[threading.Thread]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Remembers which threads there are."""
+    item.stash[_LIVED] = threading.enumerate()
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """A thread of ours that a test leaves behind would be found, and logged from, in the tests that follow."""
+    yield
+    end = time.monotonic() + ENDED_WITHIN
+    while left := {one.name for one in _new(item) if one.name.startswith("tarry-")}:
+        assert time.monotonic() < end, f"the test has left threads: {', '.join(sorted(left))}"
+        time.sleep(0.001)
+
+
+def _new(item: pytest.Item) -> set[threading.Thread]:
+    lived = item.stash[_LIVED]
+    return set(threading.enumerate()) - set(lived)

@@ -16,9 +16,15 @@ class Probe:
         """Seconds until the last good answer."""
         self._question = question
         self._began = 0.0
+        self._closed = False
         self._asked, self._answered = threading.Event(), threading.Event()
         self._answered.set()
         threading.Thread(target=self._serve, name="tarry-alert-probe", daemon=True).start()
+
+    def close(self) -> None:
+        """Nothing more is asked: the thread ends, after the question that is on its way."""
+        self._closed = True
+        self._asked.set()
 
     def ask(self) -> None:
         """Asks, unless the last question is still on its way."""
@@ -37,7 +43,7 @@ class Probe:
         return time.monotonic() - self._began
 
     def _serve(self) -> None:
-        while self._asked.wait():
+        while self._asked.wait() and not self._closed:
             self._asked.clear()
             began, error = time.monotonic(), None
             try:

@@ -57,6 +57,13 @@ class Stores:
         self._silent = False
         """One has not answered yet."""
 
+    def close(self, own: bool) -> None:
+        """Nothing is asked any more. own: nor are the stores in use, so that none is tried again."""
+        for probe in self._probes.values():
+            probe.close()
+        for shard in self._shards if own else ():
+            shard.close()
+
     @property
     def whole(self) -> bool:
         """All are there."""

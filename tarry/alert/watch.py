@@ -197,8 +197,8 @@ class Watch:
             self._save(now)
             if self._leads:
                 scene.store.hold(HOLD, self._name, now, now)
-        if scene.own:
-            scene.store.close()
+        scene.stores.close(scene.own)
+        self._scene = None
 
 
 class _Scene:

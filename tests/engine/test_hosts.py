@@ -231,6 +231,7 @@ def test_an_answer_that_was_lost_is_made_up_for(clock: FakeClock) -> None:
         register.register_host()
 
 
+@pytest.mark.usefixtures("closing")
 def test_where_one_of_several_stores_is_away_another_takes_its_part(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

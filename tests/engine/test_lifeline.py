@@ -150,6 +150,7 @@ def test_while_the_store_is_away_it_is_tried_again(clock: FakeClock, process: in
     assert overdue(store, clock) == 0
 
 
+@pytest.mark.usefixtures("closing")
 def test_of_several_stores_those_that_are_there_are_told(
     clock: FakeClock, process: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@ that fail. And one whole story, with a master."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -50,7 +50,9 @@ QUIET = Alerts(group=0, every=MINUTE)
 
 
 class Host:
-    """A watch that is told when to look, at a time of the test's choice."""
+    """A watch that is told when to look, at a time of the test's choice; closed after the test."""
+
+    made: ClassVar[list["Host"]] = []
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Host:
         app = App("store://here", lambda: (connect(), True), lambda: self.endpoints, lambda: [DEAD])
         memory = FileMemory(directory / "alerts")
         self.watch = Watch(app, Terms(alerts, (OPS,)), self._send, memory, self.clock)
+        self.made.append(self)
 
     def look(self, after: float = 0) -> None:
         self.clock.advance(after)
@@ -115,6 +118,13 @@ def started(server: RedisServer) -> Iterator[RedisServer]:
         pytest.skip(str(missing))
     yield server
     server.kill()
+
+
+@pytest.fixture(autouse=True)
+def _closing() -> Iterator[None]:
+    yield
+    while Host.made:
+        Host.made.pop().watch.close()
 
 
 # Stores
@@ -179,6 +189,7 @@ def test_memory_eviction_and_durability(redis: RedisServer, tmp_path: Path, monk
     seen.look()
     assert keys(seen.of_all()) == [f"durability {redis.url}", f"eviction {redis.url}"]
     assert all(condition.todo.startswith("CONFIG SET") for condition in seen.of_all())
+    seen.close(own=True)
 
 
 def test_a_replica_that_is_lost(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +205,7 @@ def test_a_replica_that_is_lost(redis: RedisServer, tmp_path: Path, monkeypatch:
     seen.look()
     (lost,) = seen.of_all()
     assert lost.what == f"{redis.url} has 0 replicas, and had 1"
+    seen.close(own=True)
 
 
 def test_a_store_that_is_slow_for_a_while(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ def test_every_process_is_replaced_the_new_one_first(theatre: Theatre) -> None:
     what = [
         fact["what"] for fact in theatre.facts() if fact["what"] in ("ready", "asked") and fact["pid"] not in keeper
     ]
-    assert what == ["ready", "ready", "ready", "asked", "ready", "asked"]
+    assert sorted(what) == ["asked"] * 2 + ["ready"] * 4
+    # One who is asked to end notes it in its own time: perhaps after the next one is ready, never before its own.
+    asked = [number for number, one in enumerate(what) if one == "asked"]
+    assert [what[:number].count("ready") >= place for number, place in zip(asked, (3, 4), strict=True)] == [True] * 2
     assert len(theatre.facts("sang")) == 1
 
 

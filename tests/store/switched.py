@@ -1,7 +1,7 @@
 """Stores that go away and come back when told."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,6 +53,22 @@ def until(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {LIMIT:g} s"
         time.sleep(0.002)
+
+
+@pytest.fixture
+def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every store of several that the test makes is closed after it: one whose parts are away goes on trying."""
+    made: list[ShardedStore] = []
+    initial = ShardedStore.__init__
+
+    def init(self: ShardedStore, *args: Any, **kwargs: Any) -> None:
+        made.append(self)
+        initial(self, *args, **kwargs)
+
+    monkeypatch.setattr(ShardedStore, "__init__", init)
+    yield
+    for store in made:
+        store.close()
 
 
 def memories(names: str) -> tuple[ShardedStore, list[Switched]]:

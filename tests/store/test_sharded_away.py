@@ -34,6 +34,7 @@ from tests.store.switched import Switched, memories, quick, slow, until
 NOW = 1_800_000_000 * SECOND
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
+pytestmark = pytest.mark.usefixtures("closing")
 
 
 @pytest.fixture(autouse=True)

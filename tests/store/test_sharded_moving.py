@@ -25,6 +25,7 @@ from tests.store.switched import slow
 NOW = 1_800_000_000 * SECOND
 WANTS = [Want("default", band, 10**6) for band in BANDS]
 Opened = Callable[[str], Store]
+pytestmark = pytest.mark.usefixtures("closing")
 
 
 @pytest.fixture(autouse=True)
