@@ -5,13 +5,14 @@ import time
 from pathlib import Path
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, counted, jobs_wait, partly, say, table
+from tarry.cli.printing import as_json, partly, say, table
 from tarry.cli.queues import unknown_tasks
 from tarry.cli.served import pid_file_facts, queue_facts, slot_facts
 from tarry.config import Pool, template
 from tarry.engine.hosts import hosts
 from tarry.errors import TarryError
 from tarry.model.duration import spoken
+from tarry.model.quantity import jobs_wait, quantity
 from tarry.store.base import Fact, Store
 from tarry.store.shards.sharded import ShardedStore
 
@@ -85,7 +86,7 @@ def _app(setup: Setup) -> list[Fact]:
         return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
     book = setup.app.http
     book.load(thoroughly=True)
-    facts = [Fact("app", f"{setup.app_name or 'none named'}: {counted(len(setup.app.tasks), 'task')}")]
+    facts = [Fact("app", f"{setup.app_name or 'none named'}: {quantity(len(setup.app.tasks), 'task')}")]
     for name, endpoint in sorted(book.endpoints.items()):
         facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.troubles()]
         facts += [Fact(f"task {name}", warning) for warning in endpoint.warnings()]
@@ -139,7 +140,7 @@ def _outbox(setup: Setup) -> list[Fact]:
         return []
     content = outbox.content()
     outbox.close()
-    lies = f"{outbox.path}: {counted(content.jobs)}, {counted(content.bytes, 'byte')}"
+    lies = f"{outbox.path}: {quantity(content.jobs)}, {quantity(content.bytes, 'byte')}"
     if not content.jobs:
         return [Fact("outbox", lies)]
     age = spoken(max(0, time.time_ns() // 1000 - content.oldest))

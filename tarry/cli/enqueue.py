@@ -13,12 +13,13 @@ from typing import IO, Any
 import msgspec
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, bar, counted, say
+from tarry.cli.printing import as_json, bar, say
 from tarry.engine.client import Client
 from tarry.engine.task import NOW, Options
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
+from tarry.model.quantity import quantity
 
 STORED_AT_ONCE = 1000
 
@@ -151,7 +152,7 @@ def _batch(setup: Setup, args: argparse.Namespace) -> int:
     if args.json:
         as_json({"stored": new, "already_there": stored - new})
     else:
-        say(f"{counted(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
+        say(f"{quantity(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
     return 0
 
 

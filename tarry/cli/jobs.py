@@ -10,7 +10,7 @@ from typing import Any
 from tarry.cli.attempts import Attempts
 from tarry.cli.loading import Setup
 from tarry.cli.moment import since
-from tarry.cli.printing import ago, as_json, bar, clock, confirmed, counted, facts_of, partly, say, table
+from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, say, table
 from tarry.engine import progress
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
@@ -20,6 +20,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
+from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.terminal import harmless
@@ -162,7 +163,7 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _print_output(output: Output) -> None:
-    before = f", {counted(output.left_out, 'line')} before left out" if output.left_out else ""
+    before = f", {quantity(output.left_out, 'line')} before left out" if output.left_out else ""
     say(f"output    of attempt {output.attempt}{before}:")
     for line in output.text.removesuffix("\n").split("\n"):
         say(f"  {line}")
@@ -228,12 +229,12 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
         _say(args, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
     match, them = ("matches", "it") if total == 1 else ("match", "them")
-    if not confirmed(f"{counted(total)} {match}; {args.action} {them}?", args.yes):
+    if not confirmed(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
         return 1
     made = sum(changed(client, page, rule) for page in bar(_pages(client, args), -(-total // 1000), "page"))
     if args.action == "cancel":
         client.store.ring_recall()
-    _say(args, {"matched": total, "changed": made}, f"{made:,} of {counted(total)} {done}")
+    _say(args, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
     return 0
 
 

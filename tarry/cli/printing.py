@@ -37,16 +37,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def counted(count: int, what: str = "job") -> str:
-    """`1 job`, `1,200 jobs`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def jobs_wait(count: int) -> str:
-    """`1 job waits`, `1,200 jobs wait`."""
-    return f"{counted(count)} wait{'s' if count == 1 else ''}"
-
-
 def _text(cell: Any) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tarry.cli.endpoints import Going, going
 from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, bar, confirmed, counted, jobs_wait, partly, say, table
+from tarry.cli.printing import ago, as_json, bar, confirmed, partly, say, table
 from tarry.cli.served import unserved
 from tarry.engine.bulk import changed, matching
 from tarry.engine.client import Client
@@ -15,6 +15,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
+from tarry.model.quantity import jobs_wait, quantity
 from tarry.store.base import Query, Tally
 
 WAITING = (State.SCHEDULED, State.READY)
@@ -146,7 +147,7 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
         query = Query(WAITING, name)
         total = sum(map(len, matching(client, query)))
         if total and not confirmed(
-            f"Delete the {counted(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
+            f"Delete the {quantity(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
         ):
             return 1
         for page in bar(matching(client, query), -(-total // 1000), "page"):
@@ -154,5 +155,5 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
     if args.json:
         as_json({"deleted": purged})
     else:
-        say(f"{counted(purged)} deleted")
+        say(f"{quantity(purged)} deleted")
     return 0

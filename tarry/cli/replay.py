@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from tarry.cli.loading import Setup
 from tarry.cli.moment import since as moment
-from tarry.cli.printing import ago, as_json, bar, counted, say, table
+from tarry.cli.printing import ago, as_json, bar, say, table
+from tarry.model.quantity import quantity
 from tarry.store import ids
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ def _complain(replay: "Replay") -> None:
     for place in bad.places:
         say(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
-        say(f"tarry: and {counted(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
+        say(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
     for left in replay.left:
         told = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
         say(f"tarry: {told}", file=sys.stderr)
     if tally.held > len(replay.left):
-        say(f"tarry: and {counted(tally.held - len(replay.left))} more", file=sys.stderr)
+        say(f"tarry: and {quantity(tally.held - len(replay.left))} more", file=sys.stderr)
 
 
 def _show(replay: "Replay", now: int) -> None:
@@ -98,7 +99,7 @@ def _show(replay: "Replay", now: int) -> None:
 
 def _tell(replay: "Replay", done: str) -> None:
     counts = to_builtins(replay.tally)
-    parts = [f"{counted(counts['put_back'])} {done}"]
+    parts = [f"{quantity(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
     parts += [f"{counts[name]:,} {spoken}" for name, spoken in _SPOKEN.items() if counts[name] or name in always]
     say(", ".join(parts))

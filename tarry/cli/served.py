@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.cli.printing import jobs_wait
 from tarry.config import Config, Pool
 from tarry.model.job import State
+from tarry.model.quantity import jobs_wait
 from tarry.store.base import Fact, Tally
 
 if TYPE_CHECKING:

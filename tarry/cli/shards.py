@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, counted, say, table
+from tarry.cli.printing import as_json, say, table
 from tarry.engine import owner
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
+from tarry.model.quantity import quantity
 from tarry.store.base import Store
 from tarry.store.shards.mover import Moved, Mover
 from tarry.store.shards.shard import Shard
@@ -97,7 +98,7 @@ def _told(moved: Moved) -> None:
 
 
 def _say(total: int, moved: Moved) -> None:
-    say(f"{counted(total)} moved")
+    say(f"{quantity(total)} moved")
     if moved.running:
         say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
     if moved.held:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.cli.endpoints import CLOSED, at_once, circuit
 from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, jobs_wait, partly, say, table
+from tarry.cli.printing import as_json, partly, say, table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.engine.task import Task
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import State
+from tarry.model.quantity import jobs_wait
 from tarry.model.retry import Retry
 from tarry.store.base import Tally
 

@@ -15,6 +15,7 @@ from tarry.engine.shield import shielded
 from tarry.engine.task import Options
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
+from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.entry import Entry
 from tarry.store.patience import Backoff
@@ -161,7 +162,7 @@ class Forwarder:
                 break
         if forwarded:
             self._told = 0.0
-            log.info("forwarded %d jobs that lay in %s", forwarded, self.outbox.path)
+            log.info("forwarded %s from %s", quantity(forwarded), self.outbox.path)
         if left is not None:
             raise left
 

@@ -17,6 +17,7 @@ from tarry.engine.lazily import asyncio
 from tarry.engine.worker import Settings, Worker
 from tarry.engine.workplace import Queues
 from tarry.errors import ConfigError, StoreError
+from tarry.model.quantity import quantity
 
 log = logging.getLogger("tarry.worker")
 
@@ -140,14 +141,14 @@ class Local(Worker):
         if now < self._limit or not self.pump.holds:
             return
         if not self._called_back:
-            log.warning("breaks in on the %d jobs that still run: they go back uncounted", self.pump.holds)
+            log.warning("breaks in on what still runs (%s): it goes back uncounted", quantity(self.pump.holds))
             self._called_back, self._limit = True, now + LAST_WORDS
             self.pump.call_back()
         else:
             self._give_up()
 
     def _give_up(self) -> None:
-        log.warning("gives back %d jobs that do not end, and that may be run twice now", self.pump.holds)
+        log.warning("gives back what does not end (%s): it may be run twice now", quantity(self.pump.holds))
         self._gave_up = True
         self.pump.give_back()
         if self._leaves:

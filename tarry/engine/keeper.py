@@ -21,6 +21,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, note
+from tarry.model.quantity import quantity
 from tarry.store.base import Store
 from tarry.store.partly import partly
 from tarry.store.patience import Backoff
@@ -236,7 +237,7 @@ class Keeper:
             made, away = partly(lambda: self._store.apply(changes, now))  # noqa: B023
             if self._herald is not None:
                 self._herald.tell(itertools.compress(zip(jobs, changes, strict=True), made))
-            log.warning("brought back %d jobs of %s", sum(made), ", ".join(sorted({job.owner for job in jobs})))
+            log.warning("brought back %s of %s", quantity(sum(made)), ", ".join(sorted({job.owner for job in jobs})))
             if away:
                 raise away
 

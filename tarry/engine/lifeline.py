@@ -8,6 +8,7 @@ from tarry.engine import owner
 from tarry.engine.clock import Clock
 from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND
+from tarry.model.quantity import quantity
 from tarry.store.base import Store
 from tarry.store.partly import partly
 
@@ -59,4 +60,8 @@ class Lifeline:
         """Only of those that go on being silent: a busy machine makes many so for a moment."""
         if name in self._next and name not in self._told:
             self._told.add(name)
-            log.warning("%s works and gives no sign of life; the lease on its %d jobs is prolonged for it", name, jobs)
+            log.warning(
+                "%s works and gives no sign of life; the lease on its %s is prolonged for it",
+                name,
+                quantity(jobs),
+            )

@@ -32,6 +32,7 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
+from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Exchange, Store
 from tarry.store.patience import Backoff
@@ -273,7 +274,7 @@ class Pump:
         try:
             self.store.mark(self.owner, marks(taken))
         except StoreError as error:
-            log.debug("progress of %d jobs not kept: %s", len(taken), error)
+            log.debug("progress of %s not kept: %s", quantity(len(taken)), error)
             self._marks.put_back(taken)
 
     def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
@@ -305,12 +306,12 @@ class Pump:
         if not answer.away:
             self._partly.succeed()
         elif not self._partly.left(now) and self._partly.fail(now):
-            log.error("%s; holding %d jobs for it, trying again", answer.away, len(self._postponed))
+            log.error("%s; holding %s for it, trying again", answer.away, quantity(len(self._postponed)))
 
     def _in_trouble(self, error: StoreError, now: float) -> None:
         """The store is away or full: hold what we have, try again with growing pauses, say so now and then."""
         if self._away.fail(now):
-            log.error("%s; holding %d jobs, trying again", error, self.holds)
+            log.error("%s; holding %s, trying again", error, quantity(self.holds))
         self._unheard, self._why = True, str(error)
 
     def _return_unheard(self) -> None:

@@ -28,6 +28,7 @@ from tarry.engine.terms import KILL_AFTER, Terms
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.bell import FULL, WORK
@@ -224,7 +225,7 @@ class Worker:
         """Says that it waits for the store."""
         jobs = self.pump.unsettled()
         if jobs or self.pump.trouble:
-            log.warning("waits for the store to settle %d jobs: %s", len(jobs), self.pump.trouble or NO_ANSWER)
+            log.warning("waits for the store to settle %s: %s", quantity(len(jobs)), self.pump.trouble or NO_ANSWER)
 
     def give_up(self) -> None:
         """Ends the process, and names what could not be settled."""
@@ -338,7 +339,7 @@ def _again(jobs: Sequence[Job]) -> str:
         return "nothing is left to settle"
     named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
     more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
-    return f"what became of {len(jobs)} jobs is not stored, and they run again: {named}{more}"
+    return f"what became of {quantity(len(jobs))} is not stored, and they run again: {named}{more}"
 
 
 def memory() -> int:

@@ -4,6 +4,8 @@ import contextlib
 import sys
 import time
 
+from tarry.model.quantity import quantity
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
@@ -47,7 +49,7 @@ class Spare:
         if not self._since:
             return ""
         away, self._since, self._pause, self._retry_at = time.monotonic() - self._since, 0.0, 0.0, 0.0
-        return f"the log is back after {away:.1f} s; {self._lines} lines went to stderr"
+        return f"the log is back after {away:.1f} s; {quantity(self._lines, 'line')} went to stderr"
 
     def _write(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tarry.model.quantity import jobs_wait, quantity
 from tarry.runtime.crew import Crew
 from tarry.runtime.demand import Demand, Look, Range
 from tarry.runtime.notice import PoolStatus
@@ -29,12 +30,14 @@ class Scaling:
         pool, range = crew.role.pool, crew.role.range
         count = max(1, crew.wanted + by) if wanted is None else wanted
         if range is not None and range.nearest(count) != count:
-            _log.warning("pool %s: %d workers wanted; it has from %d to %d", pool, count, range.least, range.most)
+            _log.warning(
+                "pool %s: %s wanted; it has from %d to %d", pool, quantity(count, "worker"), range.least, range.most
+            )
             return
         crew.wanted = count
         if range is not None:
             self._demand(pool).set_by_hand(now)
-        _log.info("pool %s: %d workers wanted", pool, crew.wanted)
+        _log.info("pool %s: %s wanted", pool, quantity(crew.wanted, "worker"))
 
     def heard(self, told: object, crews: Iterable[Crew], now: float) -> None:
         """What the keeper says: `{pool: [waiting, seconds that the oldest has waited]}`. Anything else says nothing."""
@@ -50,11 +53,13 @@ class Scaling:
     def _follow(self, crew: Crew, range: Range, look: Look, now: float) -> None:
         wanted = self._demand(crew.role.pool).wanted(now, crew.wanted, range, look)
         if wanted > crew.wanted:
-            why = f"{look.waiting} jobs wait, the first for {look.oldest:.1f} s"
+            why = f"{jobs_wait(look.waiting)}, the first for {look.oldest:.1f} s"
         else:
             why = "fewer will do"
         if wanted != crew.wanted:
-            _log.info("pool %s: %d workers wanted instead of %d: %s", crew.role.pool, wanted, crew.wanted, why)
+            _log.info(
+                "pool %s: %s wanted instead of %d: %s", crew.role.pool, quantity(wanted, "worker"), crew.wanted, why
+            )
         crew.wanted = wanted
 
     def _look(self, crew: Crew, waiting: int, oldest: float, now: float) -> Look:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Container, Iterator
 from uuid import UUID
 
+from tarry.model.quantity import quantity
 from tarry.runtime import dump
 from tarry.runtime.dump import Dump
 from tarry.runtime.link import Link, Message
@@ -134,7 +135,7 @@ class Seat:
             return
         processed, rss = self.slot.counts()[0], self.slot.rss()
         if 0 < wear.jobs * part <= processed:
-            self.worn = f"{processed} jobs"
+            self.worn = quantity(processed)
         elif 0 < wear.age * part <= now - self.born:
             self.worn = "its age"
         elif 0 < wear.memory * part <= rss:

@@ -131,7 +131,7 @@ def test_what_comes_back_in_time_is_settled(far: Far, redis_server: RedisServer)
     master = far.serve()
     ended_in_vain(far, "refusing", 1)
     master.send_signal(signal.SIGINT)
-    until(lambda: "waits for the store to settle 1 jobs: " in far.log())
+    until(lambda: "waits for the store to settle 1 job: " in far.log())
     far.proxy.passes()
     assert master.wait(30) == 0
     assert "not stored" not in far.log()

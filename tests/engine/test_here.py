@@ -314,7 +314,7 @@ def test_a_job_that_heeds_nothing_is_given_back_and_told_of(
         job = deaf.enqueue()
         wait_for(begun)
     assert (job.state, job.record().attempt) == ("ready", 1)
-    assert "gives back 1 jobs that do not end, and that may be run twice now" in caplog.text
+    assert "gives back what does not end (1 job): it may be run twice now" in caplog.text
     gate.set()
     with app.running():
         assert job.result(LIMIT) is None

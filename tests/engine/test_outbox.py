@@ -346,7 +346,7 @@ def test_it_is_told_once_that_jobs_wait_there(app: App, inner: Switched, caplog:
         pay.enqueue(1)
         until(lambda: inner.calls > 20)
         inner.up()
-        until(lambda: "forwarded 1 jobs" in caplog.text)
+        until(lambda: "forwarded 1 job from" in caplog.text)
     assert caplog.text.count("jobs wait in") == 1
 
 

@@ -61,7 +61,7 @@ def test_trouble_is_told_once_in_a_while(make: Make, caplog: pytest.LogCaptureFi
     bed.sync.end_all()
     for _ in range(25):
         bed.pass_time(bed.pump.turn())
-    assert caplog.text.count("away; holding 1 jobs, trying again") == 2
+    assert caplog.text.count("away; holding 1 job, trying again") == 2
 
 
 def test_jobs_claimed_in_an_answer_that_was_lost_go_back(make: Make) -> None:
