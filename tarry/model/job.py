@@ -46,7 +46,7 @@ class Job(Struct, frozen=True, gc=False):
     priority: int = 0
     """Within +-2^40, higher first. Above 0 is the high band, 0 the normal one, below 0 the low one."""
     due: int = 0
-    """Does not start before; while ready, also its place in line among equals."""
+    """Does not start before; while ready, also its place in line among those that are as late."""
     state: State = State.READY
     epoch: int = 0
     """How many times it was claimed: the fence against a worker that lost its lease."""

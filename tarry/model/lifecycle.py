@@ -61,6 +61,12 @@ def placed(due: int, now: int) -> State:
     return State.SCHEDULED if due > now else State.READY
 
 
+def is_late(due: int, since: int) -> bool:
+    """Whether a ready job came to be so after it was due: it was scheduled, was given back, or is tried again. One that
+    was ready from the start is on time."""
+    return since > due
+
+
 def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -> Change:
     """What a running job becomes when its attempt ended so; NotPossible for a job that does not run.
 

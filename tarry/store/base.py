@@ -7,8 +7,10 @@ The promises hold for every store and are proved by `conformance`:
    twice is one job.
 3. A crash between any two calls, and inside any of them, loses nothing: a call is done whole or not at all.
 4. Never early: a job is not claimed before its `due`, by the `now` that the engine took from the store's clock.
-5. Higher priority first, then earlier due, then id, among those of a queue and band that are ready. A claim makes at
-   most `PROMOTED_AT_ONCE` due jobs ready, the earliest first: of more than that the others are not ready yet.
+5. Higher priority first, among those of a queue and band that are ready. Of one priority, late jobs and those on time
+   (`lifecycle.is_late`) take turns, each by due and then id; who begins is drawn (`lanes.merged`). So a million jobs
+   that fall due at once hold up nobody. A claim makes at most `PROMOTED_AT_ONCE` due jobs ready, the earliest first: of
+   more than that the others are not ready yet.
 6. The cost of a claim does not grow with the number of jobs that wait, are scheduled or are finished.
 7. Any bytes survive in a body and a note.
 8. At most as many jobs of a queue, a task or a key of a task run at once, and start in any period, as its limit says;

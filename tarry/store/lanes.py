@@ -16,7 +16,8 @@ import msgspec
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 
 Item = TypeVar("Item")
-Place = tuple[int, int]
+Place = tuple[int, int, bool, bytes]
+"""Where a ready job stands: its priority as a number that is lower for a higher one, due, whether it is late, id."""
 _OF = "\x1f"
 """Between a task and its lane in the name of a level. No NUL: SQLite's functions end a text there."""
 
@@ -91,23 +92,52 @@ def dealt(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
 
 
 def merged(lines: Sequence[Sequence[tuple[Place, Item]]], most: int) -> list[Item]:
-    """From lines whose own order stays: again and again the first of the line whose first comes first, by place.
+    """From lines whose own order stays: again and again the first of one of them.
 
-    Place: (rank, due). On a tie the line that is named first.
+    Of those of the highest priority, late ones and those on time take turns, so that many jobs that fall due at once
+    hold up nobody; of these the line whose first is due first; on a tie the line that is named first. Who begins is
+    drawn anew for each priority, from the ids: nobody has to keep whose turn it is, and claims of one job at a time are
+    fair all the same.
     """
-    heads = [0] * len(lines)
+    turns, heads = _Alternation(), [0] * len(lines)
     given: list[Item] = []
     while len(given) < most:
-        first = min(
-            (number for number, line in enumerate(lines) if heads[number] < len(line)),
-            key=lambda number: lines[number][heads[number]][0],
-            default=None,
-        )
-        if first is None:
-            break
-        given.append(lines[first][heads[first]][1])
-        heads[first] += 1
+        heading = enumerate(zip(lines, heads, strict=True))
+        firsts = [(line[head][0], number) for number, (line, head) in heading if head < len(line)]
+        if len(firsts) < 2:
+            # Mostly a few jobs take turns with many.
+            last = [lines[number][heads[number] : heads[number] + most - len(given)] for _, number in firsts]
+            return given + [item for line in last for _, item in line]
+        number = _chosen(firsts, turns)
+        given.append(lines[number][heads[number]][1])
+        heads[number] += 1
     return given
+
+
+def _chosen(firsts: Sequence[tuple[Place, int]], turns: "_Alternation") -> int:
+    """The number of the line that gives next. firsts: those that head the lines, each with the number of its line."""
+    rank = min(place[0] for place, _ in firsts)
+    best: dict[bool, tuple[Place, int]] = {}
+    for place, number in firsts:
+        late = place[2]
+        if place[0] == rank and (late not in best or place[1] < best[late][0][1]):
+            best[late] = place, number
+    kind = turns.late(best[True][0], best[False][0]) if len(best) == 2 else next(iter(best))
+    return best[kind][1]
+
+
+class _Alternation:
+    """Of late jobs and those on time, within one claim."""
+
+    def __init__(self) -> None:
+        self._rank: int | None = None
+        self._late = False
+
+    def late(self, late: Place, on_time: Place) -> bool:
+        """Whether the late one goes first."""
+        self._late = not self._late if self._rank == late[0] else bool((late[3][-1] ^ on_time[3][-1]) & 1)
+        self._rank = late[0]
+        return self._late
 
 
 class Levels:

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.job import WAITING, Job, State
+from tarry.model.lifecycle import is_late
 from tarry.model.limit import QUEUE, TASK, Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want, band
 from tarry.store.bell import FOLLOW, RESULT, Bell, one_of_each
-from tarry.store.lanes import Levels, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
+from tarry.store.lanes import Levels, Place, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
 
 Rank = tuple[int, int, bytes]
 
@@ -34,7 +35,7 @@ class MemoryStore(Store):
         self._lock = threading.Lock()
         self._jobs: dict[bytes, Job] = {}
         self._keys: dict[tuple[str, str], bytes] = {}
-        self._ready: defaultdict[tuple[str, int], list[Rank]] = defaultdict(list)
+        self._ready: defaultdict[tuple[str, int, bool], list[Rank]] = defaultdict(list)
         self._laned: defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]] = _lanes()
         self._scheduled: list[Rank] = []
         self._leases: dict[str, int] = {}
@@ -99,14 +100,15 @@ class MemoryStore(Store):
             self._set(id, replace(self._jobs[id], state=State.READY, since=now))
 
     def _take(self, want: Want, count: int, owner: str, now: int, levels: Levels) -> list[Job]:
-        open_line = self._ready.get((want.queue, want.band), [])
+        open_lines = [self._ready.get((want.queue, want.band, late), []) for late in (True, False)]
         tasks = {task: lanes for task, lanes in self._laned[want.queue, want.band].items() if any(lanes.values())}
-        if count <= 0 or not (open_line or tasks):
+        if count <= 0 or not (any(open_lines) or tasks):
             return []
         most = levels.room(QUEUE + want.queue, count)
-        lines = [open_line[:most], *(self._dealt(task, lanes, most, levels) for task, lanes in sorted(tasks.items()))]
-        chosen = merged([[((place[0], place[1]), place[2]) for place in line] for line in lines], most)
-        return self._start([self._jobs[id] for id in chosen], owner, now)
+        lines = [line[:most] for line in open_lines]
+        lines += [self._dealt(task, lanes, most, levels) for task, lanes in sorted(tasks.items())]
+        jobs = [[self._jobs[id] for _, _, id in line] for line in lines]
+        return self._start(merged([[(place(job), job) for job in line] for line in jobs], most), owner, now)
 
     def _dealt(self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels) -> list[Rank]:
         most = levels.room(TASK + task, most)
@@ -372,7 +374,7 @@ class MemoryStore(Store):
             self._unset(old)
         self._jobs[id] = job
         if (line := self._line(job)) is not None:
-            insort(line, _place(job))
+            insort(line, _spot(job))
         if job.key is not None and job.holds:
             self._keys[job.task, job.key] = id
         return job
@@ -380,7 +382,7 @@ class MemoryStore(Store):
     def _unset(self, job: Job) -> None:
         del self._jobs[job.id]
         if (line := self._line(job)) is not None:
-            del line[bisect_left(line, _place(job))]
+            del line[bisect_left(line, _spot(job))]
         if job.key is not None and job.holds:
             del self._keys[job.task, job.key]
 
@@ -389,7 +391,7 @@ class MemoryStore(Store):
             case State.READY if job.lane is not None:
                 return self._laned[job.queue, band(job.priority)][job.task][job.lane]
             case State.READY:
-                return self._ready[job.queue, band(job.priority)]
+                return self._ready[job.queue, band(job.priority), is_late(job.due, job.since)]
             case State.SCHEDULED:
                 return self._scheduled
         return None
@@ -419,8 +421,13 @@ class _MemoryBell(Bell):
 
 
 def rank(job: Job) -> Rank:
-    """Where a ready job stands in line: higher priority first, then earlier due, then id."""
+    """Where a ready job stands among those that are as late: higher priority first, then earlier due, then id."""
     return -job.priority, job.due, job.id
+
+
+def place(job: Job) -> Place:
+    """The same, as `merged` wants it."""
+    return -job.priority, job.due, is_late(job.due, job.since), job.id
 
 
 def size(job: Job) -> int:
@@ -470,7 +477,7 @@ def _claimed(job: Job, owner: str, now: int) -> Job:
     return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, since=now, holds=holds)
 
 
-def _place(job: Job) -> Rank:
+def _spot(job: Job) -> Rank:
     return rank(job) if job.state is State.READY else (0, job.due, job.id)
 
 

@@ -1,5 +1,6 @@
 """What is particular to MySQL and MariaDB: URLs, tables, plans, locks, several hosts."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from tarry.store.mysql import lanes as mysql_lanes
 from tarry.store.mysql import schema as mysql_schema
 from tarry.store.mysql.address import parsed
 from tarry.store.mysql.claim import Reader
+from tarry.store.mysql.halves import exists
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.schema import SCHEMA_VERSION, Step
 from tarry.store.mysql.sql import digest, raw
@@ -248,12 +250,43 @@ def plan(client: Any, statement: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("skip", [True, False])
 def test_a_claim_reads_in_the_order_of_the_key(full: MysqlStore, client: Any, band: int, skip: bool) -> None:
     """No sorting, and only as far as it has to."""
-    for last in (None, (b"0" * 16, -band, NOW)):
-        for statement in Reader(skip, 7).front(("a", band), 100, last):
+    for last, late in itertools.product((None, (b"0" * 16, -band, NOW)), (True, False)):
+        for statement in Reader(skip, 7).front(("a", band, late), 100, last):
             (step,) = plan(client, statement)
             assert step["key"] == "PRIMARY", step
             assert step["type"] in ("range", "ref"), step
             assert "filesort" not in (step["Extra"] or "")
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_whether_a_line_has_jobs_is_one_look(full: MysqlStore, client: Any, late: bool) -> None:
+    """Also in a band that has none, beside one that has thousands."""
+    bands = [("a", band, late) for band in (1, 0, -1)]
+    for group in ([bands[0]], [bands[1]], [bands[2]], bands):
+        before = handled(client)
+        ((there,),) = asked(client, f"SELECT {exists(group)}")
+        assert bool(there) == (not late and bands[1] in group)
+        assert handled(client) - before <= 3
+
+
+@pytest.mark.parametrize("options", ["", "?skip_locked=no"])
+def test_a_claim_reads_as_much_however_many_are_late(mariadb_url: str, client: Any, options: str) -> None:
+    """Also where it takes of both, and in every band."""
+    store = MysqlStore(mariadb_url + options)
+    wants = [Want("default", band, 20) for band in (1, 0, -1)]
+    for priority in (2, 0, -2):
+        put(store, 2000, priority=priority, since=NOW + 1)
+        put(store, 60, priority=priority)
+    for _ in range(3):
+        before = read_by_all(client)
+        assert len(store.claim(wants, 60, "ann", LEASE, NOW)) == 60
+        assert read_by_all(client) - before < 1500
+    store.close()
+
+
+def read_by_all(client: Any) -> int:
+    """Rows that the whole server has read."""
+    return sum(int(count) for _, count in asked(client, "SHOW GLOBAL STATUS LIKE 'Handler_read%'"))
 
 
 def test_lanes_and_due_jobs_are_read_in_the_order_of_the_key(full: MysqlStore, client: Any) -> None:
@@ -321,7 +354,7 @@ def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, o
 def test_a_claim_passes_by_what_others_have_locked(store: MysqlStore, client: Any) -> None:
     """Jobs that a transaction of the program's own has locked, or not committed, hold up nobody."""
     jobs = put(store, 10)
-    asked(client, "SELECT * FROM tarry_ready ORDER BY queue, grade, due, id LIMIT 4 FOR UPDATE")
+    asked(client, "SELECT * FROM tarry_ready ORDER BY queue, late, grade, due, id LIMIT 4 FOR UPDATE")
     jobs.sort(key=lambda job: job.id)
     start = time.monotonic()
     assert {*ids(taken(store))} == {*ids(jobs[4:])}
@@ -379,8 +412,12 @@ def test_settings_come_before_those_who_go_by_them(store: MysqlStore, other: Mys
 
 
 def consistent(client: Any) -> None:
-    """Every job is in the one place that its state says."""
+    """Every job is in the one place that its row says."""
     client.rollback()
+    for table in ("ready", "laned"):
+        place = "p.queue = j.queue AND p.late = (j.since > j.due) AND p.grade = j.grade AND p.due = j.due"
+        rows = asked(client, f"SELECT {place} FROM tarry_{table} p LEFT JOIN tarry_job j ON j.id = p.id")
+        assert {right for (right,) in rows} <= {1}
     counts = dict(asked(client, "SELECT state, COUNT(*) FROM tarry_job GROUP BY state"))
     ready = asked(client, "SELECT (SELECT COUNT(*) FROM tarry_ready) + (SELECT COUNT(*) FROM tarry_laned)")[0][0]
     assert ready == counts.get(1, 0)

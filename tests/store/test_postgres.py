@@ -25,6 +25,7 @@ from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
 from tarry.store.postgres import sql
 from tarry.store.postgres import store as module
+from tarry.store.postgres.floors import BOTTOM
 from tarry.store.postgres.store import PostgresStore
 from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
@@ -327,7 +328,7 @@ def test_due_jobs_that_were_stored_late_become_ready_in_their_turn(store: Postgr
 # Where a claim begins to look
 
 
-def claim_reads(link: psycopg.Connection, store: PostgresStore, statement: str) -> int:
+def claim_reads(link: psycopg.Connection, statement: str) -> int:
     """How many entries of the index of ready jobs are read to do it."""
     read = "SELECT pg_stat_get_xact_tuples_returned('tarry.job_ready'::regclass)"
     with link.transaction():
@@ -337,12 +338,23 @@ def claim_reads(link: psycopg.Connection, store: PostgresStore, statement: str) 
         return int(after[0] - before[0])
 
 
-def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+def exchange_call(now: int, room: int, floors: tuple[int, int]) -> str:
+    """A claim, as SQL."""
+    changes = ", ".join(["'{}'"] * 17)
+    on_time, late = floors
+    return (
+        f"SELECT * FROM tarry.exchange_v1(false, {changes}, false, {now}, '{{default}}', '{{0}}', '{{{room}}}',"
+        f" '{{{on_time}}}', '{{{late}}}', 0, {room}, 1000, 'bob', 30000000)"
+    )
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, store: PostgresStore, late: int) -> None:
     """Also while a snapshot is held open, so that nothing can be cleared away: the second claim of a process begins
-    where the first found the first job."""
+    where the first found the first job. So in both lines."""
     store.insert([one() for _ in range(5000)])
-    old = """UPDATE tarry.job j
-        SET aside = false, due = o.n + (extract(epoch FROM now()) * 1000000)::bigint - 3600000000
+    hour_ago = "(extract(epoch FROM now()) * 1000000)::bigint - 3600000000"
+    old = f"""UPDATE tarry.job j SET aside = false, due = o.n + {hour_ago}, since = o.n + {hour_ago} + {late}
         FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM tarry.job) AS o WHERE o.id = j.id"""
     with (
         psycopg.connect(mortal_postgres.url) as snapshot,
@@ -354,27 +366,38 @@ def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, sto
         worker = Want("default", NORMAL, 1000)
         for _ in range(5):
             assert len(store.claim([worker], 1000, "ann", LEASE, store.time())) == 1000
-        store.insert([job(store) for _ in range(10)])
+        new = [job(store) for _ in range(10)]
+        store.insert([replace(job, since=job.due + late) for job in new])
         assert len(store.claim([worker], 1, "ann", LEASE, store.time())) == 1
-        call = (
-            "SELECT * FROM tarry.exchange_v1(false, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
-            " '{}', '{}', '{}', '{}', '{}', '{}', false, {now}, '{default}', '{0}', '{5}', '{{floor}}', 0, 5, 1000,"
-            " 'bob', 30000000)"
-        )
         seen = store._floors._ready["default", NORMAL]
         from_the_beginning, from_the_floor = (
-            claim_reads(theirs, store, call.replace("{now}", str(store.time())).replace("{floor}", str(floor)))
-            for floor in (-(2**62), seen)
+            claim_reads(theirs, exchange_call(store.time(), 5, floors)) for floors in ((BOTTOM, BOTTOM), seen)
         )
         assert from_the_beginning > 5000
         assert from_the_floor < 100
 
 
+def test_however_many_wait_in_one_line_a_claim_reads_few(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    """Of those late and those on time, in line and aside: also where it looks at limits."""
+    now = store.time()
+    aside = [Job(uuid7(), "t", b"[]", due=1 + n, since=1 + n + late) for n in range(2000) for late in (0, 1)]
+    store.insert(aside)
+    store.insert([replace(job, id=uuid7(), due=now + job.due, since=now + job.since) for job in aside])
+    values = ["'default'", "0", "10"]
+    open_lines = sql.at(sql.OPEN_LINES, "tarry")
+    for number, value in enumerate(values, 1):
+        open_lines = open_lines.replace(f"${number}", value)
+    with psycopg.connect(mortal_postgres.url, autocommit=True) as theirs:
+        theirs.execute("SET enable_seqscan = off")
+        assert claim_reads(theirs, open_lines) <= 40
+        assert claim_reads(theirs, exchange_call(now, 10, (BOTTOM, BOTTOM))) < 60
+
+
 def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None:
     """A job that is due long before it is stored, or given back long after it was due, is not behind those claimed
     since."""
-    early = job(store)
-    store.insert([early, job(store)])
+    early, on_time = job(store), job(store)
+    store.insert([early, on_time])
     (first,) = store.claim(WANTS, 1, "ann", LEASE, store.time())
     store.insert([one()])
     now = store.time() + 10_000_000
@@ -383,7 +406,7 @@ def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None
     hour = 3_600_000_000
     returned = lifecycle.moved(back(store, late, now), now, due=now - hour)
     assert store.apply([returned], now) == [True]
-    assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, now)] == [late.id]
+    assert [claimed.id for claimed in store.claim(WANTS, 2, "ann", LEASE, now)] == [late.id, on_time.id]
     assert first.id == early.id
 
 
@@ -396,7 +419,7 @@ def back(store: Store, running: Job, now: int) -> Job:
 
 
 def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ON_TIME", 0)
+    monkeypatch.setattr(module, "STORED_WITHIN", 0)
     new = job(store)
     store.insert([new])
     with store._connections.one() as link:
@@ -407,7 +430,7 @@ def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch:
 def test_due_jobs_of_both_lines_become_ready_in_their_order(
     store: PostgresStore, mortal_postgres: PostgresServer
 ) -> None:
-    """Those that came on time and those aside, also where each of the two has more than one claim makes ready."""
+    """Those in line and those aside, also where each of the two has more than one claim makes ready."""
     now = store.time()
     jobs = [Job(uuid7(), "t", b"[]", due=now + n, since=now, state=State.SCHEDULED) for n in range(1, 2401)]
     store.insert(jobs[::2])

@@ -142,7 +142,7 @@ def test_it_is_found_however_late_they_commit(store: PostgresStore, theirs: psyc
     store.insert([later])
     far = store.time() + 10**9
     assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [later.id]
-    store._floors._ready = dict.fromkeys(store._floors._ready, far)
+    store._floors._ready = dict.fromkeys(store._floors._ready, (far, far))
     theirs.commit()
     assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [first.id]
 

@@ -146,6 +146,31 @@ def test_times_beyond_what_lua_can_count(store: Store) -> None:
     assert ids(taken(store)) == [jobs[0].id]
 
 
+def test_lateness_beyond_what_lua_can_count(store: Store) -> None:
+    """A job leaves the line that it was put in, also where a double tells its two times not apart."""
+    due = 253_402_300_799_999_998
+    jobs = [replace(made(store)[0], due=due, since=due + late, lane=lane) for late in (0, 1) for lane in (None, "a")]
+    store.insert(jobs)
+    assert store.backlog(None, NOW, 9).count == 4
+    assert store.apply([lifecycle.forgotten(job) for job in jobs], NOW) == [True] * 4
+    assert store.queues() == {}
+
+
+def test_many_late_jobs_cost_a_claim_nothing(store: Store, redis_server: RedisServer) -> None:
+    """It takes half of what it takes from those on time, and asks the server no more than beside a few."""
+    on_time = put(store, 500)
+    cost = []
+    for many in (500, 20_000):
+        late = [replace(job, since=NOW + 1) for job in made(store, many)]
+        for start in range(0, many, 1000):
+            store.insert(late[start : start + 1000])
+        before = told(redis_server, "stats", "total_commands_processed")
+        jobs = taken(store, limit=100)
+        cost.append(told(redis_server, "stats", "total_commands_processed") - before)
+        assert len(set(ids(jobs)) & set(ids(on_time))) == 50
+    assert cost[1] < cost[0] + 5, cost
+
+
 def test_a_job_that_was_unusual_while_it_ran(store: Store) -> None:
     """Progress and a limit may come to it after it was claimed."""
     one, two = running(store, 2)
@@ -242,7 +267,8 @@ def test_large_bodies_go_in_parts(store: Store) -> None:
 def test_a_limit_holds_from_the_first_moment(store: Store) -> None:
     """Also where jobs wait that have no lane yet, and whoever was to give them theirs has died on the way."""
     assert isinstance(store, RedisStore)
-    store.insert([replace(job, id=store.mint("mail", None, "")) for job in made(store, 5000)])
+    waiting = [replace(job, id=store.mint("mail", None, "")) for job in made(store, 5000)]
+    store.insert([replace(job, since=job.since + number % 2) for number, job in enumerate(waiting)])
     others = put(store, 3, task="other")
     run, left = store._run, 2
 

@@ -25,6 +25,7 @@ from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.keeping import Keeping
+from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
@@ -32,5 +33,5 @@ from tarry.store.conformance.ringing import Ringing
 from tarry.store.conformance.timing import Timing
 
 
-class Conformance(Keeping, Claiming, Changing, Owning, Limiting, Ringing, Losing, Timing, Bulk, BulkLimiting):
+class Conformance(Keeping, Claiming, Lateness, Changing, Owning, Limiting, Ringing, Losing, Timing, Bulk, BulkLimiting):
     """All of them: subclass it with a `store` fixture, as the module's first lines show."""

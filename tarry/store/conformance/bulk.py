@@ -143,7 +143,10 @@ class Bulk(Promises):
     def test_claimed_by_many(self, store: Store, count: int) -> None:
         """In the order of the line, none left out, none twice; the next claim goes on where this one stopped."""
         start = made(store)[0]
-        jobs = [replace(start, id=id, due=NOW - n // 3) for n, id in enumerate(self.together(store, count))]
+        jobs = [
+            replace(start, id=id, due=NOW - n // 3, since=NOW - n // 3)
+            for n, id in enumerate(self.together(store, count))
+        ]
         store.insert(jobs)
         line = [job.id for job in sorted(jobs, key=lambda job: (job.due, job.id))]
         first = taken(store, count // 2 * self.shards)

@@ -38,8 +38,8 @@ class Claiming(Promises):
         return jobs
 
     def test_order(self, store: Store) -> None:
-        """Higher priority first, then earlier due, then id, also where several claims share the work."""
-        lines = [{"priority": p, "due": NOW - d} for p in (7, 1, 0, -1, -9) for d in (5, 0, 0)]
+        """Of jobs on time: higher priority, then earlier due, then id first, also over several claims."""
+        lines = [{"priority": p, "due": NOW - d, "since": NOW - d} for p in (7, 1, 0, -1, -9) for d in (5, 0, 0)]
         jobs = self.lined_up(store, lines)
         one, two, three = (taken(store, limit=5) for _ in range(3))
         assert ids(one + two + three) == ids(jobs)

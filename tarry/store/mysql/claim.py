@@ -1,39 +1,38 @@
 """Claiming from the open line, and what every claim ends with: the jobs leave their places and run."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job
 from tarry.model.limit import EACH, TASK
 from tarry.store.base import PROMOTED_AT_ONCE, Want
-from tarry.store.lanes import laned
+from tarry.store.lanes import Place, laned, merged
 from tarry.store.mysql import open_lanes, sql
+from tarry.store.mysql.halves import Half, Line, exists, halves, together
 from tarry.store.mysql.link import Answer, Link
 from tarry.store.mysql.settings import Settings
 from tarry.store.mysql.sql import among, among_moments, listed, raw
 
 Row = tuple[Any, ...]
-Line = tuple[str, int]
-"""A queue and a band."""
 ID, GRADE, DUE = 0, 1, 2
 """Where these stand in a row of a line, of which often only the first is read."""
-_LINE = """SELECT {what} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE queue = {queue} AND {band}{more}
-    ORDER BY grade, due, id LIMIT {most} FOR UPDATE{skip}"""
+_HALF = "queue = {queue} AND late = {late} AND {band}{more}"
+_LINE = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
+    ORDER BY grade, due, id LIMIT {{most}} FOR UPDATE{{skip}}"""
 _AFTER = " AND grade >= {0} AND (grade > {0} OR due > {1} OR (due = {1} AND HEX(id) > HEX({2})))"
 _AFTER_NORMAL = " AND due >= {1} AND (due > {1} OR HEX(id) > HEX({2}))"
 """HEX hides that part from the planner, which would look for both parts of the OR by themselves, and then sort."""
-_TOKEN = """UPDATE tarry_ready SET token = {token} WHERE queue = {queue} AND {band}{more} AND token <> {token}
-    ORDER BY grade, due, id LIMIT {most}"""
-_WON = """SELECT {what} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE queue = {queue} AND {band}{more}
-    AND token = {token} ORDER BY grade, due, id LIMIT {most}"""
-_ANY = "SELECT 1 FROM tarry_ready WHERE queue = {} AND {}"
+_TOKEN = f"""UPDATE tarry_ready SET token = {{token}} WHERE {_HALF} AND token <> {{token}}
+    ORDER BY grade, due, id LIMIT {{most}}"""
+_WON = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
+    AND token = {{token}} ORDER BY grade, due, id LIMIT {{most}}"""
 _PROMOTABLE = """SELECT id FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE due <= {}
     ORDER BY due, id LIMIT {} FOR UPDATE{}"""
 
 
 class Reader:
-    """Writes the statements that read the front of a line and lock it.
+    """Writes the statements that read the front of one half of a line and lock it.
 
     skip_locked: rows that another claim has locked are passed by. Where a server cannot do that, each claim writes its
     token into the first rows, which makes others wait, and reads back what it won.
@@ -43,12 +42,13 @@ class Reader:
         self.skip = " SKIP LOCKED" if skip_locked else ""
         self._token = None if skip_locked else token
 
-    def front(self, line: Line, most: int, last: Row | None = None, what: str = "id") -> list[str]:
+    def front(self, half: Half, most: int, last: Row | None = None, what: str = "id") -> list[str]:
         """The last of these statements answers the rows, `what` of each; those after the place of `last` only."""
-        words = {"queue": sql.text(line[0]), "band": sql.BANDS[line[1]], "most": most, "skip": self.skip, "more": ""}
-        words["what"] = what
+        queue, band, late = half
+        words: dict[str, Any] = {"what": what, "queue": sql.text(queue), "late": int(late), "band": sql.BANDS[band]}
+        words |= {"more": "", "most": most, "skip": self.skip}
         if last is not None:
-            after = _AFTER if line[1] else _AFTER_NORMAL
+            after = _AFTER if band else _AFTER_NORMAL
             words["more"] = after.format(last[GRADE], last[DUE], raw(last[ID]))
         if self._token is None:
             return [_LINE.format(**words)]
@@ -60,100 +60,136 @@ class Reader:
 
 
 class Front:
-    """What was read of one line, and whether there is more."""
+    """What was read of one half of a line, and whether there is more."""
 
     def __init__(self, asked: int) -> None:
         self.asked = asked
         self.rows: list[Row] = []
-        self.last: Row | None = None
+        self.last: bytes | None = None
         self.ended = False
 
     def came(self, rows: Sequence[Row], asked: int) -> None:
         """These follow."""
         self.rows += rows
         self.ended = len(rows) < asked
-        self.last = rows[-1] if rows else self.last
+        self.last = rows[-1][ID] if rows else self.last
 
     def give(self, most: int) -> list[Row]:
         """The first ones, which are then no longer here."""
-        given, self.rows = self.rows[: max(0, most)], self.rows[max(0, most) :]
+        given, self.rows = self.rows[:most], self.rows[most:]
         return given
 
 
 class OpenLine:
     """What one claim takes from the open lines of its wants: first each want's count, then whatever there is.
 
-    only: a line that alone gave jobs the last time. It is asked for all at once, and of the others only whether they
-    have any.
+    only: the halves of one line that alone gave jobs the last time. They are asked for all at once, and of the others
+    only whether they have any.
     """
 
-    def __init__(self, reader: Reader, wants: Sequence[Want], limit: int, only: Line | None) -> None:
+    def __init__(self, reader: Reader, wants: Sequence[Want], limit: int, only: Sequence[Half]) -> None:
         self._reader, self._wants, self._limit = reader, wants, limit
         counts: defaultdict[Line, int] = defaultdict(int)
         for want in wants:
             counts[want.queue, want.band] += max(0, want.count)
-        self._fronts = {line: Front(limit if line == only else min(count, limit)) for line, count in counts.items()}
-        self._given = dict.fromkeys(self._fronts, 0)
+        self._fronts = {
+            half: Front(limit if half in only else min(count, limit))
+            for line, count in counts.items()
+            for half in halves(*line)
+        }
+        self._gave: set[Half] = set()
 
-        asked = [line for line, front in self._fronts.items() if front.asked]
-        self._read_first = [only] if only in asked else asked
-        self._others = [line for line in asked if line not in self._read_first]
+        asked = [half for half, front in self._fronts.items() if front.asked]
+        self._read_first = [half for half in asked if half in only] or asked
+        self._others = list(together(half for half in asked if half not in self._read_first))
 
     def first(self) -> list[str]:
         """The statements that read the fronts of the lines."""
-        return [statement for line in self._read_first for statement in self._front(line)]
+        return self._statements(self._asked(self._read_first), {})
 
     def others(self) -> list[str]:
-        """Queries that find something if there is more to be read."""
-        return [_ANY.format(sql.text(queue), sql.BANDS[band]) for queue, band in self._others]
+        """Expressions that are true if there is more to be read."""
+        return [exists(group) for group in self._others]
 
     def came(self, found: Sequence[Answer]) -> None:
         """What `first` found."""
-        self._came(self._read_first, found)
+        self._came(self._asked(self._read_first), found)
 
     def look_at(self, link: Link, exist: Sequence[bool]) -> None:
         """Reads those of the others that have jobs."""
-        lines = [line for line, there in zip(self._others, exist, strict=True) if there]
-        for line in self._others:
-            self._fronts[line].ended = line not in lines
-        if lines:
-            self._came(lines, link.run(*(statement for line in lines for statement in self._front(line))))
-
-    def _front(self, line: Line) -> list[str]:
-        return self._reader.front(line, self._fronts[line].asked)
-
-    def _came(self, lines: Sequence[Line], found: Sequence[Answer]) -> None:
-        each = len(found) // len(lines) if lines else 1
-        for line, answer in zip(lines, found[each - 1 :: each], strict=True):
-            self._fronts[line].came(answer.rows, self._fronts[line].asked)
+        for group, found in zip(self._others, exist, strict=True):
+            for half in group:
+                self._fronts[half].ended = not found
+        there = [half for group in self._others for half in group if not self._fronts[half].ended]
+        if there:
+            self._read(link, self._asked(there), {})
 
     def take(self, link: Link) -> list[bytes]:
         """The ids of what is claimed."""
         taken: list[bytes] = []
         for want in self._wants:
-            taken += self._give((want.queue, want.band), min(want.count, self._limit - len(taken)))
+            taken += self._give(want, min(want.count, self._limit - len(taken)))
         for want in self._wants:
-            line = want.queue, want.band
-            taken += self._give(line, self._limit - len(taken))
-            if len(taken) < self._limit and not self._fronts[line].ended:
-                self._read(link, line, self._limit - len(taken))
-                taken += self._give(line, self._limit - len(taken))
+            most = self._limit - len(taken)
+            self._fill(link, want, most)
+            taken += self._give(want, most)
         return taken
 
-    def only(self) -> Line | None:
-        """The line that alone gave jobs, if there is one."""
-        gave = [line for line, count in self._given.items() if count]
-        return gave[0] if len(gave) == 1 else None
+    def only(self) -> Sequence[Half]:
+        """The halves of one line that alone gave jobs; none if several lines did."""
+        return tuple(self._gave) if len({(queue, band) for queue, band, _ in self._gave}) == 1 else ()
 
-    def _give(self, line: Line, most: int) -> list[bytes]:
-        rows = self._fronts[line].give(most)
-        self._given[line] += len(rows)
-        return [row[ID] for row in rows]
+    def _give(self, want: Want, most: int) -> list[bytes]:
+        """The halves take turns, drawn anew for each want."""
+        there = [half for half in halves(want.queue, want.band) if self._fronts[half].rows]
+        if most <= 0 or not there:
+            return []
+        counts: Mapping[Half, int] = {there[0]: most}
+        if len(there) > 1:
+            counts = Counter(merged([self._places(half, most) for half in there], most))
+        self._gave |= counts.keys()
+        return [row[ID] for half, count in counts.items() for row in self._fronts[half].give(count)]
 
-    def _read(self, link: Link, line: Line, most: int) -> None:
-        front = self._fronts[line]
-        last = front.last and link.rows(f"SELECT id, grade, due FROM tarry_job WHERE id = {raw(front.last[ID])}")[0]
-        front.came(link.run(*self._reader.front(line, most, last))[-1].rows, most)
+    def _places(self, half: Half, most: int) -> list[tuple[Place, Half]]:
+        """Where its first jobs stand. When they are due does not matter: no other line has jobs that are as late."""
+        _, band, late = half
+        return [((row[GRADE] if band else 0, 0, late, row[ID]), half) for row in self._fronts[half].rows[:most]]
+
+    def _fill(self, link: Link, want: Want, most: int) -> None:
+        """Reads on, until of each half there is as much as may be taken."""
+        fronts = {half: self._fronts[half] for half in halves(want.queue, want.band)}
+        asked = {half: most - len(front.rows) for half, front in fronts.items() if not front.ended}
+        asked = {half: more for half, more in asked.items() if more > 0}
+        if not asked:
+            return
+        ends = [last for half in asked if (last := fronts[half].last) is not None]
+        places = link.rows(f"SELECT id, grade, due FROM tarry_job WHERE id IN ({listed(ends)})") if ends else ()
+        self._read(link, asked, {row[ID]: row for row in places})
+
+    def _read(self, link: Link, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> None:
+        self._came(asked, link.run(*self._statements(asked, places)))
+
+    def _asked(self, some: Sequence[Half]) -> dict[Half, int]:
+        return {half: self._fronts[half].asked for half in some}
+
+    def _statements(self, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> list[str]:
+        """What reads so many more of each. places: of the last ones that were read before."""
+        written: list[str] = []
+        for half, most in asked.items():
+            last = self._fronts[half].last
+            place = None if last is None else places[last]
+            written += self._reader.front(half, most, place, what="id, grade" if half[1] else "id")
+        return written
+
+    def _came(self, asked: Mapping[Half, int], found: Sequence[Answer]) -> None:
+        for (half, most), answer in zip(asked.items(), last_of_each(found, len(asked)), strict=True):
+            self._fronts[half].came(answer.rows, most)
+
+
+def last_of_each(found: Sequence[Answer], fronts: int) -> Sequence[Answer]:
+    """Of the answers to the statements of so many fronts, those that have the rows."""
+    each = len(found) // fronts if fronts else 1
+    return found[each - 1 :: each]
 
 
 def promote(link: Link, ids: Sequence[bytes], now: int) -> None:
@@ -173,12 +209,13 @@ class Start:
 
     def __init__(self, link: Link, owner: str, now: int, settings: Settings) -> None:
         self._link, self._owner, self._now, self._settings = link, owner, now, settings
+        self._late: set[bytes] = set()
         self.strays = False
         """Some waited in the open line although their task has a limit: they were put into its lane, and wait."""
 
     def read(self, ids: Sequence[bytes]) -> list[Job]:
         """The jobs as they are once they run; strays are put right and are not among them."""
-        claimed = sql.claimed(self._owner, self._now)
+        claimed = sql.claimed(self._owner, self._now, self._late)
         jobs: list[Job] = []
         for start in range(0, len(ids), 1000):
             jobs += map(claimed, self._link.rows(sql.PAYLOAD.format(listed(ids[start : start + 1000]))))
@@ -209,12 +246,12 @@ class Start:
 
     def _some(self, jobs: Sequence[Job]) -> Iterator[str]:
         lane_ids = [job.id for job in jobs if job.lane is not None]
-        lines: defaultdict[tuple[str, int], list[tuple[bytes, int]]] = defaultdict(list)
+        fronts: defaultdict[tuple[str, bool, int], list[tuple[bytes, int]]] = defaultdict(list)
         for job in jobs:
             if job.lane is None:
-                lines[job.queue, job.priority].append((job.id, job.due))
-        for (queue, priority), front in lines.items():
-            yield sql.LEAVE_FRONT.format(among_moments(front), sql.text(queue), -priority)
+                fronts[job.queue, job.id in self._late, -job.priority].append((job.id, job.due))
+        for (queue, late, grade), front in fronts.items():
+            yield sql.LEAVE_FRONT.format(among_moments(front), sql.text(queue), int(late), grade)
         if lane_ids:
             yield sql.LEAVE_LANED.format(among(lane_ids))
         ids, owner = listed(job.id for job in jobs), sql.text(self._owner)

@@ -11,7 +11,8 @@ from tarry.store.base import Exchange, Want
 from tarry.store.lanes import earliest
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import Applying
-from tarry.store.mysql.claim import Line, OpenLine, Reader, Start, promote
+from tarry.store.mysql.claim import OpenLine, Reader, Start, promote
+from tarry.store.mysql.halves import Half
 from tarry.store.mysql.lanes import LaneClaim
 from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.open_lanes import vain
@@ -31,8 +32,8 @@ class Asked(Struct, frozen=True):
     """The statement that prolongs the owner's lease; none if it still runs for long enough."""
     news: tuple[Sequence[str], Sequence[str]]
     """What tells other hosts of the changes, and of jobs that begin."""
-    only: Line | None
-    """The line that alone gave jobs the last time."""
+    only: Sequence[Half]
+    """The halves of one line that alone gave jobs the last time."""
     careful: bool
     """Look before changing: the last try was mistaken."""
 
@@ -41,7 +42,7 @@ class Done(Struct, frozen=True):
     """What came of it."""
 
     answer: Exchange
-    only: Line | None
+    only: Sequence[Half]
     strays: bool
 
 
@@ -60,7 +61,7 @@ class Exchanging:
         if self._settings.limits and self._wants and not self._asked.changes:
             found = vain(self._link, self._settings, self._wants, self._asked.now)
             if found is not None:
-                return Done(Exchange([], [], found.again), None, False)
+                return Done(Exchange([], [], found.again), (), False)
         jobs, written, again, due = list[Job](), list[str](), None, None
         if self._settings.limits:
             valid = self._changed_in_turn()
@@ -102,7 +103,7 @@ class Exchanging:
         laned, exist = said.laned, said.exist
         if said.due is not None and said.due <= self._asked.now:
             self._promote()
-            self._open = OpenLine(self._reader, self._wants, self._asked.limit, None)
+            self._open = OpenLine(self._reader, self._wants, self._asked.limit, ())
             self._open.came(self._link.run(*self._open.first()))
             laned, exist = bool(self._link.rows(sql.ANY_LANED)), []
         if laned:

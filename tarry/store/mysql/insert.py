@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import is_late
 from tarry.model.limit import Limit
 from tarry.store.base import band
 from tarry.store.lanes import laned
@@ -42,9 +43,16 @@ def statements(jobs: Sequence[Job], settings: int) -> Iterator[str]:
 
 def _places(jobs: Sequence[Job]) -> Iterator[str]:
     ready = [job for job in jobs if job.state is State.READY]
+    halves = {
+        (queue, late): f"{sql.text(queue)},{late:d}" for queue in {j.queue for j in ready} for late in (True, False)
+    }
     yield from filled(
         sql.READY,
-        (f"({sql.text(j.queue)},{-j.priority},{j.due},{raw(j.id)})" for j in ready if j.lane is None),
+        (
+            f"({halves[j.queue, is_late(j.due, j.since)]},{-j.priority},{j.due},{raw(j.id)})"
+            for j in ready
+            if j.lane is None
+        ),
     )
     yield from filled(sql.LANED, (_in_lane(job, job.lane) for job in ready if job.lane is not None))
     yield from opening(ready)
@@ -53,7 +61,7 @@ def _places(jobs: Sequence[Job]) -> Iterator[str]:
 
 def _in_lane(job: Job, lane: str) -> str:
     place = f"{sql.text(job.queue)},{-band(job.priority)},{sql.text(job.task)},{sql.text(lane)}"
-    return f"({place},{-job.priority},{job.due},{raw(job.id)})"
+    return f"({place},{-job.priority},{job.due},{raw(job.id)},{is_late(job.due, job.since):d})"
 
 
 def one_by_one(run: Run, jobs: Sequence[Job], settings: int) -> list[bytes]:

@@ -14,10 +14,11 @@ import msgspec
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Want, band
-from tarry.store.lanes import Levels, counted, dealt, each, earliest, limit_of, merged, miscounted
+from tarry.store.lanes import Levels, Place, counted, dealt, each, earliest, limit_of, merged, miscounted
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.claim import DUE, GRADE, ID, Line, Reader, Start, into_lanes
-from tarry.store.mysql.link import Link
+from tarry.store.mysql.claim import Reader, Start, into_lanes, last_of_each
+from tarry.store.mysql.halves import Half, Line, exists, halves
+from tarry.store.mysql.link import Answer, Link
 from tarry.store.mysql.open_lanes import Line as OpenLine
 from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
 from tarry.store.mysql.sql import among, filled, listed, text
@@ -26,15 +27,17 @@ from tarry.store.mysql.steps import Walk, walked
 Row = tuple[Any, ...]
 Lane = tuple[str, str]
 """A task and its lane."""
+Candidate = tuple[Place, bytes]
+"""Where a job stands, and its id."""
 EXAMINED, FULL = 1000, 200
 """At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 takes longer. So a claim has a bounded cost."""
 NOT_EACH = "(name < 'each:' OR name >= 'each;')"
 _ALL_RUNNING = "SELECT j.queue, j.task, j.lane FROM tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id"
 _LINE = "queue = {} AND band = {}"
-_ANY = "SELECT 1 FROM tarry_ready WHERE queue = {} AND {} LIMIT 1"
-_LANE = """SELECT CONCAT_WS(' ', HEX(id), grade, due) FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {}
-    AND band = {} AND task = {} AND lane = {} ORDER BY grade, due, id LIMIT {} FOR UPDATE{}"""
+_CANDIDATE = "CONCAT_WS(' ', HEX(id), grade, due, late)"
+_LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
+    AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY grade, due, id LIMIT {{}} FOR UPDATE{{}}"""
 _LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
 _SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
 _TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
@@ -56,6 +59,8 @@ class LaneClaim:
         self._empty: defaultdict[OpenLine, set[str]] = defaultdict(set)
         """Lanes where less waits than was asked for: perhaps nothing any more."""
         self._begun: set[OpenLine] = set()
+        self._open: dict[Line, list[Half]] = {}
+        """The halves of each open line that have any jobs."""
 
     def chosen(self, wants: Sequence[Want], limit: int) -> tuple[list[Job], int | None]:
         """Up to so many jobs, claimed; with none, when a rate lets start what it held back."""
@@ -74,25 +79,30 @@ class LaneClaim:
     def _lines(self, wants: Sequence[Want]) -> dict[Line, list[str]]:
         """Those that have any jobs, and the tasks that have jobs with lanes there."""
         lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
-        look = [_ANY.format(text(queue), sql.BANDS[band]) for queue, band in lines]
-        levels, *ready = self._link.run(f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}", *look)
+        look = "SELECT " + ", ".join(exists([half]) for line in lines for half in halves(*line))
+        levels, ready = self._link.run(f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}", look)
         for name, running, following, turn in levels.rows:
             self._levels[name.decode()] = Level(running, following)
             self._turns[name.decode().removeprefix(TASK)] = None if turn is None else turn.decode()
         walks = [Walk("tarry_laned", "task", _LINE.format(text(q), -band), 10**6) for q, band in lines]
         tasks = [[task.decode() for task in found] for found in walked(self._link, walks)]
-        found = zip(lines, tasks, ready, strict=True)
-        return {line: names for line, names, any_ready in found if names or any_ready.rows}
+        there = iter(ready.rows[0])
+        self._open = {line: [half for half in halves(*line) if next(there)] for line in lines}
+        return {line: names for line, names in zip(lines, tasks, strict=True) if names or self._open[line]}
 
     def _take(self, line: Line, tasks: Sequence[str], count: int) -> list[bytes]:
         most = self._view.room(QUEUE + line[0], count)
         if not most:
             return []
-        open_line = self._link.run(*self._reader.front(line, most, what="id, grade, due"))[-1].rows
-        lines = [open_line, *self._dealt(line, tasks, most)]
-        return merged([[((row[GRADE], row[DUE]), row[ID]) for row in rows] for rows in lines], most)
+        return merged([*self._fronts(line, most), *self._dealt(line, tasks, most)], most)
 
-    def _dealt(self, line: Line, tasks: Sequence[str], most: int) -> list[list[Row]]:
+    def _fronts(self, line: Line, most: int) -> list[list[Candidate]]:
+        """Of the jobs without a lane so many that are late, and as many on time."""
+        fronts = [self._reader.front(half, most, what=_CANDIDATE) for half in self._open[line]]
+        found = self._link.run(*(statement for front in fronts for statement in front)) if fronts else []
+        return [_candidates(answer) for answer in last_of_each(found, len(fronts))]
+
+    def _dealt(self, line: Line, tasks: Sequence[str], most: int) -> list[list[Candidate]]:
         rooms = {task: room for task in tasks if (room := self._view.room(TASK + task, most))}
         lanes = self._roomy(line, rooms)
         fair = {task: -(-rooms[task] // len(found)) for task, found in lanes.items() if found}
@@ -105,7 +115,7 @@ class LaneClaim:
         self._note_empty(line, rows, {**asked, **again})
         return [dealt([rows[t, lane] for lane, _ in lanes[t]], rooms[t]) for t in fair]
 
-    def _note_empty(self, line: Line, rows: dict[Lane, list[Row]], asked: dict[Lane, int]) -> None:
+    def _note_empty(self, line: Line, rows: dict[Lane, list[Candidate]], asked: dict[Lane, int]) -> None:
         short = [place for place, most in asked.items() if len(rows[place]) < most and EACH + place[0] in self._limits]
         for task, lane in short:
             self._empty[*line, task].add(lane)
@@ -174,12 +184,12 @@ class LaneClaim:
                 break
         return found
 
-    def _read(self, line: Line, asked: dict[Lane, int]) -> dict[Lane, list[Row]]:
+    def _read(self, line: Line, asked: dict[Lane, int]) -> dict[Lane, list[Candidate]]:
         look = [
             _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)
             for (task, lane), most in asked.items()
         ]
-        found = [[_place(text) for (text,) in answer.rows] for answer in self._link.run(*look)]
+        found = map(_candidates, self._link.run(*look))
         return dict(zip(asked, found, strict=True))
 
     def _look(self, names: Sequence[str]) -> None:
@@ -228,10 +238,15 @@ class LaneClaim:
             self._link.run(*write)
 
 
-def _place(text: str) -> Row:
-    """Of a row of a lane, which is read as one column: id, grade, due."""
-    id, grade, due = text.split()
-    return bytes.fromhex(id), int(grade), int(due)
+def _candidates(answer: Answer) -> list[Candidate]:
+    """Of rows of _CANDIDATE, which is one column since the driver takes a microsecond for each."""
+    return [_candidate(text) for (text,) in answer.rows]
+
+
+def _candidate(text: str) -> Candidate:
+    digits, grade, due, late = text.split()
+    id = bytes.fromhex(digits)
+    return (int(grade), int(due), late == "1", id), id
 
 
 # Setting limits

@@ -66,11 +66,17 @@ def backlog(link: Link, queues_: Collection[str] | None, now: int, most: int) ->
     found = [(queue.decode(), int(due)) for queue, due in scheduled]
     dues = [due for queue, due in found if queue not in paused and (queues_ is None or queue in queues_)]
     for queue in known.keys() - paused if queues_ is None else known.keys() & set(queues_) - paused:
-        for table in ("tarry_ready", "tarry_laned"):
-            if len(dues) < most:
-                first = f"SELECT due FROM {table} FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"
-                dues += [int(due) for (due,) in link.rows(f"{first} LIMIT {most - len(dues)}")]
+        if len(dues) < most:
+            dues += _ready(link, queue, most - len(dues))
     return Backlog(len(dues), min(dues, default=now))
+
+
+def _ready(link: Link, queue: str, most: int) -> list[int]:
+    """When up to so many of the ready jobs of a queue were due: late ones first, since they tend to be the oldest."""
+    where = f"FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"
+    lines = f"tarry_ready {where} AND late = 1", f"tarry_ready {where} AND late = 0", f"tarry_laned {where}"
+    answers = link.run(*(f"SELECT due FROM {line} LIMIT {most}" for line in lines))
+    return [int(due) for answer in answers for (due,) in answer.rows][:most]
 
 
 def held_by(link: Link, owner: str, limit: int) -> list[Job]:

@@ -21,6 +21,7 @@ from tarry.model.limit import EACH, Limit
 from tarry.store.base import Want, band
 from tarry.store.lanes import is_wrongly_closed
 from tarry.store.mysql import sql
+from tarry.store.mysql.halves import exists, halves, together
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.settings import NUMBER, Settings
 from tarry.store.mysql.sql import filled, raw, text
@@ -64,7 +65,9 @@ def vain(link: Link, settings: Settings, wants: Iterable[Want], now: int) -> Vai
     if len(limited) > _FEW:
         return None
     gaps = _gaps(limited)
-    found = " OR ".join(_anything(text(want.queue), want.band, gaps) for want in wants)
+    lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
+    open_line = map(exists, together(half for line in lines for half in halves(*line)))
+    found = " OR ".join([*open_line, *(_any_laned(text(queue), band, gaps) for queue, band in lines)])
     look = f"SELECT CONCAT_WS(' ', ({NUMBER}), IFNULL(({sql.NEXT_DUE}), -1), IFNULL(({NEXT_TIME}), -1), {found})"
     number, due, time, anything = map(int, link.rows(look)[0][0].split())
     again = min((moment for moment in (due, time) if moment >= 0), default=None)
@@ -81,11 +84,10 @@ def _gaps(limited: Sequence[str]) -> str:
     return " OR ".join([f"task < {limited[0]}", *between, f"task > {limited[-1]}"])
 
 
-def _anything(queue: str, band: int, gaps: str) -> str:
+def _any_laned(queue: str, band: int, gaps: str) -> str:
     lane = f"queue = {queue} AND band = {-band}"
     return (
-        f"EXISTS(SELECT 1 FROM tarry_ready WHERE queue = {queue} AND {sql.BANDS[band]})"
-        f" OR EXISTS(SELECT 1 FROM tarry_open WHERE {lane})"
+        f"EXISTS(SELECT 1 FROM tarry_open WHERE {lane})"
         f" OR EXISTS(SELECT 1 FROM tarry_laned FORCE INDEX (PRIMARY) WHERE {lane} AND ({gaps}))"
     )
 

@@ -3,7 +3,8 @@
 A job has one wide row, which is found by id only, and one narrow row that says where it is: in the open line, in a
 lane, scheduled, running, finished. So a claim reads the front of a table that is in the order of the claim and holds
 nothing else, and what has finished is in nobody's way. (The same as one table with indexes over columns that are NULL
-elsewhere costs half as much again: MySQL's indexes hold the NULLs too.)
+elsewhere costs half as much again: MySQL's indexes hold the NULLs too.) In the open line late jobs and those on time
+stand apart, so that a claim finds the first of both, however many there are of the other.
 
 Names are bytes (VARBINARY), which compare as the reference compares them: exactly, trailing spaces included, by code
 point. MySQL and MariaDB have no collation of one name that does that.
@@ -29,10 +30,11 @@ TABLES = {
         settings BIGINT NOT NULL DEFAULT 0, queue {_NAME} DEFAULT '',
         task {_NAME} DEFAULT '', lane {_LANE}, job_key MEDIUMBLOB, body LONGBLOB, note LONGBLOB, headers LONGBLOB,
         progress LONGBLOB""",
-    "ready": f"""queue {_NAME}, grade BIGINT NOT NULL, due BIGINT NOT NULL, {_ID}, token BIGINT NOT NULL DEFAULT 0,
-        PRIMARY KEY (queue, grade, due, id)""",
+    "ready": f"""queue {_NAME}, late TINYINT NOT NULL, grade BIGINT NOT NULL, due BIGINT NOT NULL, {_ID},
+        token BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (queue, late, grade, due, id)""",
     "laned": f"""queue {_NAME}, band TINYINT NOT NULL, task {_NAME}, lane {_LANE} NOT NULL, grade BIGINT NOT NULL,
-        due BIGINT NOT NULL, {_ID}, PRIMARY KEY (queue, band, task, lane, grade, due, id)""",
+        due BIGINT NOT NULL, {_ID}, late TINYINT NOT NULL,
+        PRIMARY KEY (queue, band, task, lane, grade, due, id)""",
     "scheduled": f"due BIGINT NOT NULL, {_ID}, PRIMARY KEY (due, id)",
     "running": f"{_ID} PRIMARY KEY, owner {_NAME}, epoch INT NOT NULL",
     "finished": f"until BIGINT NOT NULL, {_ID}, queue {_NAME}, size BIGINT NOT NULL, PRIMARY KEY (until, id)",

@@ -43,8 +43,8 @@ class Settings(Struct, frozen=True):
 
     def look(self, exist: Sequence[str] = ()) -> str:
         """The statement that fails if the settings are others; one row, for `Said`, with the answers to many small
-        questions at once: exist are queries of which it is asked whether they find anything."""
-        questions = ", ".join(f"EXISTS({query})" for query in (sql.ANY_LANED, *exist))
+        questions at once: exist are expressions that are true or not."""
+        questions = ", ".join((f"EXISTS({sql.ANY_LANED})", *exist))
         return _LOOK.format(_SAME.format(self.number), sql.NEXT_DUE, questions)
 
 

@@ -31,14 +31,16 @@ WHOLE = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.
     ORDER BY j.id"""
 INSERT = """INSERT INTO tarry_job (id, state, epoch, failures, losses, grade, due, since, until, expires, unique_for,
     holds, settings, queue, task, lane, job_key, body, note, headers, progress) VALUES """
-READY = "INSERT INTO tarry_ready (queue, grade, due, id) VALUES "
-LANED = "INSERT INTO tarry_laned (queue, band, task, lane, grade, due, id) VALUES "
+READY = "INSERT INTO tarry_ready (queue, late, grade, due, id) VALUES "
+LANED = "INSERT INTO tarry_laned (queue, band, task, lane, grade, due, id, late) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
 RUNNING = "INSERT INTO tarry_running (id, owner, epoch) VALUES "
 MARK = """UPDATE tarry_running r STRAIGHT_JOIN tarry_job j ON j.id = r.id SET j.progress = {}
     WHERE r.id = {} AND r.epoch = {} AND r.owner = {}"""
 KEYS = "INSERT INTO tarry_key (digest, id, holds) VALUES "
 
+_LATE = "IF(j.since > j.due, 1, 0)"
+"""As `lifecycle.is_late`, from a row of tarry_job."""
 BANDS = {HIGH: "grade < 0", NORMAL: "grade = 0", LOW: "grade > 0"}
 
 # Leaving a place and coming to another, for jobs that `among` lists. While they leave, their row still says where they
@@ -48,7 +50,10 @@ BANDS = {HIGH: "grade < 0", NORMAL: "grade = 0", LOW: "grade > 0"}
 _BY_KEY = "FORCE INDEX (PRIMARY) ON"
 _LEAVE = f"""DELETE p FROM {{{{}}}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)
     STRAIGHT_JOIN tarry_{{}} p {_BY_KEY} {{}}"""
-LEAVE_READY = _LEAVE.format("ready", "p.queue = j.queue AND p.grade = j.grade AND p.due = j.due AND p.id = j.id")
+LEAVE_READY = _LEAVE.format(
+    "ready",
+    f"p.queue = j.queue AND p.late = {_LATE} AND p.grade = j.grade AND p.due = j.due AND p.id = j.id",
+)
 LEAVE_LANED = _LEAVE.format(
     "laned",
     "p.queue = j.queue AND p.band = SIGN(j.grade) AND p.task = j.task AND p.lane = j.lane AND p.grade = j.grade"
@@ -57,9 +62,9 @@ LEAVE_LANED = _LEAVE.format(
 LEAVE_SCHEDULED = _LEAVE.format("scheduled", "p.due = j.due AND p.id = j.id")
 LEAVE_FINISHED = _LEAVE.format("finished", "p.until = j.until AND p.id = j.id")
 LEAVE_RUNNING = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_running p {_BY_KEY} p.id = UNHEX(v.i)"
-LEAVE_FRONT = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_ready p {_BY_KEY} p.queue = {{}} AND p.grade = {{}}
-    AND p.due = v.d AND p.id = UNHEX(v.i)"""
-"""The same as LEAVE_READY where it is known when each was due: takes `among_moments`."""
+LEAVE_FRONT = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_ready p {_BY_KEY} p.queue = {{}} AND p.late = {{}}
+    AND p.grade = {{}} AND p.due = v.d AND p.id = UNHEX(v.i)"""
+"""The same as LEAVE_READY where it is known which are late and when each was due: takes `among_moments`."""
 LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.job_key), 256)) AND p.id = j.id")
 DROP_KEYS = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
 FORGET = f"DELETE j FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
@@ -67,10 +72,10 @@ LOCK_JOBS = f"SELECT {{}} FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = U
 LOCK_KEYS = (
     f"SELECT p.digest, p.id, p.holds FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i) FOR UPDATE"
 )
-COME_READY = """INSERT INTO tarry_ready (queue, grade, due, id) SELECT queue, grade, due, id FROM tarry_job
-    FORCE INDEX (PRIMARY) WHERE id IN ({}) AND lane IS NULL"""
-COME_LANED = """INSERT INTO tarry_laned SELECT queue, SIGN(grade), task, lane, grade, due, id FROM tarry_job
-    FORCE INDEX (PRIMARY) WHERE id IN ({}) AND lane IS NOT NULL"""
+COME_READY = f"""{READY.removesuffix("VALUES ")} SELECT j.queue, {_LATE}, j.grade, j.due, j.id
+    FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NULL"""
+COME_LANED = f"""{LANED.removesuffix("VALUES ")} SELECT j.queue, SIGN(j.grade), j.task, j.lane, j.grade, j.due, j.id,
+    {_LATE} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.id IN ({{}}) AND j.lane IS NOT NULL"""
 COME_SCHEDULED = "INSERT INTO tarry_scheduled SELECT due, id FROM tarry_job FORCE INDEX (PRIMARY) WHERE id IN ({})"
 COME_FINISHED = f"""INSERT INTO tarry_finished SELECT until, id, queue, {SIZE.format("j")} FROM tarry_job j
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
@@ -209,13 +214,16 @@ def job(row: Sequence[Any]) -> Job:
     )  # fmt: skip
 
 
-def claimed(owner: str, now: int) -> Callable[[Sequence[Any]], Job]:
-    """The job of a row of PAYLOAD, once that owner has claimed it."""
+def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]], Job]:
+    """The job of a row of PAYLOAD, once that owner has claimed it. late: takes the ids of those that were late, which
+    their `since` no longer tells."""
     names, running = _names, State.RUNNING
 
     def job(row: Sequence[Any]) -> Job:
         id, task, body, queue, numbers, key, note, lane, headers, progress = row
-        priority, due, epoch, failures, losses, expires, unique, holds, _, _, _ = map(int, numbers.split())
+        priority, due, epoch, failures, losses, expires, unique, holds, since, _, _ = map(int, numbers.split())
+        if since > due:
+            late.add(id)
         return Job(
             id, names[task], body or b"", names[queue], priority, due, running, epoch + 1, failures, losses, owner, now,
             0, expires, None if key is None else key.decode(), note or b"", unique, 0 if unique < 0 else holds,

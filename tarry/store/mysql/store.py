@@ -20,12 +20,13 @@ from tarry.store.mysql import look, schema, sql
 from tarry.store.mysql.address import Address, parsed
 from tarry.store.mysql.bells import Bells, forget_news, news
 from tarry.store.mysql.calls import Calls
-from tarry.store.mysql.claim import Line, Reader
+from tarry.store.mysql.claim import Reader
 from tarry.store.mysql.errors import Denied, Duplicate
 from tarry.store.mysql.exchange import Asked, Done, Exchanging
 from tarry.store.mysql.facts import facts, now
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.guard import Guard, Missing
+from tarry.store.mysql.halves import Half
 from tarry.store.mysql.insert import apart, placed, statements
 from tarry.store.mysql.lanes import all_limits, give_lane, is_miscounted, recount, set_limit, unlaned
 from tarry.store.mysql.link import COMMIT, PASSES_BY_LOCKED, Link
@@ -53,7 +54,7 @@ class MysqlStore(Store):
         self._guard, self._missing = Guard(self._connected), Missing()
         self._guarding = threading.Lock()
         self._leases: dict[str, int] = {}
-        self._only: Line | None = None
+        self._only: Sequence[Half] = ()
         self._closed = False
         try:
             self._skip_locked = self._call(self._ready)

@@ -1,6 +1,6 @@
 """The functions that make changes, and lower the levels of what ends by them."""
 
-from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME, lanes_of
+from tarry.store.postgres.functions import CLOCK, LIMITED, STORED_WITHIN, lanes_of
 
 _CHANGES = """
         unnest(c_id, c_kind, c_note) WITH ORDINALITY AS p (id, kind, note, n)
@@ -14,7 +14,7 @@ _CHANGED = """state = c.become, owner = NULL, since = c.since, due = coalesce(c.
             losses = c.losses, until = c.until, note = c.note, queue = coalesce(c.queue, j.queue),
             rank = coalesce(c.rank, j.rank), expires = coalesce(c.expires, j.expires),
             holds = coalesce(c.holds, j.holds), body = coalesce(c.body, j.body),
-            aside = c.become <= 1 AND (coalesce(c.due, j.due) < late
+            aside = c.become <= 1 AND (coalesce(c.due, j.due) < in_line_from
                 OR (c.become = 1 AND abs(coalesce(c.rank, j.rank)) > 1))"""
 
 _AS_SEEN = "j.id = c.id AND j.state = c.was AND j.epoch = c.epoch AND j.owner IS NOT DISTINCT FROM c.owner"
@@ -81,7 +81,7 @@ CREATE FUNCTION {{s}}.apply_v1({CHANGE_ARGUMENTS}, now_ bigint)
 RETURNS int[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
-    late bigint := {CLOCK} - {ON_TIME};
+    in_line_from bigint := {CLOCK} - {STORED_WITHIN};
     limited boolean := EXISTS ({LIMITED});
     made int[];
     gone int[];

@@ -5,12 +5,14 @@ from tarry.store.postgres.functions import (
     CLOCK,
     EACH_LIMITED,
     LIMITED,
-    ON_TIME,
     SEEN_WITHIN,
     SETTINGS,
+    STORED_WITHIN,
     UNTIL_AN_END,
+    any_aside,
+    in_line,
     lanes_of,
-    ready,
+    put_aside,
 )
 
 JOB = """id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int, losses int,
@@ -19,20 +21,53 @@ JOB = """id bytea, task text, body bytea, queue text, priority bigint, due bigin
 _CLAIMED = """uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
             j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress"""
 
-_NOTHING = "NULL::int[], NULL::bigint[], NULL::bigint, NULL::bigint, NULL::boolean, NULL::boolean"
+_NOTHING = "NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint, NULL::boolean, NULL::boolean"
 
 _TAKE = """state = 2, owner = me, epoch = j.epoch + 1, since = now_,
             holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END"""
 
-_ON_TIME_READY = ready("on time", "w_queue[w]", "w_band[w]", "w_floor[w]")
-_ASIDE_READY = ready("aside", "w_queue[w]", "w_band[w]")
+_ON_TIME = in_line(False, "w_queue[w]", "w_band[w]", "w_floor[w]")
+_ON_TIME_ASIDE = put_aside(False, "w_queue[w]", "w_band[w]")
+_LATE = in_line(True, "w_queue[w]", "w_band[w]", "w_late_floor[w]")
+_LATE_ASIDE = put_aside(True, "w_queue[w]", "w_band[w]")
+
+
+def _line(rows: str, most: str) -> str:
+    return f"SELECT r.ctid AS at, r.rank, r.due, r.id {rows} ORDER BY r.due, r.id LIMIT {most} FOR UPDATE SKIP LOCKED"
+
+
+def _apart(rows: str, most: str) -> str:
+    return f"""SELECT r.ctid AS at, r.rank, r.due, r.id {rows}
+                        ORDER BY r.rank, r.due, r.id LIMIT {most} FOR UPDATE SKIP LOCKED"""
+
+
+_TAKEN_IN_TURN = f"""WITH line AS ({_line(_ON_TIME, "share")}),
+                    apart AS ({_apart(_ON_TIME_ASIDE, "share")}),
+                    late_line AS ({_line(_LATE, "share")}),
+                    late_apart AS ({_apart(_LATE_ASIDE, "share")}),
+                    both_ AS (
+                        SELECT *, false AS late FROM line UNION ALL SELECT *, false FROM apart
+                        UNION ALL SELECT *, true FROM late_line UNION ALL SELECT *, true FROM late_apart),
+                    placed AS (
+                        SELECT *, row_number() OVER (PARTITION BY b.rank, b.late ORDER BY b.due, b.id) AS n
+                        FROM both_ b),
+                    drawn AS (
+                        SELECT *, 1 = sum(CASE WHEN p.n = 1 THEN get_byte(uuid_send(p.id), 15) & 1 END)
+                            OVER (PARTITION BY p.rank) AS late_begins
+                        FROM placed p)
+                    UPDATE {{s}}.job j SET {_TAKE}
+                    WHERE j.ctid = ANY (ARRAY(
+                        SELECT d.at FROM drawn d ORDER BY d.rank, d.n, d.late <> d.late_begins LIMIT room - taken))
+                    RETURNING {_CLAIMED}, {_NOTHING}"""
+"""As `lanes.merged` does: of each rank the first of both lines, then the second of both, and so on. late_begins: just
+one of the last bits of the two that head them is set; where a rank has one line only, it does not matter."""
 
 PROMOTE = f"""
 CREATE FUNCTION {{s}}.promote_v1(most int, now_ bigint, floor_ bigint)
 RETURNS bigint LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
-    late bigint := {CLOCK} - {ON_TIME};
+    in_line_from bigint := {CLOCK} - {STORED_WITHIN};
 BEGIN
     WITH line AS (
         SELECT j.ctid AS at, j.due, j.id FROM {{s}}.job j
@@ -43,7 +78,7 @@ BEGIN
         WHERE j.state = 0 AND j.aside AND j.due <= now_
         ORDER BY j.due, j.id LIMIT most FOR UPDATE SKIP LOCKED),
     promoted AS (
-        UPDATE {{s}}.job j SET state = 1, since = now_, aside = j.due < late OR abs(j.rank) > 1
+        UPDATE {{s}}.job j SET state = 1, since = now_, aside = j.due < in_line_from OR abs(j.rank) > 1
         WHERE j.ctid = ANY (ARRAY(
             SELECT b.at FROM (SELECT * FROM line UNION ALL SELECT * FROM apart) AS b ORDER BY b.due, b.id LIMIT most))
         RETURNING j.queue, j.rank, j.task, j.lane)
@@ -73,29 +108,34 @@ _IN_LANES = f"""(SELECT true FROM {{s}}.limits l WHERE l.name = 'queue:' || w.qu
 """Whether a want has to be claimed for in lanes: those that are full are all closed, and count no more. Not EXISTS for
 the first two: its rows may be read all and hashed."""
 
-_ON_TIME_FIRST = (
+_LINE_FIRST = (
     "(SELECT j.due FROM {s}.job j WHERE j.state = 0 AND NOT j.aside AND j.due >= s_floor ORDER BY j.due LIMIT 1)"
 )
 _ASIDE_FIRST = "(SELECT j.due FROM {s}.job j WHERE j.state = 0 AND j.aside ORDER BY j.due LIMIT 1)"
 
 EXCHANGE = f"""
 CREATE FUNCTION {{s}}.exchange_v1(lazy boolean, {CHANGE_ARGUMENTS}, now_ bigint,
-    w_queue text[], w_band smallint[], w_count int[], w_floor bigint[], s_floor bigint, most int, promoted int,
-    me text, lease bigint)
-RETURNS TABLE ({JOB}, made int[], floors bigint[], scheduled_floor bigint, next_due bigint, limited boolean,
-    elsewhere boolean) LANGUAGE plpgsql {SETTINGS} AS $function$
+    w_queue text[], w_band smallint[], w_count int[], w_floor bigint[], w_late_floor bigint[], s_floor bigint,
+    most int, promoted int, me text, lease bigint)
+RETURNS TABLE ({JOB}, made int[], floors bigint[], late_floors bigint[], scheduled_floor bigint, next_due bigint,
+    limited boolean, elsewhere boolean) LANGUAGE plpgsql {SETTINGS} AS $function$
 #variable_conflict use_column
 DECLARE
     cap bigint := {CLOCK} - {SEEN_WITHIN};
     wants int := CASE WHEN most > 0 THEN cardinality(w_queue) ELSE 0 END;
     any_paused boolean;
     any_laned boolean;
-    late bigint;
+    aside_due bigint;
+    unpaused boolean[];
     open boolean[];
     aside boolean[];
+    on_time boolean[];
+    late boolean[];
     got int := 0;
     room int;
+    share int;
     taken int;
+    more int;
 BEGIN
     IF lazy THEN
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -105,16 +145,17 @@ BEGIN
             k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, singly, now_);
     END IF;
     SELECT EXISTS ({LIMITED}), EXISTS (SELECT FROM {{s}}.paused),
-        EXISTS (SELECT FROM {{s}}.job r WHERE r.state = 1 AND r.lane IS NOT NULL), {_ON_TIME_FIRST}, {_ASIDE_FIRST}
-    INTO limited, any_paused, any_laned, scheduled_floor, late;
-    next_due := least(scheduled_floor, late);
+        EXISTS (SELECT FROM {{s}}.job r WHERE r.state = 1 AND r.lane IS NOT NULL), {_LINE_FIRST}, {_ASIDE_FIRST}
+    INTO limited, any_paused, any_laned, scheduled_floor, aside_due;
+    next_due := least(scheduled_floor, aside_due);
     scheduled_floor := least(scheduled_floor, cap);
     floors := w_floor;
+    late_floors := w_late_floor;
     elsewhere := false;
     IF any_paused AND wants > 0 THEN
-        SELECT array_agg(NOT EXISTS (SELECT FROM {{s}}.paused p WHERE p.queue = w.queue) ORDER BY w.n) INTO open
+        SELECT array_agg(NOT EXISTS (SELECT FROM {{s}}.paused p WHERE p.queue = w.queue) ORDER BY w.n) INTO unpaused
         FROM unnest(w_queue) WITH ORDINALITY AS w (queue, n);
-        wants := CASE WHEN true = ANY (open) THEN wants ELSE 0 END;
+        wants := CASE WHEN true = ANY (unpaused) THEN wants ELSE 0 END;
     END IF;
     IF wants > 0 AND next_due <= now_ THEN
         next_due := {{s}}.promote_v1(promoted, now_, s_floor);
@@ -128,20 +169,39 @@ BEGIN
             (SELECT o.again FROM {{s}}.lane o WHERE o.again IS NOT NULL ORDER BY o.again LIMIT 1), {UNTIL_AN_END}));
     END IF;
     IF wants > 0 AND (limited OR any_laned) THEN
-        SELECT coalesce(bool_or(open IS NULL OR open[w.n]), false) INTO elsewhere
+        SELECT coalesce(bool_or(unpaused IS NULL OR unpaused[w.n]), false) INTO elsewhere
         FROM unnest(w_queue, w_band) WITH ORDINALITY AS w (queue, band, n)
         WHERE {_IN_LANES};
         -- Then the claim is made in lanes, elsewhere.
         wants := CASE WHEN elsewhere THEN 0 ELSE wants END;
     END IF;
     IF wants > 0 THEN
-        SELECT array_agg(least(p.first, cap) ORDER BY p.n), array_agg(p.aside ORDER BY p.n),
-            array_agg((p.first IS NOT NULL OR p.aside) AND (open IS NULL OR open[p.n]) ORDER BY p.n)
-        INTO floors, aside, open
+        SELECT array_agg(least(p.first, cap)), array_agg(least(p.late_first, cap)), array_agg(p.first IS NOT NULL),
+            array_agg(p.late_first IS NOT NULL),
+            array_agg((p.first IS NOT NULL OR p.late_first IS NOT NULL) AND (unpaused IS NULL OR unpaused[p.n])),
+            array_agg(p.apart IS NOT NULL)
+        INTO floors, late_floors, on_time, late, open, aside
+        -- No EXISTS here and below: its rows may be read all and hashed.
         FROM (
-            SELECT w.n, (SELECT r.due {ready("on time", "w.queue", "w.band", "w.floor")}
-                ORDER BY r.due, r.id LIMIT 1) AS first, EXISTS (SELECT {ready("aside", "w.queue", "w.band")}) AS aside
-            FROM unnest(w_queue, w_band, w_floor) WITH ORDINALITY AS w (queue, band, floor, n)) AS p;
+            SELECT w.n,
+                (SELECT r.due {in_line(False, "w.queue", "w.band", "w.floor")} ORDER BY r.due, r.id LIMIT 1) AS first,
+                (SELECT r.due {in_line(True, "w.queue", "w.band", "w.late_floor")} ORDER BY r.due, r.id LIMIT 1)
+                    AS late_first,
+                (SELECT true {any_aside("w.queue", "w.band")} LIMIT 1) AS apart
+            FROM unnest(w_queue, w_band, w_floor, w_late_floor)
+                WITH ORDINALITY AS w (queue, band, floor, late_floor, n)
+            ORDER BY w.n) AS p;  -- sorted once here, not once for each array
+        -- Which line they are of is asked only where there are any: a claim that finds none pays for one look.
+        IF true = ANY (aside) THEN
+            SELECT array_agg(p.aside), array_agg(on_time[p.n] OR p.aside), array_agg(late[p.n] OR p.late_aside),
+                array_agg(open[p.n] OR ((p.aside OR p.late_aside) AND (unpaused IS NULL OR unpaused[p.n])))
+            INTO aside, on_time, late, open
+            FROM (
+                SELECT w.n, (SELECT true {put_aside(False, "w.queue", "w.band")} LIMIT 1) IS NOT NULL AS aside,
+                    (SELECT true {put_aside(True, "w.queue", "w.band")} LIMIT 1) IS NOT NULL AS late_aside
+                FROM unnest(w_queue, w_band) WITH ORDINALITY AS w (queue, band, n)
+                ORDER BY w.n) AS p;
+        END IF;
         FOR turn IN 0 .. 2 * wants - 1 LOOP
             DECLARE
                 w int := turn % wants + 1;
@@ -152,27 +212,37 @@ BEGIN
                     room := least(room, w_count[w]);
                 END IF;
                 CONTINUE WHEN room <= 0 OR NOT open[w];
-                IF aside[w] THEN
+                taken := 0;
+                IF late[w] THEN
+                    -- Jobs of the middle band have one rank: half of the room from each line is enough, and what is
+                    -- not locked stays free for other claimers.
+                    share := CASE WHEN on_time[w] AND w_band[w] = 0 THEN (room + 1) / 2 ELSE room END;
+                    LOOP
+                        RETURN QUERY
+                        {_TAKEN_IN_TURN};
+                        GET DIAGNOSTICS more = ROW_COUNT;
+                        taken := taken + more;
+                        EXIT WHEN taken = room OR share = room;
+                        share := room;  -- one of the lines is at its end: the other fills
+                    END LOOP;
+                ELSIF aside[w] THEN
                     RETURN QUERY
-                    WITH line AS (
-                        SELECT r.ctid AS at, r.rank, r.due, r.id {_ON_TIME_READY}
-                        ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED),
-                    apart AS (
-                        SELECT r.ctid AS at, r.rank, r.due, r.id {_ASIDE_READY}
-                        ORDER BY r.rank, r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED)
+                    WITH line AS ({_line(_ON_TIME, "room")}),
+                    apart AS ({_apart(_ON_TIME_ASIDE, "room")})
                     UPDATE {{s}}.job j SET {_TAKE}
                     WHERE j.ctid = ANY (ARRAY(
                         SELECT b.at FROM (SELECT * FROM line UNION ALL SELECT * FROM apart) AS b
                         ORDER BY b.rank, b.due, b.id LIMIT room))
                     RETURNING {_CLAIMED}, {_NOTHING};
+                    GET DIAGNOSTICS taken = ROW_COUNT;
                 ELSE
                     RETURN QUERY
                     UPDATE {{s}}.job j SET {_TAKE}
                     WHERE j.ctid = ANY (ARRAY(
-                        SELECT r.ctid {_ON_TIME_READY} ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED))
+                        SELECT r.ctid {_ON_TIME} ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED))
                     RETURNING {_CLAIMED}, {_NOTHING};
+                    GET DIAGNOSTICS taken = ROW_COUNT;
                 END IF;
-                GET DIAGNOSTICS taken = ROW_COUNT;
                 got := got + taken;
                 -- Fewer than asked for: this line is at its end, no use in asking again.
                 open[w] := taken = room;
@@ -192,7 +262,7 @@ $function$
 
 QUEUES = (
     """
-CREATE FUNCTION {s}.queues_v1(w_queue text[], w_band smallint[], w_floor bigint[])
+CREATE FUNCTION {s}.queues_v1(w_queue text[], w_band smallint[], w_floor bigint[], w_late_floor bigint[])
 RETURNS TABLE (queue text, paused boolean) LANGUAGE plpgsql """
     + SETTINGS
     + f""" AS $function$
@@ -204,7 +274,8 @@ DECLARE
     top text;
 BEGIN
     FOR w IN 1..coalesce(cardinality(w_queue), 0) LOOP
-        IF NOT w_queue[w] = ANY (ready) AND (EXISTS (SELECT {_ON_TIME_READY}) OR EXISTS (SELECT {_ASIDE_READY})) THEN
+        IF NOT w_queue[w] = ANY (ready) AND (EXISTS (SELECT {_ON_TIME}) OR EXISTS (SELECT {_LATE})
+                OR EXISTS (SELECT {any_aside("w_queue[w]", "w_band[w]")})) THEN
             ready := ready || w_queue[w];
         END IF;
     END LOOP;

@@ -1,6 +1,6 @@
 """The function that inserts."""
 
-from tarry.store.postgres.functions import CLOCK, LIMITED, ON_TIME, SETTINGS, lanes_of
+from tarry.store.postgres.functions import CLOCK, LIMITED, SETTINGS, STORED_WITHIN, lanes_of
 
 _INSERT_COLUMNS = """id, task, body, queue, rank, due, state, epoch, failures, losses, since, until, expires, key, note,
         unique_for, holds, lane, headers, progress, aside"""
@@ -10,7 +10,7 @@ _NEW = f"""
             k.expires, k.key, k.note, k.unique_for, k.holds,
             CASE WHEN limited AND k.lane IS NULL AND EXISTS (
                 {LIMITED} WHERE l.name IN ('task:' || k.task, 'each:' || k.task)) THEN '' ELSE k.lane END AS lane,
-            k.headers, k.progress, apart OR p.due < late OR (k.state = 1 AND abs(k.rank) > 1) AS aside, p.n
+            k.headers, k.progress, apart OR p.due < in_line_from OR (k.state = 1 AND abs(k.rank) > 1) AS aside, p.n
         FROM unnest(p_id, p_kind, p_due, p_since, p_body) WITH ORDINALITY AS p (id, kind, due, since, body, n)
         JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key, k_note,
             k_unique, k_holds, k_lane, k_headers, k_progress) WITH ORDINALITY
@@ -33,7 +33,7 @@ RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql {SETTINGS} AS $functi
 #variable_conflict use_column
 DECLARE
     limited boolean := EXISTS ({LIMITED});
-    late bigint := {CLOCK} - {ON_TIME};
+    in_line_from bigint := {CLOCK} - {STORED_WITHIN};
     new record;
     holder uuid;
 BEGIN

@@ -14,8 +14,8 @@ import psycopg
 from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
-from tarry.store.base import HIGH, NORMAL, Want
-from tarry.store.lanes import Levels, counted, dealt, each, limit_in, limit_of, merged
+from tarry.store.base import Want
+from tarry.store.lanes import Levels, Place, counted, dealt, each, limit_in, limit_of, merged
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres.link import Link, Row
@@ -24,7 +24,6 @@ from tarry.store.postgres.open_lanes import Line
 EXAMINED, FULL = 1000, 100
 """At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 takes longer. So a claim has a bounded cost."""
-_FAR = 2**62
 
 
 class Placed(Struct, frozen=True, gc=False):
@@ -33,9 +32,15 @@ class Placed(Struct, frozen=True, gc=False):
     id: bytes
     rank: int
     due: int
+    late: bool
     queue: str
     task: str
     lane: str | None
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.rank, self.due, self.late, self.id
 
 
 def limits_in(link: Link, schema: str) -> dict[str, Limit]:
@@ -106,12 +111,13 @@ class LaneClaim:
                 self._turns[name.removeprefix(TASK)] = turn
 
     def _take(self, want: Want, count: int) -> list[Row]:
-        open_line = self._open_line(want, count)
-        if not open_line and not self._tasks[want]:
+        open_lines = self._open_lines(want, count)
+        if not any(open_lines) and not self._tasks[want]:
             return []
         most = self._levels.room(QUEUE + want.queue, count)
-        lines = [open_line[:most], *(self._dealt(want, task, most) for task in self._tasks[want])]
-        chosen = merged([[((job.rank, job.due), job) for job in line] for line in lines], most)
+        lines = [line[:most] for line in open_lines]
+        lines += [self._dealt(want, task, most) for task in self._tasks[want]]
+        chosen = merged([[(job.place, job) for job in line] for line in lines], most)
         if not chosen:
             return []
         ids = pack.uuids([job.id for job in chosen])
@@ -120,9 +126,10 @@ class LaneClaim:
         self._start([job for job in chosen if job.id in got])
         return rows
 
-    def _open_line(self, want: Want, most: int) -> list[Placed]:
-        low, high = (-_FAR, -1) if want.band == HIGH else (0, 0) if want.band == NORMAL else (1, _FAR)
-        return _placed(self._rows(sql.OPEN_LINE, (want.queue, -want.band, low, high, most)))
+    def _open_lines(self, want: Want, most: int) -> list[list[Placed]]:
+        """The late ones, and those on time."""
+        jobs = _placed(self._rows(sql.OPEN_LINES, (want.queue, -want.band, most)))
+        return [[job for job in jobs if job.late is late] for late in (True, False)]
 
     def _dealt(self, want: Want, task: str, most: int) -> list[Placed]:
         most = self._levels.room(TASK + task, most)

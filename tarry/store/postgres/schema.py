@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tarry import errors
 from tarry.store.postgres import changing, claiming, inserting
+from tarry.store.postgres.functions import LINE
 from tarry.store.postgres.link import Link
 
 TABLES = """
@@ -40,7 +41,7 @@ CREATE TABLE {s}.job (
     autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 100000, vacuum_truncate = off,
     toast.autovacuum_vacuum_scale_factor = 0.05, toast.vacuum_truncate = off
 );
-CREATE INDEX job_ready     ON {s}.job (queue, aside, rank, due, id) WHERE state = 1 AND lane IS NULL;
+CREATE INDEX job_ready     ON {s}.job (queue, aside, ({line}), rank, due, id) WHERE state = 1 AND lane IS NULL;
 CREATE INDEX job_laned     ON {s}.job (queue, ((rank > 0)::int - (rank < 0)::int), task, lane, rank, due, id)
     WHERE state = 1 AND lane IS NOT NULL;
 CREATE INDEX job_scheduled ON {s}.job (aside, due, id) WHERE state = 0;
@@ -63,7 +64,7 @@ CREATE INDEX lane_closed ON {s}.lane (task, lane) WHERE again IS NOT NULL;
 CREATE INDEX lane_again  ON {s}.lane (again) WHERE again IS NOT NULL;
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
-"""
+""".replace("{line}", LINE)
 FUNCTIONS = (
     inserting.INSERT, changing.ENDED, changing.APPLY, claiming.PROMOTE,
     claiming.EXCHANGE, claiming.QUEUES,

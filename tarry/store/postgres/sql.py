@@ -3,7 +3,7 @@
 
 from functools import lru_cache
 
-from tarry.store.postgres.functions import CLOCK
+from tarry.store.postgres.functions import CLOCK, LINE
 
 COLUMNS = """uuid_send(id), task, body, queue, -rank, due, state, epoch, failures, losses, coalesce(owner, ''),
     since, until, expires, key, note, unique_for, holds, lane, headers, progress"""
@@ -70,36 +70,42 @@ def _arguments(count: int) -> str:
 
 
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"
-EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(25)}, $26::int, $27::int, $28, $29)"
+EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(26)}, $27::int, $28::int, $29, $30)"
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
-QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3)"
-BACKLOG = """WITH open_ AS (
-        SELECT queue FROM unnest($1::text[]) AS given (queue) WHERE queue NOT IN (SELECT queue FROM {s}.paused)),
+QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3, $4)"
+BACKLOG = f"""WITH open_ AS (
+        SELECT queue FROM unnest($1::text[]) AS given (queue) WHERE queue NOT IN (SELECT queue FROM {{s}}.paused)),
     early AS MATERIALIZED (
-        (SELECT queue, due FROM {s}.job WHERE state = 0 AND NOT aside AND due <= $2 ORDER BY due LIMIT $3)
-        UNION ALL (SELECT queue, due FROM {s}.job WHERE state = 0 AND aside AND due <= $2 ORDER BY due LIMIT $3))
+        (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND NOT aside AND due <= $2 ORDER BY due LIMIT $3)
+        UNION ALL (SELECT queue, due FROM {{s}}.job WHERE state = 0 AND aside AND due <= $2 ORDER BY due LIMIT $3))
     SELECT count(*), min(due) FROM (
-        SELECT due FROM early WHERE queue NOT IN (SELECT queue FROM {s}.paused)
+        SELECT due FROM early WHERE queue NOT IN (SELECT queue FROM {{s}}.paused)
             AND ($4::int = 1 OR queue IN (SELECT queue FROM open_))
-        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {s}.job
-            WHERE state = 1 AND lane IS NULL AND queue = o.queue ORDER BY aside, rank, due, id LIMIT $3) AS j
-        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {s}.job
+        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {{s}}.job
+            WHERE state = 1 AND lane IS NULL AND queue = o.queue ORDER BY aside, {LINE}, rank, due, id LIMIT $3) AS j
+        UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {{s}}.job
             WHERE state = 1 AND lane IS NOT NULL AND queue = o.queue LIMIT $3) AS j
         LIMIT $3) AS found"""
 
 # Lanes
 
-_PLACED = "uuid_send(id), rank, due, queue, task, lane"
+_PLACED = "uuid_send(id), rank, due, since > due, queue, task, lane"
 _BAND = "(rank > 0)::int - (rank < 0)::int"
 _LANED = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1 AND {_BAND} = $2::int"
-OPEN_LINE = f"""WITH line AS MATERIALIZED (
-        SELECT * FROM {{s}}.job WHERE state = 1 AND lane IS NULL AND queue = $1 AND NOT aside AND rank = $2
-        ORDER BY due, id LIMIT $5),
-    apart AS MATERIALIZED (
-        SELECT * FROM {{s}}.job WHERE state = 1 AND lane IS NULL AND queue = $1 AND aside AND rank BETWEEN $3 AND $4
-        ORDER BY rank, due, id LIMIT $5)
-    SELECT {_PLACED} FROM (SELECT * FROM line UNION ALL SELECT * FROM apart) AS both_ ORDER BY rank, due, id LIMIT $5"""
+
+
+def _open_line(late: bool) -> str:
+    columns = "SELECT id, rank, due, since, queue, task, lane FROM {s}.job"
+    line = f"{columns} WHERE state = 1 AND lane IS NULL AND queue = $1 AND {LINE} = {int(late)} + 2 * $2::int"
+    return f"""(SELECT {_PLACED} FROM (
+        ({line} AND NOT aside AND rank = $2 ORDER BY due, id LIMIT $3)
+        UNION ALL ({line} AND aside ORDER BY rank, due, id LIMIT $3)) AS line
+        ORDER BY rank, due, id LIMIT $3)"""
+
+
+OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
+"""The late ones, then those on time; of each those in line and those aside."""
 TASKS = f"""WITH RECURSIVE found (task) AS (
     (SELECT task {_LANED} ORDER BY task LIMIT 1)
     UNION ALL

@@ -26,7 +26,7 @@ from tarry.store.postgres.errors import told
 from tarry.store.postgres.facts import facts
 from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.floors import Floors
-from tarry.store.postgres.functions import ON_TIME
+from tarry.store.postgres.functions import STORED_WITHIN
 from tarry.store.postgres.lanes import (
     LaneClaim,
     NotAlone,
@@ -101,7 +101,7 @@ class PostgresStore(Store):
 
     def _notice_delay(self, began: float, ids: Sequence[bytes]) -> None:
         """What took long to store may have come below the floors of others: they are told to look for it."""
-        if time.monotonic() - began > ON_TIME / 1e6 * 0.9:
+        if time.monotonic() - began > STORED_WITHIN / 1e6 * 0.9:
             self._call(lambda link: link.run(self._at(sql.ASIDE), (pack.uuids(ids),)))
 
     def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
@@ -137,8 +137,8 @@ class PostgresStore(Store):
         values = (not self._durable, *changed, now, *bounds, max(limit, 0), PROMOTED_AT_ONCE, owner, lease)
         began = time.monotonic()
         *rows, end = self._rows(sql.EXCHANGE, values)
-        made, floors, scheduled, next_due, limited, in_lanes = end[_MADE:]
-        self._floors.saw(wants, floors, scheduled)
+        made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:]
+        self._floors.saw(wants, zip(on_time, late, strict=True), scheduled)
         valid = _told(made, len(changes))
         if changes:
             self._notice_delay(began, [change.id for change in changes])
@@ -176,8 +176,8 @@ class PostgresStore(Store):
         self._bells.ring((WORK if waits else "") + (RESULTS if ended else STEPS))
 
     def next_due(self) -> int | None:
-        ((due, late),) = self._rows(sql.NEXT_DUE, (self._floors.scheduled(),))
-        return earliest(due, late)
+        ((due, aside),) = self._rows(sql.NEXT_DUE, (self._floors.scheduled(),))
+        return earliest(due, aside)
 
     # Owning
 

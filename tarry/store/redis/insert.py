@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from tarry.model.job import Job
+from tarry.model.lifecycle import is_late
 from tarry.store.redis.link import Word
 from tarry.store.redis.record import CODE, entries, is_plain, line, named, record, size_of
 
-_WIDTH = {"h": 30, "n": 24, "l": 30, "d": 24}
+_WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
 """Bytes of an entry, by the first letter of its line."""
 
 
@@ -32,9 +33,10 @@ def words(jobs: Sequence[Job]) -> list[Word]:
 
 
 def _sums(jobs: Sequence[Job]) -> Iterator[Word]:
-    alike: dict[tuple[str, int, str, str], list[Job]] = {}
+    alike: dict[tuple[str, int, str, str, bool], list[Job]] = {}
     for job in jobs:
-        alike.setdefault((job.state, job.priority, job.queue, job.task), []).append(job)
+        late = is_late(job.due, job.since)
+        alike.setdefault((job.state, job.priority, job.queue, job.task, late), []).append(job)
     lines: dict[str, list[bytes]] = {}
     tallies: dict[bytes, tuple[int, int]] = {}
     for group in alike.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct as Form
 
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import is_late
 from tarry.store.base import band
 
 STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
@@ -121,13 +122,16 @@ def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
 
 
 def rank(job: Job) -> tuple[int, int, bytes]:
-    """Where it stands among ready jobs."""
+    """Where it stands among ready jobs that are as late, and in what a claim answers."""
     return -job.priority, job.due, job.id
 
 
 def line(job: Job) -> str:
-    """The line that a ready or scheduled job without a lane waits in."""
-    return "due" if job.state is State.SCHEDULED else f"{BANDS[band(job.priority)]}:{job.queue}"
+    """The line that a ready or scheduled job without a lane waits in; that of late ones has a capital letter."""
+    if job.state is State.SCHEDULED:
+        return "due"
+    letter = BANDS[band(job.priority)]
+    return f"{letter.upper() if is_late(job.due, job.since) else letter}:{job.queue}"
 
 
 def entries(jobs: Sequence[Job]) -> list[bytes]:

@@ -24,7 +24,7 @@ def _reading(name: str, *parts: str) -> Script:
 INSERT = _script(
     "insert", "lines", "ring", "plain", "pages", "record", "places", "keys", "limits", flags="", repeatable=True
 )
-EXCHANGE = _script("exchange", "idle", *_PLACES, "keys", "limits", "apply", "claim", "lay", "lanes")
+EXCHANGE = _script("exchange", "idle", *_PLACES, "keys", "limits", "apply", "claim", "lay", "turns", "lanes")
 EXTEND = _script("extend", *_PLACES, "keys", "apply", "claim", repeatable=True)
 PRUNE = _script("prune", *_PLACES, "keys", repeatable=True)
 MARK = _script("mark", *_PLACES, "keys", repeatable=True)

@@ -32,13 +32,13 @@ from tarry.store.lanes import (
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Database, Statements
 from tarry.store.sqlite.open_lanes import OpenLanes, Place
+from tarry.store.sqlite.open_line import Line, OpenLine, Row, place
 
-Row = tuple[Any, ...]
 EXAMINED, FULL = 1000, 100
 """At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 takes longer. So a claim has a bounded cost."""
 
-ID, TASK_OF, QUEUE_OF, PRIORITY, DUE, LANE = 1, 2, 4, 5, 6, 15
+TASK_OF, QUEUE_OF, LANE = 2, 4, 15
 """Where these stand in a row of `sqlite.sql.CLAIMED`."""
 
 
@@ -146,13 +146,12 @@ class SqliteLanes:
     def _take(self, want: Want, count: int, levels: Levels) -> list[Row]:
         if count <= 0:
             return []
-        tasks = list(self._tasks(want))
-        if not tasks and not self._db.execute(sql.ANY_READY[want.band], (want.queue,)).get:
+        tasks, open_line = list(self._tasks(want)), OpenLine(self._db, want)
+        if not tasks and not open_line.any():
             return []
         most = self._room(levels, QUEUE + want.queue, count)
-        open_line = self._rows(sql.READY[want.band], (want.queue, most, 0))
-        lines = [open_line, *(self._dealt(want, task, most, levels) for task in tasks)]
-        return merged([[((-row[PRIORITY], row[DUE]), row) for row in line] for line in lines], most)
+        lines = [*open_line.lines(most), *(self._dealt(want, task, most, levels) for task in tasks)]
+        return merged(lines, most)
 
     def _tasks(self, want: Want) -> Iterator[str]:
         """The tasks that have jobs with lanes there, by name."""
@@ -160,7 +159,7 @@ class SqliteLanes:
         while (task := self._db.execute(sql.NEXT_TASK, (want.queue, -want.band, task)).get) is not None:
             yield task
 
-    def _dealt(self, want: Want, task: str, most: int, levels: Levels) -> list[Row]:
+    def _dealt(self, want: Want, task: str, most: int, levels: Levels) -> Line:
         most = self._room(levels, TASK + task, most)
         if not most:
             return []
@@ -226,8 +225,9 @@ class SqliteLanes:
         following: str | None = self._db.execute(statement, values).get
         return following
 
-    def _line(self, want: Want, task: str, lane: str, most: int) -> list[Row]:
-        return self._rows(sql.LANE, (want.queue, -want.band, task, lane, most))
+    def _line(self, want: Want, task: str, lane: str, most: int) -> Line:
+        rows = self._rows(sql.LANE, (want.queue, -want.band, task, lane, most))
+        return [(place(row, bool(row[-1])), row[:-1]) for row in rows]
 
     def _start(self, rows: Sequence[Row], now: int) -> None:
         jobs = [(row[QUEUE_OF], row[TASK_OF], row[LANE]) for row in rows]

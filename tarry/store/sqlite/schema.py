@@ -38,7 +38,7 @@ CREATE TABLE tarry_job (
     headers    BLOB NOT NULL,
     progress   BLOB NOT NULL
 ) STRICT;
-CREATE INDEX tarry_ready     ON tarry_job (queue, rank, due, id) WHERE state = 1 AND lane IS NULL;
+CREATE INDEX tarry_ready     ON tarry_job (queue, (since > due), rank, due, id) WHERE state = 1 AND lane IS NULL;
 CREATE INDEX tarry_laned     ON tarry_job (queue, (rank > 0) - (rank < 0), task, lane, rank, due, id)
     WHERE state = 1 AND lane IS NOT NULL;
 CREATE INDEX tarry_scheduled ON tarry_job (due, id)              WHERE state = 0;
@@ -85,6 +85,8 @@ INSERT INTO tarry_lane (queue, band, task, lane)
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
 """
 """After SCHEMA."""
+BEFORE_3 = "DROP INDEX tarry_ready"
+"""It did not know of late jobs."""
 
 
 def version(database: Database, path: Path, shared: bool) -> int:
@@ -115,8 +117,8 @@ def bring_up(database: Database, found: int, shared: bool) -> None:
     """Makes the tables, or brings those of version `found` up to date; within a transaction of the caller."""
     if found == SCHEMA_VERSION:
         return
-    if found == 1:
-        _run(database, FROM_1)
+    if found:
+        _run(database, FROM_1 if found == 1 else BEFORE_3)
     _run(database, re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA) if found else SCHEMA)
     if found == 2:
         _run(database, FROM_2)

@@ -10,19 +10,18 @@ INSERT = """INSERT INTO tarry_job
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
 CLAIMED = """n, id, task, body, queue, -rank, due, epoch + 1, failures, losses, expires, key, note,
     unique_for, holds, lane, headers, progress"""
-_READY = f"""SELECT {CLAIMED} FROM tarry_job INDEXED BY tarry_ready
-    WHERE state = 1 AND lane IS NULL AND queue = ? AND rank {{}} 0 ORDER BY rank, due, id LIMIT ? OFFSET ?"""
-READY = {HIGH: _READY.format("<"), NORMAL: _READY.format("="), LOW: _READY.format(">")}
-_ANY_READY = """SELECT 1 FROM tarry_job INDEXED BY tarry_ready
-    WHERE state = 1 AND lane IS NULL AND queue = ? AND rank {} 0 LIMIT 1"""
-ANY_READY = {HIGH: _ANY_READY.format("<"), NORMAL: _ANY_READY.format("="), LOW: _ANY_READY.format(">")}
+_LINE = """FROM tarry_job INDEXED BY tarry_ready
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND (since > due) = ? AND rank {} 0"""
+_BANDS = {HIGH: _LINE.format("<"), NORMAL: _LINE.format("="), LOW: _LINE.format(">")}
+READY = {band: f"SELECT {CLAIMED} {line} ORDER BY rank, due, id LIMIT ? OFFSET ?" for band, line in _BANDS.items()}
+ANY_READY = {band: f"SELECT 1 {line} LIMIT 1" for band, line in _BANDS.items()}
 _LANED = "FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL"
 _IN_BAND = f"{_LANED} AND queue = ? AND (rank > 0) - (rank < 0) = ?"
 ANY_LANED = f"SELECT 1 {_LANED} LIMIT 1"
 NEXT_TASK = f"SELECT task {_IN_BAND} AND task > ? ORDER BY task LIMIT 1"
 FIRST_LANE = f"SELECT lane {_IN_BAND} AND task = ? ORDER BY lane LIMIT 1"
 NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIMIT 1"
-LANE = f"SELECT {CLAIMED} {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
+LANE = f"SELECT {CLAIMED}, since > due {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
 ANY_IN_LANE = f"SELECT 1 {_IN_BAND} AND task = ? AND lane = ? LIMIT 1"
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
@@ -54,8 +53,9 @@ _READY_QUEUES = """WITH RECURSIVE found (queue) AS (
     SELECT queue FROM found WHERE queue IS NOT NULL"""
 READY_QUEUES = _READY_QUEUES.format("tarry_ready", "NULL")
 LANED_QUEUES = _READY_QUEUES.format("tarry_laned", "NOT NULL")
-FIRST_READY = """SELECT due FROM tarry_job INDEXED BY tarry_ready
-    WHERE state = 1 AND lane IS NULL AND queue = ? ORDER BY rank, due, id LIMIT ?"""
+_FIRST_READY = """SELECT due FROM tarry_job INDEXED BY tarry_ready
+    WHERE state = 1 AND lane IS NULL AND queue = ? AND (since > due) = {} ORDER BY rank, due, id LIMIT ?"""
+FIRST_LATE, FIRST_ON_TIME = _FIRST_READY.format(1), _FIRST_READY.format(0)
 FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
     WHERE state = 1 AND lane IS NOT NULL AND queue = ? LIMIT ?"""
 DUE = """SELECT queue, due FROM tarry_job INDEXED BY tarry_scheduled

@@ -32,6 +32,7 @@ from tarry.store.sqlite.file import mapped, opened, rights, transaction
 from tarry.store.sqlite.finished import SqliteFinished
 from tarry.store.sqlite.lanes import SqliteLanes, limits_in, placed, places
 from tarry.store.sqlite.open_lanes import OpenLanes
+from tarry.store.sqlite.open_line import OpenLine
 from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.waiting import backlog
@@ -154,9 +155,7 @@ class SqliteStore(Store):
         due = self._next_due()
         if due is not None and due <= now:
             return True
-        return self._lanes.waiting() or any(
-            self._db.execute(sql.ANY_READY[want.band], (want.queue,)).get for want in wants
-        )
+        return self._lanes.waiting() or any(OpenLine(self._db, want).any() for want in wants)
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -206,17 +205,13 @@ class SqliteStore(Store):
 
     def _chosen(self, wants: Sequence[Want], limit: int) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        taken: dict[tuple[str, int], int] = {}
+        lines = {(want.queue, want.band): OpenLine(self._db, want) for want in wants}
         for fill in (False, True):
             for want in wants:
                 room = limit - len(rows) if fill else min(want.count, limit - len(rows))
-                before = taken.get((want.queue, want.band), 0)
-                if room <= 0 or before < 0:
-                    continue
-                found = self._rows(sql.READY[want.band], (want.queue, room, before))
-                # Fewer than asked for: this line is at its end, no use in asking again.
-                taken[want.queue, want.band] = before + len(found) if len(found) == room else -1
-                rows += found
+                line = lines[want.queue, want.band]
+                if room > 0 and not line.ended:
+                    rows += line.take(room)
         return rows
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

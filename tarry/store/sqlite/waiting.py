@@ -17,7 +17,7 @@ def backlog(database: Database, queues: Collection[str] | None, now: int, most: 
         rows: list[Any] = [*database.execute(sql.READY_QUEUES), *database.execute(sql.LANED_QUEUES)]
         queues = sorted({queue for (queue,) in rows})
     for queue in (queue for queue in queues if queue not in paused):
-        for statement in (sql.FIRST_READY, sql.FIRST_LANED):
+        for statement in (sql.FIRST_LATE, sql.FIRST_ON_TIME, sql.FIRST_LANED):
             if len(dues) < most:
                 dues += [due for (due,) in _rows(database, statement, queue, most - len(dues))]
     return Backlog(len(dues), min(dues, default=now))

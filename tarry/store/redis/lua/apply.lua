@@ -104,15 +104,16 @@ function lib.leave(state, id, record, tail, entry)
     lib.weigh(tail.queue, -size)
     lib.call('HDEL', lib.ENDS, id)
   end
-  lib.drop(lib.place(state, id, lib.due_of(record), lib.rank_of(record), lib.until_of(record), tail))
+  lib.drop(lib.place(id, record, tail))
 end
 
 function lib.enter(alike, id, due, rank, tail)
   local size = lib.tail_size(tail, alike.note)
   lib.tally(alike.to, tail.names, 1, size)
   if alike.to >= lib.DONE then lib.weigh(tail.queue, size) end
-  lib.enlist(lib.place(alike.to, id, due, rank, alike.until_, tail))
-  lib.call('HSET', lib.JOBS, id, lib.remade(alike, due, rank, lib.tail_text(tail)))
+  local record = lib.remade(alike, due, rank, lib.tail_text(tail))
+  lib.enlist(lib.place(id, record, tail))
+  lib.call('HSET', lib.JOBS, id, record)
 end
 
 -- Any change of any job, one at a time; false if it would let two jobs hold a key.

@@ -8,9 +8,11 @@ for number = 4, #ARGV do names[number - 3] = ARGV[number] end
 if all then names = lib.call('SMEMBERS', lib.QUEUES) end
 for _, queue in ipairs(names) do asked[queue] = true end
 
-local function see(key, width)
-  local entries = lib.peek(key, width, most - count)
-  for at = width - 23, #entries, width do
+-- Counts what is in a line; in a lane, entries are one byte longer.
+local function see(key, band, longer)
+  local width = lib.WIDTHS[band]
+  local entries = lib.peek(key, width + longer, most - count)
+  for at = width - 23, #entries, width + longer do
     count, oldest = count + 1, math.min(oldest, (lib.parsed('>I8', entries, at)))
   end
 end
@@ -20,7 +22,7 @@ local function see_lanes(queue, band)
   for _, task in ipairs(lib.call('ZRANGE', lib.tasks_key(queue, band), 0, most)) do
     for _, lane in ipairs(lib.call('ZRANGE', lib.lanes_key(queue, band, task), 0, most)) do
       if count >= most then return end
-      see(lib.lane_line(queue, band, task, lane), lib.WIDTHS[band])
+      see(lib.lane_line(queue, band, task, lane), band, 1)
     end
   end
 end
@@ -38,9 +40,10 @@ for number, record in ipairs(lib.fetched(lib.JOBS, ids)) do
   end
 end
 for queue in pairs(asked) do
-  for band, width in pairs(lib.WIDTHS) do
+  for band in pairs(lib.WIDTHS) do
     if count < most and not paused[queue] then
-      see(lib.open_line(queue, band), width)
+      see(lib.open_line(queue, band, true), band, 0)
+      see(lib.open_line(queue, band), band, 0)
       see_lanes(queue, band)
     end
   end

@@ -27,13 +27,13 @@ function lib.promote(now, now8)
     local from = lib.FIXED[flags % 2]
     local rest = lib.sub(record, from + (lib.has(flags, 2) and 8 or 0))
     if not lib.has(flags, 2) then flags = flags + 2 end
-    ready[2 * number - 1] = id
-    ready[2 * number] = string.char(lib.READY) .. lib.sub(record, 2, 13) .. string.char(flags)
-      .. lib.sub(record, 15, from - 1) .. now8 .. rest
+    record = string.char(lib.READY) .. lib.sub(record, 2, 13) .. string.char(flags) .. lib.sub(record, 15, from - 1)
+      .. now8 .. rest
+    ready[2 * number - 1], ready[2 * number] = id, record
     local size = lib.tail_size(tail, note)
     lib.tally(lib.SCHEDULED, tail.names, -1, -size)
     lib.tally(lib.READY, tail.names, 1, size)
-    lib.enlist(lib.place(lib.READY, id, lib.due_of(record), lib.rank_of(record), nil, tail))
+    lib.enlist(lib.place(id, record, tail))
   end
   lib.in_parts('HSET', lib.JOBS, ready)
   lib.write_places()
@@ -47,17 +47,24 @@ function lib.add_ids(ids, width, entries)
   end
 end
 
+-- Takes up to so many of the first of a line; one that had fewer is not looked at again.
+function lib.take_first(key, width, most, empty, ids)
+  if most == 0 or empty[key] then return end
+  local entries = lib.pop(key, width, most)
+  empty[key] = #entries < most * width
+  lib.add_ids(ids, width, entries)
+end
+
 -- First up to its count for each want, then whatever there is, in turn.
 function lib.choose(wants, limit, ids)
-  local empty = {}
+  local empty, any_late = {}, lib.any_there(wants, lib.late_line)
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
       local most = math.min(fill and limit or want.count, limit - #ids)
-      local key = lib.open_line(want.queue, want.band)
-      if most > 0 and not empty[key] then
-        local entries = lib.pop(key, lib.WIDTHS[want.band], most)
-        empty[key] = #entries < most * lib.WIDTHS[want.band]
-        lib.add_ids(ids, lib.WIDTHS[want.band], entries)
+      if most > 0 then
+        local width, late = lib.WIDTHS[want.band], any_late and lib.late_part(want, most) or 0
+        lib.take_first(lib.open_line(want.queue, want.band, true), width, late, empty, ids)
+        lib.take_first(lib.open_line(want.queue, want.band), width, most - late, empty, ids)
       end
     end
   end
@@ -81,6 +88,18 @@ function lib.running_entry(epochs, epoch, now8, told)
     epochs[epoch] = since
   end
   return since .. told
+end
+
+-- Whether a key that these wants have under that name is there.
+function lib.any_there(wants, name)
+  for from = 1, #wants, lib.MOST do
+    local keys = {}
+    for number = from, math.min(#wants, from + lib.MOST - 1) do
+      keys[#keys + 1] = name(wants[number].queue, wants[number].band)
+    end
+    if lib.call('EXISTS', unpack(keys)) > 0 then return true end
+  end
+  return false
 end
 
 -- Answers ids and records, one after the other, as they were but for the keys that were let go.

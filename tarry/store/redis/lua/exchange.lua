@@ -45,7 +45,7 @@ if #wants > 0 then
   if ARGV[5] == '1' then lib.promote(now, now8) end
   local claimed = {}
   -- What was taken out of its lines before an error must run: else nobody would ever find it again.
-  if limits or lib.any_laned(wants) then
+  if limits or lib.any_there(wants, lib.tasks_key) then
     fine, why = pcall(lib.choose_by_turn, limits, wants, limit, now, claimed)
   else
     fine, why = pcall(lib.choose, wants, limit, claimed)

@@ -5,6 +5,7 @@ do
     local lines, page = {}, call('ZRANGE', P .. 'due', 0, 0)[1]
     for at = 7, 4 + 3 * wants, 3 do
       lines[#lines + 1] = P .. ARGV[at + 1] .. ':' .. ARGV[at]
+      lines[#lines + 1] = P .. string.upper(ARGV[at + 1]) .. ':' .. ARGV[at]
       lines[#lines + 1] = P .. 't' .. ARGV[at + 1] .. ':' .. ARGV[at]
     end
     local any = page and wants > 0 and struct.unpack('>I8', page) <= tonumber(ARGV[1])

@@ -12,11 +12,10 @@ local function insert_one(id, record, limits)
     tail.lane = lane
     record = lib.with_tail(record, tail)
   end
-  local state = lib.byte(record, 1)
   lib.call('HSET', lib.JOBS, id, record)
-  lib.enlist(lib.place(state, id, lib.due_of(record), lib.rank_of(record), lib.until_of(record), tail))
+  lib.enlist(lib.place(id, record, tail))
   lib.enlist(lib.IDS, id)
-  lib.tally(state, tail.names, 1, lib.tail_size(tail, (select(2, lib.tail_at(record)))))
+  lib.tally(lib.byte(record, 1), tail.names, 1, lib.tail_size(tail, (select(2, lib.tail_at(record)))))
   return id
 end
 

@@ -42,18 +42,11 @@ function lib.roomy_lanes(limits, want, task, most, now)
   return found
 end
 
-function lib.seen(line, width, most)
-  line.entries, line.width = lib.peek(line.key, width, most), width
-  line.count = #line.entries / width
-end
-
-function lib.entry_of(line, number) return lib.sub(line.entries, (number - 1) * line.width + 1, number * line.width) end
-
 -- One from each lane in turn, until there are so many, or none is left.
 function lib.dealt(limits, want, task, most, now)
   most = lib.room(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
-  local lanes, width, total = lib.roomy_lanes(limits, want, task, most, now), lib.WIDTHS[want.band], 0
+  local lanes, width, total = lib.roomy_lanes(limits, want, task, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
     lib.seen(line, width, math.min(line.room, fair))
@@ -76,60 +69,35 @@ function lib.dealt(limits, want, task, most, now)
   return given
 end
 
--- Whether the one stands before the other: by rank and due alone.
-function lib.ahead(width, a, b)
-  if width == 24 then return lib.parsed('>I8', a) < lib.parsed('>I8', b) end
-  local a1, a2 = lib.parsed('>I6I8', a)
-  local b1, b2 = lib.parsed('>I6I8', b)
-  if a1 ~= b1 then return a1 < b1 end
-  return a2 < b2
-end
-
--- Again and again the first of the line whose first comes first; on a tie, of the line that is named first.
-function lib.first_of(lines, width, most)
-  local heads, given = {}, {}
-  while #given < most do
-    local first, best
-    for number, line in ipairs(lines) do
-      local head = line[(heads[number] or 0) + 1]
-      if head and (not first or lib.ahead(width, head[2], best[2])) then
-        first, best = number, head
-      end
-    end
-    if not first then break end
-    heads[first] = (heads[first] or 0) + 1
-    given[#given + 1] = best
+-- What may be taken from an open line: so many of its first.
+function lib.waiting(line, band, most, laying)
+  if laying and not lib.laid(line.key, lib.WIDTHS[band], most, laying) then
+    -- More than can be done at once: what stands in this line comes next time.
+    lib.again = 0
+    return {}
   end
-  return given
+  return lib.first_in(line, band, most)
 end
 
 function lib.take(limits, want, count, now, laying)
   local tasks = lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1)
-  local line = {key = lib.open_line(want.queue, want.band), queue = want.queue}
-  if #tasks == 0 and lib.call('EXISTS', line.key) == 0 then return {} end
+  local late, on_time = lib.open_lines(want)
+  if #tasks == 0 and lib.call('EXISTS', late.key, on_time.key) == 0 then return {} end
   local most = lib.room(limits, 'queue:' .. want.queue, count, now)
   if most == 0 then return {} end
-  local width = lib.WIDTHS[want.band]
-  if laying and not lib.laid(line.key, width, most, laying) then
-    -- More than can be done at once: what stands in the open line comes next time.
-    lib.again, line.count = 0, 0
-  else
-    lib.seen(line, width, most)
-  end
+  local lines = {lib.waiting(late, want.band, most, laying), lib.waiting(on_time, want.band, most, laying)}
   tasks = laying and lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1) or tasks
-  local lines = {{}}
-  for number = 1, line.count do lines[1][number] = {line, lib.entry_of(line, number)} end
   for _, task in ipairs(tasks) do lines[#lines + 1] = lib.dealt(limits, want, task, most, now) end
-  return lib.first_of(lines, width, most)
+  return lib.first_of(lines, want.band, most)
 end
 
 -- Takes what was chosen out of its lines: of each, so many of its first.
 function lib.taken_out(want, given, ids, limits, now)
-  local counts = {}
+  local counts, width = {}, lib.WIDTHS[want.band]
   for _, one in ipairs(given) do
     local line, entry = one[1], one[2]
     counts[line] = (counts[line] or 0) + 1
-    ids[#ids + 1] = lib.sub(entry, -16)
+    ids[#ids + 1] = lib.sub(entry, width - 15, width)
     if limits then lib.started(limits, want.queue, line.task, line.lane, now) end
     if line.lane then lib.turns[line.task] = line.lane end
   end
@@ -158,15 +126,4 @@ function lib.choose_by_turn(limits, wants, limit, now, ids)
   for task, lane in pairs(lib.turns) do
     if lane then lib.call('HSET', lib.TURNS, task, lane) end
   end
-end
-
-function lib.any_laned(wants)
-  for from = 1, #wants, lib.MOST do
-    local keys = {}
-    for number = from, math.min(#wants, from + lib.MOST - 1) do
-      keys[#keys + 1] = lib.tasks_key(wants[number].queue, wants[number].band)
-    end
-    if lib.call('EXISTS', unpack(keys)) > 0 then return true end
-  end
-  return false
 end

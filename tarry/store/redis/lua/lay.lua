@@ -7,10 +7,9 @@ function lib.lay(id, record, entry)
   local tail = lib.tail_in(record)
   if tail.lane then return false end
   local ready = not entry and lib.byte(record, 1) == lib.READY
-  local due, rank = lib.due_of(record), lib.rank_of(record)
-  if ready then lib.drop(lib.place(lib.READY, id, due, rank, nil, tail)) end
+  if ready then lib.drop(lib.place(id, record, tail)) end
   tail.lane = ''
-  if ready then lib.enlist(lib.place(lib.READY, id, due, rank, nil, tail)) end
+  if ready then lib.enlist(lib.place(id, record, tail)) end
   lib.call('HSET', lib.JOBS, id, lib.with_tail(record, tail))
   if entry then lib.call('HSET', lib.RUN, id, lib.unusual(entry)) end
   return true

@@ -10,7 +10,10 @@ lib.pack, lib.parsed = struct.pack, struct.unpack
 lib.P = lib.sub(KEYS[1], 1, -5)
 
 lib.PAGE = 480
-lib.DIGITS = {[16] = '>I6I6I4', [24] = '>I6I6I6I6', [30] = '>I6I6I6I6I6'}
+-- Of an entry in a lane, one byte longer than others, what the last byte says is left out: the id decides before.
+lib.DIGITS = {
+  [8] = '>I4I4', [16] = '>I6I6I4', [24] = '>I6I6I6I6', [25] = '>I6I6I6I6', [30] = '>I6I6I6I6I6', [31] = '>I6I6I6I6I6',
+}
 
 -- By bytes: Lua's own comparison goes by the server's locale.
 function lib.less(a, b)
@@ -39,9 +42,12 @@ function lib.cut(key, text, size)
   if #members > 0 then lib.call('ZADD', key, unpack(members)) end
 end
 
+-- As many bytes as whole entries take in a full page.
+function lib.page_size(width) return lib.PAGE - lib.PAGE % width end
+
 -- Into pages of about the same size, so that each has room for what comes between.
 function lib.cut_evenly(key, width, text)
-  local pages = math.ceil(#text / lib.PAGE)
+  local pages = math.ceil(#text / lib.page_size(width))
   lib.cut(key, text, math.ceil(#text / width / pages) * width)
 end
 
@@ -91,15 +97,15 @@ end
 
 -- Adds a sorted run of entries that are not there. Answers whether the line had none before.
 function lib.add(key, width, run)
-  local last = lib.call('ZRANGE', key, -1, -1)[1]
+  local last, size = lib.call('ZRANGE', key, -1, -1)[1], lib.page_size(width)
   if last and not lib.less(lib.sub(last, -width), lib.sub(run, 1, width)) then
     lib.add_between(key, width, run)
     return false
   end
-  if last and #last < lib.PAGE then
+  if last and #last < size then
     lib.call('ZREM', key, last)
     run = last .. run
   end
-  if #run <= lib.PAGE then lib.call('ZADD', key, 0, run) else lib.cut(key, run, lib.PAGE) end
+  if #run <= size then lib.call('ZADD', key, 0, run) else lib.cut(key, run, size) end
   return not last
 end

@@ -13,8 +13,13 @@ function lib.band_of(rank)
   return lib.byte(rank) < 128 and 'h' or 'l'
 end
 
+-- Bytes of an entry by the band: [rank 6], due 8, id 16. In lanes one byte more says whether the job is late: a lane is
+-- one line, in which no job overtakes another for that. Jobs without a lane have two lines, that of late ones with a
+-- capital letter: however many these are, they are not in the way of what is on time.
 lib.WIDTHS = {h = 30, n = 24, l = 30}
-function lib.open_line(queue, band) return lib.P .. band .. ':' .. queue end
+function lib.open_line(queue, band, late)
+  return lib.P .. (late and string.upper(band) or band) .. ':' .. queue
+end
 function lib.tasks_key(queue, band) return lib.P .. 't' .. band .. ':' .. queue end
 function lib.lanes_key(queue, band, task) return lib.P .. 'w' .. band .. #queue .. ':' .. queue .. ':' .. task end
 function lib.open_key(queue, band, task) return lib.P .. 'o' .. band .. #queue .. ':' .. queue .. ':' .. task end
@@ -34,15 +39,17 @@ function lib.listed(lists, key)
   return list
 end
 
--- The line and the entry of a job in that state.
-function lib.place(state, id, due, rank, until_, tail)
+-- The line and the entry of a job that does not run.
+function lib.place(id, record, tail)
+  local state, due = lib.byte(record, 1), lib.due_of(record)
   if state == lib.SCHEDULED then return lib.DUE, due .. id end
-  if state ~= lib.READY then return lib.finished_line(tail.queue), until_ .. id end
-  local band = lib.band_of(rank)
-  if not tail.lane then return lib.open_line(tail.queue, band), rank .. due .. id end
+  if state ~= lib.READY then return lib.finished_line(tail.queue), lib.until_of(record) .. id end
+  local rank, late = lib.rank_of(record), lib.is_late(record)
+  local band, entry = lib.band_of(rank), rank .. due .. id
+  if not tail.lane then return lib.open_line(tail.queue, band, late), entry end
   local key = lib.lane_line(tail.queue, band, tail.task, tail.lane)
   lib.laned[key] = {tail.queue, band, tail.task, tail.lane}
-  return key, rank .. due .. id
+  return key, entry .. (late and '\1' or '\0')
 end
 
 function lib.enlist(key, entry)
@@ -127,7 +134,7 @@ end
 
 -- Queues with ready jobs, and those with finished ones, are known by name until somebody finds them empty.
 function lib.note_queue(key)
-  local kind, queue = string.match(key, '^([hnlf]):(.*)$', #lib.P + 1)
+  local kind, queue = string.match(key, '^([hnlHNLf]):(.*)$', #lib.P + 1)
   if kind then lib.call('SADD', kind == 'f' and lib.FINISHED or lib.QUEUES, queue) end
 end
 

@@ -4,6 +4,7 @@ for _, queue in ipairs(lib.call('SMEMBERS', lib.QUEUES)) do
   local keys = {}
   for band in pairs(lib.WIDTHS) do
     keys[#keys + 1] = lib.open_line(queue, band)
+    keys[#keys + 1] = lib.open_line(queue, band, true)
     keys[#keys + 1] = lib.tasks_key(queue, band)
   end
   if lib.call('EXISTS', unpack(keys)) > 0 then

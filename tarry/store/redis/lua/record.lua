@@ -60,6 +60,9 @@ function lib.since_of(record)
   return lib.sub(record, at, at + 7)
 end
 
+-- Of a ready job, as `lifecycle.is_late` has it.
+function lib.is_late(record) return lib.less(lib.due_of(record), lib.since_of(record)) end
+
 function lib.until_of(record)
   local flags = lib.byte(record, 14)
   if math.floor(flags / 8) % 2 == 0 then return lib.NOTHING end
