@@ -17,6 +17,7 @@ from tarry.cli.processes import tell
 from tarry.cli.roles import plan
 from tarry.config import Config
 from tarry.errors import AppError, MasterError
+from tarry.model.quantity import quantity
 from tarry.runtime import control, logs
 from tarry.runtime.daemon import Readiness, daemonize
 from tarry.runtime.master import Master
@@ -104,7 +105,7 @@ def _run_master(
 ) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
-        logging.getLogger("tarry.master").info("%s: %d workers run jobs", runs, count)
+        logging.getLogger("tarry.master").info("%s: jobs run in %s", runs, quantity(count, "worker"))
         _warn_of_root()
         if readiness is not None:
             readiness.serving(said)

@@ -339,7 +339,7 @@ def _again(jobs: Sequence[Job]) -> str:
         return "nothing is left to settle"
     named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
     more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
-    return f"what became of {quantity(len(jobs))} is not stored, and they run again: {named}{more}"
+    return f"what became of {quantity(len(jobs))} is not stored; to be run again: {named}{more}"
 
 
 def memory() -> int:

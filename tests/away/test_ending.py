@@ -91,7 +91,7 @@ def test_a_master_ends_within_its_grace(far: Far, outage: str, number: int, afte
     took = far.seconds(lambda: master.send_signal(number), lambda: master.poll() is not None)
     assert took < GRACE + SLACK, far.log()
     assert "ends without the store (" in far.log()
-    assert "what became of 1 jobs is not stored, and they run again: app.wait " in far.log()
+    assert "what became of 1 job is not stored; to be run again: app.wait " in far.log()
 
 
 @pytest.mark.timeout(120)
@@ -102,7 +102,7 @@ def test_a_worker_without_a_master_ends_within_its_grace(far: Far, outage: str, 
     ended_in_vain(far, outage, 0.2)
     took = far.seconds(lambda: worker.send_signal(number), lambda: worker.poll() is not None)
     assert took < GRACE + SLACK, far.log()
-    assert "what became of 1 jobs is not stored, and they run again: app.wait " in far.log()
+    assert "what became of 1 job is not stored; to be run again: app.wait " in far.log()
 
 
 @pytest.mark.timeout(120)

@@ -119,7 +119,7 @@ def test_without_an_app_a_master_delivers(place: Place, server: Server) -> None:
     place.serve()
     job = place.enqueue("hook", '{"a": 1}')
     until(lambda: place.job(job).state == "done")
-    assert "HTTP tasks: 1 workers run jobs" in place.log()
+    assert "HTTP tasks: jobs run in 1 worker" in place.log()
     place.said("reload")
     place.write("tarry.toml", "")
     assert "no app is named any more; it was HTTP tasks" in place.tarry("reload").err

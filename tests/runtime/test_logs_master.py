@@ -72,7 +72,7 @@ def about(log: Path, id: str) -> list[dict[str, Any]]:
 def test_syslog_hears_of_which_job_each_line_is(place: Place, server: socket.socket) -> None:
     place.settings("[master]\nlog = 'syslog:///" + str(place.directory / "socket") + "'\n")
     master = place.serve()
-    assert received(server, "1 workers run jobs")["1 workers run jobs"].startswith("<30>1 ")
+    assert received(server, "jobs run in 1 worker")["jobs run in 1 worker"].startswith("<30>1 ")
     names = {
         task: place.put(task, "it" + task, queue=queue)[0] for task, queue in (("sync", "mail"), ("loop", "default"))
     }
@@ -129,7 +129,7 @@ def test_a_log_whose_directory_is_gone_comes_back_with_it(place: Place) -> None:
     place.settings("[master]\nlog = 'logs/tarry.log'\nlog_format = 'json'\n")
     log = place.directory / "logs" / "tarry.log"
     place.serve()
-    until(lambda: "run jobs" in log.read_text())
+    until(lambda: "jobs run in" in log.read_text())
     shutil.rmtree(log.parent)
     (one,) = place.put("sync", "one")
     until(lambda: "ValueError: one" in place.log())

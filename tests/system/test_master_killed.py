@@ -84,7 +84,7 @@ def told(scene: Scene, at: int) -> list[str]:
     scene.settings(SETTINGS)
     jobs = put(scene)
     with killed(scene, at) as story:
-        if story.reaches("workers run jobs"):
+        if story.reaches("jobs run in"):
             jobs += put(scene)
             story.master.send_signal(signal.SIGHUP)
         if story.reaches("generation 2 serves"):
