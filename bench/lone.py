@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.app import app
 from tarry.config import load
-from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Settings, Worker
+from tarry.keeper.keeper import Keeper
+from tarry.worker.worker import Settings, Worker
 
 
 def main(settings: str, role: str) -> None:

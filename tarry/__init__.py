@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.app import App
-    from tarry.engine.call import Call
-    from tarry.engine.follow import Event
-    from tarry.engine.handle import Handle as Job
-    from tarry.engine.new_job import NewJob
-    from tarry.engine.output import Output
-    from tarry.engine.progress import Progress
-    from tarry.engine.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
-    from tarry.engine.task import Task
+    from tarry.client.follow import Event
+    from tarry.client.handle import Handle as Job
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -33,6 +27,12 @@ if TYPE_CHECKING:
     from tarry.model.retry import Retry
     from tarry.model.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
+    from tarry.tasks.call import Call
+    from tarry.tasks.new_job import NewJob
+    from tarry.tasks.output import Output
+    from tarry.tasks.progress import Progress
+    from tarry.tasks.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
+    from tarry.tasks.task import Task
 
 __version__ = "0.1.0"
 
@@ -76,14 +76,14 @@ __all__ = [
 
 _HOMES = {
     "tarry.app": ("App",),
-    "tarry.engine.call": ("Call",),
-    "tarry.engine.follow": ("Event",),
-    "tarry.engine.handle": ("Handle",),
-    "tarry.engine.new_job": ("NewJob",),
-    "tarry.engine.output": ("Output",),
-    "tarry.engine.progress": ("Progress",),
-    "tarry.engine.running": ("CalledBack", "CurrentJob", "Interrupted", "TimeLimit", "current_job", "current_jobs"),
-    "tarry.engine.task": ("Task",),
+    "tarry.tasks.call": ("Call",),
+    "tarry.client.follow": ("Event",),
+    "tarry.client.handle": ("Handle",),
+    "tarry.tasks.new_job": ("NewJob",),
+    "tarry.tasks.output": ("Output",),
+    "tarry.tasks.progress": ("Progress",),
+    "tarry.tasks.running": ("CalledBack", "CurrentJob", "Interrupted", "TimeLimit", "current_job", "current_jobs"),
+    "tarry.tasks.task": ("Task",),
     "tarry.model.job": ("State",),
     "tarry.model.retry": ("Retry",),
     "tarry.model.schedule": ("Cron",),

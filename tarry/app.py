@@ -8,22 +8,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from tarry.client.client import Client
+from tarry.client.clock import Clock
+from tarry.client.forwarder import Forwarder
+from tarry.client.handle import Handle
 from tarry.config import Config, load
-from tarry.engine import limits, reachable, workplace
-from tarry.engine.around import Around, Side
-from tarry.engine.batched import WAIT, AsyncBatchTask, SyncBatchTask, task_class
-from tarry.engine.client import Client
-from tarry.engine.clock import Clock
-from tarry.engine.cron import Ticker, check_names
-from tarry.engine.forwarder import Forwarder
-from tarry.engine.handle import Handle
-from tarry.engine.lazily import asyncio
-from tarry.engine.middleware import Middleware
-from tarry.engine.running import CurrentJob
-from tarry.engine.shield import shielded
-from tarry.engine.task import AsyncTask, SyncTask, Task
-from tarry.engine.workplace import Workplace
+from tarry.embedded import workplace
 from tarry.errors import ConfigError, UnknownTask
+from tarry.keeper import limits
+from tarry.keeper.cron import Ticker, check_names
 from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
@@ -33,13 +26,21 @@ from tarry.model.schedule import Cron, Missed
 from tarry.store import django_tests
 from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.tasks import reachable
+from tarry.tasks.around import Around, Side
+from tarry.tasks.batched import WAIT, AsyncBatchTask, SyncBatchTask, task_class
+from tarry.tasks.lazily import asyncio
+from tarry.tasks.middleware import Middleware
+from tarry.tasks.running import CurrentJob
+from tarry.tasks.shield import shielded
+from tarry.tasks.task import AsyncTask, SyncTask, Task
 
 if TYPE_CHECKING:
-    from tarry.engine.keeper import Keeper
-    from tarry.engine.witness import Witness
+    from tarry.client.witness import Witness
+    from tarry.keeper.keeper import Keeper
     from tarry.push.book import Book
-    from tarry.push.logs import Logs
-    from tarry.push.office import Office
+    from tarry.push.delivery.office import Office
+    from tarry.push.journal.logs import Logs
     from tarry.store.outbox import Outbox
 
 P = ParamSpec("P")
@@ -51,7 +52,7 @@ M = TypeVar("M", bound=Middleware)
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(Workplace):
+class App(workplace.Workplace):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
@@ -63,8 +64,7 @@ class App(Workplace):
     retry: when failed jobs are tried again, unless the task says otherwise: a Retry, how many times, or None for never.
     Left out: as `[defaults] retry` in tarry.toml, or 12 times over some 15 hours, as `model.retry.DEFAULT` has it.
 
-    closures: tasks may be closures, lambdas and bound methods. For tests and notebooks, whose workers are threads or
-    forks of this very process; a worker that imports the module would not find such tasks.
+    closures: tasks may be closures, lambdas and bound methods: for tests and notebooks. A worker finds no such task.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class App(Workplace):
         if directory is None or workplace.stage is not None:
             return None
         if (logs := self._logs.get(directory)) is None:
-            from tarry.push.logs import Logs  # noqa: PLC0415 - few apps have any
+            from tarry.push.journal.logs import Logs  # noqa: PLC0415 - few apps have any
 
             logs = self._logs.setdefault(directory, Logs(directory))
             logs.listen()
@@ -357,8 +357,8 @@ class App(Workplace):
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
-        from tarry.engine.herald import Herald  # noqa: PLC0415 - as in Workplace
-        from tarry.engine.keeper import Keeper  # noqa: PLC0415
+        from tarry.keeper.herald import Herald  # noqa: PLC0415 - as in Workplace
+        from tarry.keeper.keeper import Keeper  # noqa: PLC0415
 
         config, witness = self.config, self._witness()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from typing import TextIO
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control and format characters (escapes, changes of direction), and what is no character."""
@@ -23,6 +24,11 @@ def harmless(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(written_out(char) if char not in keep and is_hidden(char) else char for char in text)
+
+
+def say(text: object, end: str = "\n", file: TextIO | None = None) -> None:
+    """As print: for all that is printed here, since tasks, keys, tracebacks and errors are what strangers wrote."""
+    print(harmless(str(text), keep="\n\t"), end=end, file=file)
 
 
 def harmless_json(text: str) -> str:

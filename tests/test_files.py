@@ -13,9 +13,9 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
-from tarry.push.appended import Appended
+from tarry.push.journal.appended import Appended
 from tarry.runtime.asking import ask
-from tarry.runtime.log_file import LogFile
+from tarry.runtime.logs.log_file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scoreboard import Scoreboard, board_path
 from tarry.store.opening import open_store

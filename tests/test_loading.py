@@ -25,7 +25,7 @@ def test_every_name_of_the_package_is_there_and_no_other() -> None:
 
 
 def test_a_name_is_loaded_when_it_is_asked_for() -> None:
-    assert not {"tarry.app", "tarry.engine"} & loaded("import tarry")
+    assert not {"tarry.app", "tarry.tasks", "tarry.client"} & loaded("import tarry")
     assert "tarry.app" in loaded("from tarry import App")
 
 
@@ -40,7 +40,7 @@ def test_a_command_is_where_it_is_looked_for(home: str) -> None:
 def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
     modules = loaded(f"from tarry.cli.main import main\ntry: main({words!r})\nexcept SystemExit: pass")
     assert "tarry.runtime.control" in modules
-    heavy = {"tarry.app", "tarry.engine.worker", "tarry.store.base", "apsw", "asyncio", "tqdm", "prompt_toolkit"}
+    heavy = {"tarry.app", "tarry.worker.worker", "tarry.store.base", "apsw", "asyncio", "tqdm", "prompt_toolkit"}
     assert not heavy & modules
 
 

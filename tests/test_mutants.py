@@ -15,7 +15,16 @@ def test_there_are_enough_of_them() -> None:
     """Over all that a mistake may hide in."""
     listed = mutants()
     assert len(listed) >= 60
-    for part in ("model", "store/memory", "store/sqlite", "store/redis", "store/postgres", "store/mysql", "engine"):
+    for part in (
+        "model",
+        "store/memory",
+        "store/sqlite",
+        "store/redis",
+        "store/postgres",
+        "store/mysql",
+        "client",
+        "worker",
+    ):
         assert any(f"tarry/{part}" in mutant.file for mutant in listed), part
 
 

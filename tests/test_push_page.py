@@ -15,9 +15,9 @@ import pytest
 from tarry import App
 from tarry.alert.terms import Terms
 from tarry.config import Push, load
-from tarry.push.fields import FIELDS
-from tarry.push.rules import Rule
-from tarry.push.sign import Signer, headers
+from tarry.push.endpoint.fields import FIELDS
+from tarry.push.http.sign import Signer, headers
+from tarry.push.rule.rules import Rule
 from tests.cli.place import Place
 from tests.test_docs import ROOT
 

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from bench.measure import Figure, below, measure
 from bench.place import Bench
 from tarry import App, CurrentJob
-from tarry.engine.gauge import NoGauge
-from tarry.engine.pump import Pump
-from tarry.engine.runner.loop import Loop
-from tarry.engine.runner.threads import Threads
-from tarry.engine.terms import MOST_RESULT, Terms, never_ends
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store.base import Exchange, Want
 from tarry.store.memory import MemoryStore
+from tarry.worker.gauge import NoGauge
+from tarry.worker.pump import Pump
+from tarry.worker.run.loop import Loop
+from tarry.worker.run.terms import MOST_RESULT, Terms, never_ends
+from tarry.worker.run.threads import Threads
 
 _ROUNDS = 7
 _BATCH = 200

@@ -10,7 +10,7 @@ from tarry.alert.condition import plain
 from tarry.alert.message import Message
 from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
-from tarry.push.recipient import Recipient
+from tarry.push.endpoint.recipient import Recipient
 
 MOST_SAID = 20
 

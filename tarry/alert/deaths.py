@@ -9,7 +9,7 @@ from tarry.alert.condition import plain
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.base import Store
-from tarry.store.partly import there
+from tarry.store.shared.partly import there
 
 OVERLAP = MINUTE
 """Microseconds that each look goes back before the last: what a worker settled may be stored later than it says."""

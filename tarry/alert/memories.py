@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tarry import files
 from tarry.store.base import Store
-from tarry.store.partly import partly
+from tarry.store.shared.partly import partly
 
 log = logging.getLogger("tarry.alerts")
 

@@ -16,7 +16,7 @@ from tarry.alert.message import Message, message
 from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.recipient import Recipient
+from tarry.push.endpoint.recipient import Recipient
 
 log = logging.getLogger("tarry.alerts")
 

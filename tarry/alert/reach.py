@@ -9,8 +9,8 @@ from tarry.alert.terms import NO_SMTP, Terms
 from tarry.alert.unsent import Unsent
 from tarry.config import Config
 from tarry.errors import ConfigError, TarryError
-from tarry.push.guard import Guard
-from tarry.push.recipient import Kind, Recipient
+from tarry.push.endpoint.recipient import Kind, Recipient
+from tarry.push.http.guard import Guard
 from tarry.push.trust import trusted
 from tarry.store.base import Fact
 
@@ -84,7 +84,7 @@ class Reach:
             self._check_webhook(to)
 
     def _check_webhook(self, to: Recipient) -> None:
-        from tarry.push.target import target  # noqa: PLC0415
+        from tarry.push.http.target import target  # noqa: PLC0415
 
         try:
             at = target(to.text)

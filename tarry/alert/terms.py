@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from tarry.config import Alerts, Config
 from tarry.errors import ConfigError
-from tarry.push.fields import MOST_ALERTS, secret, secrets
-from tarry.push.recipient import Kind, Recipient
-from tarry.push.secret import Secret
+from tarry.push.endpoint.fields import MOST_ALERTS, secret, secrets
+from tarry.push.endpoint.recipient import Kind, Recipient
+from tarry.push.endpoint.secret import Secret
 
 T = TypeVar("T")
 

@@ -24,14 +24,14 @@ from tarry.alert.post import Post, Send
 from tarry.alert.stores import Stores, away, parts
 from tarry.alert.terms import Terms
 from tarry.alert.work import Work
-from tarry.engine import owner
-from tarry.engine.clock import Clock
+from tarry.client.clock import Clock
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
-from tarry.push.endpoint import Endpoint
-from tarry.push.recipient import Recipient
+from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Store
-from tarry.store.patience import about
+from tarry.store.shared.patience import about
+from tarry.worker import owner
 
 log = logging.getLogger("tarry.alerts")
 

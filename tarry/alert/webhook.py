@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tarry.alert.message import Message
 from tarry.alert.unsent import Unsent
-from tarry.push.failure import Failure
-from tarry.push.guard import Guard
-from tarry.push.secret import Secret
-from tarry.push.sender import Limits, Request, Sender
-from tarry.push.sign import Signer
+from tarry.push.endpoint.secret import Secret
+from tarry.push.http.failure import Failure
+from tarry.push.http.guard import Guard
+from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.sign import Signer
 
 LIMITS = Limits(total=20.0, connect=5.0)
 

@@ -11,11 +11,11 @@ from tarry.model.duration import MINUTE, SECOND, spoken
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push import registry
-from tarry.push.endpoint import Endpoint
-from tarry.push.flow import State as Flow
+from tarry.push.delivery.flow import State as Flow
+from tarry.push.endpoint.endpoint import Endpoint
 from tarry.store import ids
 from tarry.store.base import Query, Store
-from tarry.store.partly import there
+from tarry.store.shared.partly import there
 
 FAILING_FOR = MINUTE
 QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0

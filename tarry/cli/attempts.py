@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tarry.cli.loading import Setup
 from tarry.model.job import Job
 from tarry.model.overrides import retry_of
 from tarry.model.retry import Retry
+from tarry.process.loading import Setup
 
 _UNKNOWN = Retry(None)
 

@@ -4,17 +4,18 @@ import argparse
 import time
 from pathlib import Path
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, partly, say, table
+from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks
 from tarry.cli.served import pid_file_facts, queue_facts, slot_facts
 from tarry.config import Pool, template
-from tarry.engine.hosts import hosts
 from tarry.errors import TarryError
+from tarry.keeper.hosts import hosts
 from tarry.model.duration import spoken
 from tarry.model.quantity import jobs_wait, quantity
+from tarry.process.loading import Setup
 from tarry.store.base import Fact, Store
 from tarry.store.shards.sharded import ShardedStore
+from tarry.terminal import say
 
 APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
 
@@ -155,7 +156,7 @@ def _outbox(setup: Setup) -> list[Fact]:
 
 def _alerts(setup: Setup) -> list[Fact]:
     """Whether those can be told who are named anywhere; nobody is told anything."""
-    from tarry.cli.alerting import reached  # noqa: PLC0415 - few commands need it
+    from tarry.process.alerting import reached  # noqa: PLC0415 - few commands need it
 
     setup.known_tasks()
     return list(reached(setup.home))

@@ -8,8 +8,8 @@ from msgspec import Struct
 from tarry.model.duration import SECOND, spoken
 
 if TYPE_CHECKING:
-    from tarry.push.endpoint import Endpoint
-    from tarry.push.flow import State
+    from tarry.push.delivery.flow import State
+    from tarry.push.endpoint.endpoint import Endpoint
     from tarry.store.base import Store
 
 CLOSED = "closed"
@@ -62,7 +62,7 @@ def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
     from tarry.push.registry import flows  # noqa: PLC0415
-    from tarry.store.partly import there  # noqa: PLC0415
+    from tarry.store.shared.partly import there  # noqa: PLC0415
 
     levels, states = there(store.limits), flows(store)
     found = []

@@ -12,14 +12,15 @@ from typing import IO, Any
 
 import msgspec
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, bar, say
-from tarry.engine.client import Client
-from tarry.engine.task import NOW, Options
+from tarry.cli.printing import as_json, bar
+from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
+from tarry.process.loading import Setup
+from tarry.tasks.task import NOW, Options
+from tarry.terminal import say
 
 STORED_AT_ONCE = 1000
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, clock, say, table
-from tarry.engine.hosts import Host, PoolFigures, hosts
+from tarry.cli.printing import ago, as_json, clock, table
+from tarry.keeper.hosts import Host, PoolFigures, hosts
 from tarry.model.duration import SECOND, spoken
+from tarry.process.loading import Setup
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
+from tarry.terminal import say
 
 _OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")

@@ -8,22 +8,22 @@ from itertools import islice
 from typing import Any
 
 from tarry.cli.attempts import Attempts
-from tarry.cli.loading import Setup
 from tarry.cli.moment import since
-from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, say, table
-from tarry.engine import progress
-from tarry.engine.bulk import changed, matching
-from tarry.engine.client import Client
-from tarry.engine.output import Output
+from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
+from tarry.client.bulk import changed, matching
+from tarry.client.client import Client
 from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
 from tarry.model.quantity import quantity
+from tarry.process.loading import Setup
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.terminal import harmless
+from tarry.tasks import progress
+from tarry.tasks.output import Output
+from tarry.terminal import harmless, say
 
 LISTED = 50
 ACTIONS = ("list", "show", "retry", "cancel", "delete")

@@ -3,12 +3,13 @@
 import argparse
 from typing import Any
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, say, table
-from tarry.engine.limits import InForce, checked, in_force, reset, set_by_hand
+from tarry.cli.printing import as_json, table
 from tarry.errors import TarryError, UsageError
+from tarry.keeper.limits import InForce, checked, in_force, reset, set_by_hand
 from tarry.model.duration import SECOND
 from tarry.model.limit import EACH, Limit, limited
+from tarry.process.loading import Setup
+from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -2,10 +2,11 @@
 
 import argparse
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, confirmed, say
-from tarry.store import migrating
+from tarry.cli.printing import as_json, confirmed
+from tarry.process.loading import Setup
 from tarry.store.shards.shard import shown
+from tarry.store.shared import migrating
+from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

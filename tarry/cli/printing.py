@@ -3,23 +3,18 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from tarry.engine import progress
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import Job
 from tarry.store import ids
-from tarry.store.partly import partly as _partly
-from tarry.terminal import harmless, harmless_json
+from tarry.store.shared.partly import partly as _partly
+from tarry.tasks import progress
+from tarry.terminal import harmless, harmless_json, say
 
 T = TypeVar("T")
-
-
-def say(text: object, end: str = "\n", file: TextIO | None = None) -> None:
-    """As print: for all that is printed here, since tasks, keys, tracebacks and errors are what strangers wrote."""
-    print(harmless(str(text), keep="\n\t"), end=end, file=file)
 
 
 def as_json(facts: Any) -> None:

@@ -11,14 +11,15 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, clock, say, table
+from tarry.cli.printing import as_json, clock, table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
+from tarry.process.loading import Setup
 from tarry.runtime import control
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import following, longest, span, troubles
 from tarry.runtime.scoreboard import Board, ChildStatus
+from tarry.terminal import say
 
 NOT_RUNNING = 3
 MOST_WORKERS = 1000

@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.cli.endpoints import Going, going
-from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, bar, confirmed, partly, say, table
+from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
 from tarry.cli.served import unserved
-from tarry.engine.bulk import changed, matching
-from tarry.engine.client import Client
+from tarry.client.bulk import changed, matching
+from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
+from tarry.process.loading import Setup
 from tarry.store.base import Query, Tally
+from tarry.terminal import say
 
 WAITING = (State.SCHEDULED, State.READY)
 

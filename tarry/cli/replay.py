@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from tarry.cli.loading import Setup
 from tarry.cli.moment import since as moment
-from tarry.cli.printing import ago, as_json, bar, say, table
+from tarry.cli.printing import ago, as_json, bar, table
 from tarry.model.quantity import quantity
+from tarry.process.loading import Setup
 from tarry.store import ids
+from tarry.terminal import say
 
 if TYPE_CHECKING:
-    from tarry.push.log_lines import Request
-    from tarry.push.replay import Replay
+    from tarry.push.journal.log_lines import Request
+    from tarry.push.journal.replay import Replay
 
 _SPOKEN = {
     "known": "known to the store",
@@ -54,7 +55,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 0 once all is put back that could be."""
-    from tarry.push.replay import Replay  # noqa: PLC0415
+    from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
     setup = Setup.of(args)
     since = moment(args.since)

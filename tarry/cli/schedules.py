@@ -3,16 +3,17 @@
 import argparse
 from typing import Any
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import ago, as_json, clock, say, table
-from tarry.engine import bookmarks
-from tarry.engine.client import Client
-from tarry.engine.cron import run_now, schedules_of
+from tarry.cli.printing import ago, as_json, clock, table
+from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
+from tarry.keeper import bookmarks
+from tarry.keeper.cron import run_now, schedules_of
 from tarry.model.duration import SECOND
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
+from tarry.process.loading import Setup
 from tarry.store.base import Store
+from tarry.terminal import say
 
 Facts = dict[str, Any]
 

@@ -5,16 +5,17 @@ import sys
 import time
 from typing import Any
 
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, say, table
-from tarry.engine import owner
+from tarry.cli.printing import as_json, table
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
+from tarry.process.loading import Setup
 from tarry.store.base import Store
 from tarry.store.shards.mover import Moved, Mover
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.terminal import say
+from tarry.worker import owner
 
 AGAIN = 1.0
 """Seconds between two rounds of `move --wait`."""

@@ -10,20 +10,21 @@ from pathlib import Path
 
 import msgspec
 
-from tarry.cli import title
-from tarry.cli.loading import Setup
-from tarry.cli.printing import say
 from tarry.cli.processes import tell
-from tarry.cli.roles import plan
 from tarry.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
-from tarry.runtime import control, logs
+from tarry.process import title
+from tarry.process.loading import Setup
+from tarry.process.roles import plan
+from tarry.runtime import control
 from tarry.runtime.daemon import Readiness, daemonize
+from tarry.runtime.logs import logs
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
 from tarry.runtime.scoreboard import board_path
+from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

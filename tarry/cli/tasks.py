@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.endpoints import CLOSED, at_once, circuit
-from tarry.cli.loading import Setup
-from tarry.cli.printing import as_json, partly, say, table
+from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
-from tarry.engine.task import Task
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import State
 from tarry.model.quantity import jobs_wait
 from tarry.model.retry import Retry
+from tarry.process.loading import Setup
 from tarry.store.base import Tally
+from tarry.tasks.task import Task
+from tarry.terminal import say
 
 if TYPE_CHECKING:
-    from tarry.push.answer import Answer
-    from tarry.push.endpoint import Endpoint
-    from tarry.push.flow import State as Flow
+    from tarry.push.delivery.flow import State as Flow
+    from tarry.push.endpoint.endpoint import Endpoint
+    from tarry.push.http.answer import Answer
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
 _TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order"})
@@ -109,7 +110,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _try(setup: Setup, args: argparse.Namespace) -> int:
-    from tarry.push.verdict import judged  # noqa: PLC0415 - as above
+    from tarry.push.delivery.verdict import judged  # noqa: PLC0415 - as above
 
     if not args.response:
         raise UsageError(f"try with what? tarry tasks try {args.name} --response FILE")
@@ -129,7 +130,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _answer(file: str, status: int | None) -> "Answer":
-    from tarry.push.answer import MOST_BODY, Answer  # noqa: PLC0415 - as above
+    from tarry.push.http.answer import MOST_BODY, Answer  # noqa: PLC0415 - as above
 
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     headers: list[tuple[str, str]] = []

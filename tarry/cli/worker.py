@@ -5,14 +5,14 @@ import logging
 import signal
 from collections.abc import Collection, Sequence
 
-from tarry.cli.loading import Setup
 from tarry.config import Pool
-from tarry.engine import log_facts
-from tarry.engine.worker import Outside
 from tarry.errors import ConfigError
-from tarry.runtime import logs
-from tarry.runtime.log_lines import tell_of
+from tarry.process.loading import Setup
+from tarry.runtime.logs import logs
+from tarry.runtime.logs.log_lines import tell_of
 from tarry.runtime.signals import Signals
+from tarry.tasks import log_facts
+from tarry.worker.worker import Outside
 
 log = logging.getLogger("tarry.worker")
 

@@ -15,12 +15,12 @@ except ImportError as missing:
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from tarry.app import App
-from tarry.engine import report
-from tarry.engine.handle import Handle
-from tarry.engine.new_job import NewJob
-from tarry.engine.running import CurrentJob
+from tarry.client.handle import Handle
 from tarry.instrument import once, travel
 from tarry.model.retry import qualified
+from tarry.tasks.new_job import NewJob
+from tarry.tasks.running import CurrentJob
+from tarry.worker.run import report
 
 FLUSH = 2_000
 """Milliseconds that a process may take at its end to send the spans that it still has."""

@@ -19,14 +19,14 @@ from sentry_sdk.tracing import Span
 from sentry_sdk.utils import event_from_exception
 
 from tarry.app import App
-from tarry.engine import report
-from tarry.engine.events import failures
-from tarry.engine.handle import Handle
-from tarry.engine.new_job import NewJob
-from tarry.engine.running import CurrentJob
+from tarry.client.handle import Handle
 from tarry.errors import ArgumentError
 from tarry.instrument import once, travel
 from tarry.model.verdict import Verdict
+from tarry.tasks.new_job import NewJob
+from tarry.tasks.running import CurrentJob
+from tarry.worker.events import failures
+from tarry.worker.run import report
 
 FLUSH = 2.0
 """Seconds that a process may take at its end to send the events that it still has."""

@@ -8,24 +8,24 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tarry.config import Config
-from tarry.engine import workplace
-from tarry.engine.task import Task
+from tarry.embedded import workplace
 from tarry.errors import ConfigError
-from tarry.push.deliver import HttpTask, Post
-from tarry.push.endpoint import Endpoint, EndpointError
-from tarry.push.guard import Guard
+from tarry.push.delivery.deliver import HttpTask, Post
+from tarry.push.delivery.withdraw import WORD_WITHIN, Withdrawal, parsed, withdraw
+from tarry.push.endpoint.endpoint import Endpoint, EndpointError
+from tarry.push.http.guard import Guard
 from tarry.push.registry import CELL, OFF, cells, checked, decoded
 from tarry.push.trust import trusted
-from tarry.push.withdraw import WORD_WITHIN, Withdrawal, parsed, withdraw
 from tarry.store.base import Store
+from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
-    from tarry.engine.client import Client
-    from tarry.engine.clock import Clock
+    from tarry.client.client import Client
+    from tarry.client.clock import Clock
     from tarry.model.job import Job
-    from tarry.push.logs import Logs
-    from tarry.push.office import Office
-    from tarry.push.record import Record
+    from tarry.push.delivery.office import Office
+    from tarry.push.delivery.record import Record
+    from tarry.push.journal.logs import Logs
 
 log = logging.getLogger("tarry.push")
 
@@ -129,7 +129,7 @@ class Book:
 
     def serve(self, store: Store, slots: int, clock: "Clock | None" = None) -> "Office":
         """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
-        from tarry.push.office import Office  # noqa: PLC0415 - only for who delivers
+        from tarry.push.delivery.office import Office  # noqa: PLC0415 - only for who delivers
 
         self.load(thoroughly=True)
         self._logs()

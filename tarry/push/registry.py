@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tarry.engine.limits import BY_HAND
 from tarry.errors import ConfigError, StoreBusy
+from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import EACH, TASK, Limit, limited
-from tarry.push.endpoint import Endpoint, EndpointError
-from tarry.push.flow import FIRST, State
-from tarry.push.guard import Forbidden, Guard
+from tarry.push.delivery.flow import FIRST, State
+from tarry.push.endpoint.endpoint import Endpoint, EndpointError
+from tarry.push.http.guard import Forbidden, Guard
 from tarry.settings import dotted
 from tarry.store.base import Store
-from tarry.store.partly import there
+from tarry.store.shared.partly import there
 
 if TYPE_CHECKING:
-    from tarry.push.target import Target
+    from tarry.push.http.target import Target
 
 CELL, FLOW, GONE = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
@@ -94,7 +94,7 @@ def _confined(name: str, settings: Settings, guard: Guard, places: Collection[st
 def checked(name: str, settings: Settings, guard: Guard) -> Endpoint:
     """The endpoint of these settings; EndpointError for what is wrong, or could never be reached."""
     endpoint = Endpoint.parse(name, settings)
-    from tarry.push.target import target  # noqa: PLC0415 - brings the HTTP client
+    from tarry.push.http.target import target  # noqa: PLC0415 - brings the HTTP client
 
     if refused := _refused(target(endpoint.url.sample), guard):
         raise EndpointError(f"{dotted(('tasks', name, 'url'))}: {refused}", "url")

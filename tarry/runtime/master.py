@@ -13,11 +13,11 @@ from time import monotonic, time
 from uuid import UUID
 
 from tarry.errors import MasterError
-from tarry.runtime import logs
 from tarry.runtime.asking import asked, scale_path
 from tarry.runtime.crew import TRIES, Crew
 from tarry.runtime.inherited import Inherited
 from tarry.runtime.link import Message
+from tarry.runtime.logs import logs
 from tarry.runtime.notice import Notice
 from tarry.runtime.notify import Notify
 from tarry.runtime.pace import Pace

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from tarry.runtime import logs
 from tarry.runtime.demand import Range
 from tarry.runtime.link import Link, Message
+from tarry.runtime.logs import logs
 from tarry.runtime.scoreboard import READY, Slot, named
 from tarry.runtime.signals import ALL, Signals, let_through
 

@@ -27,8 +27,8 @@ from tarry.errors import OtherDatabase, StoreError
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
-from tarry.store.bell import Bell
 from tarry.store.ids import uuid7
+from tarry.store.shared.bell import Bell
 
 PROMOTED_AT_ONCE = 1000
 """At most so many scheduled jobs become ready in one claim, so that a claim has a bounded cost."""

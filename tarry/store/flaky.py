@@ -12,7 +12,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
+from tarry.store.shared.bell import Bell
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")

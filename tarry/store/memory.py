@@ -16,8 +16,8 @@ from tarry.model.job import WAITING, Job, State
 from tarry.model.lifecycle import is_late
 from tarry.model.limit import QUEUE, TASK, Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want, band
-from tarry.store.bell import FOLLOW, RESULT, Bell, one_of_each
-from tarry.store.lanes import Levels, Place, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
+from tarry.store.shared.bell import FOLLOW, RESULT, Bell, one_of_each
+from tarry.store.shared.lanes import Levels, Place, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
 
 Rank = tuple[int, int, bytes]
 

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 from tarry.errors import ConfigError
 from tarry.store import django_tests
 from tarry.store.base import Store
-from tarry.store.masking import masked
 from tarry.store.shards.shard import Shard, parted
+from tarry.store.shared.masking import masked
 
 DEFAULT = "sqlite:///tarry.db"
 _FILE = "sqlite:///"

@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tarry.engine.clock import Clock
-from tarry.engine.running import current_job
+from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push import registry
-from tarry.push.answer import Answer
 from tarry.push.book import Book
-from tarry.push.deliver import Post
-from tarry.push.endpoint import Endpoint
-from tarry.push.failure import Failure, Why
-from tarry.push.order import Order
-from tarry.push.slots import Slots
-from tarry.push.verdict import Disabled, Verdict, judged
+from tarry.push.delivery.deliver import Post
+from tarry.push.delivery.order import Order
+from tarry.push.delivery.slots import Slots
+from tarry.push.delivery.verdict import Disabled, Verdict, judged
+from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failure, Why
+from tarry.tasks.running import current_job
 
 ADDRESS = "nowhere:0"
 _LEAST, _MOST = 200, 599

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tarry.engine.handle import Handle
-from tarry.engine.task import Task
+from tarry.client.handle import Handle
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.duration import SECOND, Duration, microseconds, spoken
 from tarry.model.job import Job
+from tarry.tasks.task import Task
 from tarry.testing.record import Record
 
 _SAME_MOMENT = 1000
@@ -121,7 +121,7 @@ def _bound(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _body(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """An HTTP task takes one value, or its fields."""
-    from tarry.push.body import one  # noqa: PLC0415 - most tests have no such tasks
+    from tarry.push.delivery.body import one  # noqa: PLC0415 - most tests have no such tasks
 
     try:
         return {"body": one(task.name, args, kwargs)}

@@ -7,18 +7,18 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarry.engine.batcher import Batcher
-from tarry.engine.call import AnyCall
-from tarry.engine.client import Client
-from tarry.engine.clock import FakeClock
-from tarry.engine.follow import Follow
-from tarry.engine.handle import Handle
-from tarry.engine.task import NOW, Options, Task
+from tarry.client.batcher import Batcher
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
+from tarry.client.follow import Follow
+from tarry.client.handle import Handle
 from tarry.errors import ResultTimeout
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.memory import MemoryStore
+from tarry.tasks.call import AnyCall
+from tarry.tasks.task import NOW, Options, Task
 
 if TYPE_CHECKING:
     from tarry.app import App

@@ -13,18 +13,18 @@ from typing import Any, Literal
 from msgspec.json import decode
 
 from tarry.app import App
+from tarry.client.clock import FakeClock
 from tarry.config import Pool
-from tarry.engine import attempt, report
-from tarry.engine.clock import FakeClock
-from tarry.engine.cron import Ticker
-from tarry.engine.own_loop import Elsewhere, OwnLoop
-from tarry.engine.runner.inline import InlineWorker
-from tarry.engine.running import Batch, Interrupted, Running
-from tarry.engine.terms import Terms
 from tarry.errors import JobFailed
+from tarry.keeper.cron import Ticker
 from tarry.model.duration import SECOND
 from tarry.model.outcome import Outcome, Raised, Released
 from tarry.model.verdict import Cancel, RetryAfter, Snooze
+from tarry.tasks.own_loop import Elsewhere, OwnLoop
+from tarry.tasks.running import Batch, Interrupted, Running
+from tarry.worker.run import attempt, report
+from tarry.worker.run.inline import InlineWorker
+from tarry.worker.run.terms import Terms
 
 Moment = Literal["start", "end"]
 _numbers = itertools.count(1)

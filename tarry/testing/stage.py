@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import app as apps_module
 from tarry.app import App
-from tarry.engine import workplace
-from tarry.engine.client import Client
-from tarry.engine.clock import Clock, FakeClock
-from tarry.engine.here import weights
-from tarry.engine.workplace import Queues
+from tarry.client.client import Client
+from tarry.client.clock import Clock, FakeClock
+from tarry.embedded import workplace
+from tarry.embedded.here import weights
+from tarry.embedded.workplace import Queues
 from tarry.testing.record import DirectClient, Record
 from tarry.testing.runs import Runs
 

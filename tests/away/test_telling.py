@@ -11,7 +11,7 @@ from tarry.alert.terms import Terms
 from tarry.alert.watch import App, Watch
 from tarry.config import Alerts
 from tarry.model.duration import SECOND
-from tarry.push.recipient import Recipient
+from tarry.push.endpoint.recipient import Recipient
 from tarry.store.opening import open_store
 from tests.away.proxy import Proxy
 from tests.away.waiters import Nowhere

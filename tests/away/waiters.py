@@ -16,9 +16,9 @@ from tarry.alert.terms import Terms
 from tarry.alert.watch import App as Watched
 from tarry.alert.watch import Watch
 from tarry.config import Config
-from tarry.engine.hosts import Host, Register
-from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Settings, Worker
+from tarry.keeper.hosts import Host, Register
+from tarry.keeper.keeper import Keeper
+from tarry.worker.worker import Settings, Worker
 
 
 def later() -> None:

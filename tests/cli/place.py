@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tarry.engine.client import Client
-from tarry.engine.task import Options
+from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.runtime import control
 from tarry.runtime.scoreboard import Board, ChildStatus
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
+from tarry.tasks.task import Options
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.store import migrating
+from tarry.store.shared import migrating
 from tests.cli.place import Place
 from tests.servers.postgres import PostgresServer
 

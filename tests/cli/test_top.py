@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tarry.engine.hosts import Host, PoolFigures, Register
+from tarry.keeper.hosts import Host, PoolFigures, Register
 from tarry.store import ids
 from tests.cli.place import Place, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal

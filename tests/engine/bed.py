@@ -4,12 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tarry.engine.clock import FakeClock
-from tarry.engine.pump import Pump
-from tarry.engine.runner.base import Outcomes, Runner
-from tarry.engine.running import Interrupted, Running
-from tarry.engine.task import AsyncTask, SyncTask, Task
-from tarry.engine.terms import Terms
+from tarry.client.clock import FakeClock
 from tarry.errors import StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -20,6 +15,11 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import Exchange, Query, Want
 from tarry.store.memory import MemoryStore
+from tarry.tasks.running import Interrupted, Running
+from tarry.tasks.task import AsyncTask, SyncTask, Task
+from tarry.worker.pump import Pump
+from tarry.worker.run.base import Outcomes, Runner
+from tarry.worker.run.terms import Terms
 
 OWNER = "test:1:1:1"
 

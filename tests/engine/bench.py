@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry import App, State
-from tarry.engine.worker import Settings, Worker
 from tarry.store.base import Store
+from tarry.worker.worker import Settings, Worker
 
 LIMIT = 15.0
 """Seconds that a busy machine may take for anything here."""

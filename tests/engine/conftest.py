@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tarry import App
-from tarry.engine import pump as pumping
-from tarry.engine import room, served
-from tarry.engine.clock import FakeClock
+from tarry.client.clock import FakeClock
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import pump as pumping
+from tarry.worker import room, served
 from tests.engine.bed import Bed, Make, Monotonic
 from tests.engine.bench import Bench
 

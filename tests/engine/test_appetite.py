@@ -1,4 +1,4 @@
-from tarry.engine.appetite import HORIZON, MOST_AHEAD, STALLED_AFTER, Appetite
+from tarry.worker.appetite import HORIZON, MOST_AHEAD, STALLED_AFTER, Appetite
 
 
 def fed(appetite: Appetite, count: int, every: float, times: int, start: float = 0.0) -> float:

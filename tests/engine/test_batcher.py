@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tarry import App
-from tarry.engine.batcher import Batcher
+from tarry.client.batcher import Batcher
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tests.engine.bench import LIMIT, until, wait_for

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tarry import App, Output, Progress, Retry, current_job
-from tarry.engine import capture, progress
-from tarry.engine.running import Running
 from tarry.store.memory import MemoryStore
+from tarry.tasks import progress
+from tarry.tasks.running import Running
+from tarry.worker import capture
 from tests.engine.bed import Bed, Make
 from tests.engine.bench import LIMIT, Bench, finished, until, wait_for
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import App, CurrentJob, NewJob, State
-from tarry.engine.handle import Handle
+from tarry.client.handle import Handle
 from tarry.errors import ArgumentError, BodyTooLarge, ConfigError
 from tarry.model.job import Job
 from tarry.store import ids

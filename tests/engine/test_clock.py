@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from tarry.engine import clock
-from tarry.engine.clock import CHECKED_EVERY, Clock, FakeClock
+from tarry.client import clock
+from tarry.client.clock import CHECKED_EVERY, Clock, FakeClock
 from tarry.errors import StoreUnavailable
 
 

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tarry.engine import clock as clocks
-from tarry.engine import owner, room, served
-from tarry.engine import pump as pumping
-from tarry.engine.clock import CHECKED_EVERY, Clock
-from tarry.engine.keeper import Keeper
-from tarry.engine.pump import Pump
+from tarry.client import clock as clocks
+from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.keeper.keeper import Keeper
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Want
 from tarry.store.memory import MemoryStore
+from tarry.worker import owner, room, served
+from tarry.worker import pump as pumping
+from tarry.worker.pump import Pump
 from tests.engine.bed import TASKS, ByHand, Monotonic
 
 ELSEWHERE = "elsewhere|0.0:1:1:1"

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from tarry.engine.codec import Codec
 from tarry.errors import ArgumentError
+from tarry.tasks.codec import Codec
 
 Kwargs = dict[str, Any]
 

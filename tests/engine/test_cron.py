@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, ConfigError, Cron
-from tarry.engine import bookmarks
-from tarry.engine.client import Client
-from tarry.engine.clock import FakeClock
-from tarry.engine.cron import Ticker, run_now, schedules_of
-from tarry.engine.keeper import Keeper
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
+from tarry.keeper import bookmarks
+from tarry.keeper.cron import Ticker, run_now, schedules_of
+from tarry.keeper.keeper import Keeper
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
 from tarry.store.base import Query, Store

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from tarry import App, Cron
-from tarry.engine.client import Client
-from tarry.engine.clock import FakeClock
-from tarry.engine.cron import Ticker
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
 from tarry.errors import StoreFull, StoreUnavailable
+from tarry.keeper.cron import Ticker
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tarry.engine.deadlines import Deadlines
-from tarry.engine.running import Running
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.tasks.running import Running
+from tarry.worker.deadlines import Deadlines
 from tests.engine.bed import TASKS
 
 TIMEOUT = 0.5

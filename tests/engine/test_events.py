@@ -2,14 +2,14 @@ import logging
 
 import pytest
 
-from tarry.engine import events
-from tarry.engine.events import Events
 from tarry.model import lifecycle
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Raised, Released, Returned, TimedOut, Unknown, note
 from tarry.model.retry import Retry
 from tarry.store import ids
+from tarry.worker import events
+from tarry.worker.events import Events
 
 NOW = 1_800_000_000_000_000
 JOB = Job(ids.uuid7(), "shop.pay", b"[]", state=State.RUNNING, epoch=1)

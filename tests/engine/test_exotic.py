@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tarry import current_job
-from tarry.engine import report
 from tarry.model.verdict import Verdict
+from tarry.worker.run import report
 from tests.engine.bench import LIMIT, Bench, until
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tarry import App, JobNotFound, ResultTimeout, Retry, Snooze, StoreUnavailable, current_job
-from tarry.engine import follow as following
-from tarry.engine.follow import Event
-from tarry.engine.progress import Progress
-from tarry.engine.waiting import LOOK_EVERY
+from tarry.client import follow as following
+from tarry.client.follow import Event
+from tarry.client.waiting import LOOK_EVERY
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import Rules
 from tarry.store.memory import MemoryStore
+from tarry.tasks.progress import Progress
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 from tests.engine.test_waiting import in_thread, waiting_threads
 

@@ -15,7 +15,7 @@ import pytest
 
 from tarry import App, CalledBack, ConfigError, Retry, Snooze, State, StoreUnavailable, current_job
 from tarry.config import load
-from tarry.engine import keeper
+from tarry.keeper import keeper
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids

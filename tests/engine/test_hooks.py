@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from tarry import App, Cancel, CurrentJob, Fail, JobFailed, Retry, Snooze, State, TimeLimit, current_job
-from tarry.engine import hooks
-from tarry.engine.clock import FakeClock
-from tarry.engine.gauge import NoGauge
-from tarry.engine.herald import Herald
-from tarry.engine.keeper import Keeper
+from tarry.client.clock import FakeClock
 from tarry.errors import ArgumentError
+from tarry.keeper.herald import Herald
+from tarry.keeper.keeper import Keeper
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
+from tarry.tasks import hooks
+from tarry.worker.gauge import NoGauge
 from tests.engine.bench import LIMIT, Bench, ThreadWorker, finished, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

@@ -8,11 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tarry.engine import owner
-from tarry.engine.clock import FakeClock
-from tarry.engine.hosts import BEAT_EVERY, FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, Register, hosts
-from tarry.engine.lifeline import Lifeline
+from tarry.client.clock import FakeClock
 from tarry.errors import StoreUnavailable
+from tarry.keeper.hosts import BEAT_EVERY, FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, Register, hosts
+from tarry.keeper.lifeline import Lifeline
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
@@ -22,6 +21,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import owner
 from tests.store.switched import Switched, memories, slow
 
 POOLS = [PoolFigures("default", workers=2, busy=1, processed=10, failed=3, memory=2**20)]

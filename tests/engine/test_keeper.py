@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from tarry.engine import overdue, owner
-from tarry.engine.clock import FakeClock, elapsed
-from tarry.engine.keeper import Keeper
+from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
+from tarry.keeper.keeper import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
@@ -20,8 +19,9 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.store.patience import PATIENCE
+from tarry.store.shared.patience import PATIENCE
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import overdue, owner
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
@@ -236,7 +236,7 @@ def test_a_level_that_is_wrong_is_put_right_within_a_minute(
     other_dies: bool,
 ) -> None:
     time, store = Monotonic(), MemoryStore(clock.now)
-    monkeypatch.setattr("tarry.engine.keeper.time", time)
+    monkeypatch.setattr("tarry.keeper.keeper.time", time)
     other, keeper = Keeper(store, clock=clock), Keeper(store, clock=clock)
     store.limit("task:pay", Limit(1))
     if other_dies:

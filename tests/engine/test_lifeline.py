@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.engine import lifeline, owner
-from tarry.engine.clock import FakeClock
-from tarry.engine.lifeline import Lifeline
+from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
+from tarry.keeper import lifeline
+from tarry.keeper.lifeline import Lifeline
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.memory import MemoryStore
+from tarry.worker import owner
 from tests.engine.bed import Monotonic
 from tests.engine.bench import until
 from tests.store.switched import Switched, memories, slow

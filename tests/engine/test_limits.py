@@ -10,10 +10,10 @@ import pytest
 
 from tarry import App
 from tarry.config import load
-from tarry.engine.lane import lane_of
-from tarry.engine.limits import declare, in_force, reset, set_by_hand
+from tarry.keeper.limits import declare, in_force, reset, set_by_hand
 from tarry.model.limit import Level, Limit
 from tarry.store.memory import MemoryStore
+from tarry.tasks.lane import lane_of
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 

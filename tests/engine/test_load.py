@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from tarry.engine.backlog import COUNTED, Backlogs, Told
-from tarry.engine.clock import FakeClock
-from tarry.engine.gauge import NoGauge
-from tarry.engine.worker import Settings
+from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
+from tarry.keeper.backlog import COUNTED, Backlogs, Told
 from tarry.model.duration import SECOND
 from tarry.store.base import Backlog
 from tarry.store.conformance.cases import NOW, put
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
+from tarry.worker.gauge import NoGauge
+from tarry.worker.worker import Settings
 from tests.engine.bench import Bench, ThreadWorker, until, wait_for
 
 

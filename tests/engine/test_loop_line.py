@@ -4,13 +4,13 @@ import asyncio
 from functools import partial
 
 from tarry import App
-from tarry.engine.runner.base import Outcomes
-from tarry.engine.runner.loop import Loop
-from tarry.engine.running import CalledBack, Running
-from tarry.engine.terms import Terms, never_ends
 from tarry.model.job import Job
 from tarry.model.outcome import Released, Returned
 from tarry.store.ids import uuid7
+from tarry.tasks.running import CalledBack, Running
+from tarry.worker.run.base import Outcomes
+from tarry.worker.run.loop import Loop
+from tarry.worker.run.terms import Terms, never_ends
 from tests.engine.bench import until
 
 

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from tarry import App, CurrentJob, State, current_job
-from tarry.engine.new_job import NewJob
 from tarry.errors import ArgumentError, ConfigError
+from tarry.tasks.new_job import NewJob
 from tests.engine.bench import LIMIT, Bench, finished, note
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

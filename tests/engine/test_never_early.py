@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.engine import clock
-from tarry.engine.client import Client
-from tarry.engine.clock import Clock
-from tarry.engine.keeper import Keeper
-from tarry.engine.pump import Pump
-from tarry.engine.task import Options
+from tarry.client import clock
+from tarry.client.client import Client
+from tarry.client.clock import Clock
+from tarry.keeper.keeper import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -18,6 +16,8 @@ from tarry.model.outcome import Lost, Outcome, Raised, Released, Snoozed, Suspec
 from tarry.model.retry import Retry
 from tarry.store.base import NORMAL, Store, Want
 from tarry.store.memory import MemoryStore
+from tarry.tasks.task import Options
+from tarry.worker.pump import Pump
 
 START, LEASE = 1_800_000_000 * SECOND, 30 * SECOND
 AHEAD = START

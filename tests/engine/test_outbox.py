@@ -32,7 +32,7 @@ from tests.store.switched import Switched, quick
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
-    monkeypatch.setattr("tarry.engine.forwarder.LOOKS_AGAIN", 0.01)
+    monkeypatch.setattr("tarry.client.forwarder.LOOKS_AGAIN", 0.01)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_order_of_arrival_is_that_of_the_outbox(app: App, inner: Switched, m
         arrived.extend(job.body for job in jobs)
         return insert(jobs)
 
-    monkeypatch.setattr("tarry.engine.forwarder.PAGE", 7)
+    monkeypatch.setattr("tarry.client.forwarder.PAGE", 7)
     monkeypatch.setattr(inner.inner, "insert", watched)
     inner.down()
     for number in range(30):

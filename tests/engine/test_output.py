@@ -5,7 +5,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.engine.output import LINES, Output, Tail
+from tarry.tasks.output import LINES, Output, Tail
 
 
 def kept(*texts: str, most: int = 1000) -> Output:

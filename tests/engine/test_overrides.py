@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tarry import App, Retry, State, TimeLimit, current_job
-from tarry.engine.new_job import NewJob
 from tarry.model import overrides
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.retry import DEFAULT, NEVER
 from tarry.store.memory import MemoryStore
+from tarry.tasks.new_job import NewJob
 from tarry.testing import Jobs
 from tests.engine.bench import Bench, finished, note
 

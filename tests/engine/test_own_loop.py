@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tarry.engine import own_loop
-from tarry.engine.running import TimeLimit
+from tarry.tasks import own_loop
+from tarry.tasks.running import TimeLimit
 from tests.engine.bench import wait_for
 
 var: ContextVar[str] = ContextVar("var", default="unset")

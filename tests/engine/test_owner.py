@@ -1,7 +1,7 @@
 import os
 import signal
 
-from tarry.engine import owner
+from tarry.worker import owner
 from tests.engine.bench import until
 
 

@@ -11,11 +11,11 @@ import pytest
 from msgspec import json
 
 from tarry import App, current_job
-from tarry.engine.progress import MARK_EVERY, Mark, Progress, read
-from tarry.engine.running import CurrentJob, Running
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
+from tarry.tasks.progress import MARK_EVERY, Mark, Progress, read
+from tarry.tasks.running import CurrentJob, Running
 from tests.engine.bed import TASKS, Bed, Make
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 

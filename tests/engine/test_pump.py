@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from tarry.engine import pump as pumping
-from tarry.engine.running import CalledBack, TimeLimit
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -17,6 +15,8 @@ from tarry.model.outcome import Lost, Raised, Returned, note
 from tarry.model.retry import Retry
 from tarry.store.base import Exchange, Query
 from tarry.store.conformance.cases import EVERYTHING
+from tarry.tasks.running import CalledBack, TimeLimit
+from tarry.worker import pump as pumping
 from tests.engine.bed import TASKS, Make
 
 

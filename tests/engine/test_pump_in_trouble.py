@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.engine.clock import FakeClock
+from tarry.client.clock import FakeClock
 from tarry.errors import StoreError, StoreFull, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND

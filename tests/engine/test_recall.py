@@ -2,8 +2,7 @@
 
 import pytest
 
-from tarry.engine.clock import FakeClock
-from tarry.engine.recall import Attempt, Recall
+from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -12,6 +11,7 @@ from tarry.model.killing import CANCELLED
 from tarry.store import ids
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.memory import MemoryStore
+from tarry.worker.recall import Attempt, Recall
 
 
 class Seen:

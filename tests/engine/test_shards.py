@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from tarry import App, State, current_job
-from tarry.engine import overdue, waiting
-from tarry.engine import pump as pumping
-from tarry.engine.handle import Handle
-from tarry.engine.keeper import Keeper
+from tarry.client import waiting
+from tarry.client.handle import Handle
 from tarry.errors import ResultTimeout, StoreUnavailable
+from tarry.keeper.keeper import Keeper
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import overdue
+from tarry.worker import pump as pumping
 from tests.engine.bench import LIMIT, Bench, until
 from tests.store.switched import Switched, memories, quick, slow
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.engine.shares import Shares
 from tarry.model.job import Job
 from tarry.store.base import Want
+from tarry.worker.shares import Shares
 
 
 def planned(shares: Shares, limits: Sequence[int]) -> Counter[tuple[str, int]]:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tarry import current_job
-from tarry.engine.gauge import NoGauge
-from tarry.engine.worker import Outside, Settings, Worker, memory
 from tarry.model.killing import TIMEOUT
 from tarry.store.base import Exchange
 from tarry.store.memory import MemoryStore
+from tarry.worker.gauge import NoGauge
+from tarry.worker.worker import Outside, Settings, Worker, memory
 from tests.engine.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 
 

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.engine.backlog import Backlogs
-from tarry.engine.client import Client
-from tarry.engine.hosts import Register
-from tarry.engine.keeper import Keeper
-from tarry.engine.lifeline import Lifeline
-from tarry.engine.pump import Pump
-from tarry.engine.task import Options
+from tarry.client.client import Client
+from tarry.keeper.backlog import Backlogs
+from tarry.keeper.hosts import Register
+from tarry.keeper.keeper import Keeper
+from tarry.keeper.lifeline import Lifeline
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
@@ -19,6 +17,8 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
+from tarry.tasks.task import Options
+from tarry.worker.pump import Pump
 from tests.engine.bed import TASKS, ByHand, Monotonic
 
 LEASE = 30 * SECOND

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tarry import App, ArgumentError, Retry, State
+from tarry.client.clock import FakeClock
 from tarry.config import Config
 from tarry.defaults import DefaultRetry, Defaults
-from tarry.engine.clock import FakeClock
-from tarry.engine.task import AsyncTask, SyncTask, full_name
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
 from tarry.model.retry import NEVER
+from tarry.tasks.task import AsyncTask, SyncTask, full_name
 
 NOW = FakeClock().time
 

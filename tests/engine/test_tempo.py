@@ -2,9 +2,9 @@
 
 import pytest
 
-from tarry.engine import tempo
-from tarry.engine.tempo import Tempo
 from tarry.model.duration import SECOND
+from tarry.worker import tempo
+from tarry.worker.tempo import Tempo
 from tests.engine.bed import Bed, Make
 
 

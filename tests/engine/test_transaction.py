@@ -17,8 +17,8 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as alchemy_async
 
 from tarry import App, IdempotencyError, JobNotFound, State, errors
-from tarry.engine import pump
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import pump
 from tests.engine.bench import LIMIT, Bench
 from tests.engine.callers import (
     BY,

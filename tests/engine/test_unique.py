@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tarry import App, IdempotencyError, State
-from tarry.engine.client import Client
-from tarry.engine.clock import FakeClock
-from tarry.engine.task import Options, SyncTask
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
@@ -18,6 +17,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
+from tarry.tasks.task import Options, SyncTask
 from tests.engine.bench import wait_for
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from tarry import App, Job, JobCancelled, JobFailed, JobNotFound, ResultTimeout, StoreUnavailable
-from tarry.engine.worker import Settings, Worker
 from tarry.model.lifecycle import Rules
 from tarry.store.memory import MemoryStore
+from tarry.worker.worker import Settings, Worker
 from tests.engine.bench import LIMIT, Bench, until
 
 

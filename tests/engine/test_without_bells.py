@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tarry.store.bell import Bell
 from tarry.store.memory import MemoryStore
+from tarry.store.shared.bell import Bell
 from tests.engine.bench import Bench, until, wait_for
 
 SOON = 8.0

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tarry import State, current_job
-from tarry.engine import appetite
-from tarry.engine.keeper import Keeper
-from tarry.engine.worker import Worker
+from tarry.keeper.keeper import Keeper
 from tarry.store.base import BANDS, Want
+from tarry.worker import appetite
+from tarry.worker.worker import Worker
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "loop"])

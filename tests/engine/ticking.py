@@ -3,10 +3,10 @@
 from typing import Any
 
 from tarry import App
-from tarry.engine import bookmarks
-from tarry.engine.client import Client
-from tarry.engine.clock import FakeClock
-from tarry.engine.cron import Ticker, schedules_of
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
+from tarry.keeper import bookmarks
+from tarry.keeper.cron import Ticker, schedules_of
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job

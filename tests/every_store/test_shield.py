@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from tarry import App, TimeLimit
-from tarry.engine.gauge import NoGauge
-from tarry.engine.runner.base import Outcomes
-from tarry.engine.runner.threads import INSIDE, Threads
-from tarry.engine.running import Running
-from tarry.engine.shield import shielded
-from tarry.engine.terms import KILL_AFTER, Terms
 from tarry.errors import StoreAway
 from tarry.model.job import Job
 from tarry.model.outcome import TimedOut
 from tarry.store import ids
 from tarry.store.memory import MemoryStore
+from tarry.tasks.running import Running
+from tarry.tasks.shield import shielded
+from tarry.worker.gauge import NoGauge
+from tarry.worker.run.base import Outcomes
+from tarry.worker.run.terms import KILL_AFTER, Terms
+from tarry.worker.run.threads import INSIDE, Threads
 from tests.engine.bench import until, wait_for
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 from tarry import App, ResultTimeout, TimeLimit, current_job
-from tarry.engine.runner.base import Outcomes
-from tarry.engine.runner.threads import Threads
-from tarry.engine.running import Running
-from tarry.engine.task import Task
-from tarry.engine.terms import Terms
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
 from tarry.store import ids
+from tarry.tasks.running import Running
+from tarry.tasks.task import Task
+from tarry.worker.run.base import Outcomes
+from tarry.worker.run.terms import Terms
+from tarry.worker.run.threads import Threads
 from tests.engine.bench import LIMIT
 
 LONGEST = 0.003

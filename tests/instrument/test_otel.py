@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tarry import App, Cancel, Fail, Retry, Snooze, State
-from tarry.engine.new_job import NewJob
 from tarry.errors import ConfigError
 from tarry.instrument.otel import instrument
 from tarry.store.sqlite.store import SqliteStore
+from tarry.tasks.new_job import NewJob
 from tests.engine.bench import LIMIT, Bench, finished, until
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])

@@ -12,11 +12,11 @@ from sentry_sdk.integrations.logging import LoggingIntegration
 from sentry_sdk.transport import Transport
 
 from tarry import App, Cancel, CurrentJob, Fail, Retry, Snooze, State
-from tarry.engine.clock import FakeClock
-from tarry.engine.keeper import Keeper
+from tarry.client.clock import FakeClock
 from tarry.errors import ConfigError
 from tarry.instrument import travel
 from tarry.instrument.sentry import instrument
+from tarry.keeper.keeper import Keeper
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from tarry import App
+from tarry.client.handle import Handle
 from tarry.config import Config, Push
-from tarry.engine.handle import Handle
-from tarry.engine.worker import Settings
 from tarry.model.job import Job
-from tarry.push.office import Office
-from tarry.push.record import Record, records
+from tarry.push.delivery.office import Office
+from tarry.push.delivery.record import Record, records
 from tarry.store.base import Store
+from tarry.worker.worker import Settings
 from tests.engine.bench import Bench, ThreadWorker
 from tests.push.server import Server
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tarry.push.answer import Answer
-from tarry.push.failure import Failure
-from tarry.push.guard import Guard
-from tarry.push.sender import Limits, Request, Sender
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failure
+from tarry.push.http.guard import Guard
+from tarry.push.http.sender import Limits, Request, Sender
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HERE = ["127.0.0.1"]

@@ -13,7 +13,7 @@ from tarry.alert.message import Message
 from tarry.alert.post import Post
 from tarry.alert.unsent import Unsent
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.push.recipient import Recipient
+from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tests.engine.bench import until, wait_for

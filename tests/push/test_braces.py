@@ -4,11 +4,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarry.push import braces
-from tarry.push.answer import Answer
-from tarry.push.braces import MOST_DEPTH, found, looked_up, translated
-from tarry.push.misplaced import Misplaced
-from tarry.push.rules import Rule
+from tarry.push.http.answer import Answer
+from tarry.push.rule import braces
+from tarry.push.rule.braces import MOST_DEPTH, found, looked_up, translated
+from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.rules import Rule
 
 EMPTY = '[null, false, 0, "", "0", [], {}]'
 

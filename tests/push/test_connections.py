@@ -12,12 +12,12 @@ import pytest
 from pyreqwest.client import Client
 
 from tarry import App
-from tarry.engine.runner.loop import _cancel_the_rest
-from tarry.push.answer import MOST_BODY, Answer
-from tarry.push.clients import Clients, Place, builder
-from tarry.push.failure import Failed, Failure, Why
-from tarry.push.sender import Limits, Request, Sender
+from tarry.push.http.answer import MOST_BODY, Answer
+from tarry.push.http.clients import Clients, Place, builder
+from tarry.push.http.failure import Failed, Failure, Why
+from tarry.push.http.sender import Limits, Request, Sender
 from tarry.store.memory import MemoryStore
+from tarry.worker.run.loop import _cancel_the_rest
 from tests.engine.bench import Bench, finished
 from tests.engine.bench import until as waited
 from tests.push.certificates import Authority

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, MINUTE
-from tarry.push import rules
-from tarry.push.endpoint import Endpoint, EndpointError
-from tarry.push.fields import FIELDS
+from tarry.push.endpoint.endpoint import Endpoint, EndpointError
+from tarry.push.endpoint.fields import FIELDS
+from tarry.push.rule import rules
 
 URL = "https://shop.example/orders/{order}"
 HMAC = "whsec_" + base64.b64encode(b"k" * 24).decode()
@@ -262,7 +262,7 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 def test_who_only_puts_jobs_needs_none_of_the_extra() -> None:
     code = (
         "import sys\n"
-        "from tarry.push.endpoint import Endpoint\n"
+        "from tarry.push.endpoint.endpoint import Endpoint\n"
         f"Endpoint.parse('a', {{'url': {URL!r}, 'retry_when': 'res.code != 200', 'secret': {RAW!r},"
         " 'headers': {'a': 'b'}}, checked=False)\n"
         "print([name for name in ('pyreqwest', 'cel_expr_python', 'cryptography') if name in sys.modules])\n"
@@ -273,9 +273,9 @@ def test_who_only_puts_jobs_needs_none_of_the_extra() -> None:
 
 @pytest.mark.parametrize("missing", ["pyreqwest.http", "cel_expr_python"])
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    for name in [name for name in sys.modules if name.startswith(("tarry.push.target", missing))]:
+    for name in [name for name in sys.modules if name.startswith(("tarry.push.http.target", missing))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("tarry.push.target", raising=False)
+    monkeypatch.delattr("tarry.push.http.target", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     rules._environment.cache_clear()
     rules._compiled.cache_clear()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tarry import State as JobState
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push import flow, registry
-from tarry.push.flow import EVERY, FAILURES, FIRST, MOST_OPEN, OPEN, Seen, State, after
+from tarry.push import registry
+from tarry.push.delivery import flow
+from tarry.push.delivery.flow import EVERY, FAILURES, FIRST, MOST_OPEN, OPEN, Seen, State, after
 from tests.engine.bench import finished, until
 from tests.push.delivering import Desk
 from tests.push.server import Line, answer, end_before_answer, hang

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
-from tarry.push import own
-from tarry.push.guard import Forbidden, Guard
+from tarry.push.http import own
+from tarry.push.http.guard import Forbidden, Guard
 
 REFUSED = {
     "0.0.0.0": "unspecified",

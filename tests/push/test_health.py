@@ -20,17 +20,17 @@ from tarry.alert.stores import Stores, parts
 from tarry.alert.terms import Terms
 from tarry.alert.watch import HELD_FOR, App, Watch
 from tarry.alert.work import Work
+from tarry.client.clock import FakeClock
 from tarry.config import Alerts
-from tarry.engine.clock import FakeClock
 from tarry.errors import StoreUnavailable
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, note
 from tarry.push import registry
-from tarry.push.endpoint import Endpoint
-from tarry.push.flow import State as Flow
-from tarry.push.recipient import Recipient
+from tarry.push.delivery.flow import State as Flow
+from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.recipient import Recipient
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.conformance.cases import FAILED, NOW, put, running, settle

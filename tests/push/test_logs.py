@@ -15,16 +15,16 @@ import msgspec
 import pytest
 
 from tarry import State
+from tarry.client.bulk import changed, matching
+from tarry.client.forwarder import Forwarder
 from tarry.config import Config, Push
-from tarry.engine.bulk import changed, matching
-from tarry.engine.forwarder import Forwarder
 from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import Job
-from tarry.push.appended import Appended
-from tarry.push.log_lines import Request, accepted, job_of
-from tarry.push.order import Order
+from tarry.push.delivery.order import Order
+from tarry.push.journal.appended import Appended
+from tarry.push.journal.log_lines import Request, accepted, job_of
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.entry import Entry
@@ -162,7 +162,7 @@ from tarry import App
 app = App("memory://")
 app.http.load()
 app.client
-print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.appended"))])
+print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.appended"))])
 """
 
 
@@ -343,7 +343,7 @@ class TestFiles:
 _WRITER = """
 import json, sys
 from pathlib import Path
-from tarry.push.appended import Appended
+from tarry.push.journal.appended import Appended
 file, number = Appended(Path(sys.argv[1])), int(sys.argv[2])
 for n in range(300):
     text = "x" * (300_000 if n % 50 == 0 else 40)

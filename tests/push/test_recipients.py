@@ -16,10 +16,10 @@ from tarry.alert.unsent import Unsent
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.guard import Guard
-from tarry.push.recipient import Kind, Recipient
-from tarry.push.secret import Secret
-from tarry.push.sender import Limits
+from tarry.push.endpoint.recipient import Kind, Recipient
+from tarry.push.endpoint.secret import Secret
+from tarry.push.http.guard import Guard
+from tarry.push.http.sender import Limits
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer, hang, redirect
 from tests.test_loading import loaded
@@ -195,10 +195,10 @@ def test_a_task_s_channel_has_to_be_allowed(tmp_path: Path, server: Server) -> N
 
 
 def test_a_keeper_that_tells_nobody_imports_nothing_for_it() -> None:
-    modules = loaded("import tarry.cli.roles, tarry.cli.alerting")
+    modules = loaded("import tarry.process.roles, tarry.process.alerting")
     assert "tarry.alert.watch" in modules
     assert not modules & {"smtplib", "ssl", "email", "apprise", "pyreqwest", "cryptography", "asyncio"}
-    assert "tarry.alert" not in loaded("import tarry.cli.roles")
+    assert "tarry.alert" not in loaded("import tarry.process.roles")
 
 
 def test_whether_people_can_be_told(tmp_path: Path, server: Server) -> None:

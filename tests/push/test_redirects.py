@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.push import sender
-from tarry.push.failure import Why
-from tarry.push.sender import Limits
+from tarry.push.http import sender
+from tarry.push.http.failure import Why
+from tarry.push.http.sender import Limits
 from tests.push.certificates import Authority
 from tests.push.sending import answered, failed
 from tests.push.server import Server, answer, end_before_answer, redirect

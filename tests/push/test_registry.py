@@ -9,12 +9,12 @@ import pytest
 
 from tarry import App, State
 from tarry.config import load
-from tarry.engine.limits import set_by_hand
 from tarry.errors import ConfigError, UnknownTask
+from tarry.keeper.limits import set_by_hand
 from tarry.model.limit import Limit
 from tarry.push import registry
-from tarry.push.endpoint import EndpointError
-from tarry.push.guard import Guard
+from tarry.push.endpoint.endpoint import EndpointError
+from tarry.push.http.guard import Guard
 from tarry.store.base import Store
 from tests.engine.bench import finished, until
 from tests.push.delivering import HERE, Desk

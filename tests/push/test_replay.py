@@ -11,17 +11,17 @@ import pytest
 from msgspec.structs import replace as altered
 
 from tarry import App, State
+from tarry.client.clock import Clock
+from tarry.client.handle import Handle
 from tarry.config import Config, Push
-from tarry.engine.clock import Clock
-from tarry.engine.handle import Handle
 from tarry.errors import StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
-from tarry.push import replay as replaying
-from tarry.push.log_lines import Request, accepted, attempted
-from tarry.push.record import Record
-from tarry.push.replay import Replay
+from tarry.push.delivery.record import Record
+from tarry.push.journal import replay as replaying
+from tarry.push.journal.log_lines import Request, accepted, attempted
+from tarry.push.journal.replay import Replay
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.opening import open_store

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tarry.push import resolver
-from tarry.push.answer import Answer
-from tarry.push.failure import Failed, Failure, Why
-from tarry.push.guard import Forbidden, Guard
-from tarry.push.resolver import FAILED_FOR, FRESH, MOST_QUESTIONS, USABLE, Resolver
-from tarry.push.sender import Limits, Request, Sender
+from tarry.push.http import resolver
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failed, Failure, Why
+from tarry.push.http.guard import Forbidden, Guard
+from tarry.push.http.resolver import FAILED_FOR, FRESH, MOST_QUESTIONS, USABLE, Resolver
+from tarry.push.http.sender import Limits, Request, Sender
 from tests.push.sending import until
 from tests.push.server import Server
 

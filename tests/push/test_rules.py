@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.push.answer import MOST_BODY, Answer
-from tarry.push.costs import MOST_LOOPED
-from tarry.push.misplaced import Misplaced
-from tarry.push.rules import MOST_TEXT, Rule, Said
-from tarry.push.seen import MOST_NESTED
+from tarry.push.http.answer import MOST_BODY, Answer
+from tarry.push.rule.costs import MOST_LOOPED
+from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.rules import MOST_TEXT, Rule, Said
+from tarry.push.rule.seen import MOST_NESTED
 
 
 def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> Said:

@@ -10,7 +10,7 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules, after
 from tarry.model.outcome import Raised
-from tarry.push.schedule import Schedule
+from tarry.push.endpoint.schedule import Schedule
 
 
 def delays(schedule: Schedule, count: int, unit: int = MINUTE) -> list[float | None]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tarry.errors import ConfigError
-from tarry.push.secret import MOST, Secret
+from tarry.push.endpoint.secret import MOST, Secret
 
 
 def test_a_secret_is_its_value_and_is_not_shown() -> None:

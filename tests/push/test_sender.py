@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from tarry.push.answer import MOST_BODY, Answer
-from tarry.push.failure import Failure, Why
-from tarry.push.guard import Guard
-from tarry.push.sender import Limits, Request, Sender
+from tarry.push.http.answer import MOST_BODY, Answer
+from tarry.push.http.failure import Failure, Why
+from tarry.push.http.guard import Guard
+from tarry.push.http.sender import Limits, Request, Sender
 from tests.push.sending import HEAD, answered, failed, run, until
 from tests.push.server import (
     Line,

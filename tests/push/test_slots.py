@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.slots import LATER, SLOW, SOON, Full, Slots, Visit
+from tarry.push.delivery.slots import LATER, SLOW, SOON, Full, Slots, Visit
 
 
 class Clock:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.target import OURS, checked, target
+from tarry.push.http.target import OURS, checked, target
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tarry.push.misplaced import Misplaced
-from tarry.push.template import Template, Unfit, UrlTemplate
+from tarry.push.endpoint.template import Template, Unfit, UrlTemplate
+from tarry.push.rule.misplaced import Misplaced
 
 BODY = {
     "order": 7,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tarry.push.answer import Answer
-from tarry.push.failure import Failure, Why
-from tarry.push.sender import Limits, Request, Sender
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failure, Why
+from tarry.push.http.sender import Limits, Request, Sender
 from tests.push.certificates import Authority
 from tests.push.sending import PATIENT, answered, failed, kept, run, until
 from tests.push.server import H2Script, Server, end_before_answer

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tarry.push.log_files import Part, Reader, Unreadable
+from tarry.push.journal.log_files import Part, Reader, Unreadable
 
 REAL = b'{"time":"2026-11-22T02:03:04.123456Z","id":"real","body":{}}'
 FORGED = b'{"time":"2026-11-22T02:03:04.123456Z","id":"forged","body":{}}'

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.push.answer import Answer
-from tarry.push.endpoint import Endpoint
-from tarry.push.failure import Failure, Why
-from tarry.push.success import Success
-from tarry.push.verdict import Again, Delivered, Disabled, Final, Verdict, judged, retry_after
+from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judged, retry_after
+from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.success import Success
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failure, Why
 
 NOW = 1_763_765_100.0
 

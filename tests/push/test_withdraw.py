@@ -8,7 +8,7 @@ import pytest
 
 from tarry import State
 from tarry.errors import JobCancelled, JobNotFound
-from tarry.push.withdraw import BEFORE, MAYBE, NEVER, UNSAID
+from tarry.push.delivery.withdraw import BEFORE, MAYBE, NEVER, UNSAID
 from tarry.store.conformance.cases import taken
 from tests.engine.bench import finished, note, until
 from tests.push.delivering import Desk

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError, MasterError
-from tarry.runtime import logs
 from tarry.runtime.daemon import daemonize
+from tarry.runtime.logs import logs
 from tarry.runtime.master import Master
 from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
 from tarry.runtime.scoreboard import board_path

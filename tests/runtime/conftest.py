@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.log_lines import tell_of
+from tarry.runtime.logs.log_lines import tell_of
 from tests.runtime.theatre import Theatre
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarry.runtime.link import Link
-from tarry.runtime.log_file import LogFile
+from tarry.runtime.logs.log_file import LogFile
 from tarry.runtime.role import Child
 from tarry.runtime.scoreboard import Scoreboard
 from tarry.runtime.signals import Signals

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError
-from tarry.runtime import logs
-from tarry.runtime.log_lines import tell_of
+from tarry.runtime.logs import logs
+from tarry.runtime.logs.log_lines import tell_of
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 

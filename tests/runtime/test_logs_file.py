@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarry.runtime import log_spare, logs
-from tarry.runtime.log_file import LogFile
+from tarry.runtime.logs import log_spare, logs
+from tarry.runtime.logs.log_file import LogFile
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 

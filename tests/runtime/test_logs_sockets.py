@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarry.runtime import log_spare, logs
-from tarry.runtime.log_datagrams import Datagrams
-from tarry.runtime.log_lines import tell_of
+from tarry.runtime.logs import log_spare, logs
+from tarry.runtime.logs.log_datagrams import Datagrams
+from tarry.runtime.logs.log_lines import tell_of
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store import patience as waits
 from tarry.store.base import Store
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared import patience as waits
 
 LIMIT = 15.0
 

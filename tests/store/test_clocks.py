@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.engine.clock import Clock
+from tarry.client.clock import Clock
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job
 from tarry.model.lifecycle import placed

@@ -3,9 +3,9 @@
 import pytest
 
 from tarry.errors import TarryError
-from tarry.store.masking import masked
 from tarry.store.opening import open_store
 from tarry.store.shards.shard import shown
+from tarry.store.shared.masking import masked
 
 PARTS = ("hush", "shhh")
 SIGNS = ("[", "]", "/", "?", "#", "@", ":", "%", " ", "\\", "[::1]", "?a=", "#name=", ":1/", "\u2100", "%zz", "&=")

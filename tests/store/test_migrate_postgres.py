@@ -9,7 +9,6 @@ import pytest
 
 from tarry import errors
 from tarry.model.job import Job
-from tarry.store import migrating
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.postgres import migrate as postgres_migrate
@@ -18,6 +17,7 @@ from tarry.store.postgres.migrate import migrate, pending
 from tarry.store.postgres.schema import STEPS, Step
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.postgres.url import parsed
+from tarry.store.shared import migrating
 from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
 

@@ -19,9 +19,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, NotPossible, Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
-from tarry.store import migrating
 from tarry.store.base import NORMAL, Query, Store, Want
-from tarry.store.bell import RESULT, WORK
 from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
 from tarry.store.conformance.ringing import rings
 from tarry.store.mysql import claim as mysql_claim
@@ -38,6 +36,8 @@ from tarry.store.mysql.sql import digest, raw
 from tarry.store.mysql.steps import Walk
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
+from tarry.store.shared import migrating
+from tarry.store.shared.bell import RESULT, WORK
 
 LONG = 60.0
 

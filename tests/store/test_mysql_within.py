@@ -13,11 +13,11 @@ from tarry.errors import OtherDatabase, StoreError
 from tarry.model.duration import HOUR
 from tarry.model.job import State
 from tarry.model.limit import Limit
-from tarry.store.bell import WORK
 from tarry.store.conformance.cases import NOW, ids, made, put, seen, taken
 from tarry.store.conformance.ringing import rings
 from tarry.store.mysql.address import parsed
 from tarry.store.mysql.store import MysqlStore
+from tarry.store.shared.bell import WORK
 from tests.store import django_story
 
 

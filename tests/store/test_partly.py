@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.store.partly import partly, there
+from tarry.store.shared.partly import partly, there
 
 AWAY = PartlyUnavailable("one is away", [1])
 

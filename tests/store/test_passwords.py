@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tarry.errors import ConfigError, TarryError
 from tarry.store.opening import open_store
-from tarry.store.transport import Transport, is_local
+from tarry.store.shared.transport import Transport, is_local
 from tests.engine.bench import until
 from tests.push.certificates import Authority
 from tests.servers.postgres import PostgresServer

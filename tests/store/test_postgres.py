@@ -13,20 +13,20 @@ import pytest
 from msgspec.structs import replace
 
 from tarry import errors
-from tarry.engine.clock import Clock
+from tarry.client.clock import Clock
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, NORMAL, PROMOTED_AT_ONCE, Query, Store, Want
-from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
 from tarry.store.postgres import sql
 from tarry.store.postgres import store as module
 from tarry.store.postgres.floors import BOTTOM
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.shared.bell import WORK
 from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
 

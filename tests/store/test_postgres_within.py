@@ -19,9 +19,9 @@ from tarry import App, errors
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
-from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.shared.bell import WORK
 from tests.engine.bench import LIMIT
 from tests.servers.postgres import PostgresServer
 from tests.store import django_story

@@ -13,14 +13,14 @@ from tarry.model.duration import HOUR
 from tarry.model.job import Job
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
-from tarry.store import pruning
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.conformance.cases import LEASE, NOW, PLENTY, made
-from tarry.store.lanes import each
 from tarry.store.memory import MemoryStore, size
 from tarry.store.opening import open_store
-from tarry.store.pruning import Finished, Place, Pruning
 from tarry.store.redis import pruning as redis_pruning
+from tarry.store.shared import pruning
+from tarry.store.shared.lanes import each
+from tarry.store.shared.pruning import Finished, Place, Pruning
 from tests.servers.redis import RedisServer
 
 QUEUES = ("default", "slow", "bulk")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell
 from tarry.store.redis.bell import HubBell
 from tarry.store.redis.link import Script
 from tarry.store.redis.link_server import ServerLink
 from tarry.store.redis.link_target import linked
 from tarry.store.redis.url import parsed
+from tarry.store.shared.bell import FOLLOW, FULL, RESULT, WORK, Bell
 from tests.servers.redis import RedisServer, until
 
 CHANNEL = "{t}:bell"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreUnavailable
-from tarry.store.bell import WORK
 from tarry.store.redis.cluster import Cluster
 from tarry.store.redis.cluster_part import SLOTS, PartLink, slot_of, tags
 from tarry.store.redis.link import Call, Script
 from tarry.store.redis.link_target import clustered
 from tarry.store.redis.url import parsed
+from tarry.store.shared.bell import WORK
 from tests.servers.redis import RedisCluster, RedisServer, until
 from tests.store.redis_moving import Slot
 from tests.store.test_redis_sentinel import Ledger, heard

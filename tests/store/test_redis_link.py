@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreForeign, StoreFull, StoreUnavailable, TarryError
-from tarry.store.bell import RESULT
 from tarry.store.redis.link import Call, Script
 from tarry.store.redis.link_server import ServerLink
 from tarry.store.redis.link_target import linked
 from tarry.store.redis.url import parsed
+from tarry.store.shared.bell import RESULT
 from tests.servers.redis import RedisServer, until
 from tests.servers.server import free_port as free
 

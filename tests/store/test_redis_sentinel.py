@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreError, StoreUnavailable
-from tarry.store.bell import WORK, Bell
 from tarry.store.redis.bell import HubBell
 from tarry.store.redis.link import Script
 from tarry.store.redis.link_server import ServerLink
 from tarry.store.redis.link_target import linked
 from tarry.store.redis.url import parsed
+from tarry.store.shared.bell import WORK, Bell
 from tests.servers.redis import Watched, until
 
 KEEP = Script("keep", "return redis.call('SADD', KEYS[1], ARGV[1])", repeatable=True)

@@ -10,10 +10,10 @@ from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Query, Want
-from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared.bell import WORK
 
 NOW = 1_800_000_000 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]

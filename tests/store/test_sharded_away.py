@@ -23,12 +23,12 @@ from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Query, Store, Want
-from tarry.store.bell import WORK
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared.bell import WORK
 from tests.store.switched import Switched, memories, quick, slow, until
 
 NOW = 1_800_000_000 * SECOND

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.engine.handle import Handle
-from tarry.engine.running import current
+from tarry.client.handle import Handle
 from tarry.errors import StoreUnavailable
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore
+from tarry.tasks.running import current
 from tests.engine.bench import LIMIT, Bench
 from tests.servers.redis import RedisServer
 from tests.store.switched import until

@@ -19,8 +19,8 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Want
-from tarry.store.bell import RESULT, Bell
 from tarry.store.ids import uuid7
+from tarry.store.shared.bell import RESULT, Bell
 from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import schema as sqlite_schema
 from tarry.store.sqlite.store import SqliteStore

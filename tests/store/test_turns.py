@@ -9,7 +9,7 @@ import pytest
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tarry.store.postgres import connection
-from tarry.store.turns import Turns
+from tarry.store.shared.turns import Turns
 
 FOR = 2.0
 LONGEST = 1.0

@@ -15,9 +15,9 @@ from tarry import errors
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
-from tarry.store.bell import Bell
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
+from tarry.store.shared.bell import Bell
 from tarry.store.sqlite import watch as sqlite_watch
 from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import LIMIT, until

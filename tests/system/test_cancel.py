@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from tarry.cli.own_master import SILENT_AFTER
-from tarry.engine.client import Client
-from tarry.engine.task import Options
+from tarry.client.client import Client
 from tarry.model.job import Job
+from tarry.process.own_master import SILENT_AFTER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
+from tarry.tasks.task import Options
 from tests.cli.place import alive, until
 from tests.system.scene import APP, Scene
 

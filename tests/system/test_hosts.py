@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from tarry.engine.hosts import LOST_AFTER, hosts
+from tarry.keeper.hosts import LOST_AFTER, hosts
 from tarry.store.base import Store
 from tests.cli.place import until
 from tests.system.scene import APP, Scene
 
 ELSEWHERE = """
-from tarry.engine import owner
+from tarry.worker import owner
 
 owner.place = lambda: "web-2|00000000.1"
 """

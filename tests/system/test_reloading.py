@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tarry.engine.client import Client
+from tarry.client.client import Client
 from tests.cli.place import until
 from tests.system.scene import Scene
 

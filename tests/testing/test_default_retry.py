@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry import App, JobFailed, Retry, State
-from tarry.engine.handle import Handle
+from tarry.client.handle import Handle
 from tarry.model.duration import DAY, SECOND
 from tarry.testing import Jobs
 

@@ -4,9 +4,9 @@ import argparse
 import os
 import sys
 
-from tarry.cli.loading import Setup
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
+from tarry.process.loading import Setup
 
 SHORTEST, LONGEST = 0.1, 3600.0
 """Seconds between two looks."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tarry.cli.top.desk import Wish
 from tarry.cli.top.sources import Door, Way
-from tarry.engine.client import Client
+from tarry.client.client import Client
 from tarry.errors import PartlyUnavailable, TarryError
 from tarry.store import ids
 

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from tarry.cli.endpoints import going
-from tarry.cli.loading import Setup
 from tarry.cli.top.facts import Counted, Glance, Host, Mastered, RunningJob, seat
 from tarry.cli.top.rates import Flows, Pace, Waits
-from tarry.engine import progress
-from tarry.engine.clock import Clock
-from tarry.engine.hosts import Host as Registered
-from tarry.engine.hosts import hosts
+from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
+from tarry.keeper.hosts import Host as Registered
+from tarry.keeper.hosts import hosts
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.retry import NEVER
+from tarry.process.loading import Setup
 from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally
 from tarry.store.opening import open_store
-from tarry.store.partly import partly
+from tarry.store.shared.partly import partly
+from tarry.tasks import progress
 
 if TYPE_CHECKING:
     from tarry.app import App
-    from tarry.push.endpoint import Endpoint
+    from tarry.push.endpoint.endpoint import Endpoint
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from tarry.store.patience import back_off
+from tarry.store.shared.patience import back_off
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

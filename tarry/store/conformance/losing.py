@@ -14,7 +14,7 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, PLENTY, Promises, ids, made, put, running
-from tarry.store.uncertain import NOT_DONE
+from tarry.store.shared.uncertain import NOT_DONE
 
 _MOST_REPLIES = 30
 """No call of one verb needs so many."""

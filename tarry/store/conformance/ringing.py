@@ -9,8 +9,8 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import Store
-from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell
 from tarry.store.conformance.cases import NOW, Promises, put, running, seen, settle, taken
+from tarry.store.shared.bell import FOLLOW, FULL, RESULT, WORK, Bell
 
 WAIT = 10.0
 """Seconds that a ring may take to come; one that comes at all comes at once."""

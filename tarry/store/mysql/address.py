@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl, quote, unquote
 from msgspec import Struct
 
 from tarry.errors import ConfigError
-from tarry.store.masking import split
-from tarry.store.transport import Transport, is_local
+from tarry.store.shared.masking import split
+from tarry.store.shared.transport import Transport, is_local
 
 FORM = "mysql://user:password@host:3306/database"
 TLS = ("preferred", "no", "yes", "verify")

@@ -9,7 +9,6 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import State
 from tarry.model.limit import EACH
-from tarry.store.lanes import counted, laned
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.settings import Settings
@@ -27,6 +26,7 @@ from tarry.store.mysql.sql import (
     raw,
     some,
 )
+from tarry.store.shared.lanes import counted, laned
 
 RUNNING = State.RUNNING
 _SET = "grade,due,failures,losses,since,until,holds,state,epoch"

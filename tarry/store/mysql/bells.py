@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tarry import errors
-from tarry.store.bell import FOLLOW, RESULT, WORK, Bell
-from tarry.store.bellboard import BellBoard
 from tarry.store.mysql.address import Address
 from tarry.store.mysql.errors import Conflict
 from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.settings import RAISE
 from tarry.store.mysql.sql import text
-from tarry.store.patience import Backoff
+from tarry.store.shared.bell import FOLLOW, RESULT, WORK, Bell
+from tarry.store.shared.bellboard import BellBoard
+from tarry.store.shared.patience import Backoff
 
 SOON, SELDOM, GROWTH = 0.005, 0.25, 1.3
 """Seconds between looks: at first, in the end, and how they grow."""

@@ -11,7 +11,7 @@ from tarry.store.mysql.errors import Conflict, Duplicate, Stale
 from tarry.store.mysql.link import COMMIT, Link, Links
 from tarry.store.mysql.settings import Known
 from tarry.store.mysql.swift import Mistaken
-from tarry.store.uncertain import uncertain
+from tarry.store.shared.uncertain import uncertain
 
 A = TypeVar("A")
 PEOPLE = 30.0

@@ -7,12 +7,12 @@ from typing import Any
 from tarry.model.job import Job
 from tarry.model.limit import EACH, TASK
 from tarry.store.base import PROMOTED_AT_ONCE, Want
-from tarry.store.lanes import Place, laned, merged
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.halves import Half, Line, exists, halves, together
 from tarry.store.mysql.link import Answer, Link
 from tarry.store.mysql.settings import Settings
 from tarry.store.mysql.sql import among, among_moments, listed, raw
+from tarry.store.shared.lanes import Place, laned, merged
 
 Row = tuple[Any, ...]
 ID, GRADE, DUE = 0, 1, 2

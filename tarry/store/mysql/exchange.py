@@ -8,7 +8,6 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
-from tarry.store.lanes import earliest
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import Applying
 from tarry.store.mysql.claim import OpenLine, Reader, Start, promote
@@ -18,6 +17,7 @@ from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.open_lanes import vain
 from tarry.store.mysql.settings import TAKE_TURN, Said, Settings, said
 from tarry.store.mysql.swift import swift
+from tarry.store.shared.lanes import earliest
 
 
 class Asked(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The finished jobs of the MySQL store, for `tarry.store.pruning`: each step is a transaction of its own."""
+"""The finished jobs of the MySQL store, for `tarry.store.shared.pruning`: each step is a transaction of its own."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from tarry.store.mysql import sql
 from tarry.store.mysql.calls import Calls
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.sql import among, listed, raw, text
-from tarry.store.pruning import Finished, Place
+from tarry.store.shared.pruning import Finished, Place
 
 _AFTER = "f.until >= {0} AND (f.until > {0} OR HEX(f.id) > {1})"
 """HEX hides that part from the planner, which would look for both parts of the OR by themselves."""

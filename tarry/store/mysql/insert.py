@@ -9,10 +9,10 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.model.limit import Limit
 from tarry.store.base import band
-from tarry.store.lanes import laned
 from tarry.store.mysql import sql
 from tarry.store.mysql.open_lanes import opening
 from tarry.store.mysql.sql import among, digest, filled, listed, raw
+from tarry.store.shared.lanes import laned
 
 Rows = Sequence[tuple[Any, ...]]
 Run = Callable[[str], Rows]

@@ -14,7 +14,6 @@ import msgspec
 from tarry.model.job import Job
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Want, band
-from tarry.store.lanes import Levels, Place, counted, dealt, each, earliest, limit_of, merged, miscounted
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.claim import Reader, Start, into_lanes, last_of_each
 from tarry.store.mysql.halves import Half, Line, exists, halves
@@ -23,6 +22,7 @@ from tarry.store.mysql.open_lanes import Line as OpenLine
 from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
 from tarry.store.mysql.sql import among, filled, listed, text
 from tarry.store.mysql.steps import Walk, walked
+from tarry.store.shared.lanes import Levels, Place, counted, dealt, each, earliest, limit_of, merged, miscounted
 
 Row = tuple[Any, ...]
 Lane = tuple[str, str]

@@ -18,12 +18,12 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from tarry import errors
-from tarry.store.deadline import left
 from tarry.store.mysql.address import Address
 from tarry.store.mysql.errors import translated
 from tarry.store.mysql.password import Guarded, NoOldPassword
 from tarry.store.mysql.sql import for_older
-from tarry.store.turns import Turns
+from tarry.store.shared.deadline import left
+from tarry.store.shared.turns import Turns
 
 OLDEST = {"MariaDB": (10, 3), "MySQL": (8, 0)}
 PASSES_BY_LOCKED = {"MariaDB": (10, 6), "MySQL": (8, 0, 1)}

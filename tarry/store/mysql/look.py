@@ -9,7 +9,7 @@ from tarry.store.mysql import sql
 from tarry.store.mysql.link import COMMIT, Link
 from tarry.store.mysql.sql import CODE, STATES, listed, raw, text
 from tarry.store.mysql.steps import Walk, walked
-from tarry.store.prefix import beyond
+from tarry.store.shared.prefix import beyond
 
 _BY_ID = "FORCE INDEX (PRIMARY)"
 _TALLY = f"""SELECT j.queue, j.task, j.state, COUNT(*), MIN(j.due), SUM({sql.SIZE.format("j")}) FROM tarry_job j

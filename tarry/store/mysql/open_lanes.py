@@ -19,12 +19,12 @@ from msgspec import Struct
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, Limit
 from tarry.store.base import Want, band
-from tarry.store.lanes import is_wrongly_closed
 from tarry.store.mysql import sql
 from tarry.store.mysql.halves import exists, halves, together
 from tarry.store.mysql.link import Link
 from tarry.store.mysql.settings import NUMBER, Settings
 from tarry.store.mysql.sql import filled, raw, text
+from tarry.store.shared.lanes import is_wrongly_closed
 
 Line = tuple[str, int, str]
 """Queue, band and task."""

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.model.limit import Limit
-from tarry.store.lanes import limit_in
 from tarry.store.mysql import sql
 from tarry.store.mysql.link import Answer, Link
+from tarry.store.shared.lanes import limit_in
 
 RAISE = "UPDATE tarry_about SET value = value + 1 WHERE name = 'settings'"
 FRESH = 1.0

@@ -14,7 +14,6 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import look, schema, sql
 from tarry.store.mysql.address import Address, parsed
@@ -34,8 +33,9 @@ from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, Known, Sett
 from tarry.store.mysql.sql import raw, text
 from tarry.store.mysql.swift import Mistaken
 from tarry.store.mysql.within import through, where
-from tarry.store.pruning import Pruning
-from tarry.store.uncertain import a_part_is_done
+from tarry.store.shared.bell import Bell
+from tarry.store.shared.pruning import Pruning
+from tarry.store.shared.uncertain import a_part_is_done
 
 A = TypeVar("A")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tarry.errors import OtherDatabase, StoreError
 from tarry.store.mysql.link import Link
-from tarry.store.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.shared.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of PyMySQL or mysqlclient, a Connection or Session of SQLAlchemy (with aenqueue also the"

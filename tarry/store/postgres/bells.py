@@ -12,11 +12,11 @@ nothing happens the more seldom, and looks.
 import threading
 from collections.abc import Iterable
 
-from tarry.store.bell import FOLLOW, FULL, RESULT, Bell, one_of_each
 from tarry.store.ids import uuid7
 from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.listening import Listener, Ticker
 from tarry.store.postgres.ringing import RECALL, RESULTS, STEPS, WORK, Ringer, channel
+from tarry.store.shared.bell import FOLLOW, FULL, RESULT, Bell, one_of_each
 
 
 def _wants(topic: str) -> str:

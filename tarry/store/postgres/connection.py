@@ -13,11 +13,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from tarry.errors import StoreAway, StoreUnavailable
-from tarry.store.deadline import left
 from tarry.store.postgres.errors import AGAIN, of, told
 from tarry.store.postgres.link import Link, Row, connected
 from tarry.store.postgres.url import Place
-from tarry.store.turns import Turns
+from tarry.store.shared.deadline import left
+from tarry.store.shared.turns import Turns
 
 Answer = TypeVar("Answer")
 MOST = 8

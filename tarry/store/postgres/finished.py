@@ -1,4 +1,4 @@
-"""The finished jobs of the PostgreSQL store, for `tarry.store.pruning`: each step is a transaction of its own."""
+"""The finished jobs of the PostgreSQL store, for `tarry.store.shared.pruning`: each step is its own transaction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from tarry.store.postgres import rows as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.link import Row
-from tarry.store.pruning import Finished, Place
+from tarry.store.shared.pruning import Finished, Place
 
 COMPRESSED = 10
 """Compressed, the jobs may take less than they weigh, but hardly less than a tenth."""

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Want
-from tarry.store.lanes import Levels, Place, counted, dealt, each, limit_in, limit_of, merged
 from tarry.store.postgres import open_lanes, sql
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres.link import Link, Row
 from tarry.store.postgres.open_lanes import Line
+from tarry.store.shared.lanes import Levels, Place, counted, dealt, each, limit_in, limit_of, merged
 
 EXAMINED, FULL = 1000, 100
 """At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which

@@ -15,9 +15,9 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
 
 from tarry.errors import ConfigError
-from tarry.store.deadline import left
 from tarry.store.postgres.password import guarded
 from tarry.store.postgres.url import Place
+from tarry.store.shared.deadline import left
 
 Row = tuple[Any, ...]
 OLDEST = 130000

@@ -11,10 +11,10 @@ from typing import Protocol
 import psycopg
 
 from tarry.errors import TarryError
-from tarry.store.patience import Backoff
 from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.link import Link, connected
 from tarry.store.postgres.ringing import channel
+from tarry.store.shared.patience import Backoff
 
 POLL_FROM, POLL_TO = 0.005, 0.25
 """Seconds."""

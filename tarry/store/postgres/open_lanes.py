@@ -14,11 +14,11 @@ limit changes. Row by row:
 from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.limit import EACH, TASK, Level, Limit
-from tarry.store.lanes import each, is_wrongly_closed
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.functions import UNTIL_AN_END
 from tarry.store.postgres.link import Link
+from tarry.store.shared.lanes import each, is_wrongly_closed
 
 Line = tuple[str, int, str]
 """Queue, band and task."""

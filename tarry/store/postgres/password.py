@@ -11,7 +11,7 @@ from psycopg import pq
 
 from tarry.errors import ConfigError
 from tarry.store.postgres.url import Place
-from tarry.store.transport import Transport, is_local
+from tarry.store.shared.transport import Transport, is_local
 
 _VERIFYING = ("verify-ca", "verify-full")
 _ABLE = 160000

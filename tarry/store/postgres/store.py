@@ -15,9 +15,6 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
-from tarry.store.lanes import earliest
-from tarry.store.patience import about
 from tarry.store.postgres import rows as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.bells import PostgresBells
@@ -41,8 +38,11 @@ from tarry.store.postgres.migrate import at_opening
 from tarry.store.postgres.ringing import RECALL, RESULTS, STEPS, WORK
 from tarry.store.postgres.url import parsed
 from tarry.store.postgres.within import inserted_within
-from tarry.store.prefix import beyond
-from tarry.store.pruning import Pruning
+from tarry.store.shared.bell import Bell
+from tarry.store.shared.lanes import earliest
+from tarry.store.shared.patience import about
+from tarry.store.shared.prefix import beyond
+from tarry.store.shared.pruning import Pruning
 
 Answer = TypeVar("Answer")
 AT_ONCE = 5000

@@ -10,7 +10,7 @@ from psycopg import conninfo
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
-from tarry.store.masking import SECRET, split
+from tarry.store.shared.masking import SECRET, split
 
 FORM = "postgresql://USER@HOST:PORT/DATABASE"
 

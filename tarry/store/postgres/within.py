@@ -16,7 +16,7 @@ from tarry.store.postgres.link import Row
 from tarry.store.postgres.ringing import WORK, channel
 from tarry.store.postgres.rows import CODE
 from tarry.store.postgres.url import Place
-from tarry.store.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.shared.theirs import NO_TRANSACTION, is_a, is_alchemy, underneath
 
 ACCEPTED = (
     "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy (with aenqueue also the"

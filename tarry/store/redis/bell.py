@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from tarry.store.bell import Bell
+from tarry.store.shared.bell import Bell
 
 LOOK_FIRST, LOOK_LAST = 0.02, 0.25
 """Seconds after which a deaf sleeper looks: the first time, and when nothing comes for long."""

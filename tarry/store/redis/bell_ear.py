@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from tarry.errors import TarryError
-from tarry.store.bell import drained
-from tarry.store.patience import Backoff
 from tarry.store.redis.link_wire import Wire
+from tarry.store.shared.bell import drained
+from tarry.store.shared.patience import Backoff
 
 ASK_AFTER = 10.0
 """Seconds of silence after which the server is asked whether it is still there."""

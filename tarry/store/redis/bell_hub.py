@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tarry.store.bell import FOLLOW, FULL, RESULT, WORK, Bell, one_of_each
 from tarry.store.redis.bell import Channel, HubBell, Source
 from tarry.store.redis.bell_ear import Connect, Ear
 from tarry.store.redis.bell_turn import Turn
 from tarry.store.redis.link_refusal import Refusal, error_of
+from tarry.store.shared.bell import FOLLOW, FULL, RESULT, WORK, Bell, one_of_each
 
 FOR_NOTHING = 16
 """So many rings in a row that nobody was armed for, and a channel is given up for the time being."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tarry.errors import TarryError
-from tarry.store.bell import WORK
-from tarry.store.patience import Backoff
 from tarry.store.redis.link import Script
 from tarry.store.redis.link_refusal import Refusal, error_of
 from tarry.store.redis.link_request import Request, asked
 from tarry.store.redis.link_wire import Wire
+from tarry.store.shared.bell import WORK
+from tarry.store.shared.patience import Backoff
 
 WAIT = 10
 """Seconds for which one BLPOP waits."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tarry.errors import ConfigError, StoreError, StoreUnavailable
-from tarry.store.bell import Bell
 from tarry.store.redis.bell_hub import Hub
 from tarry.store.redis.cluster_part import PartLink
 from tarry.store.redis.link_door import Access, Place
@@ -19,6 +18,7 @@ from tarry.store.redis.link_pool import Wires
 from tarry.store.redis.link_refusal import Refusal, Unreached, error_of
 from tarry.store.redis.link_replicas import Quorum
 from tarry.store.redis.link_wire import Wire
+from tarry.store.shared.bell import Bell
 
 PATIENCE = 1.0
 """Seconds that one node may take to tell who has which slot, before the next is asked."""

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, Protocol
 
-from tarry.store.bell import Bell
 from tarry.store.redis.link import Call, Script, Word
 from tarry.store.redis.link_door import Access, Place
 from tarry.store.redis.link_pool import Wires
 from tarry.store.redis.link_refusal import PASSING, Lost, Refusal, Unreached
 from tarry.store.redis.link_replicas import Quorum, confirmed
 from tarry.store.redis.link_request import Patience, Request, asked, scripted, settled
+from tarry.store.shared.bell import Bell
 
 SLOTS = 16384
 

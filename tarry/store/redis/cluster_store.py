@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from tarry.store.base import Fact
-from tarry.store.bell import Bell
 from tarry.store.redis.cluster import Cluster
 from tarry.store.redis.store import SAFER, RedisStore
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.transport import Transport
+from tarry.store.shared.bell import Bell
+from tarry.store.shared.transport import Transport
 
 
 class ClusterStore(ShardedStore):

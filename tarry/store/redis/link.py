@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tarry.store.bell import Bell
+from tarry.store.shared.bell import Bell
 
 Word: TypeAlias = bytes | str | int | float
 

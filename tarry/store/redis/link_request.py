@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarry.errors import ConfigError, StoreUnavailable, TarryError
-from tarry.store.deadline import left
 from tarry.store.redis.link import Call, Script, Word
 from tarry.store.redis.link_refusal import PASSING, Lost, Refusal, Unreached, error_of
 from tarry.store.redis.link_wire import Wire
-from tarry.store.uncertain import uncertain
+from tarry.store.shared.deadline import left
+from tarry.store.shared.uncertain import uncertain
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tarry.store.bell import Bell
 from tarry.store.redis.bell_hub import Hub
 from tarry.store.redis.link import Call, Script, Word
 from tarry.store.redis.link_door import Access, Place
@@ -14,6 +13,7 @@ from tarry.store.redis.link_refusal import Lost, Refusal, Unreached
 from tarry.store.redis.link_replicas import Quorum, confirmed
 from tarry.store.redis.link_request import Patience, Request, asked, scripted, settled
 from tarry.store.redis.link_wire import Wire
+from tarry.store.shared.bell import Bell
 
 
 class Finder(Protocol):

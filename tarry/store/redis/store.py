@@ -15,7 +15,6 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import packed, rounds
 from tarry.store.redis.exchange import NO_CHANGES, Claim, earliest, made
@@ -26,8 +25,9 @@ from tarry.store.redis.pruning import Pruning
 from tarry.store.redis.reading import jobs
 from tarry.store.redis.record import CODE, STATES, called, epoch_bytes, rank
 from tarry.store.shards.joined import unmet
-from tarry.store.transport import Transport
-from tarry.store.uncertain import a_part_is_done
+from tarry.store.shared.bell import Bell
+from tarry.store.shared.transport import Transport
+from tarry.store.shared.uncertain import a_part_is_done
 
 AT_ONCE = 1000
 """At most so many jobs a script, which nobody else is served during."""

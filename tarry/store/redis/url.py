@@ -18,7 +18,7 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.store.redis.url_options import DEFAULTS, options_of, shown, tls_of
-from tarry.store.transport import Transport, is_local
+from tarry.store.shared.transport import Transport, is_local
 
 FORMS = {
     "redis": "redis://user:password@host:6379/0",

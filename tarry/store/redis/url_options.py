@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.model.duration import microseconds
-from tarry.store.masking import masked
+from tarry.store.shared.masking import masked
 
 EVERYWHERE = {"prefix": "tarry", "timeout": "5s", "replicas": "1", "confirm": "memory"}
 TLS = dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"), "") | {

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Sequence
 
 from tarry.errors import StoreError
-from tarry.store.bell import Bell
 from tarry.store.shards.shard import Shard
+from tarry.store.shared.bell import Bell
 
 
 class Chime(Bell):

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
 from tarry.store.base import Fact, Store
-from tarry.store.masking import astray, masked
-from tarry.store.patience import PATIENCE, about, back_off
+from tarry.store.shared.masking import astray, masked
+from tarry.store.shared.patience import PATIENCE, about, back_off
 
 Answer = TypeVar("Answer")
 

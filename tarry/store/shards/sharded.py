@@ -32,7 +32,6 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import joined
 from tarry.store.shards.answers import Answers, chosen, pieced, positions
@@ -40,6 +39,7 @@ from tarry.store.shards.chime import Chime
 from tarry.store.shards.ring import Ring
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.turn import Turn
+from tarry.store.shared.bell import Bell
 
 Answer = TypeVar("Answer")
 

@@ -1,11 +1,11 @@
-"""The finished jobs of the embedded store, for `tarry.store.pruning`."""
+"""The finished jobs of the embedded store, for `tarry.store.shared.pruning`."""
 
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.store.pruning import Finished, Place
+from tarry.store.shared.pruning import Finished, Place
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Database
 from tarry.store.sqlite.file import mapped, transaction

@@ -16,7 +16,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Want, band
-from tarry.store.lanes import (
+from tarry.store.shared.lanes import (
     Levels,
     counted,
     dealt,

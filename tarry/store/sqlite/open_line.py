@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.store.base import Want
-from tarry.store.lanes import Place, merged
+from tarry.store.shared.lanes import Place, merged
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 

@@ -21,11 +21,11 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.bell import Bell
-from tarry.store.bellboard import BellBoard
-from tarry.store.lanes import earliest
-from tarry.store.prefix import beyond
-from tarry.store.pruning import Pruning
+from tarry.store.shared.bell import Bell
+from tarry.store.shared.bellboard import BellBoard
+from tarry.store.shared.lanes import earliest
+from tarry.store.shared.prefix import beyond
+from tarry.store.shared.pruning import Pruning
 from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.file import mapped, opened, rights, transaction

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import apsw
 
-from tarry.store.bellboard import BellBoard
+from tarry.store.shared.bellboard import BellBoard
 from tarry.store.sqlite.connection import Database, connected
 
 CLOSELY = 1.0

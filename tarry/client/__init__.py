@@ -1,0 +1,1 @@
+"""Enqueue, look, wait."""

@@ -1,0 +1,1 @@
+"""Workers without a master: beside a program, or until nothing is left."""

@@ -1,0 +1,215 @@
+"""An app as a place where jobs are run: its part of this process, without a master.
+
+What runs jobs is imported when there is need of it: most processes that import an app only enqueue.
+"""
+
+import signal
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tarry.client.client import Client
+from tarry.client.clock import Clock
+from tarry.config import Config, Pool
+from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.lifecycle import Rules
+from tarry.store.base import Store
+from tarry.tasks.lazily import asyncio
+from tarry.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tarry.embedded.here import Background, Here, Local
+    from tarry.keeper.keeper import Keeper
+    from tarry.worker.worker import Outside, Settings
+
+Queues = str | Sequence[str] | Mapping[str, int]
+"""A name, several, or weights."""
+
+
+class Stage(Protocol):
+    """What stands in for the stores and the clocks of all apps, while a test of tasks lasts."""
+
+    @property
+    def clock(self) -> Clock:
+        """The one of all."""
+
+    @property
+    def client(self) -> Callable[..., Client]:
+        """What makes clients, as `Client` does."""
+
+    def store(self, app: Any) -> Store:
+        """Where the app's jobs are kept meanwhile: the same at each call."""
+
+    def drain(self, app: Any, queues: Queues | None) -> int:
+        """Runs what is due in that app."""
+
+    async def adrain(self, app: Any, queues: Queues | None) -> int:
+        """The same, awaited."""
+
+    def post(self, book: Any) -> Any:
+        """What takes the requests of these HTTP tasks, in place of what sends them."""
+
+
+class Deliveries(Protocol):
+    """What delivers the jobs of HTTP tasks for a worker."""
+
+    def find(self, name: str) -> Task[Any, Any] | None:
+        """A task that the worker does not know yet."""
+
+    def close(self) -> None:
+        """The worker has ended."""
+
+
+stage: Stage | None = None
+
+
+class Workplace(ABC):
+    """What an app inherits, so that jobs can be run where it is."""
+
+    tasks: dict[str, Task[Any, Any]]
+
+    def __init__(self) -> None:
+        self._workers: weakref.WeakSet[Local] = weakref.WeakSet()
+
+    @property
+    @abstractmethod
+    def config(self) -> Config:
+        """The settings in force."""
+
+    @property
+    @abstractmethod
+    def client(self) -> Client:
+        """What enqueues and asks."""
+
+    @abstractmethod
+    def rules(self, task: str, queue: str) -> Rules:
+        """What the task and the queue say about the life of a job."""
+
+    @abstractmethod
+    def declare_limits(self, store: Store) -> None:
+        """Makes the store keep the limits of code and configuration."""
+
+    @abstractmethod
+    def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> Deliveries:
+        """What delivers the jobs of HTTP tasks."""
+
+    @abstractmethod
+    def connection(self) -> tuple[Store, bool]:
+        """A store to work on, and whether it is the worker's own to close."""
+
+    @abstractmethod
+    def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
+        """What does the chores there."""
+
+    def run(self, *, queues: Queues | None = None, threads: int | None = None, coroutines: int | None = None) -> None:
+        """Runs jobs in this process, no master needed, until INT, TERM, or `stop()` from another thread.
+
+        queues: a name, several, or weights. threads: sync jobs at once, one of them in the calling thread.
+        coroutines: async jobs at once. What is left out is as in [pools.default] of the settings.
+
+        INT: what runs is finished first, as with `stop()`. TERM: within `[master] term_grace`; what still runs then
+        is broken in on and goes back uncounted. The second time: now. Only the main thread hears signals.
+        RuntimeError where it would block an event loop.
+        """
+        from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("app.run() would block this event loop: use `async with app.running():`")
+        here = self._here(self._settings(queues, threads, coroutines), leaves=True)
+        with heard(here.worker, signal.SIGINT, signal.SIGTERM):
+            here.run()
+
+    def running(
+        self,
+        *,
+        queues: Queues | None = None,
+        threads: int | None = None,
+        coroutines: int | None = None,
+        limit: Duration | None = None,
+    ) -> "Background":
+        """`with app.running():` or `async with app.running():` runs jobs in threads beside the block, as in the
+        lifespan of a web server.
+
+        At the end of the block what runs is finished, within `limit` (else `[master] term_grace`); what still runs
+        then is broken in on and goes back uncounted.
+        """
+        from tarry.embedded.here import Background  # noqa: PLC0415 - see above
+
+        wanted = self._settings(queues, threads, coroutines)
+        seconds = self.config.master.term_grace if limit is None else microseconds(limit) / SECOND
+        return Background(lambda: self._here(wanted), seconds)
+
+    def stop(self) -> None:
+        """Ends what `run`, `running` and `drain` began in this process, once what they run is finished."""
+        for worker in list(self._workers):
+            worker.stop()
+
+    def drain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
+        """Runs what is due until nothing is left, here and now; how many attempts that were.
+
+        Sync tasks run in the calling thread, one after the other, async ones beside them. Jobs and retries that are
+        due later stay. After `timeout` no more are begun. Ctrl-C ends it, as soon as the job at hand is finished.
+        """
+        if stage is not None:
+            return stage.drain(self, queues)
+        return _drained(self._drainer(timeout, queues))
+
+    async def adrain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
+        """The same, awaited: sync tasks run in a thread. Cancelled, it takes nothing more."""
+        if stage is not None:
+            return await stage.adrain(self, queues)
+        here = self._drainer(timeout, queues)
+        try:
+            return await asyncio.to_thread(_drained, here)
+        finally:
+            here.worker.stop()
+
+    def hire(self, pool: Pool, outside: "Outside", **wanted: Any) -> "Here":
+        """A worker with its keeper, to be run by a process that hears signals itself: `tarry worker`."""
+        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+
+        return self._here(settings(pool, self.config.max_body, **wanted), leaves=True, outside=outside)
+
+    def _drainer(self, timeout: Duration | None, queues: Queues | None) -> "Here":
+        within = float("inf") if timeout is None else microseconds(timeout) / SECOND
+        return self._here(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
+
+    def _settings(self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None) -> "Settings":
+        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+
+        pool = self.config.pools.get("default", Pool())
+        return settings(pool, self.config.max_body, queues, threads, coroutines)
+
+    def _here(self, wanted: "Settings", **how: Any) -> "Here":
+        from tarry.embedded.here import Here, Local  # noqa: PLC0415 - see above
+
+        store, own = self.connection()
+        clock = None if stage is None else stage.clock
+        try:
+            deliveries = self.deliveries(store, wanted.coroutines, clock)
+            self.declare_limits(store)
+        except BaseException:
+            if own:
+                store.close()
+            raise
+        grace, find = self.config.master.term_grace, deliveries.find
+        worker = Local(store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **how)
+        self._workers.add(worker)
+
+        def close() -> None:
+            deliveries.close()
+            if own:
+                store.close()
+
+        return Here(worker, self.keeper(store, clock), close)
+
+
+def _drained(here: "Here") -> int:
+    from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+
+    with heard(here.worker, signal.SIGINT):
+        attempts = here.drain()
+    if here.worker.told:
+        raise KeyboardInterrupt
+    return attempts

@@ -1,0 +1,68 @@
+"""How far each schedule has come, and whether it is paused: kept in the store, for all hosts and over restarts."""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import StoreBusy
+from tarry.model.schedule import Schedule
+from tarry.store.base import Store
+from tarry.store.shared.partly import there
+
+PREFIX = "cron:"
+_TRIES = 20
+
+
+class Bookmark(Struct, frozen=True, omit_defaults=True):
+    """Times are microseconds since the epoch."""
+
+    rule: str
+    """When the schedule ticked, in words, as whoever wrote this had it."""
+    after: int
+    """All ticks up to this one are dealt with."""
+    seen: int
+    """When, to the day, a host last had this schedule."""
+    last: int = 0
+    """The newest tick that became a job; 0: none yet."""
+    paused: bool = False
+
+
+Kept = tuple[Bookmark, bytes]
+"""A bookmark, and how the store has it."""
+
+
+def read(store: Store) -> dict[str, Kept]:
+    """Every bookmark, by the schedule's name. Of several stores, those of the ones that are there: where one is away,
+    what it has cannot be written either."""
+    cells = there(lambda: store.cells(PREFIX))
+    return {name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=Bookmark), cell) for name, cell in cells.items()}
+
+
+def write(store: Store, name: str, bookmark: Bookmark | None, was: bytes | None) -> bool:
+    """Sets it, or removes it (None), unless it changed meanwhile."""
+    return store.write(PREFIX + name, None if bookmark is None else msgspec.json.encode(bookmark), was)
+
+
+def fresh(schedule: Schedule, now: int) -> Bookmark:
+    """Where a schedule begins that nobody has seen before: it ticks from now on."""
+    return Bookmark(schedule.rule, now, now)
+
+
+def pause(store: Store, schedule: Schedule, now: int) -> None:
+    """Until it is resumed, on no host does it make a job."""
+    _change(store, schedule, now, lambda mark: replace(mark, paused=True))
+
+
+def resume(store: Store, schedule: Schedule, now: int) -> None:
+    """It ticks from now on; what fell into the pause is not made up for. Nothing, if it is not paused."""
+    _change(store, schedule, now, lambda mark: replace(mark, paused=False, after=now) if mark.paused else mark)
+
+
+def _change(store: Store, schedule: Schedule, now: int, how: Callable[[Bookmark], Bookmark]) -> None:
+    for _ in range(_TRIES):
+        mark, was = read(store).get(schedule.name) or (fresh(schedule, now), None)
+        if write(store, schedule.name, how(mark), was):
+            return
+    raise StoreBusy(f"schedule {schedule.name} changes all the time; try again")

@@ -1,0 +1,74 @@
+"""Tells hooks of attempts that no worker lived to tell of."""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from tarry.errors import JobFailed
+from tarry.model.change import Change
+from tarry.model.job import Job
+from tarry.store import ids
+from tarry.tasks import hooks
+from tarry.tasks.log_facts import about
+from tarry.tasks.running import CurrentJob, Running, current
+from tarry.tasks.task import Task
+from tarry.worker.run import wrapped
+
+log = logging.getLogger("tarry.keeper")
+
+CLOSES_WITHIN = 5.0
+"""Seconds that hooks have to end when the keeper does."""
+
+
+class Herald:
+    """Calls `on_failure` and `on_dead` for the keeper, in a thread of its own, so that a hook that hangs keeps no job
+    from being rescued."""
+
+    def __init__(self, tasks: Mapping[str, Task[Any, Any]]) -> None:
+        self._tasks = tasks
+        self._news: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, changes: Iterable[tuple[Job, Change]]) -> None:
+        """These were made. Those that count as a failure are told, if anybody wants to know."""
+        for job, change in changes:
+            task = self._tasks.get(job.task)
+            if task is not None and task.wrapped is not None and (change.failures or 0) > job.failures:
+                self._news.put((job, change))
+                self._start()
+
+    def close(self) -> None:
+        """Waits for hooks that run, but not for ever."""
+        if self._thread is not None:
+            self._news.put(None)
+            self._thread.join(CLOSES_WITHIN)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="tarry-herald", daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while (news := self._news.get()) is not None:
+            try:
+                copy_context().run(self._call, *news)
+            except Exception:
+                job = news[0]
+                log.exception("the hooks of %s %s were not called", job.task, ids.text(job.id), extra=about(job))
+
+    def _call(self, job: Job, change: Change) -> None:
+        task = self._tasks[job.task]
+        if task.wrapped is None:
+            return
+        seen = CurrentJob(Running(job, task))
+        error = JobFailed(f"{job.task} {seen.id}: {msgspec.json.decode(change.note)['message']}")
+        current.set(seen.running)
+        wrapped.carry(seen, task.wrapped)
+        hooks.call(task.wrapped.failure, seen, error)
+        if hooks.is_dead(change):
+            hooks.call(task.wrapped.dead, seen, error)

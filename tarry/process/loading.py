@@ -1,0 +1,145 @@
+"""From the command line's `-c` and `-a` to the configuration, the app and the client."""
+
+import argparse
+import contextlib
+import importlib
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.config import Config, load, pid_file
+from tarry.errors import AppError, StoreError
+from tarry.runtime.pidfile import holder
+from tarry.terminal import say
+
+# `tarry status` and its like do without the app, and so without the time that it takes to load.
+if TYPE_CHECKING:
+    from tarry.app import App
+    from tarry.client.client import Client
+    from tarry.push.http.guard import Guard
+    from tarry.tasks.task import Task
+
+
+NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"
+
+
+class Setup:
+    """What a command works with, each part made when first asked for."""
+
+    def __init__(self, config_file: str | None, app: str | None, directory: Path | None = None) -> None:
+        self._file, self._app, self._directory = config_file, app, directory
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "Setup":
+        """From parsed arguments. Settings and modules are found in the working directory, or in that one: by a daemon
+        that has left it."""
+        here = directory or Path.cwd()
+        if str(here) not in sys.path:
+            sys.path.insert(0, str(here))
+        return cls(args.config, args.app, here)
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings; ConfigError."""
+        return load(Path(self._file) if self._file else None, directory=self._directory)
+
+    @cached_property
+    def pid_file(self) -> Path:
+        """Of the master; also where other settings are wrong, if one runs there: then that is said on stderr.
+        ConfigError."""
+        path, trouble = pid_file(Path(self._file) if self._file else None, directory=self._directory)
+        if trouble is not None:
+            if holder(path) is None:
+                raise trouble
+            say(f"tarry: {trouble}", file=sys.stderr)
+        return path
+
+    @property
+    def app_name(self) -> str | None:
+        """`module:app`, if one is named anywhere."""
+        return self._app or self.config.app
+
+    @cached_property
+    def app(self) -> "App":
+        """The app, imported; AppError with the place of what is wrong."""
+        self.runs()
+        return self.home
+
+    def serves(self) -> str:
+        """What a master's workers run here, for people: where nothing is named yet, tasks may be registered later."""
+        known = self.app_name or ("HTTP tasks" if self.config.tasks else "")
+        return known or "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers"
+
+    def runs(self) -> str:
+        """What workers run here, for people; AppError if that is nothing."""
+        if not self.app_name and not self.config.tasks:
+            raise AppError(NO_APP)
+        return self.app_name or "HTTP tasks"
+
+    @cached_property
+    def home(self) -> "App":
+        """The app, or, where none is named, an empty one of the same settings: it knows HTTP tasks only."""
+        return opened(self.app_name, self.config)
+
+    @property
+    def client(self) -> "Client":
+        """A client of the app's store, or of the configured one."""
+        return self.home.client
+
+    @property
+    def guard(self) -> "Guard":
+        """What HTTP tasks may reach."""
+        from tarry.push.http.guard import Guard  # noqa: PLC0415
+
+        return Guard(self.config.push.allow)
+
+    def known_tasks(self) -> "Mapping[str, Task[Any, Any]]":
+        """The app's tasks, and the HTTP tasks there are now."""
+        self.home.http.load()
+        with contextlib.suppress(StoreError):
+            self.home.http.look(self.client.store)
+        return self.home.tasks
+
+
+def opened(name: str | None, config: Config) -> "App":
+    """The app of these settings; where none is named, an empty one. AppError."""
+    from tarry.app import App  # noqa: PLC0415
+
+    app = imported(name, config.directory) if name else App()
+    app.configure(config)
+    return app
+
+
+def imported(name: str, directory: Path) -> "App":
+    """The App at `module:attribute`, looked for in `directory` first."""
+    from tarry.app import App  # noqa: PLC0415
+
+    module_name, _, attribute = name.partition(":")
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise AppError(_told(name, module_name, error)) from error
+    try:
+        app = getattr(module, attribute or "app")
+    except AttributeError:
+        raise AppError(f"app {name}: {module_name} has no {attribute or 'app'}; name its App, as module:app") from None
+    if not isinstance(app, App):
+        raise AppError(f"app {name} is {type(app).__name__}, not a tarry App")
+    return app
+
+
+def _told(name: str, module: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+        return f"app {name}: there is no module {error.name} here; run this in the project's directory"
+    import traceback  # noqa: PLC0415
+
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else module
+    return f"app {name} cannot be imported: {type(error).__name__}: {error} ({where})"

@@ -1,0 +1,1 @@
+"""One attempt at an endpoint, and what a worker keeps of its endpoints."""

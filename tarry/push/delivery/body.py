@@ -1,0 +1,68 @@
+"""How the body of an HTTP task's job travels: what was enqueued is what is sent, byte for byte.
+
+A job's body is a JSON object, which is sent as it stands; or an array of one element, as every task has its arguments,
+of which the element is sent.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tarry.errors import ArgumentError
+from tarry.tasks import wire
+from tarry.tasks.codec import Arguments, Codec
+
+_ONE = 'one JSON value is sent, as in app.enqueue(name, {"order": 7})'
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class BodyCodec(Codec):
+    """Takes one value, or its fields by name."""
+
+    def __init__(self, task: str, fn: Callable[..., Any]) -> None:
+        self._task = task
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The body of a job; ArgumentError if it is not one value, or cannot travel."""
+        value = one(self._task, args, kwargs)
+        try:
+            text = wire.checked(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentError(f"{self._task}: the body cannot travel as JSON: {error}") from None
+        return text if text.startswith(b"{") else b"[%s]" % text
+
+    def decode(self, body: bytes) -> Arguments:
+        """The value, as JSON has it; ArgumentError if the body is no JSON, or of several values."""
+        try:
+            found = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise ArgumentError(f"{self._task}: the body is no JSON: {error}") from None
+        if isinstance(found, dict):
+            return [found], {}
+        if not isinstance(found, list) or len(found) > 1:
+            raise ArgumentError(f"{self._task}: the body is neither an object nor an array of one; {_ONE}")
+        return found or [{}], {}
+
+    def encode_result(self, value: Any) -> bytes:
+        """As every task's."""
+        return wire.encode(value)
+
+    def decode_result(self, note: bytes) -> Any:
+        """As JSON has it."""
+        return msgspec.json.decode(note)
+
+
+def one(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The value of a call; ArgumentError unless it is one. Nothing at all is an empty object."""
+    if len(args) > 1 or (args and kwargs):
+        raise ArgumentError(f"{task}: {len(args) + len(kwargs)} arguments were given; {_ONE}")
+    return args[0] if args else dict(kwargs)
+
+
+def sent(body: bytes) -> bytes:
+    """What is sent of a job's body that can be decoded."""
+    if body.lstrip()[:1] == b"{":
+        return body
+    elements = _ELEMENTS.decode(body)
+    return bytes(elements[0]) if elements else b"{}"

@@ -1,0 +1,92 @@
+"""Order by a key, through retries: while a job waits for its next attempt, those behind it wait too.
+
+One at a time of each key is the store's own limit. Where that does not do, since the first of a key goes back to be
+tried again, a cell has the ids of those that wait, in their order: only the first of them may go. The cell is gone as
+soon as nobody waits, and as a rule there is none.
+"""
+
+from collections.abc import Callable
+
+from tarry.errors import StoreBusy
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.store.base import Store
+from tarry.tasks.lane import LONGEST
+from tarry.tasks.lazily import asyncio
+
+CELL = "order:"
+MOST_LISTED = 1000
+"""Of a key; those behind them keep no order among themselves until it is their turn to be listed."""
+_BEHIND = SECOND // 20
+"""Microseconds after the first that the next look whether it is gone."""
+_TRIES, _SIZE = 20, 16
+
+
+class Order:
+    """Of the keys of HTTP tasks."""
+
+    def __init__(self, store: Store, now: Callable[[], int]) -> None:
+        self._store, self._now = store, now
+
+    async def turn(self, job: Job) -> int | None:
+        """None if it may go; else after how many microseconds to ask again: it is listed then. StoreError."""
+        return await asyncio.to_thread(self._turn, job)
+
+    async def stays(self, job: Job) -> None:
+        """It goes back to be tried again, and the others wait for it."""
+        await asyncio.to_thread(self._stays, job)
+
+    async def leaves(self, job: Job) -> None:
+        """It has ended."""
+        await asyncio.to_thread(self._leaves, job)
+
+    def _turn(self, job: Job) -> int | None:
+        for _ in range(_TRIES):
+            listed, was = self._read(job)
+            first = self._first(listed)
+            if first is None or first.id == job.id:
+                if len(listed) == len(_ids(was)) or self._write(job, listed, was):
+                    return None
+                continue
+            if job.id not in listed and len(listed) < MOST_LISTED:
+                listed.append(job.id)
+            if listed == _ids(was) or self._write(job, listed, was):
+                return max(first.due - self._now(), 0) + _BEHIND
+        raise StoreBusy(f"the order of {job.task} changes all the time")
+
+    def _first(self, listed: list[bytes]) -> Job | None:
+        """The first that is not finished; those before it are taken out."""
+        while listed:
+            (job,) = self._store.get(listed[:1])
+            if job is not None and not job.state.finished:
+                return job
+            del listed[0]
+        return None
+
+    def _stays(self, job: Job) -> None:
+        self._change(job, lambda listed: listed if job.id in listed else [job.id, *listed])
+
+    def _leaves(self, job: Job) -> None:
+        self._change(job, lambda listed: [id for id in listed if id != job.id])
+
+    def _change(self, job: Job, how: Callable[[list[bytes]], list[bytes]]) -> None:
+        for _ in range(_TRIES):
+            listed, was = self._read(job)
+            if (new := how(listed)) == listed or self._write(job, new, was):
+                return
+        raise StoreBusy(f"the order of {job.task} changes all the time")
+
+    def _read(self, job: Job) -> tuple[list[bytes], bytes | None]:
+        was = self._store.cell(_cell(job))
+        return _ids(was), was
+
+    def _write(self, job: Job, listed: list[bytes], was: bytes | None) -> bool:
+        return self._store.write(_cell(job), b"".join(listed) or None, was)
+
+
+def _cell(job: Job) -> str:
+    return f"{CELL}{job.task}:{(job.lane or '')[:LONGEST]}"
+
+
+def _ids(cell: bytes | None) -> list[bytes]:
+    return [cell[at : at + _SIZE] for at in range(0, len(cell), _SIZE)] if cell else []

@@ -1,0 +1,154 @@
+"""What is kept of each attempt. The one that delivered is the job's result; those before it stand in its output, each a
+JSON object in a line: the newest as a whole, older ones without headers and with less of the answer."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.model.job import Job
+from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
+from tarry.push.http.answer import Answer, Headers
+from tarry.push.http.failure import Failure, Why
+from tarry.tasks import progress
+
+MOST_KEPT = 20
+"""Attempts, the newest; of one that is told again and again only the last tellings remain."""
+MOST_HEAD, MOST_ANSWER, MOST_OLD = 4096, 8192, 200
+"""Bytes of headers and of the answer in the newest record, and characters of the answer in older ones."""
+MOST_TEXT = 32 * 1024
+"""Bytes of all records of a job."""
+
+_WORDS: dict[type[Verdict], str] = {Delivered: "delivered", Again: "again", Final: "final", Disabled: "disabled"}
+
+
+class Record(Struct, omit_defaults=True):
+    """One attempt."""
+
+    attempt: int
+    at: str
+    """When it began, by the worker's clock."""
+    outcome: str
+    """`delivered`, `again`, `final` or `disabled`."""
+    reason: str
+    """In one line; what the rule said is part of it."""
+    first: int = 0
+    """When the first attempt since the job was last begun anew was due: microseconds since the epoch."""
+    status: int = 0
+    """0: no answer came."""
+    address: str = ""
+    connect: float = 0.0
+    elapsed: float = 0.0
+    """Seconds, in all."""
+    version: str = ""
+    url: str = ""
+    """Who answered, where redirects led elsewhere."""
+    maybe: bool = False
+    """It may have been delivered all the same."""
+    headers: Headers = ()
+    answer: str = ""
+    """The start of it."""
+    cut: bool = False
+    """There was more of the answer than is kept."""
+
+    @property
+    def sent(self) -> bool:
+        """Some of it has gone out."""
+        return self.status > 0 or self.maybe
+
+
+def recorded(attempt: int, began: float, first: int, came: Answer | Failure, verdict: Verdict) -> Record:
+    """The record of an attempt. began: seconds since the epoch."""
+    record = Record(
+        attempt,
+        spoken(began),
+        _WORDS[type(verdict)],
+        verdict.reason,
+        first,
+        came.status,
+        came.address,
+        round(came.connect, 6),
+        round(came.elapsed, 6),
+        maybe=isinstance(verdict, Again | Final) and verdict.maybe,
+    )
+    if isinstance(came, Failure):
+        return record
+    answer = _fitted(came.kept(), MOST_ANSWER)
+    cut = came.cut or len(answer.encode()) < len(came.body)
+    headers = _first(came.headers, MOST_HEAD)
+    return replace(record, version=came.version, url=came.url, headers=headers, answer=answer, cut=cut)
+
+
+def interrupted(attempt: int, began: float, first: int) -> Record:
+    """The record of an attempt that was sent and then broken off here, as when a worker ends."""
+    came = Failure(Why.CLOSED, "broken off here before an answer came", True, time.time() - began)
+    return recorded(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
+
+
+def fitted(record: Record, most: int) -> Record:
+    """The record with less of the answer and without headers, if otherwise its JSON took more than so many bytes."""
+    if len(msgspec.json.encode(record)) <= most:
+        return record
+    return replace(record, headers=(), answer=_fitted(record.answer, max(0, most - 1024)), cut=True)
+
+
+def text(before: Sequence[Record], last: Record) -> str:
+    """The lines of all records, the last one whole."""
+    older = [replace(one, headers=(), answer=one.answer[:MOST_OLD]) for one in before][-(MOST_KEPT - 1) :]
+    lines = [msgspec.json.encode(one).decode() for one in (*older, last)]
+    while len(lines) > 1 and sum(map(len, lines)) > MOST_TEXT // 2:
+        del lines[0]
+    return "\n".join(lines)
+
+
+def records(job: Job) -> list[Record]:
+    """What is kept of the attempts that did not deliver, the oldest first."""
+    output = progress.output(job.progress)
+    return [] if output is None else read(output.text)
+
+
+def read(lines: str) -> list[Record]:
+    """The records of these lines, as far as they are any."""
+    return [record for line in lines.splitlines() for record in _read(line)]
+
+
+def spoken(moment: float) -> str:
+    """Seconds since the epoch as RFC 3339 has it, to the millisecond."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def first_due(job: Job, before: Sequence[Record], enqueued: int) -> int:
+    """When the first attempt was due that the schedule counts from, microseconds since the epoch. A job that was begun
+    anew counts from then. enqueued: what the first due time was when it was enqueued, if that is known, else 0."""
+    if not job.failures:
+        return job.due
+    known = before[-1].first if before and before[-1].attempt <= job.failures else 0
+    return known or enqueued or job.due
+
+
+def _read(line: str) -> list[Record]:
+    try:
+        return [msgspec.json.decode(line, type=Record)]
+    except msgspec.MsgspecError:
+        return []
+
+
+def _first(headers: Headers, most: int) -> Headers:
+    """As many of the first as fit into so many bytes of JSON."""
+    kept: list[tuple[str, str]] = []
+    for name, value in headers:
+        most -= len(msgspec.json.encode((name, value)))
+        if most < 0:
+            break
+        kept.append((name, value))
+    return tuple(kept)
+
+
+def _fitted(answer: str, most: int) -> str:
+    """As much of it as takes no more bytes of JSON."""
+    while (size := len(msgspec.json.encode(answer))) > most + 2:
+        answer = answer[: min(len(answer) * most // size, len(answer) - 1)]
+    return answer

@@ -1,0 +1,164 @@
+"""What an answer, or the lack of one, means for a delivery."""
+
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.model.duration import HOUR, SECOND
+from tarry.push.endpoint.success import Success
+from tarry.push.http.answer import Answer
+from tarry.push.http.failure import Failure, Why
+from tarry.push.rule.rules import Rule
+
+CAP = HOUR
+"""No Retry-After is obeyed for longer."""
+MAYBE = "maybe delivered"
+
+_AGAIN = frozenset({408, 425, 429})
+_BUSY = frozenset({408, 429, 502, 503, 504})
+_SLOW = frozenset({Why.CONNECT_TIMEOUT, Why.TIMEOUT, Why.UNANSWERED})
+_FINAL = frozenset({Why.REQUEST, Why.FORBIDDEN, Why.REDIRECT})
+
+
+class Delivered(Struct, frozen=True):
+    """It was accepted. All reasons are one line, for the record and for people."""
+
+    reason: str
+
+
+class Again(Struct, frozen=True):
+    """Not accepted, or not known to be; worth another attempt."""
+
+    reason: str
+    after: int | None = None
+    """Microseconds for which the endpoint asked for no request at all, this job's or another's; at most the cap. None:
+    it asked for nothing. `Schedule.delay(..., asked=after)` makes the job's delay of it."""
+    maybe: bool = False
+    """The request may have been acted on: maybe delivered."""
+    busy: bool = False
+    """The endpoint has too much to do, or is too slow: let it have fewer at once."""
+    counted: bool = True
+    """An attempt is used up; not if it was this machine that could not."""
+
+
+class Final(Struct, frozen=True):
+    """Not accepted, and no attempt can change that: the job is dead."""
+
+    reason: str
+    maybe: bool = False
+
+
+class Disabled(Struct, frozen=True):
+    """The endpoint is gone for good: nothing more is sent to it until somebody enables it."""
+
+    reason: str
+
+
+Verdict = Delivered | Again | Final | Disabled
+
+
+class Terms(Protocol):
+    """What an endpoint says about answers; an Endpoint is such."""
+
+    @property
+    def retry_when(self) -> Rule | None: ...
+
+    @property
+    def success(self) -> Success: ...
+
+    @property
+    def one_url(self) -> bool: ...
+
+
+def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> Verdict:
+    """What came of an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
+
+    Without a rule: the status codes that are success; again after 408, 425, 429, 5xx and network errors; 410 disables
+    the endpoint, if it is the same url for all jobs and no redirect led elsewhere; all else is final. A rule that reads
+    `status` decides alone on an answer that came. Any other rule can always say again, and is content only with a
+    status that is success: it may not have thought of a 404 whose body it likes. Since only a rule asks for the body, a
+    status counts without one also where the body broke off.
+    """
+    if isinstance(came, Failure):
+        if came.why is Why.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
+            verdict = judged(terms, Answer(came.status), now, cap)
+            return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
+        return _failed(came)
+    after, busy = retry_after(came, now, cap), came.status in _BUSY
+    if terms.retry_when is not None:
+        said = terms.retry_when.says(came)
+        if said.again:
+            return Again(f"answered {_spoken(came.status)}; {said.reason}", after, busy=busy)
+        if terms.retry_when.reads_status or came.status in terms.success:
+            return Delivered(f"answered {_spoken(came.status)}; the rule is content")
+    return _by_status(terms, came, after, busy)
+
+
+def _by_status(terms: Terms, came: Answer, after: int | None, busy: bool) -> Verdict:
+    if came.status in terms.success:
+        return Delivered(f"answered {_spoken(came.status)}")
+    if came.status in _AGAIN or came.status >= 500:
+        return Again(f"answered {_spoken(came.status)}", after, busy=busy)
+    if came.status == HTTPStatus.GONE and terms.one_url and not came.url:
+        return Disabled(f"answered {_spoken(came.status)}: the endpoint is disabled; enable it once it is back")
+    return Final(_refusal(came))
+
+
+def _failed(failure: Failure) -> Verdict:
+    reason = f"{failure.reason}; {MAYBE}" if failure.sent else failure.reason
+    if failure.why in _FINAL:
+        return Final(reason, failure.sent)
+    # What was sent and not answered may have been acted on, so it counts, whoever was to blame.
+    counted = failure.why is not Why.LOCAL or failure.sent
+    return Again(reason, None, failure.sent, failure.why in _SLOW, counted)
+
+
+def _refusal(answer: Answer) -> str:
+    said = f"answered {_spoken(answer.status)}"
+    if answer.status not in range(300, 400):
+        return said
+    if not (location := answer.header("location")):
+        return f"{said}, which is no success here; add it to success if it is one"
+    return f"{said}, to {_shown(location)}; redirects are not followed so far: set the url to that, or redirects"
+
+
+def _shown(location: str) -> str:
+    """Without what may be secret in it."""
+    text = location.partition("?")[0].partition("#")[0]
+    try:
+        text = text.replace(f"{urlsplit(text).netloc.rpartition('@')[0]}@", "", 1) if "@" in text else text
+    except ValueError:
+        text = "nowhere"
+    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _spoken(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def retry_after(answer: Answer, now: float, cap: int = CAP) -> int | None:
+    """Microseconds for which the answer asks to be left alone, from 0 to the cap; None: it does not, or not legibly."""
+    text = answer.header("retry-after").strip()
+    if text.isascii() and text.isdigit():
+        return cap if len(text) > 9 else min(int(text) * SECOND, cap)
+    if (then := _date(text)) is None:
+        return None
+    # By the endpoint's own clock where it says what that shows: then it does not matter if it is wrong.
+    since = _date(answer.header("date"))
+    return round(min(max(then - (now if since is None else since), 0) * SECOND, cap))
+
+
+def _date(text: str) -> float | None:
+    """Seconds since the epoch of an HTTP date."""
+    try:
+        return parsedate_to_datetime(text).timestamp() if text.endswith("GMT") else None
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""What an endpoint is: its settings, secrets, templates and schedules."""

@@ -1,0 +1,239 @@
+"""The settings of one HTTP task, as TOML has them, `tarry tasks add` and a cell of the store.
+
+[tasks."order.timeout"]
+url = "https://shop.example/orders/{order}/timeout"
+delay = "10m"
+retry_when = "res.code != 200"
+schedule = ["1m", "3m", "5m", "7m"]
+secret = "env:ORDER_SECRET"
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import ConfigError
+from tarry.push.endpoint.fields import FIELDS, MOST_TEXT, READERS
+from tarry.push.endpoint.recipient import Recipient
+from tarry.push.endpoint.schedule import Schedule
+from tarry.push.endpoint.secret import PLACE, Secret
+from tarry.push.endpoint.success import Success
+from tarry.push.endpoint.template import Template, UrlTemplate
+from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.rules import Rule
+from tarry.settings import dotted
+
+TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0
+_BODIES = frozenset({"POST", "PUT", "PATCH"})
+
+
+class EndpointError(ConfigError):
+    """A setting of an HTTP task is wrong. `field`: which; the file it stands in is for the caller to say."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Endpoint(Struct, frozen=True, eq=False):
+    """One HTTP task. Durations in microseconds where they are integers, in seconds where they are floats."""
+
+    name: str
+    url: UrlTemplate
+    method: str = "POST"
+    headers: tuple[tuple[str, Secret], ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    """What signs, newest first."""
+    delay: int = 0
+    timeout: float = TIMEOUT
+    """Seconds for a whole attempt."""
+    connect_timeout: float = CONNECT_TIMEOUT
+    queue: str = "default"
+    priority: int = 0
+    retry_when: Rule | None = None
+    success: Success = Success()
+    schedule: Schedule = Schedule.parse()
+    """With `max_attempts` and `until`."""
+    concurrency: int | None = None
+    """At once, over all hosts."""
+    rate: str | None = None
+    """How many start in a period, over all hosts."""
+    alert: tuple[str, ...] = ()
+    """Mail addresses, URLs of webhooks, channels of apprise: see `recipient`."""
+    redirects: int = 0
+    """How many are followed."""
+    order: Template | None = None
+    """Jobs for which it gives the same text are delivered one after another."""
+    enabled: bool = True
+    settings: Mapping[str, Any] = {}
+    """As they were written, secrets included: for the store, never for people."""
+
+    @classmethod
+    def parse(cls, name: str, settings: Any, checked: bool = True) -> "Endpoint":
+        """The endpoint of these settings; EndpointError for the first that is unknown or wrong, in one line.
+
+        checked: also whether the rule compiles, the secrets sign, and url and headers can be sent, for which the extra
+        `push` has to be there. Who reads what was checked before, or only puts jobs, does without.
+        """
+        return _Reading(name, checked).endpoint(settings)
+
+    @property
+    def sends_body(self) -> bool:
+        """The body of the job is sent as JSON; else it only fills placeholders."""
+        return self.method in _BODIES
+
+    @property
+    def one_url(self) -> bool:
+        """The url is the same for all jobs: what it answers is said of the endpoint, not of one job's own place."""
+        return self.url.fixed
+
+    def header_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The headers with their values, which may be secret; ConfigError if one is not where it should be."""
+        return tuple((name, value.value()) for name, value in self.headers)
+
+    def confined(self, places: Collection[str]) -> "Endpoint":
+        """It, as far as whoever may write to the store is trusted: of secrets that stand elsewhere (`env:NAME`,
+        `file:PATH`), with none but these."""
+        headers = tuple((name, value.confined(places)) for name, value in self.headers)
+        return replace(self, headers=headers, secrets=tuple(secret.confined(places) for secret in self.secrets))
+
+    def barred(self) -> Iterator[str]:
+        """For each secret that may not be read from its place, why."""
+        for secret in self._values():
+            if secret.barred:
+                yield str(secret.refusal())
+
+    def troubles(self) -> Iterator[str]:
+        """What is not in its place here: secrets, and headers."""
+        for secret in self._values():
+            try:
+                secret.value()
+            except ConfigError as error:
+                yield str(error)
+
+    def _values(self) -> tuple[Secret, ...]:
+        return (*self.secrets, *(value for _, value in self.headers))
+
+    def warnings(self) -> Iterator[str]:
+        """What may be meant otherwise, in a line each; ImportError or ConfigError without the extra `push`."""
+        from tarry.push.http.sign import could_be_base64  # noqa: PLC0415 - only who signs needs it
+
+        if self.retry_when is not None and not self.retry_when.reads_status:
+            yield (
+                "retry_when does not look at the status: where the rule is content, an answer that is no 2xx is still"
+                " judged by its status; write status into the rule to decide it alone"
+            )
+        for number, secret in enumerate(self.secrets, 1):
+            if secret.literal and could_be_base64(secret.value()):
+                yield (
+                    f"secret {number} of {len(self.secrets)} could be base64, and is used as it stands, while libraries"
+                    " of Standard Webhooks decode it: write whsec_ before it if it is base64"
+                )
+
+    def shown(self) -> dict[str, Any]:
+        """The settings for people: without secrets, values of headers, queries, and what webhooks' paths let one do."""
+        hidden: dict[str, Any] = {"url": self.url.shown}
+        for name in ("secret", "secrets", "headers"):
+            if name in self.settings:
+                hidden[name] = _hidden(self.settings[name])
+        if "alert" in self.settings:
+            hidden["alert"] = [Recipient.parse(text).shown for text in self.alert]
+        return {**self.settings, **hidden}
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name} {self.method} {self.url.shown}>"
+
+    def __rich_repr__(self) -> Any:
+        yield repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Endpoint) and (self.name, self.settings) == (other.name, other.settings)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def _hidden(written: Any) -> Any:
+    if isinstance(written, dict):
+        return {name: _hidden(value) for name, value in written.items()}
+    if isinstance(written, list):
+        return [_hidden(value) for value in written]
+    return written if PLACE.fullmatch(str(written)) else "***"
+
+
+class _Reading:
+    """One endpoint while it is read."""
+
+    def __init__(self, name: str, checked: bool) -> None:
+        self._name = name
+        self._checked = checked
+
+    def endpoint(self, written: Any) -> Endpoint:
+        if not isinstance(self._name, str) or not re.fullmatch(rf"[^\x00-\x1f\x7f]{{1,{MOST_TEXT}}}", self._name):
+            raise EndpointError(f"tasks.{str(self._name)[:40]!r}: no name; write a text of 1 to {MOST_TEXT} characters")
+        settings = self._known(written)
+        fields = {key: self._read(key, value) for key, value in settings.items() if key in READERS}
+        self._together(settings, fields)
+        fields["schedule"] = self._schedule(settings)
+        if "secret" in fields:
+            fields["secrets"] = fields.pop("secret")
+        return Endpoint(self._name, settings=settings, **fields)
+
+    def _known(self, written: Any) -> dict[str, Any]:
+        """A copy that nobody else holds, without what JSON says to be nothing."""
+        if not isinstance(written, dict):
+            raise self._wrong("", 'no table of settings; write url = "https://host/path"')
+        if (unknown := next((key for key in written if key not in FIELDS), None)) is not None:
+            raise self._unknown(str(unknown))
+        if written.get("url") is None:
+            raise self._wrong("url", 'it is missing; write url = "https://host/path"')
+        settings = {key: value for key, value in written.items() if value is not None}
+        try:
+            copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._wrong("", f"{error}; write what JSON can hold") from None
+        return copy
+
+    def _read(self, key: str, value: Any) -> Any:
+        try:
+            return READERS[key](value, self._checked)
+        except ImportError as error:
+            raise self._wrong(key, f"it is checked with the extra push: pip install 'tarry[push]' ({error})") from None
+        except (ValueError, ConfigError) as error:
+            raise self._wrong(key, str(error), error.at if isinstance(error, Misplaced) else 0) from None
+
+    def _together(self, settings: Mapping[str, Any], fields: dict[str, Any]) -> None:
+        timeout = fields.get("timeout", TIMEOUT)
+        if fields.setdefault("connect_timeout", min(CONNECT_TIMEOUT, timeout)) > timeout:
+            raise self._wrong("connect_timeout", f"it is longer than the timeout of {timeout:g} s; write less")
+        for one, other, why in (
+            ("retry_when", "success", "a rule decides alone; write the status into it, as in status >= 300"),
+            ("secret", "secrets", "write all of them into secrets"),
+        ):
+            if one in settings and other in settings:
+                raise self._wrong(other, f"it stands beside {one}: {why}")
+
+    def _schedule(self, settings: Mapping[str, Any]) -> Schedule:
+        schedule, given = Schedule.parse(), dict[str, Any]()
+        # One after the other, so that it is known which is wrong.
+        for key in ("max_attempts", "until", "schedule"):
+            given["written" if key == "schedule" else key] = settings.get(key)
+            try:
+                schedule = Schedule.parse(**given)
+            except ValueError as error:
+                raise self._wrong(key, str(error)) from None
+        return schedule
+
+    def _wrong(self, key: str, why: str, at: int = 0) -> EndpointError:
+        place = dotted(("tasks", self._name, key) if key else ("tasks", self._name))
+        return EndpointError(f"{place}{f', at {at}' if at else ''}: {' '.join(why.split())}", key)
+
+    def _unknown(self, key: str) -> EndpointError:
+        near = difflib.get_close_matches(key.lower(), FIELDS, 1)
+        advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(FIELDS)}"
+        return EndpointError(f"unknown setting {dotted(('tasks', self._name, key[:80]))}; {advice}", key)

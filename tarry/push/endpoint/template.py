@@ -1,0 +1,211 @@
+"""Texts with placeholders that the JSON body of a job fills in: `https://shop.example/orders/{order.id}?n={items.0}`.
+
+Each is escaped for its place. A body never chooses scheme, host or port, and never leaves the path that was written: a
+value is one segment or a part of one. `{{` and `}}` are braces.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
+
+from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.paths import ABSENT, inside
+
+MOST_URL, MOST_FILLED = 2000, 8000
+"""Characters of a url as written, and with its values."""
+
+_CHOOSES = "a placeholder in scheme, host or port; put it behind: a body must not choose who is called"
+_PART = re.compile(r"\{\{|\}\}|\{(?P<path>[^{}]*)\}|[{}]|[^{}]+")
+_NAME = re.compile(r"[^\s/?#%\\]+")
+_AUTHORITY = re.compile(r"(?i:https?)://(?P<authority>[^/?#]*)")
+_STRANGE = re.compile(r"[\x00-\x20\x7f-\xa0\\<>\"^`|\ud800-\udfff]")
+_DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
+_MISPERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class Unfit(ValueError):
+    """The body has not what a placeholder needs, and never will: no attempt can help."""
+
+
+class Placeholder(Struct, frozen=True):
+    """`{customer.id}`: names of fields, or positions in lists, from the outside in."""
+
+    path: str
+
+    def value(self, body: Any) -> str:
+        """The text of what the body has there; Unfit if there is nothing, or no text, number, true or false."""
+        value = body
+        for name in self.path.split("."):
+            if (value := inside(value, name)) is ABSENT:
+                raise Unfit(f"{{{self.path}}}: the body has no {name} there")
+        match value:
+            case bool():
+                return "true" if value else "false"
+            case str() | int() | float():
+                return str(value)
+        kind = "null" if value is None else "a list" if isinstance(value, list) else "an object"
+        raise Unfit(f"{{{self.path}}}: the body has {kind} there, and a placeholder takes a text or a number")
+
+
+class Template(Struct, frozen=True):
+    """A text with placeholders; two that are written alike are equal."""
+
+    text: str
+    parts: tuple[str | Placeholder, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Template":
+        """The template of this text; Misplaced if its braces are wrong."""
+        return cls(text, tuple(_parsed(text)))
+
+    @property
+    def fixed(self) -> bool:
+        """It has no placeholder."""
+        return all(isinstance(part, str) for part in self.parts)
+
+    def filled(self, body: Any) -> str:
+        """The text with the values of the body, a decoded JSON value, as they are; Unfit if it lacks one."""
+        return "".join(part if isinstance(part, str) else part.value(body) for part in self.parts)
+
+
+class UrlTemplate(Struct, frozen=True):
+    """An HTTP or HTTPS URL with placeholders in its path and query."""
+
+    text: str
+    path: tuple[str | Placeholder, ...]
+    """Scheme, host and path."""
+    query: tuple[str | Placeholder, ...]
+    """From the question mark."""
+
+    @classmethod
+    def parse(cls, text: str) -> "UrlTemplate":
+        """The URL of this text; Misplaced if it is none, or has a placeholder where a body must not choose."""
+        _check_url(text)
+        path: list[str | Placeholder] = []
+        query: list[str | Placeholder] = []
+        for part in _parsed(text):
+            literal = "" if isinstance(part, Placeholder) else _without_braces(part)
+            if query or "?" not in literal:
+                (query or path).append(literal or part)
+            else:
+                before, mark, after = literal.partition("?")
+                path.append(before)
+                query.append(mark + after)
+        return cls(text, tuple(path), tuple(query))
+
+    @property
+    def fixed(self) -> bool:
+        """It has no placeholder."""
+        return all(isinstance(part, str) for part in self.path + self.query)
+
+    @property
+    def sample(self) -> str:
+        """The URL with an `x` for each placeholder."""
+        return "".join(part if isinstance(part, str) else "x" for part in self.path + self.query)
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: `https://shop.example`."""
+        found = urlsplit(self.text)
+        return f"{found.scheme}://{found.netloc}".lower()
+
+    @property
+    def shown(self) -> str:
+        """For people: without the query, which may hold what is not for everybody."""
+        return self.text.partition("?")[0] + ("?..." if self.query else "")
+
+    def filled(self, body: Any) -> str:
+        """The URL for this body, a decoded JSON value; Unfit if it lacks a value, or one would change the path."""
+        path = "".join(part if isinstance(part, str) else _segment(part, body) for part in self.path)
+        if any(isinstance(part, Placeholder) for part in self.path):
+            _stays(path, self.text)
+        url = path + "".join(part if isinstance(part, str) else _escaped(part, body) for part in self.query)
+        if len(url) > MOST_FILLED:
+            raise Unfit(f"the url has {len(url)} characters with the values of the body; at most {MOST_FILLED}")
+        return url
+
+
+def _parsed(text: str) -> Iterator[str | Placeholder]:
+    for match in _PART.finditer(text):
+        at = match.start() + 1
+        if match["path"] is not None:
+            yield Placeholder(_path(match["path"], at))
+        elif match[0] in ("{{", "}}"):
+            yield match[0][0]
+        elif match[0] in ("{", "}"):
+            raise Misplaced(f"a {match[0]} without its other half; write {match[0] * 2} for the sign itself", at)
+        else:
+            yield match[0]
+
+
+def _without_braces(text: str) -> str:
+    return text.replace("{", "%7B").replace("}", "%7D")
+
+
+def _path(text: str, at: int) -> str:
+    names = [name.strip() for name in text.split(".")]
+    if not all(_NAME.fullmatch(name) for name in names):
+        raise Misplaced("a placeholder names a field of the body; write {order}, {customer.id} or {items.0}", at)
+    return ".".join(names)
+
+
+def _check_url(text: str) -> None:
+    """Misplaced for what is no URL to call."""
+    if not isinstance(text, str):
+        raise Misplaced('a url is text; write "https://host/path"')
+    if len(text) > MOST_URL:
+        raise Misplaced(f"it has {len(text)} characters; at most {MOST_URL}", MOST_URL + 1)
+    found = _AUTHORITY.match(text)
+    brace = re.search(r"[{}]", text[: found.end() if found else text.find("://") + 1])
+    if brace:
+        raise Misplaced(_CHOOSES, brace.start() + 1)
+    if found is None:
+        raise Misplaced('no URL to call; write "https://host/path"', 1)
+    _check_characters(re.sub(r"\{[^{}]*\}", lambda inner: "x" * len(inner[0]), text))
+    _check_authority(found["authority"], found.start("authority") + 1)
+
+
+def _check_characters(text: str) -> None:
+    if strange := _STRANGE.search(text):
+        escaped = quote(strange[0], safe="", errors="replace")
+        raise Misplaced(f"no URL has {strange[0]!r} in it; write {escaped}", strange.start() + 1)
+    if bare := _MISPERCENT.search(text):
+        raise Misplaced("no URL has % without two hexadecimal digits; write %25", bare.start() + 1)
+    if "#" in text:
+        raise Misplaced("what follows # is never sent; leave it out", text.index("#") + 1)
+
+
+def _check_authority(authority: str, at: int) -> None:
+    if "@" in authority:
+        raise Misplaced("user and password do not belong into a url; write headers = { authorization = ... }", at)
+    try:
+        found = urlsplit(f"//{authority}")
+        host, port = found.hostname, found.port
+    except ValueError:
+        raise Misplaced("the host or the port is none; write https://host:8443/path", at) from None
+    if not host or port == 0:
+        raise Misplaced("there is no host or the port is 0; write https://host:8443/path", at)
+
+
+def _escaped(placeholder: Placeholder, body: Any) -> str:
+    return quote(placeholder.value(body), safe="", errors="replace")
+
+
+def _segment(placeholder: Placeholder, body: Any) -> str:
+    """A part of the path. Many servers take `%2F` for a slash, so that `x/../admin` would lead elsewhere though it is
+    escaped."""
+    value = placeholder.value(body)
+    if found := re.search(r"[/\\]", value):
+        raise Unfit(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
+    return quote(value, safe="", errors="replace")
+
+
+def _stays(url: str, text: str) -> None:
+    """Unfit for empty and dotted segments that came with values: `..` would lead elsewhere, and nothing too."""
+    written, filled = text.partition("?")[0].split("/")[3:], url.split("/")[3:]
+    for before, after in zip(written, filled, strict=True):
+        if "{" in before and (not after or _DOTS.fullmatch(after)):
+            raise Unfit(f"{before}: the body has {after!r} there, which would change the path")

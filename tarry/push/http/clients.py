@@ -1,0 +1,188 @@
+"""HTTP clients, each for one origin at one address: it connects there and nowhere else, whatever DNS says by then."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+from pyreqwest.client import Client, ClientBuilder
+
+from tarry.push.http.aside import aside
+from tarry.push.http.failure import Failed, Why
+
+MOST_IDLE = 512
+"""Clients without a request are closed beyond these, those not used for longest first. Those with a request are as many
+as there are requests at most. One for HTTPS takes 0.1 MB and 7 ms to make, for the certificates that it trusts."""
+IDLE = 300.0
+"""Seconds without a request until a client is closed."""
+CONNECTION_IDLE = 30.0
+"""Seconds that a connection is kept for the next request."""
+MOST_CONNECTIONS_IDLE = 128
+"""Of one client."""
+_CLOSING = 5.0
+"""Seconds."""
+_PING, _PONG = 15.0, 10.0
+"""HTTP/2: seconds between two questions whether the other side is still there, and for its answer."""
+
+Build = Callable[["Place"], Client]
+
+
+class Place(Struct, frozen=True):
+    """What one client is for."""
+
+    host: str
+    address: str
+    port: int
+    secure: bool
+    connect: float
+    """Seconds for TCP and TLS together."""
+
+    @property
+    def where(self) -> str:
+        """The address as people write it: `192.0.2.7:443`, `[2001:db8::7]:443`."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def builder(trust: bytes = b"", agent: str = "tarry") -> Build:
+    """Makes clients that trust the system's certificates, and those of `trust` (PEM). What follows redirects, answers
+    in other encodings, or goes by a proxy of the environment is off."""
+
+    def build(place: Place) -> Client:
+        made = ClientBuilder().user_agent(agent).no_proxy().follow_redirects(False).referer(False)
+        made = made.gzip(False).brotli(False).zstd(False).deflate(False)
+        made = made.http2(place.secure).http2_keep_alive_interval(timedelta(seconds=_PING))
+        made = made.http2_keep_alive_timeout(timedelta(seconds=_PONG)).min_tls_version("TLSv1.2")
+        made = made.pool_idle_timeout(timedelta(seconds=CONNECTION_IDLE)).pool_max_idle_per_host(MOST_CONNECTIONS_IDLE)
+        made = made.connect_timeout(timedelta(seconds=place.connect)).resolve(place.host, place.address, place.port)
+        if not place.secure:
+            # It speaks no TLS, so it trusts nobody; to say so spares it the system's certificates.
+            return made.danger_accept_invalid_certs(True).build()
+        made = made.https_only(True)
+        return (made.add_root_certificate_pem(trust) if trust else made).build()
+
+    return build
+
+
+class Held:
+    """A client, its making, and how many requests it has: each holds it `with` a block, and it is not closed before."""
+
+    def __init__(self, owner: "Clients", place: Place, making: "asyncio.Task[Client]") -> None:
+        self._owner, self.place, self.making = owner, place, making
+        self.client: Client | None = None
+        self.users, self.used = 0, 0.0
+        self.old = False
+        """Its origin has moved to another address."""
+
+    def __enter__(self) -> Self:
+        self._owner.began(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._owner.ended(self)
+
+
+class Clients:
+    """Belongs to one event loop."""
+
+    def __init__(self, build: Build, most_idle: int = MOST_IDLE, idle: float = IDLE) -> None:
+        self._build, self._most_idle, self._idle = build, most_idle, idle
+        self._all: OrderedDict[Place, Held] = OrderedDict()
+        self._busy = 0
+        """How many of them have a request."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def held(self, place: Place) -> Held:
+        """What is to be held `with` a block; `ready` makes it usable."""
+        held = self._all.get(place)
+        if held is None:
+            return self._new(place)
+        self._all.move_to_end(place)
+        return held
+
+    def began(self, held: Held) -> None:
+        """It has one request more."""
+        self._busy += not held.users
+        held.users += 1
+
+    def ended(self, held: Held) -> None:
+        """It has one less."""
+        held.users -= 1
+        self._busy -= not held.users
+        held.used = asyncio.get_running_loop().time()
+        if held.old and not held.users and self._all.get(held.place) is held:
+            self._drop(held.place)
+        self._shed()
+
+    async def ready(self, held: Held, limit: float) -> Client:
+        """Its client, once it is made; `limit`: seconds. Failed: it cannot be, as when no file descriptors are left."""
+        await asyncio.wait([held.making], timeout=limit)
+        if not held.making.done() or held.making.cancelled():
+            raise Failed(Why.LOCAL, "no client was made in time, or the sender is closed")
+        if error := held.making.exception():
+            raise Failed(Why.LOCAL, f"no client can be made: {str(error)[:200]}")
+        held.client = held.making.result()
+        return held.client
+
+    async def close(self) -> None:
+        """Ends what is still under way, with an error for who waits for it."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for place in list(self._all):
+            self._drop(place)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_CLOSING)
+
+    def _new(self, place: Place) -> Held:
+        if self._closed:
+            raise Failed(Why.LOCAL, "the sender is closed")
+        loop = asyncio.get_running_loop()
+        held = Held(self, place, loop.create_task(aside(lambda: self._build(place))))
+        held.making.add_done_callback(lambda making: self._made(place, making))
+        self._outdate(place)
+        self._all[place] = held
+        if self._timer is None:
+            self._timer = loop.call_later(self._idle, self._tick)
+        return held
+
+    def _made(self, place: Place, making: "asyncio.Task[Client]") -> None:
+        held = self._all.get(place)
+        if (making.cancelled() or making.exception()) and held is not None and held.making is making:
+            del self._all[place]
+
+    def _outdate(self, new: Place) -> None:
+        for place, held in list(self._all.items()):
+            if (place.host, place.port, place.secure) == (new.host, new.port, new.secure) and place != new:
+                held.old = held.old or place.address != new.address
+                if held.old and not held.users:
+                    self._drop(place)
+
+    def _shed(self) -> None:
+        while len(self._all) - self._busy > self._most_idle:
+            self._drop(next(place for place, held in self._all.items() if not held.users))
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time() - self._idle
+        for place in [place for place, held in self._all.items() if not held.users and held.used < before]:
+            self._drop(place)
+        self._timer = loop.call_later(self._idle / 4, self._tick) if self._all else None
+
+    def _drop(self, place: Place) -> None:
+        held = self._all.pop(place, None)
+        if held is None:
+            return
+        if held.client is None:
+            held.making.cancel()
+        else:
+            task = asyncio.get_running_loop().create_task(held.client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

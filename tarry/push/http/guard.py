@@ -1,0 +1,174 @@
+"""Which addresses may be reached: those of the public internet, and what the configuration allows besides.
+
+Asked with the address that is then connected to, never with a name. Addresses that carry another one inside (mapped,
+6to4, NAT64 and others) are judged by that one too.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from tarry.errors import ConfigError, TarryError
+from tarry.push.http.own import own_addresses
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_REFUSED_4 = {
+    "unspecified": ["0.0.0.0/8"],
+    "private": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+    "shared by a carrier (CGNAT)": ["100.64.0.0/10"],
+    "loopback": ["127.0.0.0/8"],
+    "link-local": ["169.254.0.0/16"],
+    "for documentation": ["192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"],
+    "for benchmarks": ["198.18.0.0/15"],
+    "multicast": ["224.0.0.0/4"],
+    "reserved": ["192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4"],
+}
+_REFUSED_6 = {
+    "unspecified": ["::/128"],
+    "loopback": ["::1/128"],
+    "private": ["fc00::/7", "64:ff9b:1::/48"],
+    "link-local": ["fe80::/10"],
+    "site-local": ["fec0::/10"],
+    "multicast": ["ff00::/8"],
+    "for documentation": ["2001:db8::/32", "3fff::/20"],
+    "for benchmarks": ["2001:2::/48"],
+    "Teredo": ["2001::/32"],
+    "reserved": ["2001::/23"],
+}
+_PUBLIC_6 = ip_network("2000::/3")
+"""All that is given out so far."""
+
+METADATA = frozenset(
+    map(
+        ip_address,
+        [
+            "169.254.169.254",  # AWS, Azure, Google, DigitalOcean, Oracle, OpenStack, Hetzner
+            "169.254.170.2",  # AWS: containers
+            "169.254.170.23",  # AWS: pods
+            "169.254.0.23",  # Tencent
+            "100.100.100.200",  # Alibaba
+            "192.0.0.192",  # Oracle, of old
+            "168.63.129.16",  # Azure, in the middle of public addresses
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",  # Google
+        ],
+    )
+)
+"""Where clouds give their machines their passwords. To allow a network around one does not allow it: name it."""
+
+_OTHERS = """
+    0 1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119 123 135
+    137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587 601 636 989 990 993 995 1719
+    1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080
+"""
+PORTS = frozenset(map(int, _OTHERS.split()))
+"""Those of other protocols, which no browser speaks HTTP to either (fetch.spec.whatwg.org, "bad port")."""
+
+
+class Forbidden(TarryError):
+    """The guard refuses an address, or a port; the message says which, of which host, and what would allow it."""
+
+
+class Guard:
+    """Knows what may be reached."""
+
+    def __init__(self, allow: Iterable[str] = (), own: Callable[[], Collection[str]] = own_addresses) -> None:
+        """allow: networks (`10.0.0.0/8`) and addresses (`10.0.0.7`) that may be reached besides the public ones.
+        own: addresses of this host, which are refused unless allowed. ConfigError: a text of `allow` is neither."""
+        self._allow = [_network(text) for text in allow]
+        self._own = own
+        self._verdict = lru_cache(4096)(self._judged)
+
+    def check(self, address: str, host: str = "", port: int = 443) -> None:
+        """Forbidden, if this address may not be connected to at this port; host: who was said to live there."""
+        refused = self._verdict(address, port) or self._refused_as_own(address)
+        if refused is not None:
+            kind, allowing = refused
+            whose = f"{host} is at {address}" if host and host != address else address
+            raise Forbidden(f"{whose}, {kind}: not reached, unless [push] {allowing} allows it")
+
+    def _judged(self, text: str, port: int) -> tuple[str, str] | None:
+        """What it is, and the setting that would allow it; None: it may be reached."""
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return "no address", "nothing"
+        for one in (address, *_inside(address)):
+            if kind := self._kind(one):
+                return (kind if one == address else f"which stands for {one}, {kind}"), f'allow = ["{one}"]'
+        if port == 0 or (port in PORTS and not self._allows(address)):
+            return f"port {port}, is another protocol's", f'allow = ["{address}"]'
+        return None
+
+    def _refused_as_own(self, text: str) -> tuple[str, str] | None:
+        """Not remembered, since the host's addresses change."""
+        ours = self._own()
+        address = ip_address(text)
+        for one in (address, *_inside(address)):
+            if str(one) in ours and not self._allows(one):
+                return "an address of this host", f'allow = ["{one}"]'
+        return None
+
+    def _kind(self, address: Address) -> str:
+        """Why it is refused; empty if it is not."""
+        if address in METADATA:
+            return "" if ip_network(address) in self._allow else "where a cloud gives out passwords"
+        return "" if self._allows(address) else _special(address)
+
+    def _allows(self, address: Address) -> bool:
+        return any(address in network for network in self._allow if network.version == address.version)
+
+
+def _network(text: str) -> Network:
+    try:
+        return ip_network(text)
+    except (ValueError, TypeError):
+        pass
+    try:
+        meant = f"; you may mean {ip_network(text, strict=False)}"
+    except (ValueError, TypeError):
+        meant = ""
+    raise ConfigError(f'[push] allow: {text!r} is no network{meant}: write as in "10.0.0.0/8"')
+
+
+_KINDS: list[tuple[Network, str]] = [
+    (ip_network(network), kind)
+    for table in (_REFUSED_4, _REFUSED_6)
+    for kind, networks in table.items()
+    for network in networks
+]
+
+
+def _special(address: Address) -> str:
+    for network, kind in _KINDS:
+        if network.version == address.version and address in network:
+            return kind
+    if address.version == 6 and address not in _PUBLIC_6 and not any(_inside(address)):
+        return "reserved"
+    return ""
+
+
+_LAST_32 = [ip_network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")]
+"""Mapped, translated, NAT64, and compatible as it once was: the last 32 bits are an IPv4 address."""
+_6TO4 = ip_network("2002::/16")
+_TEREDO = ip_network("2001::/32")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+
+
+def _inside(address: Address) -> Iterator[IPv4Address]:
+    """The IPv4 addresses that packets to it may end at."""
+    if address.version == 4:
+        return
+    bits = int(address)
+    last = bits & 0xFFFFFFFF
+    if any(address in network for network in _LAST_32) and bits > 1:
+        yield IPv4Address(last)
+    if address in _6TO4:
+        yield IPv4Address(bits >> 80 & 0xFFFFFFFF)
+    if address in _TEREDO:
+        yield IPv4Address(last ^ 0xFFFFFFFF)
+    if bits >> 32 & 0xFFFFFFFF in _ISATAP:
+        yield IPv4Address(last)

@@ -1,0 +1,120 @@
+"""URLs as they are sent to, and headers as they are sent.
+
+The parser is the sender's own, so that what is judged and what is connected to cannot differ: `http://0x7f.1/` is
+127.0.0.1 to both.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address
+
+from msgspec import Struct
+from pyreqwest.http import Url
+
+from tarry.push.http.answer import Headers
+
+LONGEST_URL = 8192
+MOST_HEADERS, MOST_HEADER_BYTES = 100, 64 * 1024
+
+_DEFAULT = {"http": 80, "https": 443}
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_IPV4 = re.compile(r"[0-9.]+")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+_CONNECTION = """
+    accept-encoding connection content-length expect host http2-settings keep-alive proxy-authenticate
+    proxy-authorization proxy-connection te trailer transfer-encoding upgrade
+"""
+OURS = frozenset(_CONNECTION.split())
+"""Headers that belong to the connection: whoever could set them could make one request look like two."""
+
+
+class Target(Struct, frozen=True):
+    """Where a request goes."""
+
+    url: Url
+    scheme: str
+    host: str
+    """Lower case and ASCII, without a full stop at its end, without brackets."""
+    port: int
+    literal: bool
+    """The host is an IP address itself."""
+
+    @property
+    def origin(self) -> str:
+        """`https://hooks.example:443`."""
+        return f"{self.scheme}://{self.url.host_str}:{self.port}"
+
+    def joined(self, location: str) -> "Target":
+        """Where a redirect from here leads; ValueError: nowhere."""
+        if _NOT_IN_URLS.search(location) or len(location) > LONGEST_URL:
+            raise ValueError("it is no URL")
+        return _target(self.url.join(location))
+
+
+@lru_cache(4096)
+def target(text: str) -> Target:
+    """ValueError: it is no URL that can be sent to; the message says why and does not repeat it, since URLs may hold
+    secrets."""
+    if len(text) > LONGEST_URL:
+        raise ValueError(f"the URL has {len(text)} characters: {LONGEST_URL} at most")
+    if found := _NOT_IN_URLS.search(text):
+        raise ValueError(f"the URL has {found[0]!r} at {found.start()}: write %{ord(found[0]):02X} if it is meant")
+    try:
+        url = Url(text)
+    except ValueError as error:
+        raise ValueError(f"the URL is none: {error}") from None
+    return _target(url)
+
+
+def _target(url: Url) -> Target:
+    if url.scheme not in _DEFAULT:
+        raise ValueError(f"the URL begins with {url.scheme}: write http:// or https://")
+    if url.username or url.password is not None:
+        raise ValueError("the URL has a user or a password in it: send them in a header, authorization")
+    host = (url.host_str or "").removesuffix(".")
+    if host != url.host_str:
+        url = url.with_host(host)
+    if url.fragment is not None:
+        url = url.with_fragment(None)
+    literal = host.startswith("[") or bool(_IPV4.fullmatch(host))
+    if not (_is_address(host) if literal else _HOST.fullmatch(host)):
+        raise ValueError("the URL has a host that is no name of one")
+    return Target(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def checked(headers: Iterable[tuple[str, str]]) -> Headers:
+    """The same, names in lower case; ValueError: one of them cannot be sent, and why; its value is not repeated."""
+    made = tuple([(_checked_name(name), value) for name, value in headers])
+    whole = "".join([name + value for name, value in made])
+    if not (whole.isascii() and whole.isprintable()):
+        for name, value in made:
+            _check_value(name, value)
+    if len(made) > MOST_HEADERS or len(whole) > MOST_HEADER_BYTES:
+        raise ValueError(f"there are too many headers: {MOST_HEADERS} at most, and {MOST_HEADER_BYTES // 1024} KiB")
+    return made
+
+
+@lru_cache(1024)
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"header {name[:80]!r} is no name of one: letters, digits and - make one")
+    if name.lower() in OURS:
+        raise ValueError(f"header {name} is the connection's own, and not to be set")
+    return name.lower()
+
+
+def _check_value(name: str, value: str) -> None:
+    if not _VALUE.fullmatch(value):
+        raise ValueError(f"header {name} has a character that headers cannot carry: printable ASCII is what they can")

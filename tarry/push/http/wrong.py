@@ -1,0 +1,80 @@
+"""What the HTTP library's errors mean. Its classes do not tell connecting from sending, its chain of causes does."""
+
+from pyreqwest.exceptions import (
+    ClientClosedError,
+    DecodeError,
+    DetailedPyreqwestError,
+    PyreqwestError,
+    RequestTimeoutError,
+)
+
+from tarry.push.http.failure import Failed, Why
+
+_CONNECTING = "client error (Connect)"
+"""hyper's own word for all that happens before a byte of the request is written."""
+_NOT_BEGUN = ("refused stream before processing", "connection error received: ")
+"""HTTP/2: the other side promises that it did nothing. The second is what the h2 library says of streams behind the
+last one of a GOAWAY, and of no others: those before it end as broken pipes."""
+_LONGEST = 200
+_TLS = ("certificate", "tls", "handshake", "alert")
+_LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
+_CERTIFICATE = "invalid peer certificate: "
+_SPOKEN = {
+    "UnknownIssuer": "its certificate is signed by nobody who is trusted here",
+    "CaUsedAsEndEntity": "its certificate is self-signed, and trusted by nobody here",
+    "certificate expired": "its certificate has expired",
+    "not valid yet": "its certificate is not valid yet",
+    "not valid for name": "its certificate is for another name",
+}
+
+
+def unanswered(error: PyreqwestError, limit: float, name: str, sent: bool) -> Failed:
+    """No head came. `limit`: seconds that were left; `name`: of whom; `sent`: it may have gone out."""
+    causes = _causes(error)
+    if _CONNECTING in causes:
+        return _unconnected(error, causes[-1], name)
+    if isinstance(error, ClientClosedError):
+        return Failed(Why.LOCAL, "the sender was closed while the request was under way", sent)
+    if isinstance(error, RequestTimeoutError):
+        why, what = (Why.UNANSWERED, "no answer") if sent else (Why.TIMEOUT, "nothing could be sent")
+        return Failed(why, f"{name}: {what} within {limit:.3g} s", sent)
+    if "too large" in causes[-1] or "too big" in causes[-1]:
+        return Failed(Why.HEAD_TOO_LARGE, f"{name}: the head of the answer is too large", sent=True)
+    if isinstance(error, DecodeError):
+        return Failed(Why.MALFORMED, f"{name}: the answer is no HTTP: {causes[-1]}", sent=True)
+    sent = sent and not any(words in causes[-1] for words in _NOT_BEGUN)
+    return Failed(Why.CLOSED, f"{name}: the connection ended without an answer: {causes[-1]}", sent)
+
+
+def broken(error: PyreqwestError, status: int, name: str) -> Failed:
+    """The head came, and has that status."""
+    if isinstance(error, RequestTimeoutError):
+        return Failed(Why.BROKEN, f"{name} answered {status}, and the body did not end in time", sent=True)
+    return Failed(Why.BROKEN, f"{name} answered {status}, and the body broke off: {_causes(error)[-1]}", sent=True)
+
+
+def _unconnected(error: PyreqwestError, cause: str, name: str) -> Failed:
+    if isinstance(error, RequestTimeoutError):
+        return Failed(Why.CONNECT_TIMEOUT, f"{name}: not connected in time")
+    if "Connection refused" in cause:
+        return Failed(Why.REFUSED, f"{name} refuses the connection")
+    if any(word in cause for word in _LOCAL):
+        return Failed(Why.LOCAL, f"{name}: no connection can be made here: {cause}")
+    if cause.startswith(_CERTIFICATE):
+        text = cause.removeprefix(_CERTIFICATE)
+        spoken = next((said for word, said in _SPOKEN.items() if word in text), "its certificate is not good")
+        return Failed(Why.TLS, f"{name}: {spoken} ({text})")
+    if any(word in cause for word in _TLS):
+        return Failed(Why.TLS, f"{name}: no TLS: {cause}")
+    return Failed(Why.UNREACHABLE, f"{name} is not reached: {cause}")
+
+
+def _causes(error: PyreqwestError) -> list[str]:
+    """From the outside in, without the first, which holds the URL; never empty."""
+    details = error.details if isinstance(error, DetailedPyreqwestError) else {"causes": None}
+    causes = [_line(cause["message"]) for cause in details["causes"] or []]
+    return causes[1:] or [type(error).__name__]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]

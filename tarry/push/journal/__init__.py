@@ -1,0 +1,1 @@
+"""The logs of deliveries, and what brings them back."""

@@ -1,0 +1,116 @@
+"""What the logs say of jobs after they were accepted: that they have ended, or are other than they were.
+
+In a database of this process alone, which is on disk as soon as it takes more memory than a few megabytes.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.duration import SECOND
+from tarry.push.journal.log_files import LogFiles, Reader, Unreadable
+from tarry.push.journal.log_lines import request_of, stamp
+from tarry.push.journal.logs import ATTEMPTS, REQUESTS
+from tarry.store import ids
+
+_ENDED, _BEGUN, _CHANGED = range(3)
+_KINDS = {"cancelled": _ENDED, "deleted": _ENDED, "retried": _BEGUN, "changed": _CHANGED}
+_EARLIER = 300.0
+"""Seconds that the clock of a worker's host may be behind that of a producer's."""
+_FOR_EVER = "9999"
+
+_TABLE = "CREATE TABLE fact (id BLOB, kind INT, at TEXT, line BLOB, PRIMARY KEY (id, kind)) WITHOUT ROWID"
+_NOTE = (
+    "INSERT INTO fact VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET at = excluded.at, line = excluded.line"
+    " WHERE excluded.at >= at"
+)
+
+_Fact = tuple[bytes, int, str, bytes]
+
+
+class _Line(Struct):
+    """What of a line is looked at here, of either log."""
+
+    time: str
+    job: str
+    event: str = ""
+    ended: bool = False
+
+
+class Fate(Struct, frozen=True):
+    """Of a job that was accepted."""
+
+    ended: bool = False
+    """Delivered or dead, cancelled or deleted; and not begun anew since."""
+    line: bytes = b""
+    """The newest line of request.log that says how it was changed."""
+
+
+class Ends:
+    """Of the logs of some directories, since then (seconds since the epoch), as far as they are written. OSError."""
+
+    def __init__(self, directories: Iterable[Path], since: float, most: int, bad: Unreadable) -> None:
+        """most: bytes of a line. bad: what of notify.log cannot be read."""
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("PRAGMA cache_size = -16000")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.execute(_TABLE)
+        time = (stamp(max(round((since - _EARLIER) * SECOND), 0)), _FOR_EVER, most)
+        readers = {ATTEMPTS: Reader(_ended, *time, bad), REQUESTS: Reader(_moved, *time, Unreadable())}
+        self._logs = [
+            (LogFiles(directory / name, since - _EARLIER), reader)
+            for directory in directories
+            for name, reader in readers.items()
+        ]
+
+    def catch_up(self) -> None:
+        """Takes in what was written since it was called last."""
+        for files, reader in self._logs:
+            files.look()
+            found = chain.from_iterable(reader.items(part) for part in files.parts)
+            self._db.execute("BEGIN")
+            self._db.executemany(_NOTE, (fact for fact in found if fact is not None))
+            self._db.execute("COMMIT")
+
+    def of(self, jobs: Sequence[bytes]) -> dict[bytes, Fate]:
+        """Of those, by id, of which anything is known."""
+        places = ", ".join("?" * len(jobs))
+        rows: dict[bytes, dict[int, tuple[str, bytes]]] = {}
+        for id, kind, at, line in self._db.execute(f"SELECT * FROM fact WHERE id IN ({places})", jobs):
+            rows.setdefault(id, {})[kind] = (at, line)
+        return {id: _fate(facts) for id, facts in rows.items()}
+
+    def close(self) -> None:
+        """Of the files."""
+        self._db.close()
+        for files, _ in self._logs:
+            files.close()
+
+
+def _fate(facts: dict[int, tuple[str, bytes]]) -> Fate:
+    nothing = ("", b"")
+    ended, begun = facts.get(_ENDED, nothing)[0], facts.get(_BEGUN, nothing)[0]
+    return Fate(ended > begun, facts.get(_CHANGED, nothing)[1])
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def _ended(line: bytes) -> _Fact | None:
+    found = _decoder.decode(line)
+    id = ids.parsed(found.job)
+    return (id, _ENDED, found.time, b"") if found.ended else None
+
+
+def _moved(line: bytes) -> _Fact | None:
+    found = _decoder.decode(line)
+    id = ids.parsed(found.job)
+    kind = _KINDS.get(found.event)
+    if kind == _CHANGED:
+        request_of(line)
+    return None if kind is None else (id, kind, found.time, line if kind == _CHANGED else b"")

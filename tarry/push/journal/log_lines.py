@@ -1,0 +1,181 @@
+"""What stands in the lines of the three logs: JSON objects, each beginning with `time`, `job` and `task`."""
+
+import base64
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from tarry.client.witness import Event
+from tarry.model.duration import SECOND
+from tarry.model.job import HELD, UNFINISHED, Job
+from tarry.model.lifecycle import placed
+from tarry.push.delivery.record import Record
+from tarry.store import ids
+
+Moment = str | int
+"""RFC 3339, in UTC and to the microsecond; microseconds since the epoch where that cannot say it."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OPEN, _CLOSED = (b"{", b"["), (b"}", b"]")
+_raw = msgspec.json.Decoder(Raw)
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(Struct, omit_defaults=True, gc=False):
+    """A line of request.log: of a job that was accepted, all that is needed to put it back."""
+
+    time: str
+    job: str
+    task: str
+    event: Event
+    queue: str = ""
+    due: Moment = 0
+    body: Raw | UnsetType = UNSET
+    """As it was enqueued, byte for byte."""
+    body_base64: str = ""
+    """Instead of `body` where that is no JSON of one line."""
+    priority: int = 0
+    expires: Moment = 0
+    key: str | None = None
+    unique: int = UNFINISHED
+    lane: str | None = None
+    headers: Raw | UnsetType = UNSET
+
+
+class Attempt(Struct, omit_defaults=True, gc=False):
+    """The start of a line of notify.log; the Record of the attempt follows."""
+
+    time: str
+    job: str
+    task: str
+    ended: bool = False
+    """Delivered, or no other attempt follows."""
+
+
+class Trouble(Struct, omit_defaults=True):
+    """A line of error.log."""
+
+    time: str
+    job: str = ""
+    task: str = ""
+    queue: str = ""
+    attempt: int = 0
+    level: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+def stamp(moment: int) -> str:
+    """Microseconds since the epoch as all lines have them: of one length, so that they sort as text."""
+    return f"{_second(moment // SECOND)}.{moment % SECOND:06}Z"
+
+
+def now() -> str:
+    """By this host's clock."""
+    return stamp(time.time_ns() // 1000)
+
+
+def accepted(job: Job, event: Event = "accepted") -> bytes:
+    """The line of a job as it is."""
+    plain = _plain(job.body)
+    return _line(
+        Request(
+            now(),
+            ids.text(job.id),
+            job.task,
+            event,
+            job.queue,
+            _moment(job.due),
+            Raw(job.body) if plain else UNSET,
+            "" if plain else base64.b64encode(job.body).decode(),
+            job.priority,
+            _moment(job.expires),
+            job.key,
+            job.unique,
+            job.lane,
+            Raw(job.headers) if job.headers else UNSET,
+        )
+    )
+
+
+def done_by_hand(job: Job, event: Event) -> bytes:
+    """The line of a job that was cancelled, deleted or retried."""
+    return _line(Request(now(), ids.text(job.id), job.task, event))
+
+
+def attempted(job: Job, record: Record, ended: bool) -> bytes:
+    """The line of an attempt."""
+    head = _encode(Attempt(now(), ids.text(job.id), job.task, ended))
+    return b"%b,%b\n" % (head[:-1], _encode(record)[1:])
+
+
+_requests = msgspec.json.Decoder(Request)
+
+
+def request_of(line: bytes) -> Request:
+    """A line of request.log; ValueError if it is none, or has not all of the job that it is to have."""
+    request = _requests.decode(line)
+    if request.event in ("accepted", "changed"):
+        job_of(request, 0)
+    return request
+
+
+def job_of(line: Request, at: int) -> Job:
+    """The job of an accepted line, as if it had been enqueued then; ValueError if the line has not all of it."""
+    if line.body is UNSET and not line.body_base64:
+        raise ValueError("it has no body")
+    return Job(
+        ids.parsed(line.job),
+        line.task,
+        base64.b64decode(line.body_base64, validate=True) if isinstance(line.body, UnsetType) else bytes(line.body),
+        line.queue,
+        line.priority,
+        due := microseconds_of(line.due),
+        placed(due, at),
+        since=at,
+        expires=microseconds_of(line.expires),
+        key=line.key,
+        unique=line.unique,
+        holds=0 if line.key is None else HELD,
+        lane=line.lane,
+        headers=b"" if isinstance(line.headers, UnsetType) else bytes(line.headers),
+    )
+
+
+def microseconds_of(moment: Moment) -> int:
+    """Since the epoch; ValueError if it is no time."""
+    if isinstance(moment, int):
+        return moment
+    past = datetime.fromisoformat(moment) - _EPOCH
+    return (past.days * 86400 + past.seconds) * SECOND + past.microseconds
+
+
+def _moment(moment: int) -> Moment:
+    try:
+        return stamp(moment) if moment else 0
+    except (ValueError, OverflowError, OSError):
+        return moment
+
+
+@lru_cache(64)
+def _second(second: int) -> str:
+    # Kept, since it would be a third of what a line costs.
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _plain(body: bytes) -> bool:
+    """It can stand in a line as it is."""
+    if b"\n" in body or body[:1] not in _OPEN or body[-1:] not in _CLOSED:
+        return False
+    try:
+        _raw.decode(body)
+    except ValueError:
+        return False
+    return True
+
+
+def _line(facts: Struct) -> bytes:
+    return _encode(facts) + b"\n"

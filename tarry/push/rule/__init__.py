@@ -1,0 +1,1 @@
+"""Rules on an answer, in CEL or as PHP wrote them."""

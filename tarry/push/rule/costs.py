@@ -1,0 +1,96 @@
+"""What a rule may cost. CEL ends by itself, but it may take minutes or gigabytes over an answer of the worst kind, and
+nothing can stop it: so what could do so is refused before it is ever asked. The loops of an evaluation do 10,000 rounds
+at most, all together; that bound is CEL's own."""
+
+import re
+from collections.abc import Iterator
+
+from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.tree import Call, Kind, Tree
+
+MOST_LOOPED = 16 * 1024
+"""Bytes of an answer that a rule with `all` or `exists` goes through."""
+
+_MOST_LOOPS, _MOST_SUMS, _MOST_PATTERNS = 2, 10, 300
+_MOST_LOOPED_NODES = 200
+"""Of a rule's tree, inside of its loops: a comparison has three."""
+_CHEAP = {
+    *("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_[_]", "-_", "_-_", "_*_", "_/_", "_%_"),
+}
+"""What costs little, however often it is done and to whatever, and takes no memory."""
+_COMPARING = {"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"}
+_READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}
+"""What reads all of a text."""
+_SMALL = {Kind.CONSTANT, Kind.SIMPLE, Kind.CONSTANTS}
+_OURS = {Kind.CONSTANT, Kind.SIMPLE, Kind.OWN, Kind.CONSTANTS}
+_PATTERN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<count>\{\d*(?:,\d*)?\})|.", re.DOTALL)
+_UNICODE, _MANY = re.compile(r"\\[pP]"), 50
+"""A class of characters such as \\p{L}, and about how many steps it takes."""
+
+
+def bounded(parts: Tree) -> None:
+    """Misplaced for what could take long, or much memory."""
+    if parts.depth > _MOST_LOOPS:
+        raise Misplaced(f"{parts.depth} loops inside each other; at most {_MOST_LOOPS}")
+    if sum(call.function == "_+_" for call in parts.calls) > _MOST_SUMS:
+        raise Misplaced(f"more than {_MOST_SUMS} additions; write fewer")
+    for call in parts.calls:
+        if call.depth:
+            _check_looped(call)
+    if parts.looped > _MOST_LOOPED_NODES:
+        raise Misplaced("what its loops do can take too long; write fewer comparisons into them")
+    if sum(map(_size, patterns(parts))) > _MOST_PATTERNS:
+        raise Misplaced("its patterns can take too much; write them shorter, or with smaller counts than in {100}")
+
+
+def _check_looped(call: Call) -> None:
+    """Misplaced for what is not done in about the same short time each time, or, all times together, in a time that
+    grows with the answer only."""
+    kinds = set(call.kinds)
+    if call.function in _CHEAP or (call.function == "_+_" and call.number):
+        return
+    if call.function in _COMPARING:
+        if kinds.isdisjoint(_SMALL) and not kinds <= _OURS:
+            raise Misplaced(
+                "a comparison inside of a loop can take too long; compare with a number or text that stands there, or"
+                " two parts of what an outermost loop is at"
+            )
+    elif call.function == "@in":
+        if call.kinds[1] is not Kind.CONSTANTS and not kinds <= _OURS:
+            raise Misplaced('in inside of a loop can take too long; write the list there, as in x in ["a", "b"]')
+    elif call.function in _READING:
+        if not kinds <= _OURS:
+            raise Misplaced(
+                f"{call.function} inside of a loop can take too long, unless it is of what an outermost loop is at; put"
+                " it before the loop"
+            )
+    else:
+        named = "map, filter and adding" if call.function == "_+_" else call.function
+        raise Misplaced(f"{named} inside of a loop can take too much; use all or exists with comparisons")
+
+
+def patterns(parts: Tree) -> Iterator[str]:
+    """The regular expressions of a rule; Misplaced for one that only the answer would show."""
+    for call in parts.calls:
+        if call.function == "matches":
+            if call.text is None:
+                raise Misplaced('matches takes a pattern that stands there, as in body.matches("^ok")')
+            yield call.text
+
+
+def _size(pattern: str) -> int:
+    """About how many steps the program of a pattern has: a count such as {100} repeats what is before it."""
+    groups = [(0, 0)]
+    for part in _PATTERN.finditer(pattern):
+        size, last = groups.pop()
+        if part["count"]:
+            count = max(int(number[:6]) for number in ("0", *re.findall(r"\d+", part[0]))) or 1
+            groups.append((size + last * (count - 1), last * count))
+        elif part[0] == "(":
+            groups += [(size, last), (1, 0)]
+        elif part[0] == ")" and groups:
+            groups.append((groups.pop()[0] + size, size))
+        else:
+            own = _MANY if _UNICODE.search(part[0]) else 1
+            groups.append((size + own, own))
+    return sum(size for size, _ in groups)

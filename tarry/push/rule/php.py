@@ -1,0 +1,99 @@
+"""Rules of php-delayqueue as text: their tokens, and the constants of PHP in them."""
+
+import contextlib
+import math
+import re
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from tarry.push.rule.misplaced import Misplaced
+
+STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_TOKEN = re.compile(
+    rf"""(?P<path>\{{\s*res\s*\.[^{{}}]*\}})
+    |(?P<string>{STRING})
+    |(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    |(?P<word>(?:true|false|null)\b)
+    |(?P<sign>===|!==|==|!=|<>|<=|>=|<|>|&&|\|\||!|\(|\))""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_BLANK = re.compile(r"\s*")
+
+
+class Token(Struct, frozen=True):
+    """A part of a rule that has a meaning of its own."""
+
+    kind: str
+    text: str
+    at: int
+    """From 1."""
+
+
+def tokens(rule: str) -> list[Token]:
+    """The tokens of a rule; Misplaced at what is none."""
+    found, at = [], _end(_BLANK, rule, 0)
+    while at < len(rule):
+        match = _TOKEN.match(rule, at)
+        if match is None or match.lastgroup is None:
+            refuse(Token("", rule[at : at + 10].split(maxsplit=1)[0], at + 1))
+        found.append(Token(match.lastgroup, match[0], at + 1))
+        at = _end(_BLANK, rule, match.end())
+    return found
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def refuse(token: Token) -> NoReturn:
+    """Says what is wrong with a token that cannot stand where it stands."""
+    if token.text.startswith("="):
+        raise Misplaced("= compares nothing; write ==", token.at)
+    if token.text[:1] in "\"'":
+        raise Misplaced("the text has no end; close the quotes", token.at)
+    if token.text.startswith("{"):
+        raise Misplaced("no field of the answer; write {res.name}", token.at)
+    raise Misplaced(f"{token.text} cannot be translated; write the rule in CEL, as in res.code != 200", token.at)
+
+
+def path(token: Token) -> str:
+    """`data.msg` of `{ res.data.msg }`."""
+    names = [name.strip() for name in token.text[1:-1].strip()[len("res") :].strip().split(".")[1:]]
+    if not all(names):
+        raise Misplaced("an empty name between full stops; write {res.name}", token.at)
+    return ".".join(names)
+
+
+def value(token: Token) -> Any:
+    """What a constant stands for."""
+    if token.kind == "string":
+        return _unquoted(token)
+    if token.kind == "word":
+        return {"true": True, "false": False, "null": None}[token.text.lower()]
+    if (found := number(token.text)) is None:
+        raise Misplaced("the number is too large", token.at)
+    return found
+
+
+def number(text: str) -> int | float | None:
+    """The number that PHP sees in a text, None if it sees none."""
+    if not _NUMBER.fullmatch(text.strip(" \t\n\r\v\f")) or len(text) > 100:
+        return None
+    with contextlib.suppress(ValueError):
+        if abs(whole := int(text)) < 2**63:
+            return whole
+    rounded = float(text)
+    return rounded if math.isfinite(rounded) else None
+
+
+def _unquoted(token: Token) -> str:
+    text = token.text[1:-1]
+    if token.text[0] == "'":
+        return re.sub(r"\\([\\'])", r"\1", text)
+    if variable := re.search(r"(?<!\\)(?:\\\\)*(\$[A-Za-z_{]|\{\$)", text):
+        raise Misplaced("a variable of PHP; write \\$ for a dollar", token.at + 1 + variable.start(1))
+    return re.sub(r'\\([\\"$nrt])', lambda match: _ESCAPES.get(match[1], match[1]), text)

@@ -1,0 +1,196 @@
+"""Retry rules: an expression of CEL over an answer that says whether to call again.
+
+    res.code != 200 || res.data.status == 2
+    status >= 500 || "x-try-again" in headers || elapsed > 10.0 || body.contains("busy")
+
+res: the JSON of the answer. status: an integer. headers: a map, names in lower case, several values of one name joined
+by ", ". elapsed: seconds, a double. body: the answer's text. The rules of php-delayqueue are translated, see `braces`.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from tarry.errors import ConfigError
+from tarry.push.http.answer import Answer
+from tarry.push.rule import braces, seen, tree
+from tarry.push.rule.costs import MOST_LOOPED, bounded, patterns
+from tarry.push.rule.misplaced import Misplaced
+
+MOST_TEXT = 1000
+"""Characters of a rule."""
+
+_VARIABLES = ("res", "status", "headers", "elapsed", "body")
+_EXAMPLE = "as in res.code != 200"
+_COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+
+
+class Said(Struct, frozen=True):
+    """What a rule made of an answer."""
+
+    again: bool
+    reason: str = ""
+    """One line; why again."""
+
+
+class Rule(Struct, frozen=True):
+    """A rule that was checked; two of the same text are equal."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """The rule of this text; Misplaced with the position and the way out if it is none, or costs too much."""
+        if not isinstance(text, str) or not text.strip():
+            raise Misplaced(f"a rule is text, {_EXAMPLE}")
+        if len(text) > MOST_TEXT:
+            raise Misplaced(f"it has {len(text)} characters; a rule has at most {MOST_TEXT}", MOST_TEXT + 1)
+        if bad := re.search(r"[\0\ud800-\udfff]", text):
+            raise Misplaced("a character that no text has; take it out", bad.start() + 1)
+        _compiled(text)
+        return cls(text)
+
+    @property
+    def cel(self) -> str:
+        """What is evaluated: the text, or its translation."""
+        return _compiled(self.text).cel
+
+    @property
+    def reads_status(self) -> bool:
+        """Whether the status is part of it; ConfigError without the extra `push`."""
+        return _compiled(self.text).reads_status
+
+    def check(self) -> None:
+        """ConfigError if it cannot be asked here: without the extra `push`, or if nobody has checked it before."""
+        try:
+            _compiled(self.text)
+        except Misplaced as error:
+            raise ConfigError(f"retry_when: {error}") from None
+
+    def says(self, answer: Answer) -> Said:
+        """Whether to call again. Also if the rule cannot be asked: the answer is empty, is no JSON, or lacks what the
+        rule needs. Raises nothing that comes of the answer; ConfigError without the extra `push`."""
+        compiled = _compiled(self.text)
+        if compiled.loops and len(answer.body) > MOST_LOOPED:
+            return Said(True, f"the answer has {len(answer.body)} bytes; rules with a loop read at most {MOST_LOOPED}")
+        json, lacking = seen.decoded(answer, compiled.paths) if compiled.needs_json else ({}, "")
+        return _evaluated(self.text, compiled, seen.plain(answer) | json, lacking)
+
+
+class _Compiled(Struct, frozen=True):
+    cel: str
+    expression: Any
+    paths: tuple[str, ...] | None
+    """Of a rule with braces."""
+    needs_json: bool
+    reads_status: bool
+    loops: bool
+
+
+@lru_cache(maxsize=1000)
+def _compiled(text: str) -> _Compiled:
+    paths = None
+    source = text
+    if braces.found(text):
+        source, paths = (translation := braces.translated(text)).cel, translation.paths
+    expression = _expression(source, braced=paths is not None)
+    parts = tree.read(expression.serialize())
+    bounded(parts)
+    _check_patterns(parts)
+    return _Compiled(
+        source, expression, paths, not parts.names.isdisjoint(("res", "at")), "status" in parts.names, parts.depth > 0
+    )
+
+
+def _expression(source: str, braced: bool) -> Any:
+    environment, boolean = _environment(braced)
+    try:
+        expression = environment.compile(source)
+    except RuntimeError as error:
+        if braced:
+            raise Misplaced(f"it cannot be translated; write the rule in CEL, {_EXAMPLE}") from None
+        _refuse(source, str(error))
+    if (kind := expression.return_type()) != boolean:
+        named = "what the answer has there" if kind.name() == "DYN" else f"a value ({kind.name().lower()})"
+        raise Misplaced(f"it gives {named}, not true or false; compare it with something, {_EXAMPLE}")
+    return expression
+
+
+def _check_patterns(parts: tree.Tree) -> None:
+    for pattern in patterns(parts):
+        probe = _environment(False)[0].compile("body.matches(headers['pattern'])")
+        trouble = probe.eval(data={"body": "", "headers": {"pattern": pattern}}).value()
+        if not isinstance(trouble, bool):
+            raise Misplaced(f"{_plainly(str(trouble))}; patterns are RE2's: https://github.com/google/re2/wiki/Syntax")
+
+
+@lru_cache
+def _environment(braced: bool) -> tuple[Any, Any]:
+    """What rules are compiled in, and the type that they have to have."""
+    try:
+        from cel_expr_python import cel  # type: ignore[import-untyped]  # noqa: PLC0415 - for rules only
+    except ImportError as error:
+        raise ConfigError(f"retry rules need CEL: pip install 'tarry[push]' ({error})") from None
+    kinds = cel.Type
+    texts = kinds.Map(kinds.STRING, kinds.STRING)
+    variables = dict(zip(_VARIABLES, (kinds.DYN, kinds.INT, texts, kinds.DOUBLE, kinds.STRING), strict=True))
+    if braced:
+        variables["at"] = kinds.Map(kinds.STRING, kinds.DYN)
+    return cel.NewEnv(variables=variables), kinds.BOOL
+
+
+def _refuse(source: str, message: str) -> NoReturn:
+    found = _COMPLAINT.search(message)
+    if found is None or int(found[1]) < 1:
+        raise Misplaced("it is nested too deep, or too long a chain; write it flatter")
+    line, column, why = int(found[1]), int(found[2]), found[3]
+    at = sum(len(text) + 1 for text in source.split("\n")[: line - 1]) + column
+    raise Misplaced(_in_short(why), min(at, len(source) + 1))
+
+
+def _in_short(why: str) -> str:
+    """The compiler's words, with a way out."""
+    if unknown := re.search(r"undeclared reference to '(\S+)'", why):
+        near = difflib.get_close_matches(unknown[1], _VARIABLES, 1)
+        return f"there is no {unknown[1]}; " + (
+            f"did you mean {near[0]}?" if near else f"known: {', '.join(_VARIABLES)}"
+        )
+    if "'<EOF>' expecting" in why:
+        return f"it ends too early; write a comparison, {_EXAMPLE}"
+    why = re.sub(r" \[INVALID_ARGUMENT\]$| expecting .*| \(in container ''\)", "", why)
+    if "(double, int)" in why or "(int, double)" in why:
+        return f"{why}; whole seconds are written 2.0, a status 200"
+    if "(int, string)" in why or "(string, int)" in why:
+        return f"{why}; numbers are written without quotes"
+    return f"{why}; write a comparison, {_EXAMPLE}"
+
+
+def _evaluated(text: str, compiled: _Compiled, bound: Mapping[str, Any], lacking: str) -> Said:
+    line = " ".join(text.split())
+    shown = line if len(line) <= 100 else line[:97] + "..."
+    try:
+        value = compiled.expression.eval(data=bound).value()
+    except Exception as error:  # the iteration budget, and whatever the binding has not thought of
+        value = str(error)
+    if value is True:
+        return Said(True, f"the rule says so: {shown}")
+    if value is False:
+        return Said(False)
+    return Said(True, f"{lacking}, and the rule needs it: {shown}" if lacking else f"{_trouble(str(value))}: {shown}")
+
+
+def _trouble(message: str) -> str:
+    """What CEL says went wrong, without its codes."""
+    if missing := re.search(r"Key not found in map : (.*)", message):
+        return f"the answer has no {missing[1][:100]}, which the rule needs"
+    return f"the rule cannot be asked ({_plainly(message)})"
+
+
+def _plainly(message: str) -> str:
+    """The first line of what CEL says, without its codes."""
+    lines = re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", message).splitlines() or ["no reason given"]
+    return lines[0][:200]

@@ -1,0 +1,84 @@
+"""What a rule sees of an answer: values that CEL can have, whatever came."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tarry.push.http.answer import Answer
+from tarry.push.rule import braces
+
+MOST_NESTED = 100
+"""Lists and objects inside each other in an answer; CEL's C++ has no bound of its own and would crash."""
+
+_LONG_INTEGER = re.compile(rb"\d{19}")
+_BOM = b"\xef\xbb\xbf"
+
+
+def plain(answer: Answer) -> dict[str, Any]:
+    """All but the JSON, by variable."""
+    return {
+        "status": answer.status,
+        "headers": _headers(answer),
+        "elapsed": answer.elapsed,
+        "body": _clean(answer.body.decode("utf-8", "replace")),
+    }
+
+
+def decoded(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+    """The JSON as `res`, or as `at` with what these paths lead to; or no variable, and why there is none: a rule such
+    as `status == 204 ? false : res.code != 200` may still do without."""
+    if not answer.body.strip():
+        return {}, "the answer is empty"
+    if answer.cut:
+        return {}, f"the answer is longer than the {len(answer.body)} bytes that are read of it"
+    try:
+        found = _json(answer.body)
+    except (ValueError, RecursionError, OverflowError):
+        return {}, "the answer is no JSON"
+    return {"res": found} if paths is None else {"at": braces.looked_up(found, paths)}, ""
+
+
+def _json(body: bytes) -> Any:
+    """The value; ValueError, RecursionError or OverflowError if it is none that CEL can have."""
+    found = msgspec.json.decode(body.removeprefix(_BOM))
+    if body.count(b"[") + body.count(b"{") > MOST_NESTED:
+        _check_nesting([found])
+    return _tame(found) if b"\\u0000" in body or _LONG_INTEGER.search(body) else found
+
+
+def _check_nesting(level: list[Any]) -> None:
+    for _ in range(MOST_NESTED):
+        inner = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [one for one in inner if isinstance(one, list | dict)]
+    if level:
+        raise ValueError("nested too deep")
+
+
+def _tame(value: Any) -> Any:
+    """No integer of more than 64 bits, and no NUL."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else float(value)
+    if isinstance(value, list):
+        return [_tame(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_clean(key): _tame(inner) for key, inner in value.items()}
+    return value
+
+
+def _headers(answer: Answer) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, value in answer.headers:
+        key = _clean(name.lower())
+        found[key] = f"{found[key]}, {_clean(value)}" if key in found else _clean(value)
+    return found
+
+
+def _clean(text: str) -> str:
+    """The binding ends texts at a NUL, and has no word for half a surrogate pair."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,104 @@
+"""Log lines as datagrams to a socket that may be gone, full, or not there yet. Nobody waits for it."""
+
+import errno
+import logging
+import os
+import socket
+from typing import Any
+
+from tarry.runtime.logs.log_spare import Spare
+
+Address = str | tuple[Any, ...]
+
+
+class Datagrams(logging.Handler):
+    """Sends each record as `packed` makes it. What cannot be sent at once goes to stderr; the socket is tried again
+    with growing pauses, and a line says when it is back."""
+
+    def __init__(self, family: int, address: Address, shown: str) -> None:
+        super().__init__()
+        self._family, self._address = family, address
+        self._spare = Spare(shown)
+        self._socket: socket.socket | None = None
+
+    def packed(self, record: logging.LogRecord) -> bytes:
+        """The datagram."""
+        raise NotImplementedError
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Does not wait, and raises nothing."""
+        try:
+            if self._spare.due and self._sent(self.packed(record)):
+                return
+            self._spare.take(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def reopen(self) -> None:
+        """Tries at once what it would try later."""
+        self._spare.hurry()
+
+    def close(self) -> None:
+        """No line after that."""
+        self._hang_up()
+        super().close()
+
+    def _sent(self, datagram: bytes) -> bool:
+        try:
+            self._send(datagram)
+        except OSError as error:
+            self._spare.missed(error.strerror or type(error).__name__)
+            return False
+        if told := self._spare.back():
+            self._tell(told)
+        return True
+
+    def _send(self, datagram: bytes) -> None:
+        """OSError if it cannot be sent. A line that was cut off may only mean that the other side began anew."""
+        if self._socket is not None:
+            try:
+                self._socket.send(datagram)
+                return
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise
+                self._hang_up()
+        self._dial().send(datagram)
+
+    def _dial(self) -> socket.socket:
+        line = socket.socket(self._family, socket.SOCK_DGRAM)
+        line.setblocking(False)
+        try:
+            line.connect(self._address)
+        except OSError:
+            line.close()
+            raise
+        self._socket = line
+        return line
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _tell(self, message: str) -> None:
+        record = logging.LogRecord("tarry.log", logging.WARNING, __file__, 0, message, None, None)
+        try:
+            self._send(self.packed(record))
+        except OSError as error:
+            self._spare.missed(error.strerror or type(error).__name__)
+
+
+_FULL = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE)
+
+
+def cut(data: bytes, most: int) -> bytes:
+    """No more than so many bytes of UTF-8, and no half character."""
+    if len(data) <= most:
+        return data
+    return data[: most - 3].decode("utf-8", "ignore").encode() + b"..."
+
+
+def host_name() -> str:
+    """Of this host."""
+    return os.uname().nodename

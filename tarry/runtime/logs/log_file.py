@@ -1,0 +1,110 @@
+"""A log file that may be moved away, deleted or rotated under its writers, of whom there are many."""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from tarry import files
+from tarry.runtime.logs.log_lines import encoded
+from tarry.runtime.logs.log_spare import Spare
+
+_Identity = tuple[int, int]
+
+
+class LogFile(logging.Handler):
+    """Appends whole lines, each in one write, to whatever file has the path at that moment; OSError if none can.
+
+    It looks before each line, so that logrotate needs to tell nobody. While the directory is gone, or nothing can be
+    written, lines go to stderr. A stdout and stderr that are the same file (a daemon's) follow it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._spare = Spare(f"the file {path}")
+        self._identity: _Identity = (0, 0)
+        self._fd = -1
+        self._open()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line; what cannot be formatted is told on stderr, as by every handler."""
+        try:
+            line = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        if self._spare.due and self._written(line):
+            return
+        self._spare.take(line)
+
+    def reopen(self) -> None:
+        """Looks now whether the path is another file."""
+        with self.lock if self.lock is not None else contextlib.nullcontext():
+            self._spare.hurry()
+            try:
+                self._follow()
+            except OSError as error:
+                self._spare.missed(_why(error))
+
+    def close(self) -> None:
+        """No line after that."""
+        self._shut()
+        super().close()
+
+    def _written(self, line: str) -> bool:
+        try:
+            self._follow()
+            self._write(line)
+        except OSError as error:
+            self._spare.missed(_why(error))
+            return False
+        if told := self._spare.back():
+            with contextlib.suppress(OSError):
+                self._write(self.format(_record(told)))
+        return True
+
+    def _write(self, line: str) -> None:
+        left = encoded(line + "\n")
+        while left:
+            left = left[os.write(self._fd, left) :]
+
+    def _follow(self) -> None:
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            self._open()
+            return
+        if self._fd < 0 or (there.st_dev, there.st_ino) != self._identity:
+            self._open()
+
+    def _open(self) -> None:
+        try:
+            fd = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        except OSError:
+            self._shut()
+            raise
+        self._shut()
+        before, self._identity, self._fd = self._identity, _identity(fd), fd
+        for output in (1, 2):
+            with contextlib.suppress(OSError):
+                if before != self._identity and _identity(output) == before:
+                    os.dup2(fd, output)
+
+    def _shut(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _identity(fd: int) -> _Identity:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _record(message: str) -> logging.LogRecord:
+    return logging.LogRecord("tarry.log", logging.WARNING, __file__, 0, message, None, None)

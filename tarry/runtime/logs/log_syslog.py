@@ -1,0 +1,65 @@
+"""Log lines for syslog: RFC 5424, to a socket on this host or by UDP to another."""
+
+import logging
+import socket
+
+from tarry.errors import ConfigError
+from tarry.runtime.logs.log_datagrams import Datagrams, cut, host_name
+from tarry.runtime.logs.log_lines import JsonLines, encoded, facts_of, one_line, stamp, trace
+
+_DAEMON = 3
+_MOST = 8192
+"""Bytes that syslog servers take as they come."""
+_SD_ID = "tarry@32473"
+"""The number is the one for those who have none of their own."""
+
+
+def severity(level: int) -> int:
+    """As syslog and the journal count: 2 critical, 3 error, 4 warning, 6 info, 7 debug."""
+    for number, least in ((2, logging.CRITICAL), (3, logging.ERROR), (4, logging.WARNING), (6, logging.INFO)):
+        if level >= least:
+            return number
+    return 7
+
+
+class Syslog(Datagrams):
+    """`<30>1 TIME HOST tarry PID LOGGER [tarry@32473 job="..."] message`; in JSON, the object is the message."""
+
+    def packed(self, record: logging.LogRecord) -> bytes:
+        """One line of at most 8 KiB, a traceback within it."""
+        head = f"<{_DAEMON * 8 + severity(record.levelno)}>1 {stamp(record)} {_name(host_name(), 255)}"
+        head += f" tarry {record.process or '-'} {_name(record.name, 32)} {_structured(record)} "
+        return cut(encoded(head + self._message(record)), _MOST)
+
+    def _message(self, record: logging.LogRecord) -> str:
+        if isinstance(self.formatter, JsonLines):
+            return self.formatter.format(record)
+        told = trace(self.formatter or logging.Formatter(), record)
+        return one_line(f"{record.getMessage()}\n{told}" if told else record.getMessage())
+
+
+def _name(text: str, most: int) -> str:
+    return "".join(letter if "!" <= letter <= "~" else "?" for letter in text[:most]) or "-"
+
+
+def _structured(record: logging.LogRecord) -> str:
+    pairs = "".join(f' {name}="{_escaped(str(value))}"' for name, value in facts_of(record).items())
+    return f"[{_SD_ID}{pairs}]" if pairs else "-"
+
+
+def _escaped(value: str) -> str:
+    return one_line(value.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]"))
+
+
+def local(path: str) -> Syslog:
+    """To a socket such as /dev/log; whether anybody listens there is seen with the first line."""
+    return Syslog(socket.AF_UNIX, path, path)
+
+
+def remote(host: str, port: int) -> Syslog:
+    """By UDP. The name is looked up now and never again, as that may take long; ConfigError if it has no address."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except OSError as error:
+        raise ConfigError(f"log syslog://{host}:{port}: {host} has no address ({error.strerror})") from None
+    return Syslog(family, address, f"syslog://{host}:{port}")

@@ -1,0 +1,80 @@
+"""Where log records go: the same for every process of a master."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tarry.errors import ConfigError
+from tarry.model.log_target import LogTarget, log_target
+from tarry.runtime.logs import log_syslog
+from tarry.runtime.logs.log_datagrams import Datagrams
+from tarry.runtime.logs.log_file import LogFile
+from tarry.runtime.logs.log_journal import journal
+from tarry.runtime.logs.log_lines import JsonLines, TextLines
+
+FORMATS = ("text", "json")
+
+
+def configure(target: str | Path, format: str = "text", level: str = "info") -> None:
+    """Sends all records of this process, and of those that it forks, there: to "stderr", "syslog", "journal", a URL of
+    one of these, or a file. ConfigError: they cannot go there.
+
+    A line is `2026-11-21T10:00:00.123Z INFO tarry.master[123] message job=...`, or a JSON object of the same facts.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"log_format {format!r}: one of {', '.join(FORMATS)}")
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(f"log_level {level!r}: one of debug, info, warning, error")
+    handler = _handler(LogTarget("file", str(target)) if isinstance(target, Path) else _meant(target))
+    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    logging.basicConfig(handlers=[handler], level=number, force=True)
+
+
+def reopen() -> None:
+    """Looks again where lines go: after logrotate, or when a socket is back. They are seen to without it, too."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFile | Datagrams):
+            handler.reopen()
+    for action in _also:
+        action()
+
+
+_also: list[Callable[[], None]] = []
+
+
+def reopen_also(action: Callable[[], None]) -> None:
+    """What `reopen` does too from now on: for files that this process writes beside its log."""
+    _also.append(action)
+
+
+def names_file(target: str) -> bool:
+    """That is no "stderr", syslog or journal."""
+    return _meant(target).kind == "file"
+
+
+def _meant(target: str) -> LogTarget:
+    try:
+        return log_target(target)
+    except ValueError as error:
+        raise ConfigError(f'log {target!r}: {error}; "stderr", "syslog", "journal" or the path of a file') from None
+
+
+def _handler(target: LogTarget) -> logging.Handler:
+    match target.kind:
+        case "stderr":
+            return logging.StreamHandler(sys.stderr)
+        case "journal":
+            return journal(target.path)
+        case "syslog":
+            return log_syslog.remote(target.host, target.port) if target.host else log_syslog.local(target.path)
+    return _file(Path(target.path))
+
+
+def _file(path: Path) -> logging.Handler:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return LogFile(path)
+    except OSError as error:
+        raise ConfigError(f"log file {path} cannot be written ({error.strerror}): set master.log to another") from None

@@ -1,0 +1,49 @@
+"""One call of a task as a value: what `enqueue_many` takes by the thousand."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+from tarry.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tarry.tasks.task import Task
+
+P = ParamSpec("P")
+
+
+class Call(Generic[P]):
+    """`send.call("a@b", name="x")`: a call that was not made. Checked by type checkers; at run time when enqueued."""
+
+    __slots__ = ("args", "kwargs", "task")
+
+    def __init__(self, task: "Task[P, Any]", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.task = task
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"<Call {self.task.name}({', '.join(given)})>"
+
+
+AnyCall = Call[P] | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+"""A call, or its positional arguments, or its arguments by name; the latter two are checked at run time only."""
+
+_NO_NAMES: Mapping[str, Any] = {}
+
+
+def arguments(task: "Task[Any, Any]", call: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What a call of this task is to be made with; ArgumentError if it is another task's call, or none."""
+    if type(call) is tuple:
+        return call, _NO_NAMES
+    if type(call) is Call:
+        if call.task is not task:
+            raise ArgumentError(f"{task.name}: {call!r} is a call of another task; enqueue it with that one")
+        return call.args, call.kwargs
+    if isinstance(call, Mapping):
+        return (), call
+    if isinstance(call, tuple | list):
+        return call, _NO_NAMES
+    raise ArgumentError(
+        f"{task.name}: {call!r} is no call; give a tuple, a mapping by name, or {task.__name__}.call(...)"
+    )

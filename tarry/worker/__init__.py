@@ -1,0 +1,1 @@
+"""Claims and settles, and runs each attempt."""

@@ -1,0 +1,1 @@
+"""One attempt, from arguments to outcome."""

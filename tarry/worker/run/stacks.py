@@ -1,0 +1,41 @@
+"""Where a coroutine waits: its own frames, and those of what it waits for."""
+
+import traceback
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from tarry.tasks.lazily import asyncio
+
+MOST_FRAMES = 50
+
+
+def of_task(task: "asyncio.Task[Any]", coroutine: Any) -> str:
+    """As a traceback, the innermost call last; empty if it is over. Of one that runs, only how far it has come.
+
+    coroutine: the part of the asyncio task that is of interest.
+    """
+    frames = [
+        traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        for frame in islice(_frames(task, coroutine), MOST_FRAMES)
+    ]
+    shown = "".join(traceback.format_list(frames))
+    return f"Stack when it was given up (most recent call last):\n{shown}" if shown else ""
+
+
+def _frames(task: "asyncio.Task[Any]", coroutine: Any) -> Iterator[FrameType]:
+    while coroutine is not None:
+        while coroutine is not None:
+            frame = _first(coroutine, "cr_frame", "gi_frame", "ag_frame")
+            if frame is not None:
+                yield frame
+            coroutine = _first(coroutine, "cr_await", "gi_yieldfrom", "ag_await")
+        waited_for = getattr(task, "_fut_waiter", None)  # nothing public tells it
+        if not isinstance(waited_for, asyncio.Task):
+            return
+        task, coroutine = waited_for, waited_for.get_coro()
+
+
+def _first(thing: Any, *names: str) -> Any:
+    return next((found for name in names if (found := getattr(thing, name, None)) is not None), None)
