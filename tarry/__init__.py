@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
+    from tarry.client.task import Task
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from tarry.model.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.tasks.call import Call
+    from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
     from tarry.tasks.output import Output
     from tarry.tasks.progress import Progress
-    from tarry.tasks.running import CalledBack, CurrentJob, Interrupted, TimeLimit, current_job, current_jobs
-    from tarry.tasks.task import Task
+    from tarry.tasks.running import CurrentJob, current_job, current_jobs
 
 __version__ = "0.1.0"
 
@@ -83,7 +84,7 @@ _HOMES = {
     "tarry.tasks.output": ("Output",),
     "tarry.tasks.progress": ("Progress",),
     "tarry.tasks.running": ("CalledBack", "CurrentJob", "Interrupted", "TimeLimit", "current_job", "current_jobs"),
-    "tarry.tasks.task": ("Task",),
+    "tarry.client.task": ("Task",),
     "tarry.model.job": ("State",),
     "tarry.model.retry": ("Retry",),
     "tarry.model.schedule": ("Cron",),

@@ -8,10 +8,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from tarry.client.batch_task import WAIT, AsyncBatchTask, SyncBatchTask, task_class
 from tarry.client.client import Client
 from tarry.client.clock import Clock
 from tarry.client.forwarder import Forwarder
 from tarry.client.handle import Handle
+from tarry.client.task import AsyncTask, SyncTask, Task
 from tarry.config import Config, load
 from tarry.embedded import workplace
 from tarry.errors import ConfigError, UnknownTask
@@ -28,12 +30,10 @@ from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tarry.tasks import reachable
 from tarry.tasks.around import Around, Side
-from tarry.tasks.batched import WAIT, AsyncBatchTask, SyncBatchTask, task_class
 from tarry.tasks.lazily import asyncio
 from tarry.tasks.middleware import Middleware
 from tarry.tasks.running import CurrentJob
 from tarry.tasks.shield import shielded
-from tarry.tasks.task import AsyncTask, SyncTask, Task
 
 if TYPE_CHECKING:
     from tarry.client.witness import Witness

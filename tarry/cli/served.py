@@ -11,7 +11,7 @@ from tarry.model.quantity import jobs_wait
 from tarry.store.base import Fact, Tally
 
 if TYPE_CHECKING:
-    from tarry.tasks.task import Task
+    from tarry.client.task import Task
 
 WAITING = (State.SCHEDULED, State.READY)
 

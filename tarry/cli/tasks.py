@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.cli.endpoints import CLOSED, at_once, circuit
 from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
+from tarry.client.task import Task
 from tarry.errors import TarryError, UsageError
 from tarry.model.duration import SECOND, spoken
 from tarry.model.job import State
@@ -17,7 +18,6 @@ from tarry.model.quantity import jobs_wait
 from tarry.model.retry import Retry
 from tarry.process.loading import Setup
 from tarry.store.base import Tally
-from tarry.tasks.task import Task
 from tarry.terminal import say
 
 if TYPE_CHECKING:

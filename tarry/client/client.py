@@ -11,7 +11,7 @@ from tarry.client.clock import Clock
 from tarry.client.delivery import Delivery
 from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder
-from tarry.client.handle import Handle
+from tarry.client.handle import Handle, checked
 from tarry.client.waiting import Waiting
 from tarry.client.witness import Witness, inserted, what
 from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreError, StoreUnavailable
@@ -23,10 +23,11 @@ from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.tasks.call import AnyCall, arguments
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazily import asyncio
 from tarry.tasks.new_job import NewJob
+from tarry.tasks.options import NOW, Options, with_overrides
 from tarry.tasks.shield import shielded
-from tarry.tasks.task import NOW, Options, Task, with_overrides
 
 if TYPE_CHECKING:
     from tarry.store.outbox import Outbox
@@ -46,7 +47,7 @@ class Client:
     def __init__(
         self,
         store: Store,
-        tasks: Mapping[str, Task[Any, Any]],
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
         *,
         clock: Clock | None = None,
         max_body: int = MAX_BODY,
@@ -85,7 +86,7 @@ class Client:
 
     def enqueue(
         self,
-        task: Task[Any, Any],
+        task: TaskDefinition[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         options: Options = NOW,
@@ -94,7 +95,7 @@ class Client:
         """Keeps one call; returns when the store has it for sure. headers: as they are to be kept, if the call has
         been through the app's middleware already."""
         if headers is None and task.around.sends:
-            return task.around.send(NewJob(task, args, kwargs, options, self._send, False))
+            return checked(task.around.enqueue_chain[False](NewJob(task, args, kwargs, options, self._send, False)))
         lane = task.lane and task.lane(args, kwargs)
         body = task.codec.encode(args, kwargs)
         with shielded:
@@ -107,7 +108,7 @@ class Client:
 
     async def aenqueue(
         self,
-        task: Task[Any, Any],
+        task: TaskDefinition[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         options: Options = NOW,
@@ -115,7 +116,9 @@ class Client:
     ) -> Handle[Any]:
         """The same, awaited."""
         if headers is None and task.around.sends:
-            return await task.around.asend(NewJob(task, args, kwargs, options, self._asend, True))
+            return checked(
+                await task.around.enqueue_chain[True](NewJob(task, args, kwargs, options, self._asend, True))
+            )
         lane = task.lane and task.lane(args, kwargs)
         body = task.codec.encode(args, kwargs)
         with shielded:
@@ -127,7 +130,7 @@ class Client:
         return await self._delivery.aput(job, options)
 
     def enqueue_many(
-        self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
     ) -> list[Handle[Any]]:
         """Keeps many calls, thousands a round trip. All are checked before the first is stored."""
         if task.around.sends:
@@ -135,7 +138,7 @@ class Client:
         return self.put(self._jobs(task, calls, options), options)
 
     async def aenqueue_many(
-        self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
     ) -> list[Handle[Any]]:
         """The same, awaited."""
         if task.around.sends:
@@ -326,7 +329,7 @@ class Client:
             seen = job
         return None
 
-    def _jobs(self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
+    def _jobs(self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
         encode, lane = task.codec.encode, task.lane
         given = [arguments(task, call) for call in calls]
         bodies = [(encode(*each), lane and lane(*each)) for each in given]
@@ -352,7 +355,9 @@ class Client:
     def _too_large(self, name: str, body: bytes) -> NoReturn:
         raise BodyTooLarge(f"{name}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
 
-    def _job(self, task: Task[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b"") -> Job:
+    def _job(
+        self, task: TaskDefinition[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b""
+    ) -> Job:
         queue = options.queue or task.queue
         if task.due_after and options.delay is None and options.at is None:
             options = replace(options, delay=task.due_after / SECOND)

@@ -4,37 +4,38 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from tarry.client.handle import Handle
+from tarry.client.handle import Handle, checked
 from tarry.model.job import Job
 from tarry.tasks.call import AnyCall, arguments
 from tarry.tasks.new_job import NewJob
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
-    from tarry.tasks.task import Options, Task
+    from tarry.tasks.definition import TaskDefinition
+    from tarry.tasks.options import Options
 
 Group = tuple["Options", list[Job], list[Handle[Any]]]
 
 
 def stored(
-    client: "Client", task: "Task[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
+    client: "Client", task: "TaskDefinition[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
 ) -> list[Handle[Any]]:
     """Enqueues the calls."""
     made = Made(client)
-    send, add = task.around.send, made.add
-    handles = [send(NewJob(task, *arguments(task, call), options, add, False)) for call in calls]
+    send, add = task.around.enqueue_chain[False], made.add
+    handles = [checked(send(NewJob(task, *arguments(task, call), options, add, False))) for call in calls]
     for settings, jobs, early in made.groups():
         _land(early, client.put(jobs, settings))
     return handles
 
 
 async def astored(
-    client: "Client", task: "Task[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
+    client: "Client", task: "TaskDefinition[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
 ) -> list[Handle[Any]]:
     """The same, awaited."""
     made = Made(client)
-    send, add = task.around.asend, made.aadd
-    handles = [await send(NewJob(task, *arguments(task, call), options, add, True)) for call in calls]
+    send, add = task.around.enqueue_chain[True], made.aadd
+    handles = [checked(await send(NewJob(task, *arguments(task, call), options, add, True))) for call in calls]
     for settings, jobs, early in made.groups():
         _land(early, await client.aput(jobs, settings))
     return handles

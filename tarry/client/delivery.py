@@ -16,7 +16,7 @@ from tarry.store.shared.deadline import until
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
-    from tarry.tasks.task import Options
+    from tarry.tasks.options import Options
 
 NOWHERE = (StoreAway, StoreFull, StoreReadOnly)
 """Errors after which a job is surely not stored: it may be put elsewhere. After others it may be there, and then a

@@ -13,7 +13,7 @@ from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.patience import about
-from tarry.tasks.task import Options
+from tarry.tasks.options import Options
 
 _TRIES = 20
 _TURNS = 64

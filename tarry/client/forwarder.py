@@ -17,8 +17,8 @@ from tarry.store import ids
 from tarry.store.entry import Entry
 from tarry.store.shared.patience import Backoff
 from tarry.tasks.log_facts import about
+from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
-from tarry.tasks.task import Options
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

@@ -141,3 +141,11 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
+
+
+def checked(handle: Any) -> Handle[Any]:
+    """What an enqueue through middleware gives; TypeError if it is no job."""
+    if not isinstance(handle, Handle):
+        why = f"a middleware gave {type(handle).__name__}, not the job: `return call_next(job)`"
+        raise TypeError(f"enqueue: {why}, awaited in an `async def`")
+    return handle

@@ -21,7 +21,7 @@ from tarry.store.shared.theirs import is_a
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
-    from tarry.tasks.task import Options
+    from tarry.tasks.options import Options
 
 _log = logging.getLogger("tarry.client")
 _KEPT = "tarry.held"

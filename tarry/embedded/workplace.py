@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.client import Client
 from tarry.client.clock import Clock
+from tarry.client.task import Task
 from tarry.config import Config, Pool
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.lifecycle import Rules
 from tarry.store.base import Store
 from tarry.tasks.lazily import asyncio
-from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
     from tarry.embedded.here import Background, Here, Local

@@ -21,7 +21,8 @@ from tarry.keeper.bookmarks import Bookmark, Kept
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
 from tarry.store.shared.patience import Backoff, back_off
-from tarry.tasks.task import Options, Task
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.cron")
 
@@ -35,12 +36,12 @@ _LOOK = HOUR
 """A schedule is looked at this often, also if it does not tick."""
 
 
-def schedules_of(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Schedule]:
+def schedules_of(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Schedule]:
     """All schedules by name; of two with one name the later."""
     return {schedule.name: schedule for task in list(tasks.values()) for schedule in task.schedules}
 
 
-def check_names(tasks: Mapping[str, Task[Any, Any]], new: Task[Any, Any]) -> None:
+def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefinition[Any, Any]) -> None:
     """ConfigError if a schedule of the new task has the name of another task's."""
     if not new.schedules:
         return

@@ -13,11 +13,10 @@ from tarry.errors import JobFailed
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store import ids
-from tarry.tasks import hooks
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import CurrentJob, Running, current
-from tarry.tasks.task import Task
-from tarry.worker.run import wrapped
+from tarry.worker.run import hook_calls, wrapped
 
 log = logging.getLogger("tarry.keeper")
 
@@ -29,7 +28,7 @@ class Herald:
     """Calls `on_failure` and `on_dead` for the keeper, in a thread of its own, so that a hook that hangs keeps no job
     from being rescued."""
 
-    def __init__(self, tasks: Mapping[str, Task[Any, Any]]) -> None:
+    def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> None:
         self._tasks = tasks
         self._news: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -69,6 +68,6 @@ class Herald:
         error = JobFailed(f"{job.task} {seen.id}: {msgspec.json.decode(change.note)['message']}")
         current.set(seen.running)
         wrapped.carry(seen, task.wrapped)
-        hooks.call(task.wrapped.failure, seen, error)
-        if hooks.is_dead(change):
-            hooks.call(task.wrapped.dead, seen, error)
+        hook_calls.call(task.wrapped.failure, seen, error)
+        if hook_calls.is_dead(change):
+            hook_calls.call(task.wrapped.dead, seen, error)

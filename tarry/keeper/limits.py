@@ -9,7 +9,7 @@ from msgspec import Struct
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
 from tarry.store.shared.partly import there
-from tarry.tasks.task import Task
+from tarry.tasks.definition import TaskDefinition
 
 BY_HAND = "limit:"
 """Cells of this prefix, followed by a limit's name: somebody set it, or lifted it (`null`), by hand."""
@@ -69,7 +69,7 @@ def checked(name: str) -> str:
     return name
 
 
-def of_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Limit]:
+def of_tasks(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Limit]:
     """What the tasks say."""
     return {name: limit for task in list(tasks.values()) for name, limit in task.limits.items()}
 

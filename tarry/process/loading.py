@@ -18,8 +18,8 @@ from tarry.terminal import say
 if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.client import Client
+    from tarry.client.task import Task
     from tarry.push.http.guard import Guard
-    from tarry.tasks.task import Task
 
 
 NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"

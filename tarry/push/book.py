@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
+from tarry.client.task import Task
 from tarry.config import Config
 from tarry.embedded import workplace
 from tarry.errors import ConfigError
@@ -17,7 +18,6 @@ from tarry.push.http.guard import Guard
 from tarry.push.registry import CELL, OFF, cells, checked, decoded
 from tarry.push.trust import trusted
 from tarry.store.base import Store
-from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
     from tarry.client.client import Client

@@ -1,29 +1,57 @@
 """What an app puts around its tasks: middleware, hooks, carried variables. Registered once, made ready for use once."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from tarry.errors import ConfigError
 from tarry.tasks import middleware
 from tarry.tasks.headers import Carried
 from tarry.tasks.hooks import Hook, Hooks, Kind, check
 from tarry.tasks.middleware import Middleware
-from tarry.tasks.new_job import NewJob
-from tarry.worker.run.wrapped import Wrapping
-
-if TYPE_CHECKING:
-    from tarry.client.handle import Handle
-    from tarry.tasks.task import Task
 
 Side = Literal["enqueue", "run"]
+
+
+class Wrapping:
+    """What is around one task, ready for use; made anew when something is registered.
+
+    call: runs the task within its middleware, and gives its value; for an async task, an awaitable of it.
+    """
+
+    __slots__ = ("call", "carried", "dead", "failure", "hooked", "success")
+
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        carried: Sequence[Carried],
+        success: Sequence[Hook],
+        failure: Sequence[Hook],
+        dead: Sequence[Hook],
+    ) -> None:
+        self.call = call
+        self.carried = carried
+        self.success = success
+        self.failure = failure
+        self.dead = dead
+        self.hooked = bool(success or failure or dead)
+
+
+class Wrapped(Protocol):
+    """A task, as far as what is around it goes."""
+
+    hooks: Hooks
+    is_async: bool
+    around: "Around"
+    wrapped: Wrapping | None
 
 
 class Around:
     """Shared by all tasks of an app.
 
-    sends: something is to be done at each enqueue.
+    sends: something is to be done at each enqueue. enqueue_chain: takes a `NewJob` through the middleware to the store,
+    and gives the handle; by whether it is to be awaited.
     """
 
     def __init__(self) -> None:
@@ -31,16 +59,16 @@ class Around:
         self.carried: tuple[Carried, ...] = ()
         self.sends = False
         self._middleware: dict[str, list[Middleware]] = {"enqueue": [], "run": []}
-        self._tasks: weakref.WeakSet[Task[Any, Any]] = weakref.WeakSet()
+        self._tasks: weakref.WeakSet[Wrapped] = weakref.WeakSet()
         self._ready()
 
-    def take(self, task: "Task[Any, Any]") -> None:
+    def take(self, task: Wrapped) -> None:
         """One more task that this is around."""
         task.around = self
         self._tasks.add(task)
         self.wrap(task)
 
-    def wrap(self, task: "Task[Any, Any]") -> None:
+    def wrap(self, task: Wrapped) -> None:
         """Makes ready what is around the task; again when the task got a hook of its own."""
         own, ours = task.hooks, self.hooks
         success, failure, dead = (*own.success, *ours.success), (*own.failure, *ours.failure), (*own.dead, *ours.dead)
@@ -76,16 +104,8 @@ class Around:
         self.carried = (*others, new)
         self._ready()
 
-    def send(self, job: NewJob) -> "Handle[Any]":
-        """Enqueues, through the middleware."""
-        return middleware.checked(self._send[False](job))
-
-    async def asend(self, job: NewJob) -> "Handle[Any]":
-        """The same, awaited."""
-        return middleware.checked(await self._send[True](job))
-
     def _ready(self) -> None:
-        self._send = middleware.chains(self._middleware["enqueue"], middleware.put)
+        self.enqueue_chain = middleware.chains(self._middleware["enqueue"], middleware.put)
         self._run = middleware.chains(self._middleware["run"], middleware.run)
         self.sends = bool(self._middleware["enqueue"] or self.carried)
         for task in list(self._tasks):

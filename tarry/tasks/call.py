@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 from tarry.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from tarry.tasks.task import Task
+    from tarry.tasks.definition import TaskDefinition
 
 P = ParamSpec("P")
 
@@ -16,7 +16,7 @@ class Call(Generic[P]):
 
     __slots__ = ("args", "kwargs", "task")
 
-    def __init__(self, task: "Task[P, Any]", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, task: "TaskDefinition[P, Any]", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.task = task
         self.args = args
         self.kwargs = kwargs
@@ -32,7 +32,7 @@ AnyCall = Call[P] | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 _NO_NAMES: Mapping[str, Any] = {}
 
 
-def arguments(task: "Task[Any, Any]", call: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def arguments(task: "TaskDefinition[Any, Any]", call: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """What a call of this task is to be made with; ArgumentError if it is another task's call, or none."""
     if type(call) is tuple:
         return call, _NO_NAMES

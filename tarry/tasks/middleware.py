@@ -7,10 +7,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from tarry.client.handle import Handle
 from tarry.tasks import own_loop
-from tarry.tasks.new_job import NewJob
-from tarry.tasks.running import CurrentJob
 
 Link = Callable[[Any], Any]
 """Of the job: the rest of the way, from here on."""
@@ -28,23 +25,15 @@ def chains(middleware: Sequence[Middleware], end: Link) -> dict[bool, Link]:
     return {False: sync, True: wait}
 
 
-def run(job: CurrentJob) -> Any:
-    """The end of the way to run: the task itself."""
+def run(job: Any) -> Any:
+    """The end of the way to run a `CurrentJob`: the task itself."""
     args, kwargs = job.load()
     return job.running.task.fn(*args, **kwargs)
 
 
-def put(job: NewJob) -> Any:
-    """The end of the way to enqueue: the store."""
+def put(job: Any) -> Any:
+    """The end of the way to enqueue a `NewJob`: the store."""
     return job.put()
-
-
-def checked(handle: Any) -> "Handle[Any]":
-    """What an enqueue through middleware gives; TypeError if it is no job."""
-    if not isinstance(handle, Handle):
-        why = f"a middleware gave {type(handle).__name__}, not the job: `return call_next(job)`"
-        raise TypeError(f"enqueue: {why}, awaited in an `async def`")
-    return handle
 
 
 def _direct(fn: Middleware, after: Link) -> Link:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from tarry.tasks import headers
 
 if TYPE_CHECKING:
-    from tarry.tasks.task import Options, Task
+    from tarry.tasks.definition import TaskDefinition
+    from tarry.tasks.options import Options
 
 
 class NewJob:
@@ -23,7 +24,7 @@ class NewJob:
 
     def __init__(
         self,
-        task: "Task[Any, Any]",
+        task: "TaskDefinition[Any, Any]",
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         options: "Options",

@@ -14,8 +14,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazily import asyncio
-from tarry.tasks.running import Interrupted
 
 _Answer = tuple[Any, BaseException | None]
 

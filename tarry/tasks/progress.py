@@ -3,16 +3,14 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import Protocol, SupportsFloat
 
 import msgspec
 from msgspec import Struct
 
-from tarry.tasks.output import Output
+from tarry.model.job import Job
+from tarry.tasks.output import Output, Tail
 from tarry.tasks.shield import shielded
-
-if TYPE_CHECKING:
-    from tarry.tasks.running import Running
 
 MARK_EVERY = 0.1
 """Seconds between two writes of progress, whatever is said in between."""
@@ -29,6 +27,14 @@ class Progress(Struct, frozen=True):
 
     fraction: float
     message: str = ""
+
+
+class Reporter(Protocol):
+    """A job that runs here, as far as what it tells goes."""
+
+    job: Job
+    said: Progress | None
+    tail: Tail | None
 
 
 class _Kept(Struct, array_like=True):
@@ -49,7 +55,7 @@ def checked(fraction: SupportsFloat, message: str) -> Progress:
     return Progress(min(max(part, 0.0), 1.0), str(message)[:MAX_MESSAGE])
 
 
-def written(running: "Running") -> bytes:
+def written(running: Reporter) -> bytes:
     """As the store keeps it. An earlier attempt's progress stays until there is another; its output does not.
 
     Half a surrogate pair, as in a badly decoded file name, has no UTF-8.
@@ -89,18 +95,18 @@ class Marks:
     """
 
     def __init__(self, wake: Callable[[], None], keep_output: int = 0) -> None:
-        self.said: dict[Running, None] = {}
+        self.said: dict[Reporter, None] = {}
         self.keep_output = keep_output
         self._wake = wake
         self._woken = False
         self._sent = -math.inf
 
-    def say(self, running: "Running", progress: Progress) -> None:
+    def say(self, running: Reporter, progress: Progress) -> None:
         """How far it is."""
         running.said = progress
         self.tell(running)
 
-    def tell(self, running: "Running") -> None:
+    def tell(self, running: Reporter) -> None:
         """There is news of it. Does not wait; in the hot case takes no lock."""
         self.said[running] = None
         if not self._woken:
@@ -108,7 +114,7 @@ class Marks:
                 self._woken = True
                 self._wake()
 
-    def take(self, now: float, ended: "Iterable[Running]") -> "list[Running]":
+    def take(self, now: float, ended: Iterable[Reporter]) -> list[Reporter]:
         """Of whom is to be sent now: of all, if the last time is long enough ago, else of those that ended."""
         taken = [running for running in ended if self.said.pop(running, self) is None]
         if now - self._sent < MARK_EVERY:
@@ -124,7 +130,7 @@ class Marks:
         self.put_back(others[max(room, 1) :])
         return taken + others[: max(room, 1)]
 
-    def put_back(self, taken: "Iterable[Running]") -> None:
+    def put_back(self, taken: Iterable[Reporter]) -> None:
         """It could not be sent."""
         for running in taken:
             self.said.setdefault(running)
@@ -134,11 +140,11 @@ class Marks:
         return max(0.0, self._sent + MARK_EVERY - now)
 
 
-def marks(taken: "Iterable[Running]") -> list[Mark]:
+def marks(taken: Iterable[Reporter]) -> list[Mark]:
     """As the store's `mark` takes it."""
     return [(running.job.id, running.job.epoch, written(running)) for running in taken]
 
 
-def _sizes(told: "Iterable[Running]") -> Iterator[int]:
+def _sizes(told: Iterable[Reporter]) -> Iterator[int]:
     """How many bytes at most all up to each of them are."""
     return itertools.accumulate(running.tail.most if running.tail is not None else MAX_MESSAGE for running in told)

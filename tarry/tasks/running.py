@@ -13,24 +13,12 @@ from tarry.model.overrides import timeout_of
 from tarry.store import ids
 from tarry.tasks import headers, progress
 from tarry.tasks.codec import Arguments
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.output import Tail
 from tarry.tasks.progress import Marks, Progress
 
 if TYPE_CHECKING:
-    from tarry.tasks.task import Task
-
-
-class Interrupted(BaseException):
-    """Raised inside a running task by tarry. Not an `Exception`, so that a task's `except Exception` does not swallow
-    it; catch it to clean up, then let it go on."""
-
-
-class TimeLimit(Interrupted):
-    """The attempt has run for longer than the task's timeout."""
-
-
-class CalledBack(Interrupted):
-    """The job was cancelled, or is another worker's by now."""
+    from tarry.tasks.definition import TaskDefinition
 
 
 class Running:
@@ -52,7 +40,7 @@ class Running:
         "timeout",
     )
 
-    def __init__(self, job: Job, task: "Task[Any, Any]", marks: Marks | None = None) -> None:
+    def __init__(self, job: Job, task: "TaskDefinition[Any, Any]", marks: Marks | None = None) -> None:
         self.job = job
         self.task = task
         self.timeout = timeout_of(job.headers, task.timeout) if job.headers else task.timeout

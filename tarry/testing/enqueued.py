@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from tarry.client.handle import Handle
+from tarry.client.task import Task
 from tarry.errors import ArgumentError, TarryError
 from tarry.model.duration import SECOND, Duration, microseconds, spoken
 from tarry.model.job import Job
-from tarry.tasks.task import Task
 from tarry.testing.record import Record
 
 _SAME_MOMENT = 1000

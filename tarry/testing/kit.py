@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry.app import App
+from tarry.client.task import Task
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.tasks.task import Task
 from tarry.testing.enqueued import Enqueued, Expected, moment
 from tarry.testing.runs import Moment
 from tarry.testing.stage import Stage

@@ -18,7 +18,8 @@ from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.memory import MemoryStore
 from tarry.tasks.call import AnyCall
-from tarry.tasks.task import NOW, Options, Task
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.options import NOW, Options
 
 if TYPE_CHECKING:
     from tarry.app import App
@@ -112,7 +113,7 @@ class DirectClient(Client):
         return handles
 
     async def aenqueue_many(
-        self, task: Task[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
     ) -> list[Handle[Any]]:
         if task.around.sends or options.connection is not None:
             return await super().aenqueue_many(task, calls, options)

@@ -20,8 +20,9 @@ from tarry.keeper.cron import Ticker
 from tarry.model.duration import SECOND
 from tarry.model.outcome import Outcome, Raised, Released
 from tarry.model.verdict import Cancel, RetryAfter, Snooze
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.own_loop import Elsewhere, OwnLoop
-from tarry.tasks.running import Batch, Interrupted, Running
+from tarry.tasks.running import Batch, Running
 from tarry.worker.run import attempt, report
 from tarry.worker.run.inline import InlineWorker
 from tarry.worker.run.terms import Terms

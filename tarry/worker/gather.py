@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import Batch, Running
-from tarry.tasks.task import Task
 
 
 class Gather:
     """One group for each batch task. Times by time.monotonic(). Used by one thread."""
 
     def __init__(self) -> None:
-        self.groups: dict[Task[Any, Any], list[Running]] = {}
-        self._due: dict[Task[Any, Any], float] = {}
+        self.groups: dict[TaskDefinition[Any, Any], list[Running]] = {}
+        self._due: dict[TaskDefinition[Any, Any], float] = {}
 
     def add(self, running: Running, now: float) -> Batch | None:
         """The whole call, if this job fills it. One that was on when a worker died is called alone: should it be the
@@ -58,6 +58,6 @@ class Gather:
         """How many jobs the emptiest call lacks to be full."""
         return max((task.batch - len(group) for task, group in self.groups.items() if task.is_async is kind), default=0)
 
-    def _whole(self, task: Task[Any, Any]) -> Batch:
+    def _whole(self, task: TaskDefinition[Any, Any]) -> Batch:
         del self._due[task]
         return Batch(self.groups.pop(task))

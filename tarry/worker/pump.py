@@ -21,17 +21,18 @@ from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Exchange, Store
 from tarry.store.shared.patience import Backoff
-from tarry.tasks import hooks
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import Marks, marks
-from tarry.tasks.running import Batch, CalledBack, Running, TimeLimit
-from tarry.tasks.task import Task
+from tarry.tasks.running import Batch, Running
 from tarry.worker.deadlines import Deadlines
 from tarry.worker.events import Events
 from tarry.worker.gather import Gather
 from tarry.worker.gauge import Gauge, NoGauge
 from tarry.worker.recall import note_reasons
 from tarry.worker.room import CLAIMED_AT_ONCE, Room
+from tarry.worker.run import hook_calls
 from tarry.worker.run.base import Outcomes, Runner
 from tarry.worker.served import Served
 from tarry.worker.shares import BandShares
@@ -64,7 +65,7 @@ class Pump:
     def __init__(
         self,
         store: Store,
-        tasks: Mapping[str, Task[Any, Any]],
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
         *,
         owner: str,
         clock: Clock | None = None,
@@ -83,7 +84,7 @@ class Pump:
         self.stopping = False
         self.attempts = 0
         """How many have ended here."""
-        self.find: Callable[[str], Task[Any, Any] | None] = lambda name: None
+        self.find: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None
         """Asked for a task that is not among those that are known."""
         self._marks = Marks(self.bell.poke, keep_output)
         self._tasks = tasks
@@ -282,7 +283,7 @@ class Pump:
 
     def ends(self, job: Job, outcome: Outcome) -> bool:
         """Whether a failed attempt is the job's last. From any thread."""
-        return hooks.is_dead(self._after(job, outcome, self._clock.now()))
+        return hook_calls.is_dead(self._after(job, outcome, self._clock.now()))
 
     def _tell(self, changes: Sequence[Change], answer: Exchange, moment: int) -> None:
         missing = set(answer.missing)
@@ -294,7 +295,8 @@ class Pump:
                 job = running.job
                 log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
                 if running.task.steered:
-                    running.task.came_too_late(running, outcome)
+                    printed = "" if running.tail is None else running.tail.now(0).text
+                    running.task.came_too_late(job, printed, outcome)
         if changes:
             self._gauge.count(self.events.processed, self.events.failed)
 
@@ -497,4 +499,7 @@ def _unstarted(job: Job) -> Running:
     return Running(job, _NOBODY)
 
 
-_NOBODY: Task[Any, Any] = Task(lambda: None, lambda: None, name="tarry.unknown")  # type: ignore[arg-type, return-value]
+def _nothing() -> None: ...
+
+
+_NOBODY: TaskDefinition[Any, Any] = TaskDefinition(_nothing, name="tarry.unknown")

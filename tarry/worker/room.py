@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.running import Running
-from tarry.tasks.task import Task
 from tarry.worker.appetite import Appetite
 from tarry.worker.gather import Gather
 from tarry.worker.run.base import Runner
@@ -23,7 +23,10 @@ class Room:
     """
 
     def __init__(
-        self, tasks: Mapping[str, Task[Any, Any]], runners: Mapping[bool, Runner], gather: Gather | None = None
+        self,
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
+        runners: Mapping[bool, Runner],
+        gather: Gather | None = None,
     ) -> None:
         self._tasks = tasks
         self._runners = runners

@@ -22,7 +22,7 @@ from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.bell import FULL, WORK
-from tarry.tasks.task import Task
+from tarry.tasks.definition import TaskDefinition
 from tarry.worker import capture, owner
 from tarry.worker.deadlines import Guard
 from tarry.worker.ending import EndLimit
@@ -114,7 +114,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        tasks: Mapping[str, Task[Any, Any]],
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
         settings: Settings | None = None,
         *,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
@@ -123,7 +123,7 @@ class Worker:
         name: str | None = None,
         outside: Outside | None = None,
         main_thread: bool = True,
-        find: Callable[[str], Task[Any, Any] | None] = lambda name: None,
+        find: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None,
     ) -> None:
         """find: asked for a task that is not among these, by the thread that speaks with the store."""
         settings = settings or Settings()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tarry.client.clock import FakeClock
+from tarry.client.task import AsyncTask, SyncTask, Task
 from tarry.errors import StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -15,8 +16,8 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import Exchange, Query, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.running import Interrupted, Running
-from tarry.tasks.task import AsyncTask, SyncTask, Task
+from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.running import Running
 from tarry.worker.pump import Pump
 from tarry.worker.run.base import Outcomes, Runner
 from tarry.worker.run.terms import Terms

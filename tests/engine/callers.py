@@ -10,8 +10,8 @@ import sqlalchemy
 from sqlalchemy import orm
 
 from tarry import App
+from tarry.client.task import Task
 from tarry.store.base import Query
-from tarry.tasks.task import Task
 
 Mail = Task[[str], None]
 

@@ -23,12 +23,12 @@ from tarry import (
     current_job,
     current_jobs,
 )
+from tarry.client.task import Task
 from tarry.keeper.keeper import Keeper
 from tarry.model import lifecycle
 from tarry.model.outcome import Released
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.task import Task
 from tarry.worker import appetite, owner
 from tests.engine.bench import LIMIT, Bench, finished, note, until, wait_for
 

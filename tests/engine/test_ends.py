@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import App, Cancel, Fail, JobFailed, Retry, Snooze, current_job
-from tarry.tasks.task import Task
+from tarry.client.task import Task
 from tests.engine.bench import LIMIT, Bench, finished, note, until
 
 

@@ -20,8 +20,8 @@ from tarry.model.killing import TIMEOUT
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks import hooks
 from tarry.worker.gauge import NoGauge
+from tarry.worker.run import hook_calls
 from tests.engine.bench import LIMIT, Bench, ThreadWorker, finished, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])
@@ -241,7 +241,7 @@ def test_hooks_have_time_of_their_own(bench: Bench, kind: str) -> None:
 def test_an_async_hook_that_does_not_end_is_stopped(
     bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hooks, "WITHIN", 0.05)
+    monkeypatch.setattr(hook_calls, "WITHIN", 0.05)
     task = made(bench.app, kind, lambda: 1)
 
     @task.on_success
@@ -358,7 +358,7 @@ def test_a_hook_that_blocks_is_stuck_after_a_minute(bench: Bench, kind: str) -> 
     task.enqueue().result(LIMIT)
     worker.end()
     assert gauge.until[0] == 0.0, "the task itself has no timeout"
-    assert before + hooks.WITHIN <= gauge.until[-1] <= time.monotonic() + hooks.WITHIN
+    assert before + hook_calls.WITHIN <= gauge.until[-1] <= time.monotonic() + hook_calls.WITHIN
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from tarry import App
 from tarry.model.job import Job
 from tarry.model.outcome import Released, Returned
 from tarry.store.ids import uuid7
-from tarry.tasks.running import CalledBack, Running
+from tarry.tasks.interrupts import CalledBack
+from tarry.tasks.running import Running
 from tarry.worker.run.base import Outcomes
 from tarry.worker.run.loop import Loop
 from tarry.worker.run.terms import Terms, never_ends

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tarry.tasks import own_loop
-from tarry.tasks.running import TimeLimit
+from tarry.tasks.interrupts import TimeLimit
 from tests.engine.bench import wait_for
 
 var: ContextVar[str] = ContextVar("var", default="unset")

@@ -15,7 +15,7 @@ from tarry.model.outcome import Lost, Raised, Returned, note
 from tarry.model.retry import Retry
 from tarry.store.base import Exchange, Query
 from tarry.store.conformance.cases import EVERYTHING
-from tarry.tasks.running import CalledBack, TimeLimit
+from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.worker import pump as pumping
 from tests.engine.bed import TASKS, Make
 

@@ -9,6 +9,7 @@ import pytest
 from tarry import App, IdempotencyError, State
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
+from tarry.client.task import SyncTask
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import HOUR, SECOND
@@ -17,7 +18,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
-from tarry.tasks.task import Options, SyncTask
+from tarry.tasks.options import Options
 from tests.engine.bench import wait_for
 
 

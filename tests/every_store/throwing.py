@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from tarry import App, ResultTimeout, TimeLimit, current_job
+from tarry.client.task import Task
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
 from tarry.store import ids
 from tarry.tasks.running import Running
-from tarry.tasks.task import Task
 from tarry.worker.run.base import Outcomes
 from tarry.worker.run.terms import Terms
 from tarry.worker.run.threads import Threads

@@ -12,7 +12,7 @@ from tarry.process.own_master import SILENT_AFTER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
-from tarry.tasks.task import Options
+from tarry.tasks.options import Options
 from tests.cli.place import alive, until
 from tests.system.scene import APP, Scene
 

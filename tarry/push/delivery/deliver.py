@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from tarry.client.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -39,10 +40,10 @@ from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure
 from tarry.store import ids
 from tarry.tasks import headers
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazily import asyncio
 from tarry.tasks.output import Tail
-from tarry.tasks.running import Interrupted, Running, current_job
-from tarry.tasks.task import AsyncTask
+from tarry.tasks.running import Running, current_job
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
@@ -136,13 +137,12 @@ class HttpTask(AsyncTask[..., Any]):
         known = [] if job.state is State.RUNNING else [told(sent_before(job), False)]
         return "; ".join([reason, *known] if reason else known)
 
-    def came_too_late(self, running: Running, outcome: Outcome) -> None:
+    def came_too_late(self, job: Job, printed: str, outcome: Outcome) -> None:
         """As `Post.withdrawn`. Also if we broke in on it, since the HTTP library may pass over that where it has the
         answer already; of two words on a job the first stays."""
-        kept = "" if running.tail is None else running.tail.now(0).text
-        sent = isinstance(outcome, Returned) or any(one.sent for one in read(kept))
+        sent = isinstance(outcome, Returned) or any(one.sent for one in read(printed))
         with contextlib.suppress(ConfigError):
-            self._delivers().withdrawn(running.job, sent)
+            self._delivers().withdrawn(job, sent)
 
     def _key(self, *args: Any, **kwargs: Any) -> str:
         """Whose turn it is; ArgumentError if the body does not say."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tarry.client.clock import Clock
+from tarry.client.task import Task
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.limits import BY_HAND
 from tarry.model.duration import SECOND
@@ -34,7 +35,6 @@ from tarry.push.http.failure import Failure, Why
 from tarry.push.http.guard import Guard
 from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
-from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
     from tarry.push.book import Book

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tarry.client.task import Task
 from tarry.client.witness import Event
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -17,7 +18,6 @@ from tarry.push.delivery.record import Record
 from tarry.push.journal.appended import Appended
 from tarry.push.journal.log_lines import Trouble, accepted, attempted, done_by_hand, stamp
 from tarry.tasks.log_facts import here
-from tarry.tasks.task import Task
 
 REQUESTS, ATTEMPTS, TROUBLES = "request.log", "notify.log", "error.log"
 WRITTEN_AT_ONCE = 256 * 1024

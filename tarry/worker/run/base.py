@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tarry.model.outcome import Outcome
-from tarry.tasks.running import Interrupted, Running
+from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.running import Running
 from tarry.worker.run.terms import TermsAt
 
 

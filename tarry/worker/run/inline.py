@@ -8,8 +8,9 @@ from typing import Any
 from tarry.client.clock import Clock
 from tarry.model.outcome import Outcome
 from tarry.store.base import Store
-from tarry.tasks.running import Interrupted, Running
-from tarry.tasks.task import Task
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.running import Running
 from tarry.worker.gauge import NoGauge
 from tarry.worker.pump import Pump, RulesFor
 from tarry.worker.room import Room
@@ -68,7 +69,7 @@ class InlineWorker:
     def __init__(
         self,
         store: Store,
-        tasks: Mapping[str, Task[Any, Any]],
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
         *,
         name: str,
         clock: Clock,

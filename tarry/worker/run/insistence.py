@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 from tarry.model.outcome import Outcome, TimedOut, note
 from tarry.store import ids
+from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
 from tarry.tasks.lazily import asyncio
 from tarry.tasks.log_facts import about
-from tarry.tasks.running import CalledBack, Interrupted, Running, TimeLimit
+from tarry.tasks.running import Running
 from tarry.worker.run import report, stacks
 from tarry.worker.run.terms import Terms
 

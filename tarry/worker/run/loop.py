@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarry.model.outcome import Outcome, Released
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.lazily import asyncio
-from tarry.tasks.running import Interrupted, Running
+from tarry.tasks.running import Running
 from tarry.worker.run import attempt
 from tarry.worker.run.base import Outcomes, Runner
 from tarry.worker.run.insistence import Insistence

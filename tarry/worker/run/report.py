@@ -11,7 +11,8 @@ from tarry.model import outcome
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
-from tarry.tasks.running import Interrupted, Running, TimeLimit
+from tarry.tasks.interrupts import Interrupted, TimeLimit
+from tarry.tasks.running import Running
 
 MAX_TRACEBACK = 8192
 witnessed: "ContextVar[list[BaseException] | None]" = ContextVar("tarry_witnessed", default=None)

@@ -15,7 +15,8 @@ from types import FrameType
 from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
 from tarry.tasks import own_loop
-from tarry.tasks.running import CalledBack, Interrupted, Running
+from tarry.tasks.interrupts import CalledBack, Interrupted
+from tarry.tasks.running import Running
 from tarry.tasks.shield import Shield
 from tarry.worker.run import attempt, report
 from tarry.worker.run.base import Outcomes, Runner

@@ -13,9 +13,8 @@ from tarry.model import outcome
 from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome, Raised, Released, Returned
 from tarry.model.verdict import Verdict
-from tarry.tasks import hooks
 from tarry.tasks.running import Batch, CurrentJob, Running, current
-from tarry.worker.run import report, wrapped
+from tarry.worker.run import hook_calls, report, wrapped
 from tarry.worker.run.terms import Terms, shown
 
 Leave = Callable[[Running], None]
@@ -36,8 +35,8 @@ def sync(batch: Batch, terms: Terms, leave: Leave) -> Outcome:
     ended = _outcome(batch, value, error, terms)
     if batch.task.wrapped is not None:
         for job, chosen, told in _due(batch, ended, value, error, terms):
-            terms.show(job.running, time.monotonic() + hooks.WITHIN, HOOKS)
-            hooks.call(chosen, job, told)
+            terms.show(job.running, time.monotonic() + hook_calls.WITHIN, HOOKS)
+            hook_calls.call(chosen, job, told)
     return ended
 
 
@@ -54,7 +53,7 @@ async def on_loop(batch: Batch, terms: Terms, leave: Leave) -> Outcome:
     ended = _outcome(batch, value, error, terms)
     if batch.task.wrapped is not None:
         for job, chosen, told in _due(batch, ended, value, error, terms):
-            await shown(hooks.acall(chosen, job, told), job.running, terms, time.monotonic() + hooks.WITHIN)
+            await shown(hook_calls.acall(chosen, job, told), job.running, terms, time.monotonic() + hook_calls.WITHIN)
     return ended
 
 

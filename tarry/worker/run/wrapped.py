@@ -7,40 +7,16 @@ from typing import Any
 from tarry.errors import ArgumentError
 from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome, Returned
-from tarry.tasks import hooks
-from tarry.tasks.headers import Carried
+from tarry.tasks.around import Wrapping
 from tarry.tasks.hooks import Hook
-from tarry.tasks.running import CurrentJob, Interrupted, Running, current
-from tarry.worker.run import report
+from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.running import CurrentJob, Running, current
+from tarry.worker.run import hook_calls, report
 from tarry.worker.run.terms import Terms, shown
 
 Leave = Callable[[Running], None]
 Ending = tuple[Any, BaseException | None, Outcome | None]
 """The task's value, or its error; and the outcome, where that is known already."""
-
-
-class Wrapping:
-    """What is around one task, ready for use; made anew when something is registered.
-
-    call: runs the task within its middleware, and gives its value; for an async task, an awaitable of it.
-    """
-
-    __slots__ = ("call", "carried", "dead", "failure", "hooked", "success")
-
-    def __init__(
-        self,
-        call: Callable[[CurrentJob], Any],
-        carried: Sequence[Carried],
-        success: Sequence[Hook],
-        failure: Sequence[Hook],
-        dead: Sequence[Hook],
-    ) -> None:
-        self.call = call
-        self.carried = carried
-        self.success = success
-        self.failure = failure
-        self.dead = dead
-        self.hooked = bool(success or failure or dead)
 
 
 def sync(running: Running, around: Wrapping, terms: Terms, leave: Leave) -> Outcome:
@@ -57,8 +33,8 @@ def sync(running: Running, around: Wrapping, terms: Terms, leave: Leave) -> Outc
         outcome = _outcome(running, value, error, terms)
     if around.hooked:
         for chosen, told in due(around, job, outcome, value, error, terms):
-            terms.show(running, time.monotonic() + hooks.WITHIN, HOOKS)
-            hooks.call(chosen, job, told)
+            terms.show(running, time.monotonic() + hook_calls.WITHIN, HOOKS)
+            hook_calls.call(chosen, job, told)
     return outcome
 
 
@@ -72,7 +48,7 @@ async def on_loop(running: Running, around: Wrapping, terms: Terms, leave: Leave
         outcome = _outcome(running, value, error, terms)
     if around.hooked:
         for chosen, told in due(around, job, outcome, value, error, terms):
-            await shown(hooks.acall(chosen, job, told), running, terms, time.monotonic() + hooks.WITHIN)
+            await shown(hook_calls.acall(chosen, job, told), running, terms, time.monotonic() + hook_calls.WITHIN)
     return outcome
 
 
