@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from tarry.client.batch_task import WAIT, AsyncBatchTask, SyncBatchTask, task_class
 from tarry.client.client import Client
 from tarry.client.clock import Clock
-from tarry.client.forwarder import Forwarder
 from tarry.client.handle import Handle
 from tarry.client.task import AsyncTask, SyncTask, Task
 from tarry.config import Config, load
@@ -372,7 +371,7 @@ class App(workplace.Workplace):
             ticker=Ticker(client),
             herald=Herald(self.tasks),
             declare=lambda: self.declare_limits(store),
-            forward=None if outbox is None else Forwarder(client, outbox).forward,
+            forward=None if outbox is None else client.forwards(outbox).forward,
         )
 
     def on_close(self, action: Callable[[], T]) -> Callable[[], T]:

@@ -28,7 +28,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "defaults": ("the settings that tasks have where nothing is said", "errors model settings kinds"),
     "config": ("tarry.toml and the environment", "errors model settings kinds defaults"),
     "store": ("the verbs, on each engine", "errors files model config"),
-    "tasks": ("what a task is, its arguments, its hooks", "errors model config store client worker"),
+    "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
     "client": ("enqueue, look, wait", "errors model config store tasks"),
     "worker": ("claims and settles, and runs each attempt", "errors model config store tasks client"),
     "keeper": ("a host's chores", "errors model config store tasks client worker"),

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
-from tarry.client import collected, duplicates, transaction
+from tarry.client import collected
 from tarry.client.clock import Clock
+from tarry.client.collected import Made
 from tarry.client.delivery import Delivery
 from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder
 from tarry.client.handle import Handle, checked
+from tarry.client.handles import Handles
+from tarry.client.transaction import Transactional
 from tarry.client.waiting import Waiting
 from tarry.client.witness import Witness, inserted, what
 from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreError, StoreUnavailable
@@ -62,8 +65,10 @@ class Client:
         self.clock = clock or Clock(store.time)
         self.max_body = max_body
         self.rules = rules
-        self.forwarder = None if outbox is None else Forwarder(self, outbox)
-        self._delivery = Delivery(self, self.forwarder, timeout)
+        self._handles = Handles(self, store, self.clock.now, witness)
+        self.forwarder = None if outbox is None else self.forwards(outbox)
+        self._delivery = Delivery(store, self.insert, self._handles, self.forwarder, timeout)
+        self._transactional = Transactional(store, self._handles, self.put)
         self._waiting = Waiting(store, self.look)
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:
             self.forwarder.start()
@@ -101,7 +106,7 @@ class Client:
         with shielded:
             job = self._job(task, body, options, lane, headers or b"")
             if options.connection is not None:
-                return transaction.enqueued(self, [job], options)[0]
+                return self._transactional.put([job], options)[0]
             if options.durable is not None:
                 return self.put([job], options)[0]
             return self._delivery.put(job, options)
@@ -124,7 +129,7 @@ class Client:
         with shielded:
             job = self._job(task, body, options, lane, headers or b"")
         if options.connection is not None:
-            return (await transaction.aenqueued(self, [job], options))[0]
+            return (await self._transactional.aput([job], options))[0]
         if options.durable is not None:
             return (await self.aput([job], options))[0]
         return await self._delivery.aput(job, options)
@@ -134,7 +139,7 @@ class Client:
     ) -> list[Handle[Any]]:
         """Keeps many calls, thousands a round trip. All are checked before the first is stored."""
         if task.around.sends:
-            return collected.stored(self, task, calls, options)
+            return collected.stored(Made(self.made, self._handles), self.put, task, calls, options)
         return self.put(self._jobs(task, calls, options), options)
 
     async def aenqueue_many(
@@ -142,9 +147,9 @@ class Client:
     ) -> list[Handle[Any]]:
         """The same, awaited."""
         if task.around.sends:
-            return await collected.astored(self, task, calls, options)
+            return await collected.astored(Made(self.made, self._handles), self.aput, task, calls, options)
         if options.connection is not None:
-            return await transaction.aenqueued(self, self._jobs(task, calls, options), options)
+            return await self._transactional.aput(self._jobs(task, calls, options), options)
         return await asyncio.to_thread(self.enqueue_many, task, calls, options)
 
     def made(self, new: NewJob) -> Job:
@@ -181,7 +186,7 @@ class Client:
 
     def _put(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
         if options.connection is not None:
-            return transaction.enqueued(self, jobs, options)
+            return self._transactional.put(jobs, options)
         if options.durable is not None and not self.store.confirms:
             raise ConfigError(f"{self.store.url} has no replica that could confirm a job: leave out durable=")
         jobs, handles = list(jobs), list[Handle[Any]]()
@@ -203,7 +208,7 @@ class Client:
     async def aput(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
         """The same, awaited."""
         if options.connection is not None:
-            return await transaction.aenqueued(self, jobs, options)
+            return await self._transactional.aput(jobs, options)
         return await asyncio.to_thread(self.put, jobs, options)
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
@@ -211,32 +216,13 @@ class Client:
         insert = self.store.insert
         return insert(jobs) if self.witness is None else inserted(insert, self.witness, jobs)
 
-    def landed(self, job: Job, lives: bytes, options: Options) -> Handle[Any]:
-        """What to give back for a job that was inserted, and the id that the store answered."""
-        return Handle(self, lives, True) if lives == job.id else self._duplicate(job, lives, options)
-
-    async def alanded(self, job: Job, lives: bytes, options: Options) -> Handle[Any]:
-        """The same, awaited."""
-        if lives == job.id:
-            return Handle(self, lives, True)
-        return await asyncio.to_thread(self._duplicate, job, lives, options)
-
-    def _duplicate(self, job: Job, holder: bytes, options: Options) -> Handle[Any]:
-        """Another job holds the key."""
-        lives = self.settled(job, holder, options)
-        return Handle(self, lives, lives == job.id)
-
-    def settled(self, job: Job, holder: bytes, options: Options) -> bytes:
-        """Under which id it lives after all; see `duplicates`."""
-        lives = duplicates.settled(self.store, self.clock.now, job, holder, options)
-        if self.witness is not None and (lives == job.id or options.on_duplicate != "return"):
-            there = self.store.get([lives])[0]
-            self.witness.accepted([there or job], changed=lives != job.id)
-        return lives
+    def forwards(self, outbox: "Outbox") -> Forwarder:
+        """What brings to the store what lies in that outbox."""
+        return Forwarder(self.store, self.insert, self._handles, outbox)
 
     def get(self, id: str | bytes) -> Handle[Any]:
         """A job by its id; ValueError if that is no id at all."""
-        return Handle(self, ids.parsed(id) if isinstance(id, str) else id)
+        return self._handles.of(ids.parsed(id) if isinstance(id, str) else id)
 
     def look(self, ids: Sequence[bytes]) -> list[Job | None]:
         """The jobs by id; one that still lies in the outbox as it is there. StoreUnavailable."""

@@ -1,57 +1,55 @@
 """One `enqueue_many` through middleware: each job is made by itself, and all are stored together."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.client.handle import Handle, checked
+from tarry.client.handles import Handles
 from tarry.model.job import Job
 from tarry.tasks.call import AnyCall, arguments
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.new_job import NewJob
+from tarry.tasks.options import Options
 
-if TYPE_CHECKING:
-    from tarry.client.client import Client
-    from tarry.tasks.definition import TaskDefinition
-    from tarry.tasks.options import Options
-
-Group = tuple["Options", list[Job], list[Handle[Any]]]
+Group = tuple[Options, list[Job], list[Handle[Any]]]
+Put = Callable[[list[Job], Options], list[Handle[Any]]]
+AsyncPut = Callable[[list[Job], Options], Awaitable[list[Handle[Any]]]]
 
 
 def stored(
-    client: "Client", task: "TaskDefinition[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
+    made: "Made", put: Put, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options
 ) -> list[Handle[Any]]:
-    """Enqueues the calls."""
-    made = Made(client)
+    """Enqueues the calls; `put` stores jobs with the options that it is given."""
     send, add = task.around.enqueue_chain[False], made.add
     handles = [checked(send(NewJob(task, *arguments(task, call), options, add, False))) for call in calls]
     for settings, jobs, early in made.groups():
-        _land(early, client.put(jobs, settings))
+        _land(early, put(jobs, settings))
     return handles
 
 
 async def astored(
-    client: "Client", task: "TaskDefinition[Any, Any]", calls: Iterable[AnyCall[Any]], options: "Options"
+    made: "Made", put: AsyncPut, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options
 ) -> list[Handle[Any]]:
     """The same, awaited."""
-    made = Made(client)
     send, add = task.around.enqueue_chain[True], made.aadd
     handles = [checked(await send(NewJob(task, *arguments(task, call), options, add, True))) for call in calls]
     for settings, jobs, early in made.groups():
-        _land(early, await client.aput(jobs, settings))
+        _land(early, await put(jobs, settings))
     return handles
 
 
 class Made:
     """Jobs that are made and not stored yet. Their handles have the id and nothing else; `is_new` is None."""
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self, job_of: Callable[[NewJob], Job], handles: Handles) -> None:
+        self._job_of, self._handles = job_of, handles
         self._all: list[tuple[Options, Job, Handle[Any]]] = []
 
     def add(self, new: NewJob) -> Handle[Any]:
         """What `call_next` comes to."""
-        job = self._client.made(new)
-        handle: Handle[Any] = Handle(self._client, job.id, None)
+        job = self._job_of(new)
+        handle = self._handles.of(job.id, None)
         self._all.append((new.options, job, handle))
         return handle
 

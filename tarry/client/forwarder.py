@@ -10,10 +10,12 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from tarry.client.handle import Handle
+from tarry.client.handles import Handles
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store import ids
+from tarry.store.base import Store
 from tarry.store.entry import Entry
 from tarry.store.shared.patience import Backoff
 from tarry.tasks.log_facts import about
@@ -21,7 +23,6 @@ from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:
-    from tarry.client.client import Client
     from tarry.store.outbox import Outbox
 
 log = logging.getLogger("tarry.client")
@@ -44,9 +45,11 @@ class Forwarder:
     Who was given a handle when the job was put here has it told, if he still has it.
     """
 
-    def __init__(self, client: "Client", outbox: "Outbox") -> None:
+    def __init__(
+        self, store: Store, insert: Callable[[Sequence[Job]], list[bytes]], handles: Handles, outbox: "Outbox"
+    ) -> None:
         self.outbox = outbox
-        self._client = client
+        self._store, self._insert, self._makes = store, insert, handles
         self._handles: WeakValueDictionary[bytes, Handle[Any]] = WeakValueDictionary()
         self._aliases: dict[bytes, bytes] = {}
         self._lock = threading.Lock()
@@ -56,7 +59,7 @@ class Forwarder:
 
     def promised(self, job: Job) -> Handle[Any]:
         """The handle of a job that lies in the outbox now."""
-        handle = self._handles[job.id] = Handle(self._client, job.id, None)
+        handle = self._handles[job.id] = self._makes.of(job.id, None)
         self.start()
         return handle
 
@@ -77,7 +80,7 @@ class Forwarder:
     def arrived(self, id: bytes) -> Job | None:
         """The job as the store has it; StoreUnavailable as long as it lies here."""
         here = self.outbox.find([id])
-        job = self._client.store.get([self._aliases.get(id, id)])[0]
+        job = self._store.get([self._aliases.get(id, id)])[0]
         if job is None and here:
             raise StoreUnavailable(
                 f"job {ids.text(id)} still lies in {self.outbox.path}: try again once it has left it"
@@ -86,7 +89,7 @@ class Forwarder:
 
     def _got(self, ids: Sequence[bytes]) -> tuple[list[Job | None], dict[int, StoreError]]:
         try:
-            return self._client.store.get(ids), {}
+            return self._store.get(ids), {}
         except PartlyUnavailable as error:
             return error.answer, dict(error.missing)
         except StoreUnavailable as error:
@@ -168,15 +171,15 @@ class Forwarder:
 
     def _fitting(self, job: Job) -> Job:
         """Where stores were added or taken away meanwhile, a job with a key needs another id to meet its like."""
-        store = self._client.store
+        store = self._store
         return job if store.fits(job) else replace(job, id=store.mint(job.task, job.key, job.lane))
 
     def _inserted(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
-        lives, errors = inserted(self._client.insert, jobs)
+        lives, errors = inserted(self._insert, jobs)
         if len(jobs) == 1 or not errors or any(isinstance(error, PASSES) for error in errors.values()):
             return lives, errors
         # One that the store refuses must not keep back the others.
-        alone = [inserted(self._client.insert, [job]) for job in jobs]
+        alone = [inserted(self._insert, [job]) for job in jobs]
         return [lives[0] for lives, _ in alone], {at: errors[0] for at, (_, errors) in enumerate(alone) if errors}
 
     def _settle(self, there: Numbered, lives: Sequence[bytes]) -> None:
@@ -189,13 +192,12 @@ class Forwarder:
                 if len(self._aliases) > _ALIASES:
                     del self._aliases[next(iter(self._aliases))]
             if handle is not None:
-                handle.landed(Handle(self._client, id, id == entry.job.id))
+                handle.landed(self._makes.of(id, id == entry.job.id))
 
     def _settled(self, entry: Entry, holder: bytes) -> bytes:
         options = Options(on_duplicate=entry.on_duplicate, idempotency=entry.idempotency)  # type: ignore[arg-type]
-        client = self._client
         try:
-            return client.settled(entry.job, holder, options)
+            return self._makes.settle(entry.job, holder, options)
         except IdempotencyError as error:
             job = entry.job
             told = "%s %s was kept while the store was away: %s"

@@ -1,7 +1,7 @@
 """What an enqueue gives back: a job, seen from outside."""
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -10,14 +10,38 @@ from tarry.errors import JobCancelled, JobFailed, JobNotFound
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.tasks import progress
+from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazily import asyncio
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress
 
-if TYPE_CHECKING:
-    from tarry.client.client import Client
-
 R = TypeVar("R")
+
+
+class JobAccess(Protocol):
+    """What a handle asks of the client that made it."""
+
+    @property
+    def tasks(self) -> Mapping[str, TaskDefinition[Any, Any]]:
+        """By name."""
+
+    def look(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs as they are."""
+
+    def wait(self, id: bytes, timeout: float | None) -> Job | None:
+        """The job once it is finished."""
+
+    async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
+        """The same, awaited."""
+
+    def follow(self, id: bytes, timeout: float | None) -> Follow:
+        """The job as it goes."""
+
+    def cancel(self, id: bytes, reason: str = "") -> bool:
+        """Whether it was cancelled."""
+
+    def retry(self, id: bytes) -> bool:
+        """Whether it was made ready."""
 
 
 class Handle(Generic[R]):
@@ -25,7 +49,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("__weakref__", "_client", "_id", "is_new")
 
-    def __init__(self, client: "Client", id: bytes, is_new: bool | None = False) -> None:
+    def __init__(self, client: JobAccess, id: bytes, is_new: bool | None = False) -> None:
         self._client = client
         self._id = id
         self.is_new = is_new

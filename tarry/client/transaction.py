@@ -8,79 +8,81 @@ the process dies in between, or the store fails just then, the job is lost.
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.client.handle import Handle
+from tarry.client.handles import Handles
 from tarry.errors import OtherDatabase
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.base import Store
 from tarry.store.shared.theirs import is_a
+from tarry.tasks.options import Options
 
-if TYPE_CHECKING:
-    from tarry.client.client import Client
-    from tarry.tasks.options import Options
-
+Put = Callable[[Sequence[Job], Options], list[Handle[Any]]]
 _log = logging.getLogger("tarry.client")
 _KEPT = "tarry.held"
 """Where in `Session.info` the jobs are that wait for its commit."""
 
 
-def enqueued(client: "Client", jobs: Sequence[Job], options: "Options") -> list[Handle[Any]]:
-    """Puts the jobs within the transaction of `options.connection`."""
-    connection = _plain(options.connection)
-    if _asynchronous(connection):
-        raise TypeError(f"connection={connection!r} is asynchronous: await aenqueue(...)")
-    return _put(client, jobs, options, connection)
+class Transactional:
+    """Puts jobs within a caller's transaction. put: stores jobs as ever, for those that wait for a commit elsewhere."""
 
+    def __init__(self, store: Store, handles: Handles, put: Put) -> None:
+        self._store, self._handles, self._put_later = store, handles, put
 
-async def aenqueued(client: "Client", jobs: Sequence[Job], options: "Options") -> list[Handle[Any]]:
-    """The same, awaited. What is not asynchronous itself is used where it belongs, in this thread."""
-    connection = _plain(options.connection)
-    if not _asynchronous(connection):
-        return _put(client, jobs, options, connection)
-    handles: list[Handle[Any]] = await connection.run_sync(lambda inner: _put(client, jobs, options, inner))
-    return handles
+    def put(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
+        """Puts the jobs within the transaction of `options.connection`."""
+        connection = _plain(options.connection)
+        if _asynchronous(connection):
+            raise TypeError(f"connection={connection!r} is asynchronous: await aenqueue(...)")
+        return self._put(jobs, options, connection)
 
+    async def aput(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
+        """The same, awaited. What is not asynchronous itself is used where it belongs, in this thread."""
+        connection = _plain(options.connection)
+        if not _asynchronous(connection):
+            return self._put(jobs, options, connection)
+        handles: list[Handle[Any]] = await connection.run_sync(lambda inner: self._put(jobs, options, inner))
+        return handles
 
-def _put(client: "Client", jobs: Sequence[Job], options: "Options", connection: Any) -> list[Handle[Any]]:
-    if options.on_duplicate != "return":
-        raise ValueError(
-            f'on_duplicate="{options.on_duplicate}" changes a job that others may see: it cannot wait for the commit'
-            " of connection=; leave one of them out"
-        )
-    try:
-        lives = client.store.insert_within(connection, jobs)
-    except OtherDatabase as why:
-        return _held(client, jobs, options, connection, why)
-    return [client.landed(job, id, options) for job, id in zip(jobs, lives, strict=True)]
+    def _put(self, jobs: Sequence[Job], options: Options, connection: Any) -> list[Handle[Any]]:
+        if options.on_duplicate != "return":
+            raise ValueError(
+                f'on_duplicate="{options.on_duplicate}" changes a job that others may see: it cannot wait for the'
+                " commit of connection=; leave one of them out"
+            )
+        try:
+            lives = self._store.insert_within(connection, jobs)
+        except OtherDatabase as why:
+            return self._hold(jobs, options, connection, why)
+        return [self._handles.land(job, id, options) for job, id in zip(jobs, lives, strict=True)]
 
-
-def _held(
-    client: "Client", jobs: Sequence[Job], options: "Options", connection: Any, why: OtherDatabase
-) -> list[Handle[Any]]:
-    held = _Held(client, jobs, options, [Handle(client, job.id, None) for job in jobs])
-    if is_a(connection, "sqlalchemy.orm", "Session"):
-        _kept(connection).add(connection, held)
-    elif hasattr(connection, "on_commit") and type(connection).__module__.startswith("django."):
-        connection.on_commit(held.send)
-    else:
-        raise OtherDatabase(
-            f"{why}: the two cannot commit as one. Keep the jobs in your own database"
-            " (sqlite:///your.db?shared=yes); or give a Session of SQLAlchemy or a connection of Django, which tell"
-            " when they have committed, so that the job can be enqueued right after"
-        ) from None
-    return held.handles
+    def _hold(self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase) -> list[Handle[Any]]:
+        """Until the commit."""
+        held = _Held(self._put_later, jobs, options, [self._handles.of(job.id, None) for job in jobs])
+        if is_a(connection, "sqlalchemy.orm", "Session"):
+            _kept(connection).add(connection, held)
+        elif hasattr(connection, "on_commit") and type(connection).__module__.startswith("django."):
+            connection.on_commit(held.send)
+        else:
+            raise OtherDatabase(
+                f"{why}: the two cannot commit as one. Keep the jobs in your own database"
+                " (sqlite:///your.db?shared=yes); or give a Session of SQLAlchemy or a connection of Django, which tell"
+                " when they have committed, so that the job can be enqueued right after"
+            ) from None
+        return held.handles
 
 
 class _Held(Struct, eq=False):
     """What one call enqueued, until the commit."""
 
-    client: "Client"
+    put: Put
     jobs: Sequence[Job]
-    options: "Options"
+    options: Options
     handles: list[Handle[Any]]
     within: Any = None
     """The `SessionTransaction`, as deep as savepoints go, that it stands and falls with."""
@@ -88,7 +90,7 @@ class _Held(Struct, eq=False):
     def send(self) -> None:
         """The commit is done, so it is too late to raise: the caller would believe that it had failed."""
         try:
-            landed = self.client.put(self.jobs, replace(self.options, connection=None))
+            landed = self.put(self.jobs, replace(self.options, connection=None))
             for handle, new in zip(self.handles, landed, strict=True):
                 handle.landed(new)
         except Exception:

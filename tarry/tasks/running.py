@@ -65,6 +65,11 @@ class Running:
         """It was cancelled and went on: nothing more of its coroutine is to run."""
         self.stopping = False
 
+    @property
+    def printed(self) -> str:
+        """The last of what it printed and logged."""
+        return "" if self.tail is None else self.tail.now(0).text
+
 
 class Batch(Running):
     """One attempt at many jobs of a batch task, in one call."""

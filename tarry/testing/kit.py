@@ -190,5 +190,5 @@ def _times(count: int) -> str:
 
 
 def _state(found: Enqueued) -> str:
-    (job,) = found.job._client.store.get([found._kept.id])
+    (job,) = found.job._client.look([found._kept.id])
     return "forgotten" if job is None else str(job.state)

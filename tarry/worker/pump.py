@@ -294,9 +294,7 @@ class Pump:
             elif at not in missing:
                 job = running.job
                 log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
-                if running.task.steered:
-                    printed = "" if running.tail is None else running.tail.now(0).text
-                    running.task.came_too_late(job, printed, outcome)
+                running.task.came_too_late(job, running.printed, outcome)
         if changes:
             self._gauge.count(self.events.processed, self.events.failed)
 
@@ -499,7 +497,4 @@ def _unstarted(job: Job) -> Running:
     return Running(job, _NOBODY)
 
 
-def _nothing() -> None: ...
-
-
-_NOBODY: TaskDefinition[Any, Any] = TaskDefinition(_nothing, name="tarry.unknown")
+_NOBODY: TaskDefinition[Any, Any] = TaskDefinition(print, name="tarry.unknown")

@@ -605,7 +605,7 @@ def test_a_call_that_does_not_end_after_its_timeout_is_nobodys_proven_fault() ->
 def test_a_call_that_another_has_now_is_no_proof_against_what_the_dead_one_held() -> None:
     """A store that lost a claim gives the job again with the same epoch."""
     keeper, jobs = left_behind([0, 0, 0])
-    store, now = jobs[0]._client.store, jobs[0]._client.store.time()
+    store, now = keeper._store, keeper._store.time()
     assert store.apply([lifecycle.after(jobs[2].record(), Released(), lifecycle.DEFAULT, now)], now) == [True]
     (taken,) = store.claim([Want("default", band, 1) for band in BANDS], 1, "another", 30_000_000, now)
     keeper.rescue("gone", stuck=[taken.id.hex()], epochs={taken.id.hex(): taken.epoch})
@@ -616,7 +616,7 @@ def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keeper, jobs = left_behind([0, 0, 0])
-    store = jobs[0]._client.store
+    store = keeper._store
     monkeypatch.setattr(owner, "is_dead", lambda name: True)
     keeper.rescue_dead()
     assert [job.record().losses for job in jobs] == [1, 1, 1]

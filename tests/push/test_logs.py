@@ -16,7 +16,6 @@ import pytest
 
 from tarry import State
 from tarry.client.bulk import changed, matching
-from tarry.client.forwarder import Forwarder
 from tarry.config import Config, Push
 from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
@@ -130,7 +129,7 @@ class TestRequests:
         job = client.job("hook", b"{}")
         outbox.keep([Entry(job)])
         assert requests(logs) == []
-        forwarder = Forwarder(client, outbox)
+        forwarder = client.forwards(outbox)
         assert forwarder.step()
         forwarder.close()
         assert [line["job"] for line in requests(logs)] == [ids.text(job.id)]
