@@ -200,3 +200,46 @@ def test_a_package_that_keeps_to_the_arrows_is_found_innocent(tmp_path: Path) ->
 )
 def test_a_made_up_violation_is_caught(tmp_path: Path, name: str, text: str, line: int, told: str) -> None:
     assert violations(build(tmp_path, MADE_UP | {name: text})) == [f"tarry/{name}:{line}: {told}"]
+
+
+CIRCLES = 2
+"""So many circles of imports there are at most, each of two modules; the number may only sink."""
+
+
+def circles(package: Path) -> list[set[str]]:
+    """Modules that import each other, directly or by way of others; those that only type checkers follow count too."""
+    found = list(modules(package))
+    names = {module for module, _ in found}
+    after = {module: {to for to, _ in imports(module, file, names) if to in names} for module, file in found}
+    reached = {module: _reached(module, after) for module in after}
+    grown = [{module} | {other for other in reached[module] if module in reached[other]} for module in after]
+    return [one for at, one in enumerate(grown) if len(one) > 1 and one not in grown[:at]]
+
+
+def _reached(start: str, after: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = after[ahead.pop()] - seen
+        seen |= new
+        ahead += new
+    return seen
+
+
+def test_no_circle_is_of_more_than_two_modules() -> None:
+    found = circles(PACKAGE)
+    assert [sorted(one) for one in found if len(one) > 2] == []
+    assert len(found) <= CIRCLES, sorted(map(sorted, found))
+
+
+def test_a_made_up_circle_is_found(tmp_path: Path) -> None:
+    made_up = {
+        "model/job.py": "import typing as t\nif t.TYPE_CHECKING:\n    from tarry.model.change import Change\n",
+        "model/change.py": "from tarry.model import outcome\n",
+        "model/outcome.py": "def f():\n    from tarry.model.job import Job\n",
+        "model/lone.py": "from tarry.model import job\n",
+    }
+    assert circles(build(tmp_path, MADE_UP)) == []
+    assert circles(build(tmp_path, MADE_UP | made_up)) == [
+        {"tarry.model.job", "tarry.model.change", "tarry.model.outcome"}
+    ]

@@ -5,7 +5,7 @@ import random
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.batcher import Batcher
 from tarry.client.client import Client
@@ -23,7 +23,6 @@ from tarry.tasks.options import NOW, Options
 
 if TYPE_CHECKING:
     from tarry.app import App
-    from tarry.testing.stage import Stage
 
 _RANDOM_BITS = 62
 
@@ -76,10 +75,23 @@ class Record(MemoryStore):
         return value.to_bytes(16, "big")
 
 
+class Listener(Protocol):
+    """Who runs the jobs of a test."""
+
+    def arrived(self) -> None:
+        """Something was enqueued."""
+
+    async def aarrived(self) -> None:
+        """The same, awaited."""
+
+    def working(self) -> bool:
+        """Whether jobs run by themselves."""
+
+
 class AtOnce(Batcher[Job, bytes]):
     """Collects nothing: no thread, and no lock that a job run at once could wait for."""
 
-    def __init__(self, call: Callable[[list[Job]], list[bytes]], stage: "Stage") -> None:
+    def __init__(self, call: Callable[[list[Job]], list[bytes]], stage: Listener) -> None:
         super().__init__(call)
         self._stage = stage
 
@@ -97,7 +109,7 @@ class AtOnce(Batcher[Job, bytes]):
 class DirectClient(Client):
     """What enqueues and asks during a test. Nothing of it starts a thread, and nothing waits for what cannot come."""
 
-    def __init__(self, stage: "Stage", store: Record, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, stage: Listener, store: Record, *args: Any, **kwargs: Any) -> None:
         super().__init__(store, *args, **kwargs)
         self._stage = stage
         self._delivery.batcher = AtOnce(store.insert, stage)

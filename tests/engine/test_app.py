@@ -244,7 +244,7 @@ OURS_NOT_LOADED = (
     "tarry.store.sqlite.store",
     "tarry.store.memory",
     "tarry.store.shards.ring",
-    "tarry.cli",
+    "tarry.cli.",
     "tarry.runtime",
 )
 

@@ -2,16 +2,7 @@
 opened it."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import apsw
-
-if TYPE_CHECKING:
-    from tarry.store.sqlite.python import PythonDatabase
-
-SHARED = ("", "yes", "apsw")
-"""Who else is in the file: nobody; a program that uses Python's sqlite3; one that uses apsw."""
+from typing import Any, Protocol
 
 
 class Answer(Protocol):
@@ -48,21 +39,3 @@ class Rows(list[tuple[Any, ...]]):
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows."""
         return self
-
-
-class ApswDatabase(apsw.Connection):
-    """The usual one."""
-
-    array = staticmethod(apsw.carray)
-
-
-Database: TypeAlias = "ApswDatabase | PythonDatabase"
-
-
-def connected(path: Path, shared: str) -> Database:
-    """A bare connection, by the copy of SQLite that the whole process has to use for this file."""
-    if shared != "yes":
-        return ApswDatabase(str(path))
-    from tarry.store.sqlite.python import PythonDatabase  # noqa: PLC0415 -- most processes never need that module
-
-    return PythonDatabase(path)

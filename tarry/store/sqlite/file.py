@@ -18,7 +18,7 @@ from tarry import errors, files
 from tarry.store.base import Fact
 from tarry.store.shared.deadline import left
 from tarry.store.sqlite import wal, wal_index
-from tarry.store.sqlite.connection import Database, connected
+from tarry.store.sqlite.database import Database, connected
 from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
 BUSY_LIMIT = 5.0

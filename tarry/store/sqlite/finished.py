@@ -7,7 +7,7 @@ from typing import Any
 
 from tarry.store.shared.pruning import Finished, Place
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Database
+from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import mapped, transaction
 
 

@@ -30,7 +30,8 @@ from tarry.store.shared.lanes import (
     miscounted,
 )
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Database, Statements
+from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.open_lanes import OpenLanes, Place
 from tarry.store.sqlite.open_line import Line, OpenLine, Row, place
 

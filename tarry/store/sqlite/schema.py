@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from tarry import errors
-from tarry.store.sqlite.connection import Database
+from tarry.store.sqlite.database import Database
 
 APPLICATION_ID = 0x74617279  # "tary": how `file` and we tell our databases from others
 SCHEMA_VERSION = 3

@@ -5,7 +5,7 @@ from typing import Any
 
 from tarry.store.base import Backlog
 from tarry.store.sqlite import sql
-from tarry.store.sqlite.connection import Database
+from tarry.store.sqlite.database import Database
 
 
 def backlog(database: Database, queues: Collection[str] | None, now: int, most: int) -> Backlog:

@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 
 from tarry.store.shared.bellboard import BellBoard
-from tarry.store.sqlite.connection import Database, connected
+from tarry.store.sqlite.database import Database, connected
 
 CLOSELY = 1.0
 """Seconds for which a transaction is looked after every QUICK seconds; then every SLOW, and again closely with the

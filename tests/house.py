@@ -1,0 +1,82 @@
+"""How the code stands, in figures: `python -m tests.house`. docs/architecture.md keeps the last ones."""
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median, quantiles
+
+from tests.test_layers import PACKAGE, circles, imports, modules
+
+SMALL = 40
+"""Lines: a module that is smaller and has one importer is a fragment."""
+
+
+def figures(package: Path = PACKAGE) -> dict[str, int | float]:
+    """Each by its name, as docs/architecture.md has it. Sizes are lines; what several have is `median / p95 / most`."""
+    files = [file.read_text(encoding="utf-8") for _, file in modules(package)]
+    lengths = [len(text.splitlines()) for text in files]
+    functions = [length for text in files for length in _functions(text)]
+    comments = sum(map(_comments, files))
+    return {
+        "largest circle of imports": max((len(one) for one in circles(package)), default=1),
+        "circles of imports": len(circles(package)),
+        "biggest folder, in modules": max(Counter(file.parent for _, file in modules(package)).values()) - 1,
+        "file, median": median(lengths),
+        "file, p95": _p95(lengths),
+        "file, longest": max(lengths),
+        "function, median": median(functions),
+        "function, p95": _p95(functions),
+        "function, longest": max(functions),
+        f"modules with one importer and under {SMALL} lines": len(fragments(package)),
+        "class names that mean two things": len(homonyms(package)),
+        "lines": sum(lengths),
+        "comments, in percent of lines": round(100 * comments / sum(lengths), 1),
+    }
+
+
+def fragments(package: Path = PACKAGE) -> list[str]:
+    """Modules under SMALL lines that only one other imports."""
+    found = list(modules(package))
+    names = {module for module, _ in found}
+    importers: dict[str, set[str]] = {}
+    for module, file in found:
+        for imported, _ in imports(module, file, names):
+            if imported in names and imported != module:
+                importers.setdefault(imported, set()).add(module)
+    small = {module for module, file in found if len(file.read_text(encoding="utf-8").splitlines()) < SMALL}
+    return sorted(module for module in small if len(importers.get(module, ())) == 1)
+
+
+def homonyms(package: Path = PACKAGE) -> dict[str, list[str]]:
+    """Names of public classes that stand for one thing here and another there, with the modules."""
+    homes: dict[str, list[str]] = {}
+    for module, file in modules(package):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    return {name: where for name, where in sorted(homes.items()) if len(where) > 1}
+
+
+def _functions(text: str) -> Iterator[int]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _comments(text: str) -> int:
+    """Lines with a comment that speaks to people."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    said = (token.string for token in tokens if token.type == tokenize.COMMENT)
+    return sum(not comment.startswith(("# noqa", "# type:", "# fmt:", "#!")) for comment in said)
+
+
+def _p95(numbers: list[int]) -> int:
+    return round(quantiles(numbers, n=20)[-1])
+
+
+if __name__ == "__main__":
+    for name, figure in figures().items():
+        print(f"{figure:>8,}  {name}")
