@@ -24,6 +24,8 @@ class Account(msgspec.Struct):
     run_twice: int
     lost: int
     per_second: float
+    work: float
+    """Seconds that the tasks themselves took, all attempts together."""
     start_ms: tuple[float, float, float]
     """From when a job was due to its first start: median, 99th percentile, worst."""
 
@@ -58,8 +60,15 @@ def of(due: dict[int, float], jobs: dict[int, Job], attempts: int) -> Account:
         run_twice=sum(1 for job in done if len(job.ended) > 1),
         lost=len(due) - len(done) - len(dead),
         per_second=len(done) / (ends[-1] - min(due.values())) if ends else 0.0,
+        work=sum(map(_work, seen)),
         start_ms=(_at(waits, 0.5), _at(waits, 0.99), _at(waits, 1.0)),
     )
+
+
+def _work(job: Job) -> float:
+    """An attempt that was killed has no end, and is left out."""
+    ends = sorted(job.ended + job.failed)
+    return sum(end - max(start for start in job.began if start <= end) for end in ends)
 
 
 def _at(sorted_seconds: list[float], part: float) -> float:

@@ -38,6 +38,11 @@ def study(number: int, path: str, stumbles: bool = False) -> Study:
     return found
 
 
+@app.task(queue="empty")
+def nothing() -> None:
+    """What is left of such a job is what the queue costs."""
+
+
 def studied(path: Path) -> Study:
     """The work itself."""
     content = path.read_bytes()
