@@ -14,9 +14,9 @@ import pytest
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
 from tarry.push.journal.appended import Appended
-from tarry.runtime.asking import ask
-from tarry.runtime.logs.log_file import LogFile
+from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
+from tarry.runtime.scale_request import ask
 from tarry.runtime.scoreboard import Scoreboard, board_path
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox

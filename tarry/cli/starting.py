@@ -19,7 +19,7 @@ from tarry.process.loading import Setup
 from tarry.process.roles import plan
 from tarry.runtime import control
 from tarry.runtime.daemon import Readiness, daemonize
-from tarry.runtime.logs import logs
+from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
@@ -54,7 +54,7 @@ def run_start(args: argparse.Namespace) -> int:
     readiness = daemonize(_output(config, log)) if args.daemon else None
     title.show(f"master {Path(args.config or 'tarry.toml').name}")
     try:
-        logs.configure(log, config.master.log_format, config.master.log_level)
+        handlers.configure(log, config.master.log_format, config.master.log_level)
         said = "" if readiness is None else _serving(args.json, runs, log)
         return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness, said)
     except Exception as error:
@@ -86,7 +86,7 @@ def _output(config: Config, log: str | Path) -> Path:
 def _log_target(config: Config, daemon: bool) -> str | Path:
     """A daemon has no stderr: without a file of its own it logs beside the pid file."""
     if config.master.log != "stderr":
-        return Path(config.master.log) if logs.names_file(config.master.log) else config.master.log
+        return Path(config.master.log) if handlers.names_file(config.master.log) else config.master.log
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 

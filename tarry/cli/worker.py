@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from tarry.config import Pool
 from tarry.errors import ConfigError
 from tarry.process.loading import Setup
-from tarry.runtime.logs import logs
-from tarry.runtime.logs.log_lines import tell_of
+from tarry.runtime.logs import handlers
+from tarry.runtime.logs.formatting import tell_of
 from tarry.runtime.signals import Signals
 from tarry.tasks import log_facts
 from tarry.worker.worker import Outside
@@ -31,7 +31,7 @@ def run_worker(args: argparse.Namespace) -> int:
     """Until INT: what runs is finished. TERM: the same within `[master] term_grace`. USR1: says how it stands."""
     setup = Setup.of(args)
     config = setup.config
-    logs.configure("stderr", config.master.log_format, config.master.log_level)
+    handlers.configure("stderr", config.master.log_format, config.master.log_level)
     pool = _pool(config.pools, args.pool)
     queues: str | Collection[str] = args.queues.split(",") if args.queues else pool.queues
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:

@@ -17,15 +17,15 @@ from tarry.keeper.backlog import LOOK_EVERY, Backlogs
 from tarry.keeper.keeper import Keeper
 from tarry.model.duration import SECOND
 from tarry.process import title
-from tarry.process.deaf import Deaf
+from tarry.process.file_watcher import watch
+from tarry.process.host_heartbeat import Presence
 from tarry.process.loading import opened
-from tarry.process.own_master import OwnMaster
-from tarry.process.presence import Presence
+from tarry.process.parent_board import OwnMaster
 from tarry.process.title import Title
-from tarry.process.watching import watch
-from tarry.runtime.demand import Range
-from tarry.runtime.logs import logs
-from tarry.runtime.logs.log_lines import tell_of
+from tarry.process.unresponsive import Deaf
+from tarry.runtime.autoscaler import Range
+from tarry.runtime.logs import handlers
+from tarry.runtime.logs.formatting import tell_of
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, Child, Plan, Role, Wear
 from tarry.runtime.scoreboard import named
 from tarry.store.base import Store
@@ -78,7 +78,7 @@ def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> i
         app.http.load(thoroughly=True)
         _check_alerts(config)
         if app.logs is not None:
-            logs.reopen_also(app.logs.reopen)
+            handlers.reopen_also(app.logs.reopen)
         store = app.open_store(durable=False)
         if body is not _sing:
             app.declare_limits(store)

@@ -10,9 +10,9 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
-from tarry.runtime.asking import ask
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import awaited
+from tarry.runtime.scale_request import ask
 from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, board_path, read
 
 _POLL = 0.05

@@ -124,7 +124,7 @@ def _redirect(log: Path | None) -> None:
 
 
 def _opened(log: Path) -> int:
-    """What cannot be logged is lost rather than the start: `logs.configure` refuses such a file with a reason."""
+    """What cannot be logged is lost rather than the start: `handlers.configure` refuses such a file with a reason."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         return files.opened(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -13,18 +13,18 @@ from time import monotonic, time
 from uuid import UUID
 
 from tarry.errors import MasterError
-from tarry.runtime.asking import asked, scale_path
-from tarry.runtime.crew import TRIES, Crew
-from tarry.runtime.inherited import Inherited
-from tarry.runtime.link import Message
-from tarry.runtime.logs import logs
-from tarry.runtime.notice import Notice
+from tarry.runtime.child_process import LATE, QUIT, Seat, exit_reason, reaped
+from tarry.runtime.logs import handlers
+from tarry.runtime.master_status import Notice
 from tarry.runtime.notify import Notify
-from tarry.runtime.pace import Pace
 from tarry.runtime.pidfile import PidFile
+from tarry.runtime.pipe import Message
+from tarry.runtime.process_group import TRIES, Crew
 from tarry.runtime.reload import TURNING, Reload, spoken
+from tarry.runtime.reload_throttle import Pace
 from tarry.runtime.report import report
 from tarry.runtime.role import KEEPER, WATCHER, Plan
+from tarry.runtime.scale_request import asked, scale_path
 from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.scoreboard import (
     QUITTING,
@@ -35,9 +35,9 @@ from tarry.runtime.scoreboard import (
     Scoreboard,
     read,
 )
-from tarry.runtime.seat import LATE, QUIT, Seat, exit_reason, reaped
 from tarry.runtime.signals import Signals, let_through
 from tarry.runtime.signals import spoken as named
+from tarry.runtime.socket_activation import Inherited
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 _TWICE_IS_QUIT = (signal.SIGINT, signal.SIGTERM)
@@ -139,7 +139,7 @@ class Master:
     def _handle(self, number: int, now: float) -> None:
         match number:
             case signal.SIGHUP:
-                logs.reopen()
+                handlers.reopen()
                 self._asked += 1
             case signal.SIGUSR1:
                 self._report()

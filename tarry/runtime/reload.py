@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tarry.errors import TarryError
-from tarry.runtime.crew import TRIES, Crew
+from tarry.runtime.child_process import LATE, Seat
+from tarry.runtime.process_group import TRIES, Crew
 from tarry.runtime.role import Plan, Role
 from tarry.runtime.scoreboard import Scoreboard
-from tarry.runtime.seat import LATE, Seat
 
 READING, CANARY, TURNING = "reading", "canary", "turning"
 

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from tarry.runtime.demand import Range
-from tarry.runtime.link import Link, Message
-from tarry.runtime.logs import logs
+from tarry.runtime.autoscaler import Range
+from tarry.runtime.logs import handlers
+from tarry.runtime.pipe import Link, Message
 from tarry.runtime.scoreboard import READY, Slot, named
 from tarry.runtime.signals import ALL, Signals, let_through
 
@@ -76,7 +76,7 @@ class Child:
         """The signals that came since the last call. HUP is dealt with here: logs were rotated, perhaps."""
         came = self.signals.take()
         if signal.SIGHUP in came:
-            logs.reopen()
+            handlers.reopen()
         return came
 
     def over(self) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import msgspec
 
 from tarry.model.quantity import jobs_wait, quantity
-from tarry.runtime.crew import Crew
-from tarry.runtime.demand import Demand, Look, Range
-from tarry.runtime.notice import PoolStatus
+from tarry.runtime.autoscaler import Demand, Look, Range
+from tarry.runtime.master_status import PoolStatus
+from tarry.runtime.process_group import Crew
 
 _SOONEST = 0.2
 """Seconds between two looks at least: over less than that nothing can be said of the load."""

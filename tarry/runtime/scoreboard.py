@@ -20,7 +20,7 @@ from msgspec import Struct
 from tarry import files
 from tarry.errors import MasterError
 from tarry.model.killing import NOT_WANTED, TIMEOUT, text_of
-from tarry.runtime.notice import Notice, fitting
+from tarry.runtime.master_status import Notice, fitting
 
 STARTING, SERVING, STOPPING, QUITTING, RESTING = "starting", "serving", "stopping", "quitting", "resting"
 EMPTY, READY, GONE = "empty", "ready", "gone"

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from tarry.runtime.logs.log_lines import JsonLines, TextLines
+from tarry.runtime.logs.formatting import JsonLines, TextLines
 from tarry.terminal import harmless, harmless_json
 from tests.cli.place import Place, until
 

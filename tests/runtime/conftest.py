@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.logs.log_lines import tell_of
-from tests.runtime.theatre import Theatre
+from tarry.runtime.logs.formatting import tell_of
+from tests.runtime.master_harness import Theatre
 
 
 @pytest.fixture

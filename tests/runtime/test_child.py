@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.link import Link
-from tarry.runtime.logs.log_file import LogFile
+from tarry.runtime.logs.file import LogFile
+from tarry.runtime.pipe import Link
 from tarry.runtime.role import Child
 from tarry.runtime.scoreboard import Scoreboard
 from tarry.runtime.signals import Signals

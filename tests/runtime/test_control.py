@@ -11,8 +11,8 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime import control
-from tests.runtime.actors import FIRST
-from tests.runtime.theatre import KEEPER, Theatre, alive, until
+from tests.runtime.master_harness import KEEPER, Theatre, alive, until
+from tests.runtime.scripted_roles import FIRST
 
 ONE = ("worker", "default", 1, "plain")
 STUBBORN = ("worker", "default", 1, "stubborn")

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tarry.runtime.pidfile import holder
-from tests.runtime.actors import Script
-from tests.runtime.theatre import KEEPER, Theatre, until
+from tests.runtime.master_harness import KEEPER, Theatre, until
+from tests.runtime.scripted_roles import Script
 
 ONE = ("worker", "default", 1, "plain")
 
@@ -25,7 +25,7 @@ def daemon(theatre: Theatre) -> int:
 def by(theatre: Theatre, *before: str, **rest: Any) -> int:
     """The status of a command that starts a daemon by way of another command, with streams that nobody waits for."""
     script = msgspec.json.encode(Script([ONE, KEEPER], daemon=True)).decode()
-    command = [*before, sys.executable, "-m", "tests.runtime.actors", str(theatre.directory), script]
+    command = [*before, sys.executable, "-m", "tests.runtime.scripted_roles", str(theatre.directory), script]
     environ = os.environ | {"TARRY_TEST_STAGE": str(theatre.directory)}
     return subprocess.run(command, env=environ, timeout=60, check=False, **rest).returncode
 

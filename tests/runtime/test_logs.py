@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError
-from tarry.runtime.logs import logs
-from tarry.runtime.logs.log_lines import tell_of
+from tarry.runtime.logs import handlers
+from tarry.runtime.logs.formatting import tell_of
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 def test_a_line_of_text(tmp_path: Path) -> None:
-    logs.configure(tmp_path / "deep" / "log")
+    handlers.configure(tmp_path / "deep" / "log")
     logging.getLogger("tarry.master").info("started %s\nforged", "it")
     logging.getLogger("tarry.master").debug("too low")
     (line,) = (tmp_path / "deep" / "log").read_text().splitlines()
@@ -24,7 +24,7 @@ def test_a_line_of_text(tmp_path: Path) -> None:
 
 
 def test_a_line_of_json_with_a_traceback(tmp_path: Path) -> None:
-    logs.configure(tmp_path / "log", "json", "debug")
+    handlers.configure(tmp_path / "log", "json", "debug")
     try:
         raise ValueError("why")
     except ValueError:
@@ -37,7 +37,7 @@ def test_a_line_of_json_with_a_traceback(tmp_path: Path) -> None:
 
 
 def test_a_traceback_follows_the_text(tmp_path: Path) -> None:
-    logs.configure(tmp_path / "log")
+    handlers.configure(tmp_path / "log")
     try:
         raise ValueError("why")
     except ValueError:
@@ -48,8 +48,8 @@ def test_a_traceback_follows_the_text(tmp_path: Path) -> None:
 
 
 def test_the_last_configuration_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    logs.configure(tmp_path / "log")
-    logs.configure("stderr")
+    handlers.configure(tmp_path / "log")
+    handlers.configure("stderr")
     logging.getLogger("shop").warning("once")
     assert capfd.readouterr().err.count("once") == 1
     assert (tmp_path / "log").read_text() == ""
@@ -67,7 +67,7 @@ def test_the_last_configuration_counts(tmp_path: Path, capfd: pytest.CaptureFixt
 )
 def test_what_cannot_be_is_refused(target: str, format: str, level: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        logs.configure(target, format, level)
+        handlers.configure(target, format, level)
 
 
 JOB = {"job": "0199", "task": "shop.pay", "queue": "mail box", "attempt": 2}
@@ -80,7 +80,7 @@ def logged(path: Path, message: str, **extra: object) -> str:
 
 def test_a_line_about_a_job_carries_its_facts(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    logs.configure(log)
+    handlers.configure(log)
     tell_of(lambda: None, worker="default.1")
     assert logged(log, "no job").endswith("] no job")
     line = logged(log, "its job", tarry=JOB)
@@ -89,7 +89,7 @@ def test_a_line_about_a_job_carries_its_facts(tmp_path: Path) -> None:
 
 def test_a_line_that_is_logged_while_a_job_runs_carries_its_facts(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    logs.configure(log, "json")
+    handlers.configure(log, "json")
     on: list[dict[str, object]] = []
     tell_of(lambda: on[0] if on else None, worker="default.1")
     facts = json.loads(logged(log, "none"))
@@ -101,10 +101,10 @@ def test_a_line_that_is_logged_while_a_job_runs_carries_its_facts(tmp_path: Path
     assert json.loads(logged(log, "one"))["job"] == "0199"
 
 
-@pytest.mark.parametrize("format", logs.FORMATS)
+@pytest.mark.parametrize("format", handlers.FORMATS)
 def test_nothing_that_is_logged_breaks_a_line(tmp_path: Path, format: str) -> None:
     log = tmp_path / "log"
-    logs.configure(log, format)
+    handlers.configure(log, format)
     loop: list[object] = []
     loop.append(loop)
     for value in ("half \udc80", float("nan"), {1: object()}, b"\xff", loop, 2**100):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarry.runtime.logs import log_spare, logs
-from tarry.runtime.logs.log_file import LogFile
+from tarry.runtime.logs import fallback, handlers
+from tarry.runtime.logs.file import LogFile
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -21,7 +21,7 @@ SHOP = logging.getLogger("shop")
 def log(tmp_path: Path) -> Path:
     """A log in a directory of its own."""
     path = tmp_path / "logs" / "tarry.log"
-    logs.configure(path)
+    handlers.configure(path)
     return path
 
 
@@ -43,7 +43,7 @@ def test_it_goes_on_in_the_file_that_logrotate_made(log: Path) -> None:
     SHOP.warning("one")
     log.rename(log.with_suffix(".1"))
     log.touch(mode=0o600)
-    logs.reopen()
+    handlers.reopen()
     SHOP.warning("two")
     assert messages(log) == ["two"]
 
@@ -58,7 +58,7 @@ def test_a_truncated_file_begins_at_its_beginning(log: Path) -> None:
 def test_without_its_directory_lines_go_to_stderr_until_it_is_back(
     log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    logs.configure(log)  # once more, with the stderr that is looked at
+    handlers.configure(log)  # once more, with the stderr that is looked at
     SHOP.warning("one")
     log.unlink()
     log.parent.rmdir()
@@ -73,7 +73,7 @@ def test_without_its_directory_lines_go_to_stderr_until_it_is_back(
     assert three.endswith("] three")
     assert not log.parent.exists(), "a disk that is not mounted would be written over"
     log.parent.mkdir()
-    logs.reopen()
+    handlers.reopen()
     SHOP.warning("four")
     four, back = messages(log)
     assert four == "four"
@@ -86,8 +86,8 @@ def test_it_is_tried_again_with_growing_pauses_and_then_by_itself(
     log: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     now, tries = [100.0], []
-    monkeypatch.setattr(log_spare, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    logs.configure(log)
+    monkeypatch.setattr(fallback, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    handlers.configure(log)
     log.unlink()
     log.parent.rmdir()
     opened = LogFile._open
@@ -113,7 +113,7 @@ def test_it_is_tried_again_with_growing_pauses_and_then_by_itself(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_on_a_full_disk_lines_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    logs.configure("/dev/full")
+    handlers.configure("/dev/full")
     SHOP.warning("one")
     told, one = capfd.readouterr().err.splitlines()
     assert "(No space left on device)" in told
@@ -123,12 +123,12 @@ def test_on_a_full_disk_lines_go_to_stderr(capfd: pytest.CaptureFixture[str]) ->
 def test_a_stderr_that_is_closed_harms_nobody(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull, "w") as closed:
         monkeypatch.setattr(sys, "stderr", closed)
-        logs.configure(log)
+        handlers.configure(log)
     log.unlink()
     log.parent.rmdir()
     SHOP.warning("lost")
     log.parent.mkdir()
-    logs.reopen()
+    handlers.reopen()
     SHOP.warning("kept")
     assert messages(log)[0] == "kept"
 
@@ -141,7 +141,7 @@ def test_the_output_of_a_daemon_follows_its_log(log: Path) -> None:
             os.dup2(fd, 1)
             os.write(1, b"] printed before\n")
             log.rename(log.with_suffix(".1"))
-            logs.reopen()
+            handlers.reopen()
             os.write(1, b"] printed after\n")
         finally:
             os._exit(0)

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarry.runtime.logs import log_spare, logs
-from tarry.runtime.logs.log_datagrams import Datagrams
-from tarry.runtime.logs.log_lines import tell_of
+from tarry.runtime.logs import fallback, handlers
+from tarry.runtime.logs.datagrams import Datagrams
+from tarry.runtime.logs.formatting import tell_of
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -73,7 +73,7 @@ def drained(server: socket.socket) -> int:
 
 def test_syslog_gets_lines_of_rfc_5424(listens: Listens, place: str) -> None:
     server = listens()
-    logs.configure(f"syslog://{place}")
+    handlers.configure(f"syslog://{place}")
     tell_of(lambda: None, worker="default.1")
     SHOP.warning("paid\nforged")
     host, pid = socket.gethostname(), os.getpid()
@@ -89,7 +89,7 @@ def test_syslog_gets_lines_of_rfc_5424(listens: Listens, place: str) -> None:
 
 def test_syslog_gets_a_traceback_in_one_line_and_no_more_than_8_kib(listens: Listens, place: str) -> None:
     server = listens()
-    logs.configure(f"syslog://{place}")
+    handlers.configure(f"syslog://{place}")
     try:
         raise ValueError("why")
     except ValueError:
@@ -105,7 +105,7 @@ def test_syslog_gets_a_traceback_in_one_line_and_no_more_than_8_kib(listens: Lis
 
 def test_syslog_gets_json_as_the_message(listens: Listens, place: str) -> None:
     server = listens()
-    logs.configure(f"syslog://{place}", "json", "debug")
+    handlers.configure(f"syslog://{place}", "json", "debug")
     SHOP.debug("fine", extra={"tarry": JOB})
     line = server.recv(9999).decode()
     facts = json.loads(line[line.index("{") :])
@@ -116,14 +116,14 @@ def test_syslog_of_another_host_by_udp() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.settimeout(15)
-        logs.configure(f"syslog://127.0.0.1:{server.getsockname()[1]}")
+        handlers.configure(f"syslog://127.0.0.1:{server.getsockname()[1]}")
         SHOP.info("by air")
         assert server.recv(9999).endswith(b" by air")
 
 
 def test_the_journal_gets_fields(listens: Listens, place: str) -> None:
     server = listens()
-    logs.configure(f"journal://{place}")
+    handlers.configure(f"journal://{place}")
     tell_of(lambda: JOB, worker="default.1")
     SHOP.error("two\nlines", extra={"tarry": JOB})
     found = fields(server.recv(9999))
@@ -137,7 +137,7 @@ def test_the_journal_gets_fields(listens: Listens, place: str) -> None:
 
 def test_the_journal_gets_a_traceback_with_the_message_and_a_long_one_cut(listens: Listens, place: str) -> None:
     server = listens()
-    logs.configure(f"journal://{place}")
+    handlers.configure(f"journal://{place}")
     try:
         raise ValueError("why")
     except ValueError:
@@ -153,7 +153,7 @@ def test_the_journal_gets_a_traceback_with_the_message_and_a_long_one_cut(listen
 def test_without_a_listener_lines_go_to_stderr_until_there_is_one(
     kind: str, listens: Listens, place: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    logs.configure(f"{kind}://{place}")
+    handlers.configure(f"{kind}://{place}")
     SHOP.warning("one")
     SHOP.warning("two")
     told, one, two = capfd.readouterr().err.splitlines()
@@ -163,7 +163,7 @@ def test_without_a_listener_lines_go_to_stderr_until_there_is_one(
     assert one.endswith("] one")
     assert two.endswith("] two")
     server = listens()
-    logs.reopen()
+    handlers.reopen()
     SHOP.warning("three")
     assert b"three" in server.recv(9999)
     assert b"2 lines went to stderr" in server.recv(9999)
@@ -174,7 +174,7 @@ def test_a_server_that_began_anew_misses_nothing(
     listens: Listens, place: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first = listens()
-    logs.configure(f"syslog://{place}")
+    handlers.configure(f"syslog://{place}")
     SHOP.warning("one")
     assert first.recv(9999).endswith(b"one")
     first.close()
@@ -188,7 +188,7 @@ def test_nobody_waits_for_a_server_that_reads_nothing(
     listens: Listens, place: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = listens()
-    logs.configure(f"syslog://{place}")
+    handlers.configure(f"syslog://{place}")
     for number in range(2000):
         SHOP.warning("line %d", number)
     err = capfd.readouterr().err
@@ -199,8 +199,8 @@ def test_nobody_waits_for_a_server_that_reads_nothing(
 
 def test_it_is_tried_again_with_growing_pauses(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now, tries = [100.0], []
-    monkeypatch.setattr(log_spare, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    logs.configure(f"syslog://{place}")
+    monkeypatch.setattr(fallback, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    handlers.configure(f"syslog://{place}")
     dialled = Datagrams._dial
 
     def tried(handler: Datagrams) -> socket.socket:

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.runtime.actors import FIRST, SECOND
-from tests.runtime.theatre import KEEPER, Theatre, alive, state, until
+from tests.runtime.master_harness import KEEPER, Theatre, alive, state, until
+from tests.runtime.scripted_roles import FIRST, SECOND
 
 TWO = ("worker", "default", 2, "plain")
 BOTH = [FIRST.hex(), SECOND.hex()]

@@ -6,7 +6,7 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 
 import pytest
 
-from tarry.runtime.notice import Notice
+from tarry.runtime.master_status import Notice
 from tarry.runtime.notify import Notify, spoken
 from tarry.runtime.scoreboard import (
     QUITTING,
@@ -20,7 +20,7 @@ from tarry.runtime.scoreboard import (
     Running,
     Scoreboard,
 )
-from tests.runtime.manager import Manager
+from tests.runtime.notify_socket import Manager
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tarry.errors import MasterError
 from tarry.runtime import control
 from tarry.runtime.role import Wear
 from tarry.runtime.scoreboard import Board, ChildStatus
-from tests.runtime.nest import Hatchery, Nest
-from tests.runtime.theatre import KEEPER, Theatre, alive, until
+from tests.runtime.master_forkserver import Hatchery, Nest
+from tests.runtime.master_harness import KEEPER, Theatre, alive, until
 
 Process = subprocess.Popen[str]
 STAYS = ("worker", "default", 2, "stays")

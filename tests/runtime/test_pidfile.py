@@ -10,7 +10,7 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime.pidfile import PidFile, holder
-from tests.runtime.theatre import KEEPER, Theatre, until
+from tests.runtime.master_harness import KEEPER, Theatre, until
 
 
 @pytest.fixture

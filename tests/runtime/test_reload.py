@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from tarry.runtime.asking import scale_path
 from tarry.runtime.role import Wear
-from tests.runtime.actors import FIRST, SECOND
-from tests.runtime.theatre import KEEPER, Theatre, alive, until
+from tarry.runtime.scale_request import scale_path
+from tests.runtime.master_harness import KEEPER, Theatre, alive, until
+from tests.runtime.scripted_roles import FIRST, SECOND
 
 TWO = ("worker", "default", 2, "plain")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.crew import Crew
-from tarry.runtime.demand import Range
-from tarry.runtime.link import Link
-from tarry.runtime.notice import PoolStatus
+from tarry.runtime.autoscaler import Range
+from tarry.runtime.master_status import PoolStatus
+from tarry.runtime.pipe import Link
+from tarry.runtime.process_group import Crew
 from tarry.runtime.role import Child, Role
 from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.scoreboard import Scoreboard

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.errors import MasterError
-from tarry.runtime.notice import Notice, PoolStatus
+from tarry.runtime.master_status import Notice, PoolStatus
 from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
-from tests.runtime.theatre import until
+from tests.runtime.master_harness import until
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tarry.runtime.signals import Signals, held_back, spoken
-from tests.runtime.theatre import until
+from tests.runtime.master_harness import until
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 

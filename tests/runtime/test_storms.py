@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.runtime.theatre import KEEPER, Theatre, alive, until
+from tests.runtime.master_harness import KEEPER, Theatre, alive, until
 
 TWO = ("worker", "default", 2, "plain")
 SIGNALS = 1000

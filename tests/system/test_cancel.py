@@ -8,7 +8,7 @@ import pytest
 
 from tarry.client.client import Client
 from tarry.model.job import Job
-from tarry.process.own_master import SILENT_AFTER
+from tarry.process.parent_board import SILENT_AFTER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store

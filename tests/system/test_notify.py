@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.place import until
 from tests.deployed import signal_number, unit
-from tests.runtime.manager import Manager
+from tests.runtime.notify_socket import Manager
 from tests.system.scene import APP, Scene
 
 SLOW = "\nimport pathlib, time\nwhile not pathlib.Path('gate').exists():\n    time.sleep(0.01)\n"

@@ -14,7 +14,7 @@ from tarry.cli.top.sources import Counts, Glances, Masters, Way
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.watch import Watch
-from tarry.runtime.notice import Notice
+from tarry.runtime.master_status import Notice
 
 _TOLD = 3
 """HTTP tasks in trouble that are named."""

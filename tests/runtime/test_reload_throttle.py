@@ -1,6 +1,6 @@
 import math
 
-from tarry.runtime.pace import FREE, IN_A_ROW, LONGEST, Pace
+from tarry.runtime.reload_throttle import FREE, IN_A_ROW, LONGEST, Pace
 
 
 def test_a_change_is_followed_at_once_and_once() -> None:

@@ -11,7 +11,7 @@ from tarry.config import FILES, Config
 from tarry.errors import TarryError
 from tarry.process import title
 from tarry.process.loading import opened
-from tarry.process.sources import MOST, Seen, Sources, changed, later
+from tarry.process.source_files import MOST, Seen, Sources, changed, later
 from tarry.runtime.role import WATCHER, Child
 from tarry.worker.worker import memory
 

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from tarry.runtime.link import Link, Message
+from tarry.runtime.pipe import Link, Message
 
 
 @pytest.fixture

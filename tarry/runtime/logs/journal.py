@@ -5,9 +5,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.runtime.logs.log_datagrams import Datagrams, cut
-from tarry.runtime.logs.log_lines import encoded, facts_of, trace
-from tarry.runtime.logs.log_syslog import severity
+from tarry.runtime.logs.datagrams import Datagrams, cut
+from tarry.runtime.logs.formatting import encoded, facts_of, trace
+from tarry.runtime.logs.syslog import severity
 
 _MOST = 65536
 """Bytes of a value. More would need another way into the journal than a datagram."""

@@ -6,7 +6,7 @@ import os
 import socket
 from typing import Any
 
-from tarry.runtime.logs.log_spare import Spare
+from tarry.runtime.logs.fallback import Spare
 
 Address = str | tuple[Any, ...]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
-from tests.runtime.actors import Script
+from tests.runtime.scripted_roles import Script
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Theatre:
 
     def _began(self, script: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.runtime.actors", str(self.directory), script],
+            [sys.executable, "-m", "tests.runtime.scripted_roles", str(self.directory), script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tarry.errors import ConfigError
 from tarry.model.log_target import LogTarget, log_target
-from tarry.runtime.logs import log_syslog
-from tarry.runtime.logs.log_datagrams import Datagrams
-from tarry.runtime.logs.log_file import LogFile
-from tarry.runtime.logs.log_journal import journal
-from tarry.runtime.logs.log_lines import JsonLines, TextLines
+from tarry.runtime.logs import syslog
+from tarry.runtime.logs.datagrams import Datagrams
+from tarry.runtime.logs.file import LogFile
+from tarry.runtime.logs.formatting import JsonLines, TextLines
+from tarry.runtime.logs.journal import journal
 
 FORMATS = ("text", "json")
 
@@ -68,7 +68,7 @@ def _handler(target: LogTarget) -> logging.Handler:
         case "journal":
             return journal(target.path)
         case "syslog":
-            return log_syslog.remote(target.host, target.port) if target.host else log_syslog.local(target.path)
+            return syslog.remote(target.host, target.port) if target.host else syslog.local(target.path)
     return _file(Path(target.path))
 
 

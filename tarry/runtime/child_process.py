@@ -13,7 +13,7 @@ from uuid import UUID
 from tarry.model.quantity import quantity
 from tarry.runtime import dump
 from tarry.runtime.dump import Dump
-from tarry.runtime.link import Link, Message
+from tarry.runtime.pipe import Link, Message
 from tarry.runtime.role import CUT_OFF, KEEPER, Role, become
 from tarry.runtime.scoreboard import STOPPING, Cell, Slot
 from tarry.runtime.signals import held_back

@@ -7,9 +7,9 @@ death of a process are all the same to it.
 import logging
 from itertools import count
 
+from tarry.runtime.child_process import Seat
 from tarry.runtime.role import Role
 from tarry.runtime.scoreboard import Scoreboard
-from tarry.runtime.seat import Seat
 
 TRIES = 3
 """After so many processes in a row that could not begin, the role is told as failed; it is still tried, slowly."""

@@ -10,7 +10,7 @@ from tarry.keeper.hosts import Host, PoolFigures, Register
 from tarry.keeper.keeper import Keeper
 from tarry.keeper.lifeline import Lifeline
 from tarry.model.duration import SECOND
-from tarry.process.own_master import OwnMaster
+from tarry.process.parent_board import OwnMaster
 from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus
 from tarry.store.base import Store
 from tarry.worker import owner

@@ -12,9 +12,9 @@ from typing import cast
 
 import msgspec
 
-from tests.runtime import actors
-from tests.runtime.actors import Script
-from tests.runtime.theatre import Theatre, alive
+from tests.runtime import scripted_roles
+from tests.runtime.master_harness import Theatre, alive
+from tests.runtime.scripted_roles import Script
 
 
 class Fledgling:
@@ -68,7 +68,10 @@ class Hatchery(Theatre):
 class Nest:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.runtime.nest"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.runtime.master_forkserver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def start(self, directory: Path, script: str) -> Fledgling:
@@ -102,7 +105,7 @@ def hatched(directory: Path, script: Script) -> int:
         os.dup2(place, fd)
     os.close(said)
     os.close(nothing)
-    status = actors.main(directory, script)
+    status = scripted_roles.main(directory, script)
     (directory / "status").write_text(str(status))
     return status
 

@@ -4,8 +4,8 @@ import logging
 import socket
 
 from tarry.errors import ConfigError
-from tarry.runtime.logs.log_datagrams import Datagrams, cut, host_name
-from tarry.runtime.logs.log_lines import JsonLines, encoded, facts_of, one_line, stamp, trace
+from tarry.runtime.logs.datagrams import Datagrams, cut, host_name
+from tarry.runtime.logs.formatting import JsonLines, encoded, facts_of, one_line, stamp, trace
 
 _DAEMON = 3
 _MOST = 8192

@@ -1,4 +1,4 @@
-"""Small roles for a real master: `python -m tests.runtime.actors DIRECTORY SCRIPT`. They note what they do."""
+"""Small roles for a real master: `python -m tests.runtime.scripted_roles DIRECTORY SCRIPT`. They note what they do."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tarry.errors import ConfigError, MasterError
 from tarry.runtime.daemon import daemonize
-from tarry.runtime.logs import logs
+from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
 from tarry.runtime.scoreboard import board_path
@@ -321,7 +321,7 @@ def main(directory: Path, script: Script) -> int:
     readiness = daemonize(directory / "output") if script.daemon else None
     stage = Stage(directory)
     pid_file = directory / "run" / "tarry.pid"
-    logs.configure(directory / "log")
+    handlers.configure(directory / "log")
     if script.crash == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     hasty_forks(script)

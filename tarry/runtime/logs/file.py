@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tarry import files
-from tarry.runtime.logs.log_lines import encoded
-from tarry.runtime.logs.log_spare import Spare
+from tarry.runtime.logs.fallback import Spare
+from tarry.runtime.logs.formatting import encoded
 
 _Identity = tuple[int, int]
 

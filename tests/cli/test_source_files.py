@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.process.sources import Seen, Sources, changed, later
-from tarry.process.watching import LATEST, LOOK_EVERY, SETTLED_AFTER, Changes, _shown
+from tarry.process.file_watcher import LATEST, LOOK_EVERY, SETTLED_AFTER, Changes, _shown
+from tarry.process.source_files import Seen, Sources, changed, later
 
 
 def wrote(path: Path, text: str = "") -> Path:
@@ -63,7 +63,7 @@ def test_a_folder_with_more_than_can_be_looked_at(tmp_path: Path, monkeypatch: p
     sources = Sources([config], tmp_path, {})
     sources.look()
     assert not sources.bounded
-    monkeypatch.setattr("tarry.process.sources.MOST", 10)
+    monkeypatch.setattr("tarry.process.source_files.MOST", 10)
     assert str(config) in sources.look()
     assert (len(sources.look()), sources.bounded) == (10, True)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tarry.runtime.demand import QUIET, Demand, Look, Range
+from tarry.runtime.autoscaler import QUIET, Demand, Look, Range
 
 WIDE = Range(1, 8, 30.0)
 

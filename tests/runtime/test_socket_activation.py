@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.runtime.actors import Script
-from tests.runtime.theatre import KEEPER, Theatre, until
+from tests.runtime.master_harness import KEEPER, Theatre, until
+from tests.runtime.scripted_roles import Script
 
 TELLS = """
 import os, sys, msgspec
 from tarry.errors import MasterError
-from tarry.runtime.inherited import Inherited
+from tarry.runtime.socket_activation import Inherited
 environ = dict(os.environ)
 try:
     found = Inherited(environ)
@@ -121,7 +121,13 @@ def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(theatre:
     variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_STAGE": str(theatre.directory)}
     with door:
         master = start(
-            [door.fileno()], variables, sys.executable, "-m", "tests.runtime.actors", str(theatre.directory), script
+            [door.fileno()],
+            variables,
+            sys.executable,
+            "-m",
+            "tests.runtime.scripted_roles",
+            str(theatre.directory),
+            script,
         )
     until(lambda: theatre.facts("serving"))
     socket.create_connection(address, timeout=15).close()
