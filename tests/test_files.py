@@ -16,7 +16,7 @@ from tarry.errors import MasterError, StoreUnavailable
 from tarry.push.journal.appended import Appended
 from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
-from tarry.runtime.scale_request import ask
+from tarry.runtime.scale_request import write_request
 from tarry.runtime.scoreboard import Scoreboard, board_path
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
@@ -76,7 +76,7 @@ def test_what_a_master_has(tmp_path: Path) -> None:
     log.close()
     Appended(tmp_path / "request.log").write(b"{}\n")
     Scoreboard(board_path(path), [])
-    ask(path, "default", 2)
+    write_request(path, "default", 2)
     with PidFile(path):
         assert rights(tmp_path) == {
             "request.log": "0o640", "tarry.log": "0o640", "tarry.pid": "0o600", "tarry.pid.board": "0o640",

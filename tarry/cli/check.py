@@ -156,10 +156,10 @@ def _outbox(setup: Setup) -> list[Fact]:
 
 def _alerts(setup: Setup) -> list[Fact]:
     """Whether those can be told who are named anywhere; nobody is told anything."""
-    from tarry.process.alerting import reached  # noqa: PLC0415 - few commands need it
+    from tarry.process.alerting import check_recipients  # noqa: PLC0415 - few commands need it
 
     setup.known_tasks()
-    return list(reached(setup.home))
+    return list(check_recipients(setup.home))
 
 
 def run_init(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
 from tarry.runtime import control
 from tarry.runtime.pidfile import holder
-from tarry.runtime.report import following, longest, span, troubles
+from tarry.runtime.report import format_span, longest_running, problem_lines, scaling_lines
 from tarry.runtime.scoreboard import Board, ChildStatus
 from tarry.terminal import say
 
@@ -183,11 +183,11 @@ def _print(board: Board) -> None:
     now = time.time()
     say(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
-        f" since {_clock(board.started)}, up {span(now - board.started)}"
+        f" since {_clock(board.started)}, up {format_span(now - board.started)}"
     )
-    for line in troubles(board):
+    for line in problem_lines(board):
         say(line)
-    for line in following(board):
+    for line in scaling_lines(board):
         say(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
@@ -195,7 +195,7 @@ def _print(board: Board) -> None:
 
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
-    doing = ", ".join(f"{job.task} {job.id} {span(job.seconds)}" for job in longest(child))
+    doing = ", ".join(f"{job.task} {job.id} {format_span(job.seconds)}" for job in longest_running(child))
     return (
         child.name,
         str(child.pid or "-"),
@@ -204,7 +204,7 @@ def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
         child.processed,
         child.failed,
         _clock(child.started),
-        span(now - child.started),
+        format_span(now - child.started),
         doing or (f"(before: {child.last_exit})" if child.last_exit else "-"),
     )
 

@@ -16,7 +16,7 @@ from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
 from tarry.process import title
 from tarry.process.loading import Setup
-from tarry.process.roles import plan
+from tarry.process.roles import create_plan
 from tarry.runtime import control
 from tarry.runtime.daemon import Readiness, daemonize
 from tarry.runtime.logs import handlers
@@ -46,7 +46,7 @@ def run_start(args: argparse.Namespace) -> int:
     here = Path.cwd()
     setup = Setup.of(args, here)
     config, name = setup.config, setup.app_name
-    runs = setup.serves()
+    runs = setup.describe_work()
     running = holder(config.master.pid_file)
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
@@ -60,7 +60,7 @@ def run_start(args: argparse.Namespace) -> int:
     except Exception as error:
         if readiness is None:
             raise
-        readiness.failed(f"tarry: {error}")
+        readiness.report_failure(f"tarry: {error}")
         return 1
 
 
@@ -86,19 +86,19 @@ def _output(config: Config, log: str | Path) -> Path:
 def _log_target(config: Config, daemon: bool) -> str | Path:
     """A daemon has no stderr: without a file of its own it logs beside the pid file."""
     if config.master.log != "stderr":
-        return Path(config.master.log) if handlers.names_file(config.master.log) else config.master.log
+        return Path(config.master.log) if handlers.is_file_target(config.master.log) else config.master.log
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
 def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
     """The configuration as it is now. What belongs to the master itself stays until a restart."""
-    if not setup.app_name and not setup.config.tasks and ran != setup.serves():
+    if not setup.app_name and not setup.config.tasks and ran != setup.describe_work():
         raise AppError(f"no app is named any more; it was {ran}")
     now = setup.config.master
     for name in ("pid_file", "log", "log_format", "log_level"):
         if getattr(now, name) != getattr(before.master, name):
             logging.getLogger("tarry.master").warning("[master] %s has changed: that takes a restart", name)
-    return plan(setup.config, setup.app_name)
+    return create_plan(setup.config, setup.app_name)
 
 
 def _run_master(
@@ -109,14 +109,14 @@ def _run_master(
         logging.getLogger("tarry.master").info("%s: jobs run in %s", runs, quantity(count, "worker"))
         _warn_of_root()
         if readiness is not None:
-            readiness.serving(said)
+            readiness.report_serving(said)
 
     importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
     pid_file = config.master.pid_file
-    master = Master(plan(config, app), pid_file, board_path(pid_file), serving, replan)
+    master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan)
     status = master.run()
     if master.failure and readiness is not None:
-        readiness.failed(f"tarry: {master.failure}")
+        readiness.report_failure(f"tarry: {master.failure}")
     elif master.failure:
         say(f"tarry: {master.failure}", file=sys.stderr)
     return status

@@ -9,7 +9,7 @@ from tarry.config import Pool
 from tarry.errors import ConfigError
 from tarry.process.loading import Setup
 from tarry.runtime.logs import handlers
-from tarry.runtime.logs.formatting import tell_of
+from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.signals import Signals
 from tarry.tasks import log_facts
 from tarry.worker.worker import Outside
@@ -37,8 +37,8 @@ def run_worker(args: argparse.Namespace) -> int:
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:
         app = setup.app
         here = app.hire(pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines)
-        tell_of(log_facts.here, worker=here.worker.name)
-        log.info("%s: runs jobs, %s", setup.runs(), _shown(queues))
+        set_job_facts(log_facts.here, worker=here.worker.name)
+        log.info("%s: runs jobs, %s", setup.require_work(), _shown(queues))
         here.run()
         app.close()
     log.info("ended")

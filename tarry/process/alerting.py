@@ -14,14 +14,14 @@ from tarry.store.base import Fact
 from tarry.store.shards.shard import shown
 
 
-def reached(app: App) -> Iterator[Fact]:
+def check_recipients(app: App) -> Iterator[Fact]:
     """For each who is to be told of anything, whether that can be; ConfigError."""
     terms = Terms.of(app.config)
     of_tasks = [Recipient.parse(text) for endpoint in app.http.endpoints.values() for text in endpoint.alert]
     return Reach(terms, app.config).check([*terms.to, *of_tasks])
 
 
-def watch_of(app: App) -> Watch:
+def create_watch(app: App) -> Watch:
     """For the keeper's process."""
     config = app.config
     kept = {Keep().dead, *(queue.keep.dead for queue in config.queues.values())}

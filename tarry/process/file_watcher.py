@@ -10,91 +10,91 @@ from pathlib import Path
 from tarry.config import FILES, Config
 from tarry.errors import TarryError
 from tarry.process import title
-from tarry.process.loading import opened
-from tarry.process.source_files import MOST, Seen, Sources, changed, later
-from tarry.runtime.role import WATCHER, Child
+from tarry.process.loading import open_app
+from tarry.process.source_files import MAX_FILES, FileTimes, SourceFiles, changed_between, changed_paths
+from tarry.runtime.role import WATCHER, ChildContext
 from tarry.worker.worker import memory
 
 LOOK_EVERY = 0.5
-SETTLED_AFTER = 0.2
+DEBOUNCE = 0.2
 """Seconds without a further change, after which one is told: an editor writes several times, git changes many files."""
-LATEST = 3.0
+MAX_DELAY = 3.0
 """Seconds after which it is told all the same."""
-_SHARE = 0.1
+_MAX_CPU = 0.1
 """Of a core, that looking may take."""
-_NAMED = 5
+_MAX_NAMES = 5
 
 log = logging.getLogger("tarry.watcher")
 
 
-class Changes:
+class ChangeDebouncer:
     """Tells of changes once they have settled. Times are of the monotonic clock."""
 
-    def __init__(self, told: Seen) -> None:
-        self._told = self._last = told
+    def __init__(self, told: FileTimes) -> None:
+        self._reported = self._last = told
         self._since = 0.0
 
     @property
     def pause(self) -> float:
         """Seconds until the next look is wanted."""
-        return SETTLED_AFTER if self._last != self._told else LOOK_EVERY
+        return DEBOUNCE if self._last != self._reported else LOOK_EVERY
 
-    def look(self, seen: Seen, now: float) -> list[str]:
+    def update(self, seen: FileTimes, now: float) -> list[str]:
         """What has changed since it was told last; nothing as long as it goes on changing."""
         moving, self._last = seen != self._last, seen
-        if seen == self._told:
+        if seen == self._reported:
             self._since = 0.0
             return []
         self._since = self._since or now
-        if moving and now - self._since < LATEST:
+        if moving and now - self._since < MAX_DELAY:
             return []
-        paths = changed(self._told, seen)
-        self._told, self._since = seen, 0.0
+        paths = changed_paths(self._reported, seen)
+        self._reported, self._since = seen, 0.0
         return paths
 
 
-def watch(config: Config, app_name: str | None, since: int, child: Child) -> int:
+def run_watcher(config: Config, app_name: str | None, since: int, child: ChildContext) -> int:
     """The life of the watcher. What changed from `since` on, in nanoseconds since the epoch, was perhaps not yet there
     when the others began."""
     title.show(WATCHER)
     sys.dont_write_bytecode = True
     with contextlib.suppress(TarryError):  # the others say so; here it is to be seen when it is mended
-        opened(app_name, config)
-    sources = Sources(_named(config), config.directory)
-    seen = sources.look()
-    early = later(seen, since, time.time_ns())
-    changes = Changes({path: fact for path, fact in seen.items() if path not in early})
-    if sources.bounded:
-        log.warning("there are more than %d Python files here: changes of the others are not seen", MOST)
-    child.ready()
-    pause = SETTLED_AFTER if early else LOOK_EVERY
-    while _slept(child, pause):
+        open_app(app_name, config)
+    sources = SourceFiles(_config_files(config), config.directory)
+    seen = sources.scan()
+    early = changed_between(seen, since, time.time_ns())
+    changes = ChangeDebouncer({path: fact for path, fact in seen.items() if path not in early})
+    if sources.is_truncated:
+        log.warning("there are more than %d Python files here: changes of the others are not seen", MAX_FILES)
+    child.report_ready()
+    pause = DEBOUNCE if early else LOOK_EVERY
+    while _sleep(child, pause):
         began = time.monotonic()
-        if paths := changes.look(sources.look(), began):
-            child.answer({"changed": _shown(paths, config.directory)})
+        if paths := changes.update(sources.scan(), began):
+            child.send({"changed": _format_paths(paths, config.directory)})
         child.slot.beat(memory())
-        pause = max(changes.pause, (time.monotonic() - began) / _SHARE)
+        pause = max(changes.pause, (time.monotonic() - began) / _MAX_CPU)
     return 0
 
 
-def _slept(child: Child, seconds: float) -> bool:
+def _sleep(child: ChildContext, seconds: float) -> bool:
     """False: the end has come."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         child.sleep(left)
-        child.lines()
-        if child.over():
+        child.receive()
+        if child.should_exit():
             return False
     return True
 
 
-def _named(config: Config) -> list[Path]:
+def _config_files(config: Config) -> list[Path]:
     """The configuration; where there is none, what would become it."""
     return [config.file] if config.file else [config.directory / name for name in FILES]
 
 
-def _shown(paths: list[str], home: Path) -> str:
+def _format_paths(paths: list[str], home: Path) -> str:
     """`app.py, shop/mail.py and 3 more`."""
     names = [os.path.relpath(path, home) if path.startswith(f"{home}/") else path for path in paths]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from tarry.keeper.hosts import Host, PoolFigures, Register
 from tarry.keeper.keeper import Keeper
 from tarry.keeper.lifeline import Lifeline
 from tarry.model.duration import SECOND
-from tarry.process.parent_board import OwnMaster
+from tarry.process.parent_board import ParentBoard
 from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus
 from tarry.store.base import Store
 from tarry.worker import owner
@@ -18,32 +18,32 @@ from tarry.worker import owner
 _LOOK_EVERY = 1.0
 
 
-class Presence:
+class HostHeartbeat:
     """For the keeper's process, which is a child of the master."""
 
     def __init__(self, store: Store, config: Config) -> None:
-        self._pid_file, self._master = config.master.pid_file, OwnMaster(config)
+        self._pid_file, self._master = config.master.pid_file, ParentBoard(config)
         self._instance = f"{owner.of_process(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
         self._register = Register(store, self.host, clock)
-        self._lifeline = Lifeline(store, self.silent, clock)
+        self._lifeline = Lifeline(store, self.unresponsive_leases, clock)
 
-    def employ(self, keeper: Keeper) -> None:
+    def register_chores(self, keeper: Keeper) -> None:
         """Makes both chores of the keeper's."""
         keeper.take_on(_LOOK_EVERY, self._lifeline.prolong_leases)
         keeper.take_on(_LOOK_EVERY, self._register.register_host)
 
-    def leave(self) -> None:
+    def deregister(self) -> None:
         """At the keeper's end: if the master stops as it should, the host is none any more. Else it is, and may be
         lost."""
-        board = self._master.board()
+        board = self._master.read()
         if board is not None and board.state in (STOPPING, QUITTING):
             with contextlib.suppress(StoreError):
                 self._register.leave()
 
     def host(self) -> Host | None:
         """The master as it is now; None without a scoreboard."""
-        board = self._master.board()
+        board = self._master.read()
         if board is None:
             return None
         return Host(
@@ -57,9 +57,9 @@ class Presence:
             pools=_pools(board),
         )
 
-    def silent(self) -> dict[str, int]:
+    def unresponsive_leases(self) -> dict[str, int]:
         """The owners that gave no sign of life lately, with their leases."""
-        return {child.owner: pool.lease for child, pool in self._master.silent()}
+        return {child.owner: pool.lease for child, pool in self._master.unresponsive_workers()}
 
 
 def _pools(board: Board) -> list[PoolFigures]:

@@ -64,15 +64,15 @@ class Setup:
     @cached_property
     def app(self) -> "App":
         """The app, imported; AppError with the place of what is wrong."""
-        self.runs()
+        self.require_work()
         return self.home
 
-    def serves(self) -> str:
+    def describe_work(self) -> str:
         """What a master's workers run here, for people: where nothing is named yet, tasks may be registered later."""
         known = self.app_name or ("HTTP tasks" if self.config.tasks else "")
         return known or "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers"
 
-    def runs(self) -> str:
+    def require_work(self) -> str:
         """What workers run here, for people; AppError if that is nothing."""
         if not self.app_name and not self.config.tasks:
             raise AppError(NO_APP)
@@ -81,7 +81,7 @@ class Setup:
     @cached_property
     def home(self) -> "App":
         """The app, or, where none is named, an empty one of the same settings: it knows HTTP tasks only."""
-        return opened(self.app_name, self.config)
+        return open_app(self.app_name, self.config)
 
     @property
     def client(self) -> "Client":
@@ -103,16 +103,16 @@ class Setup:
         return self.home.tasks
 
 
-def opened(name: str | None, config: Config) -> "App":
+def open_app(name: str | None, config: Config) -> "App":
     """The app of these settings; where none is named, an empty one. AppError."""
     from tarry.app import App  # noqa: PLC0415
 
-    app = imported(name, config.directory) if name else App()
+    app = import_app(name, config.directory) if name else App()
     app.configure(config)
     return app
 
 
-def imported(name: str, directory: Path) -> "App":
+def import_app(name: str, directory: Path) -> "App":
     """The App at `module:attribute`, looked for in `directory` first."""
     from tarry.app import App  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ def imported(name: str, directory: Path) -> "App":
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise AppError(_told(name, module_name, error)) from error
+        raise AppError(_import_error(name, module_name, error)) from error
     try:
         app = getattr(module, attribute or "app")
     except AttributeError:
@@ -132,7 +132,7 @@ def imported(name: str, directory: Path) -> "App":
     return app
 
 
-def _told(name: str, module: str, error: BaseException) -> str:
+def _import_error(name: str, module: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
         return f"app {name}: there is no module {error.name} here; run this in the project's directory"
     import traceback  # noqa: PLC0415

@@ -17,17 +17,17 @@ from tarry.keeper.backlog import LOOK_EVERY, Backlogs
 from tarry.keeper.keeper import Keeper
 from tarry.model.duration import SECOND
 from tarry.process import title
-from tarry.process.file_watcher import watch
-from tarry.process.host_heartbeat import Presence
-from tarry.process.loading import opened
-from tarry.process.parent_board import OwnMaster
+from tarry.process.file_watcher import run_watcher
+from tarry.process.host_heartbeat import HostHeartbeat
+from tarry.process.loading import open_app
+from tarry.process.parent_board import ParentBoard
 from tarry.process.title import Title
-from tarry.process.unresponsive import Deaf
+from tarry.process.unresponsive import UnresponsiveWorkers
 from tarry.runtime.autoscaler import Range
 from tarry.runtime.logs import handlers
-from tarry.runtime.logs.formatting import tell_of
-from tarry.runtime.role import CANARY, KEEPER, WATCHER, Child, Plan, Role, Wear
-from tarry.runtime.scoreboard import named
+from tarry.runtime.logs.formatting import set_job_facts
+from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
+from tarry.runtime.scoreboard import process_name
 from tarry.store.base import Store
 from tarry.tasks import log_facts
 from tarry.worker import owner
@@ -35,27 +35,41 @@ from tarry.worker.worker import Outside, Worker, memory
 
 log = logging.getLogger("tarry.keeper")
 
-SHORTEST_END = 1.0
+MIN_STOP_TIME = 1.0
 """Seconds that a worker that was told to end waits for its store at least. The rest of the grace is for the keeper."""
 
 
-def plan(config: Config, app_name: str | None) -> Plan:
+def create_plan(config: Config, app_name: str | None) -> Plan:
     """The keeper, the workers of every pool, perhaps a watcher, and the canary that goes before them at a reload."""
-    booted = partial(partial, _booted, config, app_name)
-    keeper = Role(KEEPER, "", 1, 1, booted(_keep))
+    booted = partial(partial, _boot, config, app_name)
+    keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper))
     # One cell for each thread, one for the event loop, and one for a job in it that does not end.
     workers = [
-        Role("worker", pool.name, pool.bounds.min, pool.threads + 2, booted(_worker(pool)), _wear(pool), _range(pool))
+        Role(
+            "worker",
+            pool.name,
+            pool.bounds.min,
+            pool.threads + 2,
+            booted(_worker_body(pool)),
+            _recycle_limits(pool),
+            _range(pool),
+        )
         for pool in config.pools.values()
     ]
     master = config.master
-    canary = Role(CANARY, "", 1, 1, booted(_sing))
-    watchers = [Role(WATCHER, "", 1, 1, partial(watch, config, app_name, time.time_ns()))] if master.watch else []
+    canary = Role(CANARY, "", 1, 1, booted(_run_canary))
+    watchers = [Role(WATCHER, "", 1, 1, partial(run_watcher, config, app_name, time.time_ns()))] if master.watch else []
     return Plan([keeper, *workers, *watchers], canary, master.term_grace, master.reload_timeout, master.boot_timeout)
 
 
-def _wear(pool: Pool) -> Wear:
-    return Wear(pool.max_jobs, pool.max_age / SECOND, pool.max_memory, pool.kill_memory or 2 * pool.max_memory)
+def _worker_role(pool: Pool, run: Callable[[ChildContext], int]) -> Role:
+    # One cell for each thread, one for the event loop, and one for a job in it that does not end.
+    cells = pool.threads + 2
+    return Role("worker", pool.name, pool.bounds.min, cells, run, _recycle_limits(pool), _range(pool))
+
+
+def _recycle_limits(pool: Pool) -> RecycleLimits:
+    return RecycleLimits(pool.max_jobs, pool.max_age / SECOND, pool.max_memory, pool.kill_memory or 2 * pool.max_memory)
 
 
 def _range(pool: Pool) -> Range | None:
@@ -63,27 +77,27 @@ def _range(pool: Pool) -> Range | None:
     return Range(bounds.min, bounds.max, bounds.calm) if pool.follows else None
 
 
-Body = Callable[[Child, App, Store], None]
+Body = Callable[[ChildContext, App, Store], None]
 
 
-def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> int:
+def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext) -> int:
     """Imports the app and opens the store; what fails is told to the master, in a line."""
-    single: dict[Body, str] = {_keep: KEEPER, _sing: CANARY}
-    title.show(single.get(body) or named("worker", child.pool, child.number))
+    single: dict[Body, str] = {_run_keeper: KEEPER, _run_canary: CANARY}
+    title.show(single.get(body) or process_name("worker", child.pool, child.number))
     if config.master.watch:
         # Python trusts what it compiled by the second and the size: two changes in one second would be one.
         sys.dont_write_bytecode = True
     try:
-        app = opened(app_name, config)
+        app = open_app(app_name, config)
         app.http.load(thoroughly=True)
         _check_alerts(config)
         if app.logs is not None:
-            handlers.reopen_also(app.logs.reopen)
+            handlers.on_reopen(app.logs.reopen)
         store = app.open_store(durable=False)
-        if body is not _sing:
+        if body is not _run_canary:
             app.declare_limits(store)
     except (TarryError, OSError) as error:
-        return child.failed(str(error))
+        return child.report_failure(str(error))
     body(child, app, store)
     app.close()
     store.close()
@@ -97,36 +111,36 @@ def _check_alerts(config: Config) -> None:
         Terms.of(config)
 
 
-def _worker(pool: Pool) -> Body:
-    def work(child: Child, app: App, store: Store) -> None:
+def _worker_body(pool: Pool) -> Body:
+    def work(child: ChildContext, app: App, store: Store) -> None:
         name = owner.new_name()
-        child.slot.own(name)
-        tell_of(log_facts.here, worker=f"{child.pool}.{child.number}")
+        child.slot.set_owner(name)
+        set_job_facts(log_facts.here, worker=f"{child.pool}.{child.number}")
         deliveries, grace = app.deliveries(store, pool.async_), app.config.master.term_grace
         worker = Worker(
             store,
             app.tasks,
             replace(
-                settings(pool, app.config.max_body), end_within=max(SHORTEST_END, grace / 2), max_jobs=pool.max_jobs
+                settings(pool, app.config.max_body), end_within=max(MIN_STOP_TIME, grace / 2), max_jobs=pool.max_jobs
             ),
             rules=app.rules,
             gauge=child.slot,
             name=name,
-            outside=FromMaster(child),
+            outside=MasterOutside(child),
             find=deliveries.find,
         )
-        worker.awaited = OwnMaster(app.config).is_ending
-        child.ready()
+        worker.awaited = ParentBoard(app.config).is_ending
+        child.report_ready()
         worker.run()
         deliveries.close()
 
     return work
 
 
-class FromMaster(Outside):
+class MasterOutside(Outside):
     """The master's child, as the worker's outside."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildContext) -> None:
         self._child, self._title = child, Title(child)
 
     def filenos(self) -> Sequence[int]:
@@ -136,12 +150,12 @@ class FromMaster(Outside):
     def signals(self) -> Sequence[int]:
         """Those that came."""
         self._title.show()
-        return self._child.came()
+        return self._child.take_signals()
 
     def parent_lives(self) -> bool:
         """False once the master's end of the line is closed."""
-        self._child.lines()
-        return not self._child.orphaned
+        self._child.receive()
+        return not self._child.is_orphaned
 
     def is_open(self) -> bool:
         """False once a job has closed the master's line."""
@@ -156,24 +170,24 @@ class FromMaster(Outside):
         self._child.cut_off()
 
 
-def _sing(child: Child, app: App, store: Store) -> None:
+def _run_canary(child: ChildContext, app: App, store: Store) -> None:
     """The app could be imported and the store reached: so can the others."""
-    child.ready()
+    child.report_ready()
 
 
-def _keep(child: Child, app: App, store: Store) -> None:
-    from tarry.process.alerting import watch_of  # noqa: PLC0415 - only the keeper watches
+def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
+    from tarry.process.alerting import create_watch  # noqa: PLC0415 - only the keeper watches
 
-    tell_of(log_facts.here, worker="keeper")
+    set_job_facts(log_facts.here, worker="keeper")
     keeper = app.keeper(store)
-    presence = Presence(store, app.config)
-    presence.employ(keeper)
-    Deaf(store, app).employ(keeper)
+    presence = HostHeartbeat(store, app.config)
+    presence.register_chores(keeper)
+    UnresponsiveWorkers(store, app).register_chores(keeper)
     # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
     keeper.take_on(1.0, app.http.follow(store))
-    _look_at_backlogs(child, app, store, keeper)
-    alerts = watch_of(app)
-    child.ready()
+    _watch_backlogs(child, app, store, keeper)
+    alerts = create_watch(app)
+    child.report_ready()
     # First it learns which HTTP tasks there are, and so who is told of them.
     keeper.tick()
     alerts.start()
@@ -181,30 +195,30 @@ def _keep(child: Child, app: App, store: Store) -> None:
     away = ""
     while True:
         child.slot.beat(memory())
-        owed = _heard(child, keeper, [*owed, *child.lines()])
-        if child.over():
+        owed = _handle_messages(child, keeper, [*owed, *child.receive()])
+        if child.should_exit():
             if not keeper.away:
                 keeper.close()
-                presence.leave()
+                presence.deregister()
             alerts.close()
             return
         pause = keeper.tick()
         if keeper.away != away:
             away = keeper.away
-            child.answer({"away": away})
+            child.send({"away": away})
         # What could not be done because the store is away is tried again soon.
         child.sleep(min(pause, 0.25) if owed else pause)
 
 
-def _look_at_backlogs(child: Child, app: App, store: Store, keeper: Keeper) -> None:
+def _watch_backlogs(child: ChildContext, app: App, store: Store, keeper: Keeper) -> None:
     pools = app.config.pools.values()
     follow = {pool.name: None if "*" in pool.queues else [*pool.queues] for pool in pools if pool.follows}
     if follow:
-        backlogs = Backlogs(store, follow, lambda told: child.tell({"backlog": told}))
+        backlogs = Backlogs(store, follow, lambda told: child.try_send({"backlog": told}))
         keeper.take_on(LOOK_EVERY, backlogs.look_at_backlogs)
 
 
-def _heard(child: Child, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _handle_messages(child: ChildContext, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Does what the master asks; answers what is still to do."""
     left: list[dict[str, Any]] = []
     for line in lines:
@@ -212,5 +226,5 @@ def _heard(child: Child, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> lis
         if answer is None:
             left.append(line)
         else:
-            child.answer(answer)
+            child.send(answer)
     return left

@@ -14,9 +14,9 @@ from types import ModuleType
 
 import tarry
 
-MOST = 5000
+MAX_FILES = 5000
 """Files; of what is beyond, changes are not seen."""
-MOST_ENTRIES = 50_000
+MAX_ENTRIES = 50_000
 """Of all kinds, that are gone through at a look."""
 _NO_CODE = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
 _PYTHONS = tuple(
@@ -24,46 +24,46 @@ _PYTHONS = tuple(
 )
 _OURS = os.path.join(os.path.dirname(tarry.__file__), "")
 
-Seen = dict[str, tuple[int, int]]
+FileTimes = dict[str, tuple[int, int]]
 """By path: when it was changed, in nanoseconds since the epoch, and its size."""
 
 
-class Sources:
+class SourceFiles:
     """The files `named`, all Python files below `home`, and those of the modules that are loaded and beside them,
     wherever they are; without Python's own, installed packages and tarry."""
 
     def __init__(self, named: Collection[Path], home: Path, modules: Mapping[str, ModuleType] = sys.modules) -> None:
         self._named = [str(path) for path in named]
         self._home, self._modules = str(home), modules
-        self.bounded = False
+        self.is_truncated = False
         """There are more than MOST."""
 
-    def look(self) -> Seen:
+    def scan(self) -> FileTimes:
         """As they are now; a file that is not there is not among them."""
-        seen: Seen = {}
-        modules, packages = _loaded(self._modules)
+        seen: FileTimes = {}
+        modules, packages = _module_files(self._modules)
         for path in (*self._named, *modules):
-            _note(seen, path)
+            _record_times(seen, path)
         beside = {os.path.dirname(path) for path in modules}
-        for path in islice(_found({self._home, *packages}, beside), MOST):
-            if len(seen) >= MOST:
+        for path in islice(_walk({self._home, *packages}, beside), MAX_FILES):
+            if len(seen) >= MAX_FILES:
                 break
-            _note(seen, path)
-        self.bounded = len(seen) >= MOST
+            _record_times(seen, path)
+        self.is_truncated = len(seen) >= MAX_FILES
         return seen
 
 
-def changed(before: Seen, now: Seen) -> list[str]:
+def changed_paths(before: FileTimes, now: FileTimes) -> list[str]:
     """The paths that came, went, or are other than they were."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
-def later(seen: Seen, since: int, until: int) -> list[str]:
+def changed_between(seen: FileTimes, since: int, until: int) -> list[str]:
     """Those that were changed between these two moments, in nanoseconds since the epoch."""
     return sorted(path for path, (time, _) in seen.items() if since <= time <= until)
 
 
-def _note(seen: Seen, path: str) -> None:
+def _record_times(seen: FileTimes, path: str) -> None:
     try:
         found = os.stat(path)
     except OSError:
@@ -71,7 +71,7 @@ def _note(seen: Seen, path: str) -> None:
     seen[path] = (found.st_mtime_ns, found.st_size)
 
 
-def _loaded(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]]:
+def _module_files(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]]:
     """The files of the modules that are the app's, and the folders of its packages."""
     files: set[str] = set()
     packages: set[str] = set()
@@ -90,10 +90,10 @@ def _file_of(module: ModuleType | None) -> str | None:
     return None if _NO_CODE & set(path.split(os.sep)) else path
 
 
-def _found(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
+def _walk(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
     """The Python files in these folders; of the first also in those below, without hidden ones and virtual
     environments."""
-    folders, done, left = [*sorted(flat), *sorted(deep, reverse=True)], set[str](), MOST_ENTRIES
+    folders, done, left = [*sorted(flat), *sorted(deep, reverse=True)], set[str](), MAX_ENTRIES
     while folders and left > 0:
         folder = folders.pop()
         if folder in done:
@@ -111,7 +111,7 @@ def _found(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
 def _entries(folder: str) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(islice(entries, MOST_ENTRIES), key=lambda entry: entry.name)
+            return sorted(islice(entries, MAX_ENTRIES), key=lambda entry: entry.name)
     except OSError:
         return []
 

@@ -5,8 +5,8 @@ import functools
 import time
 from collections.abc import Callable
 
-from tarry.runtime.role import Child
-from tarry.runtime.scoreboard import named
+from tarry.runtime.role import ChildContext
+from tarry.runtime.scoreboard import process_name
 
 _SHOWN_EVERY = 1.0
 
@@ -23,8 +23,8 @@ def show(text: str) -> None:
 class Title:
     """A worker's: which of its jobs has run the longest."""
 
-    def __init__(self, child: Child) -> None:
-        self._child, self._name = child, named("worker", child.pool, child.number)
+    def __init__(self, child: ChildContext) -> None:
+        self._child, self._name = child, process_name("worker", child.pool, child.number)
         self._shown, self._again = "", 0.0
 
     def show(self) -> None:

@@ -12,15 +12,15 @@ from math import ceil
 
 from msgspec import Struct
 
-PATIENCE = 0.5
+MAX_WAIT = 0.5
 """Seconds that the oldest job may wait."""
 FULL = 0.9
 """Of what they can do at once, from which on the workers are held to have no room."""
-AT_EASE = 0.8
+TARGET_LOAD = 0.8
 """Of their time, that workers should have something to do at most."""
-STEPS = 6
+STEPS_PER_CALM = 6
 """In the time after which the first worker leaves, so many more may follow it."""
-QUIET = 3.0
+MANUAL_HOLD = 3.0
 """Seconds that a number set by hand stands at least."""
 _GAP = 5.0
 
@@ -33,12 +33,12 @@ class Range(Struct, frozen=True):
     calm: float = 30.0
     """Seconds that fewer must have done before one leaves."""
 
-    def nearest(self, count: int) -> int:
+    def clamp(self, count: int) -> int:
         """Within."""
         return max(self.least, min(self.most, count))
 
 
-class Look(Struct, frozen=True):
+class PoolLoad(Struct, frozen=True):
     """A pool at one moment."""
 
     ready: int
@@ -55,12 +55,12 @@ class Look(Struct, frozen=True):
     """Seconds that the first of those has waited."""
 
     @property
-    def pressed(self) -> bool:
+    def is_overloaded(self) -> bool:
         """More workers would help those who wait."""
-        return self.waiting > 0 and self.oldest >= PATIENCE and self.fill >= FULL
+        return self.waiting > 0 and self.oldest >= MAX_WAIT and self.fill >= FULL
 
 
-class Demand:
+class Autoscaler:
     """Of one pool. Times are of the monotonic clock; told of each look, one or two a second."""
 
     def __init__(self) -> None:
@@ -68,24 +68,24 @@ class Demand:
         self._last = self._since = float("-inf")
         self._stepped = self._quiet_until = float("-inf")
 
-    def wanted(self, now: float, count: int, range: Range, look: Look) -> int:
+    def decide(self, now: float, count: int, range: Range, look: PoolLoad) -> int:
         """How many there should be from now on, where there are to be `count`."""
-        self._note(now, max(ceil(look.load / AT_EASE - 1e-9), count if look.pressed else 0), range.calm)
+        self._record(now, max(ceil(look.load / TARGET_LOAD - 1e-9), count if look.is_overloaded else 0), range.calm)
         if now < self._quiet_until:
             return count
-        if look.pressed and look.ready >= count:
+        if look.is_overloaded and look.ready >= count:
             self._since = now
-            return range.nearest(count + min(count, ceil(look.waiting * look.ready / max(look.held, look.ready))))
+            return range.clamp(count + min(count, ceil(look.waiting * look.ready / max(look.held, look.ready))))
         if self._too_many(now, count, range.calm):
             self._stepped = now
-            return range.nearest(count - 1)
-        return range.nearest(count)
+            return range.clamp(count - 1)
+        return range.clamp(count)
 
-    def set_by_hand(self, now: float) -> None:
+    def hold(self, now: float) -> None:
         """Somebody chose the count: it is left alone for a moment, and nobody leaves before the time is over."""
-        self._since, self._quiet_until = now, now + QUIET
+        self._since, self._quiet_until = now, now + MANUAL_HOLD
 
-    def _note(self, now: float, need: int, calm: float) -> None:
+    def _record(self, now: float, need: int, calm: float) -> None:
         if now - self._last > _GAP:  # what was needed in between nobody knows
             self._needs.clear()
             self._since = now
@@ -95,5 +95,5 @@ class Demand:
             self._needs.popleft()
 
     def _too_many(self, now: float, count: int, calm: float) -> bool:
-        seen = now - self._since >= calm and now - self._stepped >= calm / STEPS
+        seen = now - self._since >= calm and now - self._stepped >= calm / STEPS_PER_CALM
         return seen and max(need for _, need in self._needs) < count

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from tarry.errors import MasterError
 from tarry.runtime.pidfile import holder
-from tarry.runtime.report import awaited
-from tarry.runtime.scale_request import ask
+from tarry.runtime.report import waiting_lines
+from tarry.runtime.scale_request import write_request
 from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, board_path, read
 
 _POLL = 0.05
 _TELL_EVERY = 1.0
-_ANSWERS_WITHIN = 5.0
+_ANSWER_TIMEOUT = 5.0
 
 Tell = Callable[[str], None]
 
@@ -34,21 +34,21 @@ def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
     MasterError: none is running, or it still is when the time is over. Stopping one that stops already only waits.
     """
     # Not INT: the second INT is a quit, and two people who stop one master do not mean that.
-    pid = _signalled(pid_file, signal.SIGQUIT)
-    if not _gone(pid_file, pid, timeout, tell, lambda: None):
+    pid = _signal_master(pid_file, signal.SIGQUIT)
+    if not _wait_for_exit(pid_file, pid, timeout, tell, lambda: None):
         raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
 
 
 def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
     """Forced: the workers are killed now. Waits and raises like `stop`."""
-    pid = _signalled(pid_file, signal.SIGINT)
+    pid = _signal_master(pid_file, signal.SIGINT)
 
     def insist() -> None:
         board = read(board_path(pid_file))
         if board is not None and board.pid == pid and board.state != QUITTING:
             _signal(pid_file, pid, signal.SIGINT)
 
-    if not _gone(pid_file, pid, timeout, tell, insist):
+    if not _wait_for_exit(pid_file, pid, timeout, tell, insist):
         raise MasterError(f"still running after {timeout:g} s: the master, pid {pid}, does not answer; `kill -9` it")
 
 
@@ -58,7 +58,7 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
     MasterError: none is running, it came to nothing and why, or it is not done when the time is over.
     """
     before = _board(pid_file).notice.asked
-    pid = _signalled(pid_file, signal.SIGHUP)
+    pid = _signal_master(pid_file, signal.SIGHUP)
     began = told = monotonic()
     while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
         now = monotonic()
@@ -90,13 +90,13 @@ def scale(pid_file: Path, pool: str, workers: int) -> None:
             f"pool {pool} follows its backlog, from {bounds.least} to {bounds.most} workers: for another number change"
             " workers in the settings, then `tarry reload`"
         )
-    request = ask(pid_file, pool, workers)
-    _signalled(pid_file, signal.SIGTTIN)
-    end = monotonic() + _ANSWERS_WITHIN
+    request = write_request(pid_file, pool, workers)
+    _signal_master(pid_file, signal.SIGTTIN)
+    end = monotonic() + _ANSWER_TIMEOUT
     while (pool, workers) not in {(each.name, each.workers) for each in _board(pid_file).notice.pools}:
         if monotonic() > end:
             request.unlink(missing_ok=True)
-            raise MasterError(f"the master did not take it up within {_ANSWERS_WITHIN:g} s: see its log")
+            raise MasterError(f"the master did not take it up within {_ANSWER_TIMEOUT:g} s: see its log")
         sleep(_POLL)
 
 
@@ -107,7 +107,7 @@ def _board(pid_file: Path) -> Board:
     return board
 
 
-def _gone(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
+def _wait_for_exit(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
     """Whether the lock was given up in time, by ending or to the next master."""
     began = told = monotonic()
     while holder(pid_file) == pid:
@@ -116,19 +116,19 @@ def _gone(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: C
             return False
         if now - told >= _TELL_EVERY:
             told = now
-            _tell_whom(pid_file, tell)
+            _tell_waiting(pid_file, tell)
         sleep(_POLL)
         insist()
     return True
 
 
-def _tell_whom(pid_file: Path, tell: Tell) -> None:
+def _tell_waiting(pid_file: Path, tell: Tell) -> None:
     if board := read(board_path(pid_file)):
-        for line in awaited(board) or ["the master"]:
+        for line in waiting_lines(board) or ["the master"]:
             tell(f"waiting for {line}")
 
 
-def _signalled(pid_file: Path, number: int) -> int:
+def _signal_master(pid_file: Path, number: int) -> int:
     pid = holder(pid_file)
     if pid is None or not _signal(pid_file, pid, number):
         raise MasterError(f"no master is running ({pid_file}): `tarry start` starts one")

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tarry import files
 from tarry.errors import MasterError
-from tarry.runtime.signals import ALL, let_through
+from tarry.runtime.signals import ALL, unblock_signals
 
 _SERVING = b"serving:"
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -23,13 +23,13 @@ class Readiness:
         # Forked children must not hold the pipe open: its end is how a silent death is seen.
         os.register_at_fork(after_in_child=self.close)
 
-    def serving(self, text: str = "") -> None:
+    def report_serving(self, text: str = "") -> None:
         """The command prints the text and ends with status 0."""
-        self._tell(_SERVING + text.encode("utf-8", "replace"))
+        self._write(_SERVING + text.encode("utf-8", "replace"))
 
-    def failed(self, text: str) -> None:
+    def report_failure(self, text: str) -> None:
         """The command prints the text on stderr and ends with status 1."""
-        self._tell(b"failed:" + text.encode("utf-8", "replace"))
+        self._write(b"failed:" + text.encode("utf-8", "replace"))
 
     def close(self) -> None:
         """Without having told anything: the command says that we died."""
@@ -37,7 +37,7 @@ class Readiness:
             os.close(self._fd)
             self._fd = -1
 
-    def _tell(self, word: bytes) -> None:
+    def _write(self, word: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):
             while word and self._fd >= 0:
                 word = word[os.write(self._fd, word) :]
@@ -52,50 +52,50 @@ def daemonize(log: Path | None = None) -> Readiness:
     MasterError: there is no room for another process.
     """
     log = None if log is None else log.absolute()
-    _have_streams()
+    _ensure_streams()
     _flush()
     hear, tell = os.pipe()
-    child = _forked()
+    child = _fork()
     if child:
         os.close(tell)
         os.waitpid(child, 0)
-        _end_as_told(hear)
+        _exit_as_reported(hear)
     try:
-        _leave_the_session()
-        _be_reborn()
+        _start_session()
+        _reset_signals()
         _redirect(log)
         _close_all_but(tell)
     except (OSError, MasterError) as error:
-        Readiness(tell).failed(f"tarry: {error}")
+        Readiness(tell).report_failure(f"tarry: {error}")
         os._exit(1)
     return Readiness(tell)
 
 
-def _leave_the_session() -> None:
+def _start_session() -> None:
     """The second fork is no session leader, so that no terminal it opens becomes its own."""
     os.setsid()
-    if _forked():
+    if _fork():
         os._exit(0)
     os.umask(0o027)
     os.chdir("/")
 
 
-def _forked() -> int:
+def _fork() -> int:
     try:
         return os.fork()
     except OSError as error:
         raise MasterError(f"there is no room for a daemon ({error.strerror})") from None
 
 
-def _be_reborn() -> None:
+def _reset_signals() -> None:
     """What `nohup`, `&` or a careless parent had us ignore or hold back would stay so for ever."""
     for number in ALL - {signal.SIGKILL, signal.SIGSTOP, *_PYTHON_IGNORES}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    let_through()
+    unblock_signals()
 
 
-def _have_streams() -> None:
+def _ensure_streams() -> None:
     """Started without them, we would get our pipe as one, and Python has `None` for it."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         with contextlib.suppress(OSError):
@@ -116,14 +116,14 @@ def _close_all_but(kept: int) -> None:
 
 def _redirect(log: Path | None) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
-    out = nothing if log is None else _opened(log)
+    out = nothing if log is None else _open_log(log)
     for fd, place in ((0, nothing), (1, out), (2, out)):
         os.dup2(place, fd)
     for place in {nothing, out} - {0, 1, 2}:
         os.close(place)
 
 
-def _opened(log: Path) -> int:
+def _open_log(log: Path) -> int:
     """What cannot be logged is lost rather than the start: `handlers.configure` refuses such a file with a reason."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def _opened(log: Path) -> int:
         return os.open(os.devnull, os.O_WRONLY)
 
 
-def _end_as_told(hear: int) -> NoReturn:
+def _exit_as_reported(hear: int) -> NoReturn:
     with open(hear, "rb") as pipe:
         word = pipe.read()
     if word.startswith(_SERVING):

@@ -10,23 +10,23 @@ import weakref
 
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Writes the stacks, then ends the process, as it would without our handler."""
-WITHIN = 0.2
+WRITE_TIMEOUT = 0.2
 """Seconds that it gets for that before SIGKILL."""
-LONGEST = 8192
+MAX_STACK = 8192
 """Bytes of one stack."""
 
-_LONGEST_DUMP = 2**20
-_all: "weakref.WeakSet[Dump]" = weakref.WeakSet()
+_MAX_DUMP = 2**20
+_all: "weakref.WeakSet[StackDump]" = weakref.WeakSet()
 
 
-class Dump:
+class StackDump:
     """A file without a name that the master makes before it forks a child: the child writes, the master reads."""
 
     def __init__(self) -> None:
-        self._fd = _nameless()
+        self._fd = _anonymous_file()
         _all.add(self)
 
-    def adopt(self) -> None:
+    def register(self) -> None:
         """In the child: the signal writes here from now on. Those of its siblings are closed."""
         for other in list(_all):
             if other is not self:
@@ -36,8 +36,8 @@ class Dump:
 
     def stack(self, thread: int) -> str:
         """Of the thread with that `threading.get_ident()`, the innermost call last; empty: nothing is known."""
-        written = os.pread(self._fd, _LONGEST_DUMP, 0) if self._fd >= 0 else b""
-        return stack_of(written.decode("utf-8", "replace"), thread)
+        written = os.pread(self._fd, _MAX_DUMP, 0) if self._fd >= 0 else b""
+        return find_stack(written.decode("utf-8", "replace"), thread)
 
     def close(self) -> None:
         """Our side only."""
@@ -49,25 +49,25 @@ class Dump:
         self.close()
 
 
-def stack_of(dump: str, thread: int) -> str:
+def find_stack(dump: str, thread: int) -> str:
     """One thread's part of what faulthandler wrote, in the order of a traceback, its outermost calls left out where it
     is long."""
     for part in dump.split("\n\n"):
         head, _, calls = part.strip("\n").partition("\n")
         if f"hread 0x{thread:016x} " in head:
-            return _bounded([call for call in reversed(calls.splitlines()) if call.startswith("  ")])
+            return _truncate([call for call in reversed(calls.splitlines()) if call.startswith("  ")])
     return ""
 
 
-def _bounded(calls: list[str]) -> str:
+def _truncate(calls: list[str]) -> str:
     text = "\n".join(["Stack when it was killed (most recent call last):", *calls])
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_STACK:
         return text
-    kept = text[-LONGEST:]
+    kept = text[-MAX_STACK:]
     return "  ...\n" + kept[kept.index("\n") + 1 :]
 
 
-def _nameless() -> int:
+def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("tarry-stacks")
     with tempfile.TemporaryFile() as file:

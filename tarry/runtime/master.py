@@ -1,6 +1,6 @@
-"""The master: one loop that handles what was signalled, reaps, kills what is overdue, keeps the crews, sleeps.
+"""The master: one loop that handles signals, reaps children, kills overdue ones, starts new ones, and sleeps.
 
-It opens no store, imports no user code and starts no thread, so that nothing but its own code can bring it down.
+It opens no store, imports no user code and starts no thread, so only a bug in its own code can bring it down.
 """
 
 import logging
@@ -13,18 +13,18 @@ from time import monotonic, time
 from uuid import UUID
 
 from tarry.errors import MasterError
-from tarry.runtime.child_process import LATE, QUIT, Seat, exit_reason, reaped
+from tarry.runtime.child_process import LATE, QUIT, ChildProcess, exit_reason, reap_children
 from tarry.runtime.logs import handlers
-from tarry.runtime.master_status import Notice
-from tarry.runtime.notify import Notify
+from tarry.runtime.master_status import MasterStatus
+from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import PidFile
 from tarry.runtime.pipe import Message
-from tarry.runtime.process_group import TRIES, Crew
-from tarry.runtime.reload import TURNING, Reload, spoken
-from tarry.runtime.reload_throttle import Pace
+from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
+from tarry.runtime.reload import REPLACING, Reload, describe_progress
+from tarry.runtime.reload_throttle import ReloadThrottle
 from tarry.runtime.report import report
 from tarry.runtime.role import KEEPER, WATCHER, Plan
-from tarry.runtime.scale_request import asked, scale_path
+from tarry.runtime.scale_request import scale_path, take_request
 from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.scoreboard import (
     QUITTING,
@@ -35,9 +35,8 @@ from tarry.runtime.scoreboard import (
     Scoreboard,
     read,
 )
-from tarry.runtime.signals import Signals, let_through
-from tarry.runtime.signals import spoken as named
-from tarry.runtime.socket_activation import Inherited
+from tarry.runtime.signals import Signals, signal_name, unblock_signals
+from tarry.runtime.socket_activation import ActivationSockets
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 _TWICE_IS_QUIT = (signal.SIGINT, signal.SIGTERM)
@@ -47,23 +46,23 @@ _IGNORED = (signal.SIGPIPE,)
 _UP = (STARTING, SERVING, RESTING)
 
 _LONGEST_SLEEP = 0.5
-"""Seconds. A limit that a job got while we slept is seen no later."""
+"""Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest."""
 _KEEPER_LIMIT = 5.0
-"""Seconds for the keeper to answer for all who are gone, and, when forced, to end."""
+"""Seconds for the keeper to confirm all dead processes, and, in a forced stop, to end."""
 _AWAY_LIMIT = 1.0
 """The same while the store is away."""
 _FAILED_START_GRACE = 5.0
 _LONGEST_CHANGE = 1000
-"""Characters of a line that says what changed."""
+"""Characters of a log line that lists changed files."""
 
 _log = logging.getLogger("tarry.master")
 
 
 class Master:
-    """Keeps the plan's processes until it is told to stop. `failure`: why the first start came to nothing.
+    """Keeps the plan's processes running until it is told to stop. `failure`: why the first start failed.
 
-    on_serving: called once, when every child has said ready. replan: reads the plan again for a reload; it may raise
-    what says why it cannot (TarryError, OSError). Paths are used as given: make them absolute before `daemonize`.
+    on_serving: called once, when every child is ready. replan: reads the plan again for a reload; it raises TarryError
+    or OSError if it cannot. Paths are used as given: make them absolute before `daemonize`.
     """
 
     def __init__(
@@ -75,72 +74,72 @@ class Master:
         replan: Callable[[], Plan] | None = None,
     ) -> None:
         self._plan, self._board_path, self._scale_path = plan, board_path, scale_path(pid_file)
-        self._on_serving, self._replan = on_serving, replan or (lambda: plan)
+        self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
-        self._inherited, self._notify = Inherited(), Notify.from_environ(board_path)
-        self._scaling, self._pace = Scaling(), Pace()
-        self._crews: dict[tuple[str, str], Crew] = {}
-        self._owed: dict[str, Message] = {}
-        self._heard: set[int] = set()
+        self._sockets, self._notifier = ActivationSockets(), Notifier.from_environ(board_path)
+        self._scaling, self._throttle = Scaling(), ReloadThrottle()
+        self._groups: dict[tuple[str, str], ProcessGroup] = {}
+        self._unanswered: dict[str, Message] = {}
+        self._stop_signals: set[int] = set()
         self._state = STARTING
-        self._began = 0.0
+        self._started_at = 0.0
         self._deadline = float("inf")
-        self._alone = 0.0
-        self._generation = self._asked = self._done = 0
+        self._workers_gone_at = 0.0
+        self._generation = self._reloads_asked = self._reloads_done = 0
         self._rest_after = -1
-        """The last reload that was asked for before a WINCH: one that was asked for later ends the rest."""
+        """Number of the last reload requested before a WINCH. A reload requested later ends the rest; -1: no WINCH."""
         self._reload: Reload | None = None
-        self._trouble = self._away = ""
-        self._told = Notice()
+        self._reload_failure = self._away = ""
+        self._published = MasterStatus()
         self.failure = ""
 
     def run(self) -> int:
-        """Until stopped. Answers the exit status: 0, or 1 with `failure`. MasterError: a master is running already."""
+        """Returns when stopped, with the exit status: 0, or 1 with `failure`. MasterError: a master already runs."""
         with self._signals, self._pid_file:
-            let_through()
+            unblock_signals()
             roles = self._plan.roles
             self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
             try:
-                self._make_crews()
+                self._make_groups()
                 self._loop()
                 self._signals.ignore()
             finally:
-                self._forget_world()
+                self._close_sockets()
                 self._board.remove()
         return 1 if self.failure else 0
 
-    def _make_crews(self) -> None:
+    def _make_groups(self) -> None:
         self._generation = 1
-        crews = [Crew(role, self._board, self._generation) for role in self._plan.roles]
-        self._crews = {crew.key: crew for crew in crews}
-        self._began = monotonic()
-        self._tell()  # before the first fork: somebody may ask already
+        groups = [ProcessGroup(role, self._board, self._generation) for role in self._plan.roles]
+        self._groups = {group.key: group for group in groups}
+        self._started_at = monotonic()
+        self._publish_status()  # before the first fork: other processes may read it from now on
 
     def _loop(self) -> None:
         while True:
             now = monotonic()
             for number in self._signals.take():
                 self._handle(number, now)
-            self._listen()
+            self._receive_all()
             self._reap(now)
             self._kill_overdue(now)
             self._check_boot(now)
-            self._go_on_reloading(now)
-            self._go_on_stopping(now)
-            self._tend(now)
-            self._tell()
-            self._notify.beat(now)
-            if self._over(now):
+            self._advance_reload(now)
+            self._advance_stop(now)
+            self._reconcile(now)
+            self._publish_status()
+            self._notifier.beat(now)
+            if self._is_over(now):
                 return
             self._sleep(now)
 
-    # What came in
+    # Signals and messages
 
     def _handle(self, number: int, now: float) -> None:
         match number:
             case signal.SIGHUP:
                 handlers.reopen()
-                self._asked += 1
+                self._reloads_asked += 1
             case signal.SIGUSR1:
                 self._report()
             case signal.SIGWINCH:
@@ -148,17 +147,17 @@ class Master:
             case signal.SIGTTIN | signal.SIGTTOU:
                 self._change_count(_MORE_OR_FEWER[signal.Signals(number)])
             case signal.SIGCHLD:
-                pass  # every turn reaps
+                pass  # every pass of the loop reaps
             case _:
                 self._handle_stop(number, now)
 
     def _handle_stop(self, number: int, now: float) -> None:
-        _log.info("%s received", named(number))
-        if number in self._heard and number in _TWICE_IS_QUIT:
+        _log.info("%s received", signal_name(number))
+        if number in self._stop_signals and number in _TWICE_IS_QUIT:
             self._quit()
         elif number == signal.SIGTERM:
             self._deadline = min(self._deadline, now + self._plan.term_grace)
-        self._heard.add(number)
+        self._stop_signals.add(number)
         self._stop()
 
     def _report(self) -> None:
@@ -171,330 +170,327 @@ class Master:
                 _log.info("%s", line)
 
     def _rest(self) -> None:
-        """The workers end gracefully, and the master waits for a reload; a start is completed first."""
-        self._rest_after = self._asked
+        """Stops the workers gracefully and waits for a reload. A start is completed first."""
+        self._rest_after = self._reloads_asked
         if self._state == SERVING:
-            self._enter(RESTING)
+            self._set_state(RESTING)
 
     def _change_count(self, by: int) -> None:
-        """By one, of the first pool; or what `tarry scale` left beside the pid file."""
-        crews = {crew.role.pool: crew for crew in self._pools()}
-        pool, wanted = asked(self._scale_path) or (next(iter(crews), ""), None)
-        if pool in crews and self._state in _UP:
-            self._scaling.change(crews[pool], by, wanted, monotonic())
+        """Scales the pool that `tarry scale` named in its file; without such a file, the first pool by one."""
+        groups = {group.role.pool: group for group in self._pools()}
+        pool, wanted = take_request(self._scale_path) or (next(iter(groups), ""), None)
+        if pool in groups and self._state in _UP:
+            self._scaling.set_by_hand(groups[pool], by, wanted, monotonic())
 
-    def _listen(self) -> None:
-        for seat in self._seats():
-            self._hear(seat)
+    def _receive_all(self) -> None:
+        for child in self._children():
+            self._receive(child)
 
-    def _hear(self, seat: Seat) -> None:
-        if seat.link is None:
+    def _receive(self, child: ChildProcess) -> None:
+        if child.pipe is None:
             return
-        seat.link.flush()
-        for message in seat.link.lines():
+        child.pipe.flush()
+        for message in child.pipe.receive():
             if message.get("ready"):
-                self._now_ready(seat)
+                self._on_ready(child)
             elif "failed" in message:
-                self._boot_failed(seat, str(message["failed"]))
+                self._on_boot_failure(child, str(message["failed"]))
             elif "returned" in message:
-                self._owed.pop(str(message["returned"]), None)
+                self._unanswered.pop(str(message["returned"]), None)
             elif "away" in message:
                 self._away = str(message["away"])
-            elif "backlog" in message and seat.keeper and self._state == SERVING and self._reload is None:
-                self._scaling.heard(message["backlog"], self._pools(), monotonic())
-            elif "changed" in message and seat.role.name == WATCHER and self._state in (STARTING, SERVING):
-                self._changed(str(message["changed"]))
+            elif "backlog" in message and child.is_keeper and self._state == SERVING and self._reload is None:
+                self._scaling.follow_backlogs(message["backlog"], self._pools(), monotonic())
+            elif "changed" in message and child.role.name == WATCHER and self._state in (STARTING, SERVING):
+                self._note_change(str(message["changed"]))
 
-    def _changed(self, what: str) -> None:
-        pause = self._pace.changed(monotonic())
+    def _note_change(self, what: str) -> None:
+        pause = self._throttle.note_change(monotonic())
         when = f" in {pause:.0f} s, since each brings the next" if pause else ""
         _log.info("changed, so a reload is wanted%s: %s", when, what[:_LONGEST_CHANGE])
 
-    def _now_ready(self, seat: Seat) -> None:
-        seat.ready = True
-        _log.info("%s ready, pid %d", seat.name, seat.pid)
-        if crew := self._crew_of(seat):
-            crew.misses = 0
-        if seat.keeper:
-            self._tell_keeper(seat)
+    def _on_ready(self, child: ChildProcess) -> None:
+        child.is_ready = True
+        _log.info("%s ready, pid %d", child.name, child.pid)
+        if group := self._group_of(child):
+            group.failed_starts = 0
+        if child.is_keeper:
+            self._resend_deaths(child)
 
-    def _boot_failed(self, seat: Seat, text: str) -> None:
-        _log.error("%s could not start: %s", seat.name, text)
-        seat.trouble = f"{seat.name} could not start: {text}"
-        self._give_up(seat.trouble)
-        if self._reload is not None and seat is self._reload.canary:
-            self._reload.fail(seat.trouble)
+    def _on_boot_failure(self, child: ChildProcess, text: str) -> None:
+        _log.error("%s could not start: %s", child.name, text)
+        child.start_error = f"{child.name} could not start: {text}"
+        self._give_up(child.start_error)
+        if self._reload is not None and child is self._reload.canary:
+            self._reload.fail(child.start_error)
 
     def _reap(self, now: float) -> None:
-        ours = {seat.pid: seat for seat in self._seats() if seat.pid}
-        for pid, status in reaped(ours):
-            if seat := ours.get(pid):
-                self._hear(seat)  # its last words explain its end
-                self._bury(seat, exit_reason(status), now)
+        ours = {child.pid: child for child in self._children() if child.pid}
+        for pid, status in reap_children(ours):
+            if child := ours.get(pid):
+                self._receive(child)  # its last messages may explain its end
+                self._handle_exit(child, exit_reason(status), now)
 
-    def _bury(self, seat: Seat, why: str, now: float) -> None:
-        pid, expected = seat.pid, bool(seat.asked) or why == exit_reason(0)
-        was_ready, notice = seat.ready, seat.bury(why)
-        delay = seat.postpone(now)
-        again = f"; another in {delay:.1f} s" if self._wanted(seat, now) else ""
+    def _handle_exit(self, child: ChildProcess, why: str, now: float) -> None:
+        pid, expected = child.pid, bool(child.stopping_since) or why == exit_reason(0)
+        was_ready, message = child.is_ready, child.record_exit(why)
+        delay = child.back_off(now)
+        again = f"; another in {delay:.1f} s" if self._will_restart(child, now) else ""
         level = logging.INFO if expected else logging.WARNING
-        _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", seat.name, pid, why, len(notice["on"]), again)
-        trouble = seat.trouble or f"{seat.name} ended with {why} before it was ready; the log may say more"
-        if not seat.asked:
-            self._give_up(f"{seat.name} ended with {why} before the start was complete; the log may say more")
-        if self._reload is not None and seat is self._reload.canary:
-            seat.ready = was_ready
-            self._reload.canary_ended(why)
-        elif (crew := self._crew_of(seat)) and not was_ready and not seat.asked:
-            crew.missed(trouble)
-            if crew.misses == TRIES:
-                _log.error("%s: %d processes in a row could not begin; trying on, slowly", seat.name, TRIES)
-        if seat.keeper:
+        _log.log(level, "%s ended, pid %d: %s, at %d jobs%s", child.name, pid, why, len(message["on"]), again)
+        start_error = child.start_error or f"{child.name} ended with {why} before it was ready; the log may say more"
+        if not child.stopping_since:
+            self._give_up(f"{child.name} ended with {why} before the start was complete; the log may say more")
+        if self._reload is not None and child is self._reload.canary:
+            child.is_ready = was_ready
+            self._reload.on_canary_exit(why)
+        elif (group := self._group_of(child)) and not was_ready and not child.stopping_since:
+            group.record_failed_start(start_error)
+            if (count := group.failed_starts) == MAX_FAILED_STARTS:
+                _log.error("%s: %d processes in a row could not begin; trying on, slowly", child.name, count)
+        if child.is_keeper:
             for other in self._keepers():
-                self._tell_keeper(other)
-        elif notice["gone"]:
-            self._owe(notice)
+                self._resend_deaths(other)
+        elif message["gone"]:
+            self._report_death(message)
 
-    def _owe(self, notice: Message) -> None:
-        self._owed[notice["gone"]] = notice
-        for seat in self._keepers():
-            _say(seat, notice)
+    def _report_death(self, message: Message) -> None:
+        """Sends the message to the keepers, and keeps it until one has confirmed it."""
+        self._unanswered[message["gone"]] = message
+        for keeper in self._keepers():
+            keeper.send(message)
 
-    def _tell_keeper(self, seat: Seat) -> None:
-        for message in self._owed.values():
-            _say(seat, message)
+    def _resend_deaths(self, keeper: ChildProcess) -> None:
+        for message in self._unanswered.values():
+            keeper.send(message)
 
-    # What is to be done
+    # Actions of each pass
 
     def _kill_overdue(self, now: float) -> None:
-        for seat in self._seats():
-            if seat.pid:
-                for cell in seat.kill_if_overdue(now):
+        for child in self._children():
+            if child.pid:
+                for cell in child.kill_if_overdue(now):
                     _log.error(
                         "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, %s",
-                        *(seat.name, seat.pid, UUID(bytes=cell.id), cell.task, now - cell.since, cell.why),
-                        extra={"tarry": {"job": str(UUID(bytes=cell.id)), "task": cell.task, "worker": seat.name}},
+                        *(child.name, child.pid, UUID(bytes=cell.id), cell.task, now - cell.since, cell.why),
+                        extra={"tarry": {"job": str(UUID(bytes=cell.id)), "task": cell.task, "worker": child.name}},
                     )
-                self._kill_late(seat, now)
+                self._kill_late(child, now)
 
-    def _kill_late(self, seat: Seat, now: float) -> None:
-        """One that is not ready in time, and after a reload one that takes too long over its last jobs."""
-        if self._state in (SERVING, RESTING) and not seat.ready and now >= seat.born + self._plan.boot_limit:
-            seat.trouble = f"{seat.name} was not ready within {self._plan.boot_limit:g} s"
-            seat.kill(LATE)
-        if self._state == SERVING and seat.asked and 0 < self._plan.reload_timeout <= now - seat.asked:
-            seat.kill(LATE)
+    def _kill_late(self, child: ChildProcess, now: float) -> None:
+        """Kills a child that is not ready in time, or, after a reload, takes too long over its last jobs."""
+        if self._state in (SERVING, RESTING) and not child.is_ready and now >= child.started_at + self._plan.boot_limit:
+            child.start_error = f"{child.name} was not ready within {self._plan.boot_limit:g} s"
+            child.kill(LATE)
+        timeout = self._plan.reload_timeout
+        if self._state == SERVING and child.stopping_since and 0 < timeout <= now - child.stopping_since:
+            child.kill(LATE)
 
     def _check_boot(self, now: float) -> None:
         if self._state != STARTING:
             return
-        late = [seat.name for seat in self._seats() if not seat.ready]
-        if not late and all(crew.settled for crew in self._crews.values()):
-            self._enter(SERVING)
+        late = [child.name for child in self._children() if not child.is_ready]
+        if not late and all(group.is_complete for group in self._groups.values()):
+            self._set_state(SERVING)
             self._on_serving()
             if self._rest_after >= 0:
-                self._enter(RESTING)
-        elif late and now >= self._began + self._plan.boot_limit:
+                self._set_state(RESTING)
+        elif late and now >= self._started_at + self._plan.boot_limit:
             self._give_up(f"{', '.join(late)} not ready within {self._plan.boot_limit:g} s")
 
     def _give_up(self, failure: str) -> None:
-        """The first start failed; afterwards, and when told to stop, a child that cannot start ends nothing."""
+        """Stops the master if it is still starting. Later a child that cannot start stops nothing."""
         if self._state == STARTING:
             self.failure = failure
             self._deadline = monotonic() + _FAILED_START_GRACE
             self._stop()
 
-    def _go_on_reloading(self, now: float) -> None:
+    def _advance_reload(self, now: float) -> None:
         if self._state not in (SERVING, RESTING):
             return
-        self._asked += self._state == SERVING and self._pace.take(now)
-        if self._reload is None and self._asked > self._done:
-            self._reload = Reload(self._asked, self._generation + 1, self._board)
+        self._reloads_asked += self._state == SERVING and self._throttle.take_due(now)
+        if self._reload is None and self._reloads_asked > self._reloads_done:
+            self._reload = Reload(self._reloads_asked, self._generation + 1, self._board)
             _log.info("reload: reading the configuration")
-            self._notify.reloading()
-            self._reload.begin(self._replan, now, self._forget)
+            self._notifier.on_reload_start()
+            self._reload.begin(self._read_plan, now, self._close_in_child)
         if self._reload is not None:
-            self._carry_on(self._reload, now)
+            self._step_reload(self._reload, now)
 
-    def _carry_on(self, reload: Reload, now: float) -> None:
+    def _step_reload(self, reload: Reload, now: float) -> None:
         if reload.check_canary(now):
             _log.info("reload: generation %d takes over", reload.generation)
-            self._plan = reload.turn(self._crews, self._plan)
-            if self._state == RESTING and reload.asked > self._rest_after:
-                self._enter(SERVING)
-        if reload.check_turn(self._crews):
-            self._plan = reload.go_back(self._crews)
-        if reload.over and self._done < reload.asked:
+            self._plan = reload.start_replacing(self._groups, self._plan)
+            if self._state == RESTING and reload.request_number > self._rest_after:
+                self._set_state(SERVING)
+        if reload.check_replacing(self._groups):
+            self._plan = reload.roll_back(self._groups)
+        if reload.is_over and self._reloads_done < reload.request_number:
             self._end_reload(reload)
-        # The canary is reaped first.
-        if reload.over and (reload.canary is None or not reload.canary.pid):
+        # The reload is kept until its canary is reaped.
+        if reload.is_over and (reload.canary is None or not reload.canary.pid):
             reload.close()
             self._reload = None
 
     def _end_reload(self, reload: Reload) -> None:
-        self._done, self._trouble = reload.asked, reload.trouble
-        if reload.trouble:
-            _log.error("reload failed, and what ran goes on: %s", reload.trouble)
+        self._reloads_done, self._reload_failure = reload.request_number, reload.failure
+        if reload.failure:
+            _log.error("reload failed, and what ran goes on: %s", reload.failure)
         else:
             self._generation = reload.generation
             _log.info("reloaded: generation %d serves", self._generation)
-        self._notify.ready(reload.trouble)
+        self._notifier.on_reload_end(reload.failure)
 
     def _stop(self) -> None:
         if self._state in _UP:
-            self._enter(STOPPING)
+            self._set_state(STOPPING)
             if self._away:
                 _log.warning("stopping while the store is away, which is waited for: %s", self._away)
 
     def _quit(self) -> None:
         if self._state != QUITTING:
-            self._enter(QUITTING)
+            self._set_state(QUITTING)
 
-    def _enter(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         self._state = state
-        self._board.state(state)
-        self._notify.entered(state, self.failure)
+        self._board.set_state(state)
+        self._notifier.on_state(state, self.failure)
         _log.info("%s", state)
 
-    def _go_on_stopping(self, now: float) -> None:
+    def _advance_stop(self, now: float) -> None:
         if self._state in _UP:
             return
         if now >= self._deadline:
             self._quit()
-        for crew in self._worker_crews():
-            crew.wanted = 0
-        for seat in self._workers():
+        for group in self._worker_groups():
+            group.wanted = 0
+        for child in self._workers():
             if self._state == QUITTING:
-                seat.kill(QUIT)
+                child.kill(QUIT)
             else:
-                seat.ask(now)
-        self._alone = self._alone or (0.0 if self._workers() else now)
-        if not self._keeper_wanted(now):
-            self._dismiss_keepers(now)
+                child.request_stop(now)
+        self._workers_gone_at = self._workers_gone_at or (0.0 if self._workers() else now)
+        if not self._is_keeper_needed(now):
+            self._stop_keepers(now)
 
-    def _dismiss_keepers(self, now: float) -> None:
-        for crew in self._crews.values():
-            if crew.role.name == KEEPER:
-                crew.wanted = 0
-        for seat in self._seats():
-            late = 0 < seat.asked <= now - self._keeper_limit
-            if seat.pid and seat.keeper and late and (self._state == QUITTING or self._away):
-                seat.kill(QUIT)
+    def _stop_keepers(self, now: float) -> None:
+        for group in self._groups.values():
+            if group.role.name == KEEPER:
+                group.wanted = 0
+        for child in self._children():
+            late = 0 < child.stopping_since <= now - self._keeper_limit
+            if child.pid and child.is_keeper and late and (self._state == QUITTING or self._away):
+                child.kill(QUIT)
 
     @property
     def _keeper_limit(self) -> float:
         return _AWAY_LIMIT if self._away else _KEEPER_LIMIT
 
-    def _keeper_wanted(self, now: float) -> bool:
-        """While jobs are run, and until it has answered for all who are gone; but not for ever."""
+    def _is_keeper_needed(self, now: float) -> bool:
+        """True while workers live, and until the keeper has confirmed all deaths or its time is over."""
         if self.failure:
             return False
-        return bool(self._workers()) or (bool(self._owed) and now < self._alone + self._keeper_limit)
+        return bool(self._workers()) or (bool(self._unanswered) and now < self._workers_gone_at + self._keeper_limit)
 
-    def _wanted(self, seat: Seat, now: float) -> bool:
-        if seat.asked or self._crew_of(seat) is None:
+    def _will_restart(self, child: ChildProcess, now: float) -> bool:
+        if child.stopping_since or self._group_of(child) is None:
             return False
-        return self._state in _UP or (seat.keeper and self._keeper_wanted(now))
+        return self._state in _UP or (child.is_keeper and self._is_keeper_needed(now))
 
-    def _tend(self, now: float) -> None:
-        for crew in list(self._crews.values()):
-            crew.resting = self._state == RESTING and crew.role.name != KEEPER
+    def _reconcile(self, now: float) -> None:
+        for group in list(self._groups.values()):
+            group.is_resting = self._state == RESTING and group.role.name != KEEPER
             if self._state == SERVING:
-                for seat in crew.seats:
-                    seat.kill_if_greedy()
-                    seat.wear(now)
-            crew.tend(now)
-            for seat in crew.vacant(now):
-                self._fill(seat, now)
-            if not crew.seats and not crew.wanted and self._state in _UP and crew.role not in self._plan.roles:
-                del self._crews[crew.key]
+                for child in group.children:
+                    child.kill_if_over_memory()
+                    child.check_recycling(now)
+            group.reconcile(now)
+            for child in group.due_to_start(now):
+                self._start(child, now)
+            if not group.children and not group.wanted and self._state in _UP and group.role not in self._plan.roles:
+                del self._groups[group.key]
 
-    def _fill(self, seat: Seat, now: float) -> None:
+    def _start(self, child: ChildProcess, now: float) -> None:
         try:
-            seat.fill(now, self._forget)
-            _log.info("%s started, pid %d", seat.name, seat.pid)
+            child.start(now, self._close_in_child)
+            _log.info("%s started, pid %d", child.name, child.pid)
         except OSError as error:
-            _log.error("%s: %s; again in %.1f s", seat.name, error, seat.postpone(now))
+            _log.error("%s: %s; again in %.1f s", child.name, error, child.back_off(now))
 
-    def _tell(self) -> None:
-        """What readers of the scoreboard learn; written when it has changed."""
+    def _publish_status(self) -> None:
+        """Writes the master's status to the scoreboard if it has changed."""
         reload = self._reload
-        stage = "" if reload is None or reload.over else reload.stage
-        if stage == TURNING:
-            stage = spoken(list(self._crews.values()))
-        pools = [pool_status(crew) for crew in self._pools()]
-        notice = Notice(self._generation, self._asked, self._done, stage, self._trouble, pools, self._away)
-        if notice != self._told:
-            self._told = notice
-            self._board.tell(notice)
+        stage = "" if reload is None or reload.is_over else reload.stage
+        if stage == REPLACING:
+            stage = describe_progress(list(self._groups.values()))
+        pools = [pool_status(group) for group in self._pools()]
+        counts = self._generation, self._reloads_asked, self._reloads_done
+        status = MasterStatus(*counts, stage, self._reload_failure, pools, self._away)
+        if status != self._published:
+            self._published = status
+            self._board.publish(status)
 
-    def _over(self, now: float) -> bool:
-        if self._state in _UP or self._pids() or self._keeper_wanted(now):
+    def _is_over(self, now: float) -> bool:
+        if self._state in _UP or self._pids() or self._is_keeper_needed(now):
             return False
-        if self._owed:
-            _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(self._owed))
+        if self._unanswered:
+            _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(self._unanswered))
         return True
 
-    # Who is there
+    # The processes
 
-    def _seats(self) -> list[Seat]:
-        seats = [seat for crew in self._crews.values() for seat in crew.seats]
+    def _children(self) -> list[ChildProcess]:
+        children = [child for group in self._groups.values() for child in group.children]
         canary = None if self._reload is None else self._reload.canary
-        return seats if canary is None else [*seats, canary]
+        return children if canary is None else [*children, canary]
 
     def _pids(self) -> list[int]:
-        return [seat.pid for seat in self._seats() if seat.pid]
+        return [child.pid for child in self._children() if child.pid]
 
-    def _pools(self) -> list[Crew]:
-        return [crew for crew in self._crews.values() if crew.role.pool]
+    def _pools(self) -> list[ProcessGroup]:
+        return [group for group in self._groups.values() if group.role.pool]
 
-    def _worker_crews(self) -> list[Crew]:
-        return [crew for crew in self._crews.values() if crew.role.name != KEEPER]
+    def _worker_groups(self) -> list[ProcessGroup]:
+        return [group for group in self._groups.values() if group.role.name != KEEPER]
 
-    def _workers(self) -> list[Seat]:
-        return [seat for seat in self._seats() if seat.pid and not seat.keeper]
+    def _workers(self) -> list[ChildProcess]:
+        return [child for child in self._children() if child.pid and not child.is_keeper]
 
-    def _keepers(self) -> list[Seat]:
-        return [seat for seat in self._seats() if seat.keeper and seat.ready]
+    def _keepers(self) -> list[ChildProcess]:
+        return [child for child in self._children() if child.is_keeper and child.is_ready]
 
-    def _crew_of(self, seat: Seat) -> Crew | None:
-        return next((crew for crew in self._crews.values() if seat in crew.seats), None)
+    def _group_of(self, child: ChildProcess) -> ProcessGroup | None:
+        return next((group for group in self._groups.values() if child in group.children), None)
 
-    # In between
+    # Sleep and fork
 
     def _sleep(self, now: float) -> None:
-        until = min((alarm for alarm in self._alarms(now) if alarm > now), default=now)
+        until = min((moment for moment in self._wake_times(now) if moment > now), default=now)
         sleeper = select.poll()
         sleeper.register(self._signals, select.POLLIN)
-        for seat in self._seats():
-            if seat.link is not None and not seat.link.ended:
-                sleeper.register(seat.link, select.POLLIN | (select.POLLOUT if seat.link.unsent else 0))
+        for child in self._children():
+            if child.pipe is not None and not child.pipe.at_eof:
+                sleeper.register(child.pipe, select.POLLIN | (select.POLLOUT if child.pipe.has_unsent else 0))
         sleeper.poll(ceil(max(0.0, until - monotonic()) * 1000))
 
-    def _alarms(self, now: float) -> Iterator[float]:
-        yield from (now + _LONGEST_SLEEP, self._deadline, self._began + self._plan.boot_limit, self._notify.due)
-        yield self._pace.due
-        yield self._alone + self._keeper_limit
-        for seat in self._seats():
-            yield seat.due
-            yield seat.asked + self._keeper_limit
-            if seat.pid:
-                yield from seat.alarms()
+    def _wake_times(self, now: float) -> Iterator[float]:
+        yield from (now + _LONGEST_SLEEP, self._deadline, self._started_at + self._plan.boot_limit)
+        yield from (self._notifier.next_beat, self._throttle.due_at, self._workers_gone_at + self._keeper_limit)
+        for child in self._children():
+            yield child.start_at
+            yield child.stopping_since + self._keeper_limit
+            if child.pid:
+                yield from child.deadlines()
 
-    def _forget(self) -> None:
-        """For a forked child: what is the master's alone."""
-        self._signals.forget()
-        self._pid_file.forget()
-        self._forget_world()
+    def _close_in_child(self) -> None:
+        """In a forked child: closes what belongs to the master alone."""
+        self._signals.close_in_child()
+        self._pid_file.close_in_child()
+        self._close_sockets()
 
-    def _forget_world(self) -> None:
-        self._inherited.close()
-        self._notify.close()
-        for seat in self._seats():
-            if seat.link is not None:
-                seat.link.close()
-
-
-def _say(keeper: Seat, message: Message) -> None:
-    if keeper.link is not None:
-        keeper.link.send(message)
+    def _close_sockets(self) -> None:
+        self._sockets.close()
+        self._notifier.close()
+        for child in self._children():
+            if child.pipe is not None:
+                child.pipe.close()

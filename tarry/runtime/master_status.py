@@ -17,7 +17,7 @@ class PoolStatus(Struct, frozen=True):
     """Between these it follows its backlog; 0: it does not."""
 
 
-class Notice(Struct, frozen=True):
+class MasterStatus(Struct, frozen=True):
     """What the master has to tell of itself."""
 
     generation: int = 1
@@ -35,7 +35,7 @@ class Notice(Struct, frozen=True):
     """Why the keeper cannot ask the store; empty: it can."""
 
 
-def fitting(notice: Notice, room: int) -> bytes:
+def encode_within(notice: MasterStatus, room: int) -> bytes:
     """As JSON in so many bytes; of texts that are too long, as much as there is room for."""
     for most in (4000, 200, 0):
         pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in notice.pools]

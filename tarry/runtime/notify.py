@@ -13,24 +13,24 @@ from typing import Self
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
-from tarry.runtime.report import awaited, troubles
+from tarry.runtime.report import problem_lines, waiting_lines
 from tarry.runtime.scoreboard import QUITTING, READY, RESTING, SERVING, STARTING, STOPPING, Board, ChildStatus, read
 
-_AT_REST = (SERVING, RESTING)
+_IDLE_STATES = (SERVING, RESTING)
 _WORDS = {SERVING: "READY=1\nMAINPID={pid}", STOPPING: "STOPPING=1", QUITTING: "STOPPING=1"}
 
-_PATIENCE = 30.0
+_EXTENSION = 30.0
 """Seconds that we ask for at a time, while we start, reload or stop."""
-_ASK_EVERY = 5.0
-_LOOK_EVERY, _LOOK_SELDOM = 1.0, 5.0
+_EXTEND_EVERY = 5.0
+_REFRESH_EVERY, _REFRESH_SELDOM = 1.0, 5.0
 """Seconds between two looks at the scoreboard; seldom: nothing was new at the last, and nothing is expected."""
-_LONGEST = 400
+_MAX_STATUS = 400
 """Characters of a status."""
-_KEPT = 16
+_MAX_UNSENT = 16
 """Messages; the oldest goes when a manager takes none."""
 
 
-class Notify:
+class Notifier:
     """Told by the master what it does. Never waits, never raises; without an address every method does nothing.
 
     What the manager does not take now is sent at a later `beat`, in order. `due`: when `beat` is wanted next.
@@ -38,14 +38,14 @@ class Notify:
 
     def __init__(self, address: str, board: Path, watchdog: float = 0.0) -> None:
         """address: a path, or `@name`; empty: nobody listens. watchdog: seconds that we may be silent; 0: for ever."""
-        self._address, self._board = _bindable(address), board
-        self._socket = _datagrams() if self._address else None
+        self._address, self._board = _kernel_address(address), board
+        self._socket = _open_socket() if self._address else None
         self._every = watchdog / 2
-        self.due = 0.0 if self._socket and watchdog else math.inf
-        self._state, self._reloading = STARTING, False
+        self.next_beat = 0.0 if self._socket and watchdog else math.inf
+        self._state, self._is_reloading = STARTING, False
         self._failure = self._status = ""
-        self._asked = self._look_at = -math.inf
-        self._unsent: deque[str] = deque(maxlen=_KEPT)
+        self._extended_at = self._refresh_at = -math.inf
+        self._unsent: deque[str] = deque(maxlen=_MAX_UNSENT)
 
     @classmethod
     def from_environ(cls, board: Path, environ: MutableMapping[str, str] = os.environ) -> Self:
@@ -55,71 +55,71 @@ class Notify:
         watched = interval.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, board, int(interval) / 1e6 if watched else 0.0)
 
-    def entered(self, state: str, failure: str = "") -> None:
+    def on_state(self, state: str, failure: str = "") -> None:
         """The master is now in that state; `failure`: why it gives up."""
         self._state, self._failure = state, failure
-        self._look_soon()
-        if state in _WORDS and not (self._reloading and state == SERVING):
-            self._say(f"{_WORDS[state].format(pid=os.getpid())}\n{self._status_line(state)}")
+        self._refresh_soon()
+        if state in _WORDS and not (self._is_reloading and state == SERVING):
+            self._queue(f"{_WORDS[state].format(pid=os.getpid())}\n{self._status_line(state)}")
 
-    def reloading(self) -> None:
+    def on_reload_start(self) -> None:
         """A reload begins. `ready` is to follow, however it goes, unless a stop comes first."""
-        self._reloading = True
-        self._look_soon()
-        self._say(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ns() // 1000}\n{self._status_line('reloading')}")
+        self._is_reloading = True
+        self._refresh_soon()
+        self._queue(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ns() // 1000}\n{self._status_line('reloading')}")
 
-    def ready(self, trouble: str = "") -> None:
+    def on_reload_end(self, trouble: str = "") -> None:
         """The reload is over; `trouble`: why nothing came of it."""
-        self._reloading = False
-        self._look_soon()
-        if self._state in _AT_REST:
+        self._is_reloading = False
+        self._refresh_soon()
+        if self._state in _IDLE_STATES:
             told = f"{self._state}; the last reload failed: {trouble}" if trouble else self._state
-            self._say(f"READY=1\n{self._status_line(told)}")
+            self._queue(f"READY=1\n{self._status_line(told)}")
 
     def beat(self, now: float) -> None:
         """At every turn of the loop, by the monotonic clock: we live, we need more time, what we are at."""
         if self._socket is None:
             return
         self._send_unsent()
-        if now >= self.due:
-            self.due = now + self._every
+        if now >= self.next_beat:
+            self.next_beat = now + self._every
             self._send("WATCHDOG=1")
-        if not self._settled and now >= self._asked + _ASK_EVERY:
-            self._asked = now
-            self._send(f"EXTEND_TIMEOUT_USEC={_PATIENCE * 1e6:.0f}")
-        if now >= self._look_at:
-            news = self._look()
-            self._look_at = now + (_LOOK_EVERY if news or not self._settled else _LOOK_SELDOM)
+        if not self._is_idle and now >= self._extended_at + _EXTEND_EVERY:
+            self._extended_at = now
+            self._send(f"EXTEND_TIMEOUT_USEC={_EXTENSION * 1e6:.0f}")
+        if now >= self._refresh_at:
+            news = self._refresh()
+            self._refresh_at = now + (_REFRESH_EVERY if news or not self._is_idle else _REFRESH_SELDOM)
 
     def close(self) -> None:
         """Nothing is told any more; also for a forked child, which is not to speak for us."""
         if self._socket is not None:
             self._socket.close()
-            self._socket, self.due = None, math.inf
+            self._socket, self.next_beat = None, math.inf
 
     @property
-    def _settled(self) -> bool:
-        return self._state in _AT_REST and not self._reloading
+    def _is_idle(self) -> bool:
+        return self._state in _IDLE_STATES and not self._is_reloading
 
-    def _look_soon(self) -> None:
-        self._asked = self._look_at = -math.inf
+    def _refresh_soon(self) -> None:
+        self._extended_at = self._refresh_at = -math.inf
 
-    def _look(self) -> bool:
+    def _refresh(self) -> bool:
         """Tells what is to be seen on the scoreboard, if that is new."""
         before, board = self._status, None
         with contextlib.suppress(MasterError, OSError):
             board = read(self._board)
-        if board is None or self._status_line(spoken(board)) == before:
+        if board is None or self._status_line(describe_board(board)) == before:
             return False
-        self._say(self._status)
+        self._queue(self._status)
         return True
 
     def _status_line(self, text: str) -> str:
         whole = f"{text}; {self._failure}" if self._failure else text
-        self._status = "STATUS=" + " ".join(whole.split("\n", 1)[0].split())[:_LONGEST]
+        self._status = "STATUS=" + " ".join(whole.split("\n", 1)[0].split())[:_MAX_STATUS]
         return self._status
 
-    def _say(self, message: str) -> None:
+    def _queue(self, message: str) -> None:
         if self._socket is not None:
             self._unsent.append(message)
             self._send_unsent()
@@ -139,27 +139,27 @@ class Notify:
         return True
 
 
-def spoken(board: Board) -> str:
+def describe_board(board: Board) -> str:
     """A board in one line: `serving: 3 of 3 processes ready`, for whom a stop waits, what is wrong."""
     if board.state in (STOPPING, QUITTING):
-        busy_first = sorted(board.children, key=_not_at_jobs)
-        first, *more = awaited(replace(board, children=busy_first)) or ["the end"]
+        busy_first = sorted(board.children, key=_is_idle)
+        first, *more = waiting_lines(replace(board, children=busy_first)) or ["the end"]
         return f"{board.state}: waits for {first}" + (f", and {len(more)} more" if more else "")
     ready = sum(child.boot == READY for child in board.children)
     head = f"{board.state}: {ready} of {len(board.children)} processes ready"
-    return "; ".join([head, *troubles(board)])
+    return "; ".join([head, *problem_lines(board)])
 
 
-def _not_at_jobs(child: ChildStatus) -> bool:
+def _is_idle(child: ChildStatus) -> bool:
     return not child.running
 
 
-def _bindable(address: str) -> str:
+def _kernel_address(address: str) -> str:
     """As the kernel wants it; empty if it is of a kind that we do not speak."""
     return "\0" + address[1:] if address.startswith("@") else address if address.startswith("/") else ""
 
 
-def _datagrams() -> socket.socket | None:
+def _open_socket() -> socket.socket | None:
     # Open as long as we live: a descriptor is there also when the process has used up all it may have.
     with contextlib.suppress(OSError):
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

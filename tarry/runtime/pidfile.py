@@ -11,10 +11,10 @@ from typing import Self
 from tarry import files
 from tarry.errors import MasterError
 
-_ASKING = 0.3
+_LOCK_TIMEOUT = 0.3
 """Seconds for which a master tries: whoever only asks for the holder has the lock, shared, for an instant."""
 
-_SETTLING = 0.1
+_REMOVAL_TIME = 0.1
 """Seconds in which another who found the same file as we did has removed it."""
 
 
@@ -28,7 +28,7 @@ class PidFile:
         """Takes the lock and writes our pid. MasterError if a live master has it, or the file cannot be made."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = self._locked()
+            self._fd = self._acquire()
             os.ftruncate(self._fd, 0)
             os.write(self._fd, f"{os.getpid()}\n".encode())
         except OSError as error:
@@ -43,31 +43,33 @@ class PidFile:
         """Removes the file while it is still ours."""
         with contextlib.suppress(OSError):
             self._path.unlink()
-        self.forget()
+        self.close_in_child()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """For a forked child: closes its share of the lock, without unlocking."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _locked(self) -> int:
+    def _acquire(self) -> int:
         """Nobody but us, and root, may open the file: a stranger's lock on it would keep us from starting, and whoever
         may write to it chooses whom `tarry stop` signals."""
-        limit, replaced = monotonic() + _ASKING, False
+        limit, replaced = monotonic() + _LOCK_TIMEOUT, False
         while True:
             fd = files.opened(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
-            taken = _taken(fd, fcntl.LOCK_EX)
-            if taken and _ours_alone(fd) and _stays(fd, self._path, replaced):
+            taken = _try_lock(fd, fcntl.LOCK_EX)
+            if taken and _is_private(fd) and _is_current(fd, self._path, replaced):
                 return fd
             late = monotonic() > limit
             try:
                 # A master's lock is not shared, so those who share it are no masters.
-                if taken or (late and _taken(fd, fcntl.LOCK_SH)):
+                if taken or (late and _try_lock(fd, fcntl.LOCK_SH)):
                     _remove(fd, self._path)
                     replaced = True
                 elif late:
-                    raise MasterError(f"a master is already running, {_who(holder(self._path))} ({self._path})")
+                    raise MasterError(
+                        f"a master is already running, {_describe_pid(holder(self._path))} ({self._path})"
+                    )
             finally:
                 os.close(fd)
             sleep(0.01)
@@ -84,7 +86,7 @@ def holder(path: Path) -> int | None:
         except OSError as error:
             raise MasterError(f"{path} cannot be read ({error.strerror}): run this as the master's user") from None
         try:
-            if _taken(fd, fcntl.LOCK_SH):
+            if _try_lock(fd, fcntl.LOCK_SH):
                 return None
             text = os.read(fd, 32)
         finally:
@@ -96,28 +98,28 @@ def holder(path: Path) -> int | None:
         sleep(0.01)  # locked a moment ago, and not yet written
 
 
-def _ours_alone(fd: int) -> bool:
+def _is_private(fd: int) -> bool:
     """False: another user's, or one that others may open, as releases before made them."""
     found = os.fstat(fd)
     return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
-def _stays(fd: int, path: Path, replaced: bool) -> bool:
+def _is_current(fd: int, path: Path, replaced: bool) -> bool:
     """Whether the file that is locked is the one that has the name. replaced: a shared lock was passed by, and another
     who does the same now may remove the file that we have just made."""
     if replaced:
-        sleep(_SETTLING)
-    return _same(fd, path)
+        sleep(_REMOVAL_TIME)
+    return _is_same_file(fd, path)
 
 
 def _remove(fd: int, path: Path) -> None:
     """So that the next is made anew, by us."""
-    if _same(fd, path):
+    if _is_same_file(fd, path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
 
-def _taken(fd: int, kind: int) -> bool:
+def _try_lock(fd: int, kind: int) -> bool:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -125,7 +127,7 @@ def _taken(fd: int, kind: int) -> bool:
     return True
 
 
-def _same(fd: int, path: Path) -> bool:
+def _is_same_file(fd: int, path: Path) -> bool:
     """False: the file was removed, by a master that ended, between our opening and locking it."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
@@ -133,5 +135,5 @@ def _same(fd: int, path: Path) -> bool:
         return False
 
 
-def _who(pid: int | None) -> str:
+def _describe_pid(pid: int | None) -> str:
     return "its pid unknown" if pid is None else f"pid {pid}"

@@ -9,17 +9,17 @@ import msgspec
 
 Message = dict[str, Any]
 
-_LONGEST = 1_000_000
+_MAX_LINE = 1_000_000
 """Bytes of a line; a longer one is not from us, and dropped."""
 
 
-class Link:
+class MessagePipe:
     """One side of the pair. Reading never waits; sending waits only if asked to."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._in, self._out = b"", b""
-        self.ended = False
+        self.at_eof = False
         """Nothing more will come."""
         sock.setblocking(False)
 
@@ -36,7 +36,7 @@ class Link:
         return True
 
     @property
-    def unsent(self) -> bool:
+    def has_unsent(self) -> bool:
         """`flush` is wanted when the socket becomes writable."""
         return bool(self._out)
 
@@ -60,27 +60,27 @@ class Link:
         except OSError:
             self._out = b""  # nobody is there; `ended` comes by reading
 
-    def lines(self) -> list[Message]:
+    def receive(self) -> list[Message]:
         """The complete lines that came. What is no JSON object is passed over: user code may write anywhere."""
         try:
-            while not self.ended:
+            while not self.at_eof:
                 more = self._socket.recv(65536)
                 self._in += more
-                self.ended = not more
+                self.at_eof = not more
         except BlockingIOError:
             pass
         except OSError:
-            self.ended = True
+            self.at_eof = True
         *lines, rest = self._in.split(b"\n")
-        self._in = rest if len(rest) <= _LONGEST else b""
-        return [message for line in lines if (message := _decoded(line)) is not None]
+        self._in = rest if len(rest) <= _MAX_LINE else b""
+        return [message for line in lines if (message := _decode(line)) is not None]
 
     def close(self) -> None:
         """Our side only."""
         self._socket.close()
 
 
-def _decoded(line: bytes) -> Message | None:
+def _decode(line: bytes) -> Message | None:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         message = msgspec.json.decode(line)
         return message if isinstance(message, dict) else None

@@ -6,11 +6,13 @@ from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
 
 def report(board: Board, now: float) -> list[str]:
     """One line for the master and one for each child. now: seconds since the epoch."""
-    head = f"master pid {board.pid} {board.state}, up {span(now - board.started)}, {len(board.children)} children"
-    return [head, *troubles(board), *following(board), *(_line(child, now) for child in board.children)]
+    head = (
+        f"master pid {board.pid} {board.state}, up {format_span(now - board.started)}, {len(board.children)} children"
+    )
+    return [head, *problem_lines(board), *scaling_lines(board), *(_line(child, now) for child in board.children)]
 
 
-def troubles(board: Board) -> list[str]:
+def problem_lines(board: Board) -> list[str]:
     """What a reload is at, why the last one came to nothing, and the pools that cannot come up; mostly nothing."""
     notice = board.notice
     lines = [f"reloading: {notice.reloading}"] if notice.reloading else []
@@ -19,13 +21,13 @@ def troubles(board: Board) -> list[str]:
     return lines + [f"pool {pool.name} has failed: {pool.failed}" for pool in notice.pools if pool.failed]
 
 
-def following(board: Board) -> list[str]:
+def scaling_lines(board: Board) -> list[str]:
     """The pools that follow their backlogs: `pool mail: 3 of 1..8 workers`."""
     pools = [pool for pool in board.notice.pools if pool.most]
     return [f"pool {pool.name}: {pool.workers} of {pool.least}..{pool.most} workers, by its backlog" for pool in pools]
 
 
-def awaited(board: Board) -> list[str]:
+def waiting_lines(board: Board) -> list[str]:
     """What a stop waits for: the store, if it is away, and a line for each process that still lives."""
     away = [f"the store, which is away: {board.notice.away}"] if board.notice.away else []
     return away + [
@@ -38,22 +40,22 @@ def awaited(board: Board) -> list[str]:
 def _line(child: ChildStatus, now: float) -> str:
     facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed", f"{child.failed} failed"]
     facts.append(f"{child.rss / 2**20:.1f} MB")
-    facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {span(now - child.started)}")
+    facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {format_span(now - child.started)}")
     return ", ".join(facts) + ("; " + _jobs(child) if child.running else "")
 
 
 def _jobs(child: ChildStatus) -> str:
-    shown = longest(child)
+    shown = longest_running(child)
     more = len(child.running) - len(shown)
-    names = ", ".join(f"{job.task} {job.id} for {span(job.seconds)}" for job in shown)
+    names = ", ".join(f"{job.task} {job.id} for {format_span(job.seconds)}" for job in shown)
     return f"runs {names}" + (f" and {more} more" if more else "")
 
 
-def longest(child: ChildStatus) -> list[Running]:
+def longest_running(child: ChildStatus) -> list[Running]:
     """What it has been at for the longest time; three at most."""
     return sorted(child.running, key=lambda job: -job.seconds)[:3]
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """`4.2ms`, `3m20s`."""
     return spoken(max(0, round(seconds * SECOND)))

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from tarry.runtime.autoscaler import Range
 from tarry.runtime.logs import handlers
-from tarry.runtime.pipe import Link, Message
-from tarry.runtime.scoreboard import READY, Slot, named
-from tarry.runtime.signals import ALL, Signals, let_through
+from tarry.runtime.pipe import Message, MessagePipe
+from tarry.runtime.scoreboard import READY, Slot, process_name
+from tarry.runtime.signals import ALL, Signals, unblock_signals
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
 """The role that is told who is gone, and that ends last; the one that shows whether others could live; and the one
@@ -31,30 +31,30 @@ CUT_OFF = 4
 
 # HUP is only recorded, so that a HUP meant for the master and sent to all of us kills nobody.
 _WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-_LAST_WORDS = 2.0
-_LONGEST_FAILURE = 65536
+_FLUSH_TIMEOUT = 2.0
+_MAX_FAILURE = 65536
 
 
-class Child:
+class ChildContext:
     """What the process has of its master. What comes in belongs to one thread: `lines`, `signals`, `came`, `over`,
     `sleep`; the rest may be called by any."""
 
-    def __init__(self, slot: Slot, pool: str, number: int, link: Link, signals: Signals) -> None:
+    def __init__(self, slot: Slot, pool: str, number: int, pipe: MessagePipe, signals: Signals) -> None:
         self.slot, self.pool, self.number = slot, pool, number
         self.signals = signals
         """Installed already: INT (finish and exit), TERM (give back and exit), USR1 (report). Wait on its fileno()."""
-        self.orphaned = False
+        self.is_orphaned = False
         """The master is gone: exit. Set by `lines`."""
-        self._link, self._lock = link, threading.Lock()
-        self._opened = _identity(link.fileno()), _identity(signals.fileno())
+        self._pipe, self._lock = pipe, threading.Lock()
+        self._descriptors = _identity(pipe.fileno()), _identity(signals.fileno())
 
     def is_open(self) -> bool:
         """False: the line to the master was closed in this process, by a job. From any thread, and cheap."""
-        return self._link.is_open()
+        return self._pipe.is_open()
 
     def is_whole(self) -> bool:
         """False: our descriptors were closed in this process, or are other files by now."""
-        return self._opened == (_identity(self.parent_fd), _identity(self.signals.fileno()))
+        return self._descriptors == (_identity(self.parent_fd), _identity(self.signals.fileno()))
 
     def cut_off(self) -> NoReturn:
         """Ends the process at once: without its descriptors it hears nobody, and what it writes may hit other files.
@@ -64,24 +64,24 @@ class Child:
     @property
     def parent_fd(self) -> int:
         """Readable when the master sent lines, or is gone: then call `lines`."""
-        return self._link.fileno()
+        return self._pipe.fileno()
 
-    def lines(self) -> list[Message]:
+    def receive(self) -> list[Message]:
         """What the master said since the last call; does not wait."""
-        lines = self._link.lines()
-        self.orphaned = self._link.ended
+        lines = self._pipe.receive()
+        self.is_orphaned = self._pipe.at_eof
         return lines
 
-    def came(self) -> list[int]:
+    def take_signals(self) -> list[int]:
         """The signals that came since the last call. HUP is dealt with here: logs were rotated, perhaps."""
         came = self.signals.take()
         if signal.SIGHUP in came:
             handlers.reopen()
         return came
 
-    def over(self) -> bool:
+    def should_exit(self) -> bool:
         """INT or TERM came, or `lines` found the master gone: exit. For those who make no difference between them."""
-        return not {signal.SIGINT, signal.SIGTERM}.isdisjoint(self.came()) or self.orphaned
+        return not {signal.SIGINT, signal.SIGTERM}.isdisjoint(self.take_signals()) or self.is_orphaned
 
     def sleep(self, seconds: float) -> None:
         """Until something comes, from the master or by signal; so long at most."""
@@ -90,30 +90,30 @@ class Child:
         sleeper.register(self.signals.fileno(), select.POLLIN)
         sleeper.poll(1000 * seconds)
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         """Booted: may be counted on."""
-        self.slot.boot(READY)
-        self.answer({"ready": True})
+        self.slot.set_boot_state(READY)
+        self.send({"ready": True})
 
-    def failed(self, text: str) -> int:
+    def report_failure(self, text: str) -> int:
         """Could not boot, and why (a traceback may follow). Answers the exit status to return from `run`: 3."""
-        self.answer({"failed": text[:_LONGEST_FAILURE]})
+        self.send({"failed": text[:_MAX_FAILURE]})
         return BOOT_FAILED
 
-    def answer(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Sends the master a line; waits until it is sent, or the master is gone."""
         with self._lock:
-            self._link.send(message, wait=True)
+            self._pipe.send(message, wait=True)
 
-    def tell(self, message: Message) -> None:
+    def try_send(self, message: Message) -> None:
         """Sends the master a line, without a wait; not while it has not taken the last one: such news grow old."""
         with self._lock:
-            self._link.flush()
-            if not self._link.unsent:
-                self._link.send(message)
+            self._pipe.flush()
+            if not self._pipe.has_unsent:
+                self._pipe.send(message)
 
 
-class Wear(Struct, frozen=True):
+class RecycleLimits(Struct, frozen=True):
     """When a process is replaced, gracefully, the new one first. 0: never. Each process draws its own, up to a tenth
     less, so that those that began together do not end together."""
 
@@ -122,7 +122,7 @@ class Wear(Struct, frozen=True):
     """Seconds."""
     memory: int = 0
     """Bytes."""
-    killed_at: int = 0
+    kill_memory: int = 0
     """Bytes of memory at which it is killed at once."""
 
 
@@ -136,15 +136,15 @@ class Role(Struct, frozen=True):
     count: int
     cells: int
     """How many jobs one of them may be at, at the same time."""
-    run: Callable[[Child], int]
+    run: Callable[[ChildContext], int]
     """The process; answers its exit status."""
-    wear: Wear = Wear()
+    recycle_limits: RecycleLimits = RecycleLimits()
     range: Range | None = None
     """Within it the count follows the backlog, from `count` on; None: it stays."""
 
-    def named(self, number: int) -> str:
+    def process_name(self, number: int) -> str:
         """`worker default.1`."""
-        return named(self.name, self.pool, number)
+        return process_name(self.name, self.pool, number)
 
 
 class Plan(Struct, frozen=True):
@@ -161,26 +161,26 @@ class Plan(Struct, frozen=True):
     """Seconds in which a process has to be ready."""
 
 
-def become(role: Role, slot: Slot, number: int, link: Link, forget: Callable[[], None]) -> NoReturn:
+def run_child(role: Role, slot: Slot, number: int, pipe: MessagePipe, forget: Callable[[], None]) -> NoReturn:
     """The life of a forked child. Called with all signals held back; `forget` closes what is the master's."""
     try:
         gc.freeze()
         forget()
-        _stand_alone()
+        _detach_from_master()
         with Signals(_WANTED) as signals:
-            let_through()
-            slot.seated(os.getpid())
-            leave(_status(role, Child(slot, role.pool, number, link, signals)))
+            unblock_signals()
+            slot.set_pid(os.getpid())
+            exit_process(_run_role(role, ChildContext(slot, role.pool, number, pipe, signals)))
     finally:
-        leave(1)
+        exit_process(1)
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """Ends the process now: a thread that somebody left running does not keep it."""
     with contextlib.suppress(RuntimeError):
-        last = threading.Thread(target=_last_words, daemon=True)
+        last = threading.Thread(target=_flush_streams, daemon=True)
         last.start()
-        last.join(_LAST_WORDS)  # such a thread may hold the lock of a stream, too
+        last.join(_FLUSH_TIMEOUT)  # such a thread may hold the lock of a stream, too
     os._exit(status)
 
 
@@ -192,17 +192,17 @@ def _identity(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _status(role: Role, child: Child) -> int:
+def _run_role(role: Role, child: ChildContext) -> int:
     try:
         return role.run(child)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
-        logging.getLogger(f"tarry.{role.name}").exception("%s crashed", role.named(child.number))
+        logging.getLogger(f"tarry.{role.name}").exception("%s crashed", role.process_name(child.number))
         return 1
 
 
-def _stand_alone() -> None:
+def _detach_from_master() -> None:
     """A process group of its own, nothing of the master's handlers, and no claim on the terminal's input."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -218,7 +218,7 @@ def _stand_alone() -> None:
         os.close(nothing)
 
 
-def _last_words() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

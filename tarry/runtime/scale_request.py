@@ -13,7 +13,7 @@ def scale_path(pid_file: Path) -> Path:
     return pid_file.with_name(pid_file.name + ".scale")
 
 
-def ask(pid_file: Path, pool: str, workers: int) -> Path:
+def write_request(pid_file: Path, pool: str, workers: int) -> Path:
     """Leaves it there, whole; a signal is to follow. OSError."""
     path = scale_path(pid_file)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -23,7 +23,7 @@ def ask(pid_file: Path, pool: str, workers: int) -> Path:
     return path
 
 
-def asked(path: Path) -> tuple[str, int] | None:
+def take_request(path: Path) -> tuple[str, int] | None:
     """What was left there, which is taken; None if nothing was. Of what makes no sense: a pool without a name."""
     try:
         text = path.read_bytes()

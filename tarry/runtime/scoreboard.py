@@ -20,7 +20,7 @@ from msgspec import Struct
 from tarry import files
 from tarry.errors import MasterError
 from tarry.model.killing import NOT_WANTED, TIMEOUT, text_of
-from tarry.runtime.master_status import Notice, fitting
+from tarry.runtime.master_status import MasterStatus, encode_within
 
 STARTING, SERVING, STOPPING, QUITTING, RESTING = "starting", "serving", "stopping", "quitting", "resting"
 EMPTY, READY, GONE = "empty", "ready", "gone"
@@ -108,7 +108,7 @@ class ChildStatus(Struct, frozen=True):
     @property
     def name(self) -> str:
         """`worker default.1`, as in the log."""
-        return named(self.role, self.pool, self.number)
+        return process_name(self.role, self.pool, self.number)
 
 
 class Board(Struct, frozen=True):
@@ -120,7 +120,7 @@ class Board(Struct, frozen=True):
     """starting, serving, stopping or quitting: the last that the master wrote."""
     started: float
     children: list[ChildStatus]
-    notice: Notice = Notice()
+    notice: MasterStatus = MasterStatus()
     alive: bool = True
     """False: this is what a dead master left behind. `read` cannot know; `control.status` does."""
 
@@ -147,7 +147,7 @@ class Cell(Struct, frozen=True, gc=False):
 Buffer = mmap.mmap | bytes
 
 
-def named(role: str, pool: str, number: int) -> str:
+def process_name(role: str, pool: str, number: int) -> str:
     """`worker default.1`; a role without pools: `keeper`."""
     return f"{role} {pool}.{number}" if pool else role
 
@@ -203,12 +203,12 @@ class Slot:
             whole = _LOAD.pack(busy + before * (now - since), fill, now, held)
             _put(self._memory, self._at + _LOAD_AT, whole)
 
-    def loaded(self, now: float) -> tuple[float, float, int]:
+    def load_figures(self, now: float) -> tuple[float, float, int]:
         """Seconds of full use since the process began, what part is in use, and how many jobs it holds."""
         busy, fill, since, held = _LOAD.unpack_from(self._memory, self._at + _LOAD_AT)
         return busy + fill * max(0.0, now - since), fill, held
 
-    def own(self, owner: str) -> None:
+    def set_owner(self, owner: str) -> None:
         """Under which name it claims jobs: who is told gone when the process dies. At most 120 bytes; MasterError."""
         text = owner.encode()
         if len(text) > _OWNER.size:
@@ -217,36 +217,36 @@ class Slot:
 
     def owner(self) -> str:
         """Empty: it has not begun to claim."""
-        return _text(_OWNER.unpack_from(self._memory, self._at + _OWNER_AT)[0])
+        return _decode_text(_OWNER.unpack_from(self._memory, self._at + _OWNER_AT)[0])
 
-    def boot(self, state: str) -> None:
+    def set_boot_state(self, state: str) -> None:
         """One of empty, starting, ready, stopping, gone."""
         self._memory[self._at + _BOOT_AT] = _BOOTS.index(state)
 
-    def begin(self, role: str, pool: str, number: int, generation: int) -> None:
+    def prepare(self, role: str, pool: str, number: int, generation: int) -> None:
         """A new process is about to sit here; how the one before ended stays."""
         last = self.last_exit()
         self.clear()
-        self.tell_last(last)
+        self.set_last_exit(last)
         _SEAT.pack_into(self._memory, self._at, role.encode(), pool.encode(), number, generation, 0, time())
-        self.boot(STARTING)
+        self.set_boot_state(STARTING)
 
-    def seated(self, pid: int) -> None:
+    def set_pid(self, pid: int) -> None:
         """The process is there."""
         _put(self._memory, self._at + _PID_AT, _PID.pack(pid))
 
-    def ended(self, why: str) -> None:
+    def mark_exited(self, why: str) -> None:
         """The process is gone; its counts stay to be seen, its jobs do not."""
-        self.tell_last(why)
-        self.boot(GONE)
+        self.set_last_exit(why)
+        self.set_boot_state(GONE)
         for cell in range(self.size):
             self.off(cell)
 
     def last_exit(self) -> str:
         """How the process before this one ended."""
-        return _text(_LAST_EXIT.unpack_from(self._memory, self._at + _LAST_EXIT_AT)[0])
+        return _decode_text(_LAST_EXIT.unpack_from(self._memory, self._at + _LAST_EXIT_AT)[0])
 
-    def tell_last(self, why: str) -> None:
+    def set_last_exit(self, why: str) -> None:
         """How the process before this one ended, which sat elsewhere."""
         _put(self._memory, self._at + _LAST_EXIT_AT, _LAST_EXIT.pack(why.encode()))
 
@@ -287,38 +287,38 @@ class Scoreboard:
         size = _HEADER_SIZE + _ROOM * sum(_SLOT_SIZE + count * _CELL_SIZE for count in cells)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            self._memory = _mapped(draft, size, os.O_CREAT | os.O_TRUNC)
+            self._memory = _map_file(draft, size, os.O_CREAT | os.O_TRUNC)
             _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, os.getpid(), _HEADER_SIZE, time(), 0)
-            self.tell(Notice())
+            self.publish(MasterStatus())
             os.replace(draft, path)
         except OSError as error:
             draft.unlink(missing_ok=True)
             why = f"{path} cannot be written ({error.strerror}): set master.pid_file to a place that can"
             raise MasterError(why) from None
 
-    def take(self, cells: int) -> Slot:
+    def allocate(self, cells: int) -> Slot:
         """An empty place with at least so many cells. OSError: the disk has no room for one more."""
-        fitting = [slot for slot in self._free if slot.size >= cells]
-        if fitting:
-            slot = min(fitting, key=lambda free: free.size)
+        encode_within = [slot for slot in self._free if slot.size >= cells]
+        if encode_within:
+            slot = min(encode_within, key=lambda free: free.size)
             self._free.remove(slot)
         else:
-            slot = self._added(cells)
+            slot = self._append_slot(cells)
         slot.clear()
         return slot
 
-    def give(self, slot: Slot) -> None:
+    def release(self, slot: Slot) -> None:
         """The place is free again, and shows nothing any more."""
         slot.clear()
         self._free.append(slot)
 
-    def state(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         """One of starting, serving, stopping, quitting, resting."""
         self._memory[_STATE] = _STATES.index(state)
 
-    def tell(self, notice: Notice) -> None:
+    def publish(self, notice: MasterStatus) -> None:
         """What readers see from now on; of texts that are too long, as much as there is room for."""
-        text = fitting(notice, _MOST_NOTICE)
+        text = encode_within(notice, _MOST_NOTICE)
         other = 1 - self._memory[_NOTICE_NUMBER_AT]
         _put(self._memory, _NOTICES_AT[other], _NOTICE.pack(crc32(text), len(text)) + text)
         self._memory[_NOTICE_NUMBER_AT] = other
@@ -329,12 +329,12 @@ class Scoreboard:
             self._path.unlink()
         self._memory.close()
 
-    def _added(self, cells: int) -> Slot:
+    def _append_slot(self, cells: int) -> Slot:
         (at,) = _END.unpack_from(self._memory, _END_AT)
         end = at + _SLOT_SIZE + cells * _CELL_SIZE
         if end > len(self._memory):
             # Who has the shorter piece mapped goes on with it: its own slot is in there.
-            self._memory = _mapped(self._path, 2 * end, 0)
+            self._memory = _map_file(self._path, 2 * end, 0)
         slot = Slot(self._memory, at, cells)
         slot.clear()
         _put(self._memory, _END_AT, _END.pack(end))
@@ -346,7 +346,7 @@ def _put(memory: mmap.mmap, at: int, whole: bytes) -> None:
     memory[at : at + len(whole)] = whole
 
 
-def _mapped(path: Path, size: int, flags: int) -> mmap.mmap:
+def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
     """The file, made so long. Its room is taken now: a page that the disk has no room for later would kill us."""
     fd = files.opened(path, os.O_RDWR | flags)
     try:
@@ -367,26 +367,26 @@ def board_path(pid_file: Path) -> Path:
 def read(path: Path) -> Board | None:
     """The scoreboard as it is now; None if there is none, or it is no scoreboard. MasterError: of another release."""
     try:
-        memory = _whole(path)
+        memory = _read_steady(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
         raise MasterError(f"{path} cannot be read ({error.strerror}): run this as the master's user") from None
-    return _parsed(memory, path)
+    return _parse(memory, path)
 
 
-def limit(path: Path, owner: str, id: bytes, epoch: int, kill_at: float, reason: int = NOT_WANTED) -> bool:
+def set_kill_time(path: Path, owner: str, id: bytes, epoch: int, kill_at: float, reason: int = NOT_WANTED) -> bool:
     """From any process: if that owner is still at that attempt, its process is killed from then on (monotonic seconds;
     an earlier time stands). False: it is not, or the board cannot be written."""
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             slots = [Slot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
-            return any(_limited(slot, id, epoch, kill_at, reason) for slot in slots if slot.owner() == owner)
+            return any(_set_kill_time(slot, id, epoch, kill_at, reason) for slot in slots if slot.owner() == owner)
     except (OSError, ValueError, struct.error):
         return False
 
 
-def _limited(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
+def _set_kill_time(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
     found = False
     for number in range(slot.size):
         cell = slot.cell(number)
@@ -397,16 +397,16 @@ def _limited(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: int) -> 
     return found
 
 
-def _whole(path: Path) -> bytes:
+def _read_steady(path: Path) -> bytes:
     """As it was at one moment, as far as the master's notice goes."""
     for _ in range(5):
         memory = path.read_bytes()
-        if len(memory) < _HEADER_SIZE or _notice(memory) is not None:
+        if len(memory) < _HEADER_SIZE or _last_status(memory) is not None:
             break
     return memory
 
 
-def _parsed(memory: bytes, path: Path) -> Board | None:
+def _parse(memory: bytes, path: Path) -> Board | None:
     if len(memory) < _HEADER_SIZE or not memory.startswith(_MAGIC):
         return None
     _, version, pid, end, started, state = _HEADER.unpack_from(memory)
@@ -414,8 +414,8 @@ def _parsed(memory: bytes, path: Path) -> Board | None:
         raise MasterError(f"{path} was written by another release of tarry: use that one, or `tarry restart`")
     if not _HEADER_SIZE <= end <= len(memory) or state >= len(_STATES):
         return None
-    children = [_child(memory, at, cells) for at, cells in _slots(memory, end)]
-    return Board(pid, _STATES[state], started, children, _notice(memory) or Notice())
+    children = [_child_status(memory, at, cells) for at, cells in _slots(memory, end)]
+    return Board(pid, _STATES[state], started, children, _last_status(memory) or MasterStatus())
 
 
 def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
@@ -431,44 +431,44 @@ def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
         at = following
 
 
-def _notice(memory: bytes) -> Notice | None:
+def _last_status(memory: bytes) -> MasterStatus | None:
     """The last one, or that before it, if we met the last one half written. None: neither is whole."""
     last = memory[_NOTICE_NUMBER_AT] % 2
-    return _whole_notice(memory, last) or _whole_notice(memory, 1 - last)
+    return _decode_status(memory, last) or _decode_status(memory, 1 - last)
 
 
-def _whole_notice(memory: bytes, number: int) -> Notice | None:
+def _decode_status(memory: bytes, number: int) -> MasterStatus | None:
     at = _NOTICES_AT[number] + _NOTICE.size
     checksum, length = _NOTICE.unpack_from(memory, at - _NOTICE.size)
     text = memory[at : at + min(length, _MOST_NOTICE)]
     if crc32(text) != checksum:
         return None
     try:
-        return msgspec.json.decode(text, type=Notice)
+        return msgspec.json.decode(text, type=MasterStatus)
     except msgspec.DecodeError:
         return None
 
 
-def _child(memory: bytes, at: int, cells: int) -> ChildStatus:
+def _child_status(memory: bytes, at: int, cells: int) -> ChildStatus:
     role, pool, number, generation, _, started = _SEAT.unpack_from(memory, at)
     processed, failed = _COUNTS.unpack_from(memory, at + _COUNTS_AT)
     rss, beat = _BEAT.unpack_from(memory, at + _BEAT_AT)
     now = monotonic()
     found = (_cell(memory, at + _SLOT_SIZE + n * _CELL_SIZE) for n in range(cells))
     return ChildStatus(
-        role=_text(role),
-        pool=_text(pool),
+        role=_decode_text(role),
+        pool=_decode_text(pool),
         number=number,
         generation=generation,
         pid=_PID.unpack_from(memory, at + _PID_AT)[0],
         boot=_BOOTS[memory[at + _BOOT_AT]],
-        owner=_text(_OWNER.unpack_from(memory, at + _OWNER_AT)[0]),
+        owner=_decode_text(_OWNER.unpack_from(memory, at + _OWNER_AT)[0]),
         started=started,
         processed=processed,
         failed=failed,
         rss=rss,
         heartbeat=max(0.0, now - beat) if beat else -1.0,
-        last_exit=_text(_LAST_EXIT.unpack_from(memory, at + _LAST_EXIT_AT)[0]),
+        last_exit=_decode_text(_LAST_EXIT.unpack_from(memory, at + _LAST_EXIT_AT)[0]),
         running=[_running(cell, now) for cell in found if cell],
     )
 
@@ -479,7 +479,7 @@ def _running(cell: Cell, now: float) -> Running:
 
 def _cell(memory: Buffer, at: int) -> Cell | None:
     id, epoch, since, kill_at, task, reason, thread = _CELL.unpack_from(memory, at)
-    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _text(task), thread, reason)
+    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _decode_text(task), thread, reason)
 
 
 def _steady_cell(memory: Buffer, at: int) -> Cell | None:
@@ -491,5 +491,5 @@ def _steady_cell(memory: Buffer, at: int) -> Cell | None:
     return None
 
 
-def _text(padded: bytes) -> str:
+def _decode_text(padded: bytes) -> str:
     return padded.rstrip(b"\0").decode("utf-8", "ignore")

@@ -14,18 +14,18 @@ class Signals:
     """While entered, the wanted signals do nothing but make `fileno()` readable. Main thread only."""
 
     def __init__(self, wanted: Iterable[int], ignored: Iterable[int] = ()) -> None:
-        self._handlers: dict[int, Any] = dict.fromkeys(wanted, _recorded)
+        self._handlers: dict[int, Any] = dict.fromkeys(wanted, _record)
         self._handlers |= dict.fromkeys(ignored, signal.SIG_IGN)
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
         # A pipe, not a socket: it has room for 65536 signals that nobody took yet, a socket for some 250.
-        self._hear, self._tell = -1, -1
+        self._read_fd, self._write_fd = -1, -1
 
     def __enter__(self) -> Self:
-        self._hear, self._tell = os.pipe()
-        os.set_blocking(self._hear, False)
-        os.set_blocking(self._tell, False)
-        self._wakeup_before = signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
         return self
 
@@ -36,7 +36,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
-        self.forget()
+        self.close_in_child()
 
     def ignore(self) -> None:
         """For a process that is about to end: one that comes now, or after, is not to be what it dies of."""
@@ -44,26 +44,26 @@ class Signals:
             signal.signal(number, signal.SIG_IGN)
             del self._before[number]
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """For a forked child, with its signals held back: no record any more, and the handlers are its to replace."""
-        os.close(self._hear)
-        os.close(self._tell)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
     def fileno(self) -> int:
         """Readable when a signal came."""
-        return self._hear
+        return self._read_fd
 
     def take(self) -> list[int]:
         """The numbers that came since the last call, in their order."""
         taken = b""
         with contextlib.suppress(BlockingIOError):
-            while more := os.read(self._hear, 65536):
+            while more := os.read(self._read_fd, 65536):
                 taken += more
         return [number for number in taken if number in self._handlers]
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """No signal is delivered within; what comes is delivered after."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     try:
@@ -72,15 +72,15 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def let_through() -> None:
+def unblock_signals() -> None:
     """Nothing is held back any more, whatever we inherited."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def spoken(number: int) -> str:
+def signal_name(number: int) -> str:
     """`INT`, `TERM`."""
     return signal.Signals(number).name.removeprefix("SIG")
 
 
-def _recorded(number: int, frame: FrameType | None) -> None:
+def _record(number: int, frame: FrameType | None) -> None:
     """The number is in the pipe already: the interpreter wrote it there before it called us."""

@@ -12,7 +12,7 @@ _UNNAMED = "unknown"
 _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 
 
-class Inherited:
+class ActivationSockets:
     """The sockets by the names of their units (`FileDescriptorName=`), each name's in their order.
 
     They stay open for as long as this lives, over any reload, so that no connection is ever refused. A program that
@@ -27,8 +27,8 @@ class Inherited:
         count, pid, names = (environ.pop(name, "") for name in _VARIABLES)
         self.by_name: dict[str, list[socket.socket]] = {}
         if count and pid == str(os.getpid()):
-            for fd, name in _promised(count, names):
-                self.by_name.setdefault(name, []).append(_taken(fd, name))
+            for fd, name in _declared_sockets(count, names):
+                self.by_name.setdefault(name, []).append(_open_socket(fd, name))
 
     def close(self) -> None:
         """Ours of them only: the service manager keeps its own."""
@@ -37,7 +37,7 @@ class Inherited:
                 one.close()
 
 
-def _promised(count: str, names: str) -> Iterator[tuple[int, str]]:
+def _declared_sockets(count: str, names: str) -> Iterator[tuple[int, str]]:
     named = names.split(":") if names else []
     number = int(count) if count.isdecimal() else -1
     if number < 0 or (named and len(named) != number):
@@ -46,7 +46,7 @@ def _promised(count: str, names: str) -> Iterator[tuple[int, str]]:
         yield _FIRST + n, name or _UNNAMED
 
 
-def _taken(fd: int, name: str) -> socket.socket:
+def _open_socket(fd: int, name: str) -> socket.socket:
     try:
         os.set_inheritable(fd, False)
         return socket.socket(fileno=fd)

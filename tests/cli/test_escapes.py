@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from tarry.runtime.logs.formatting import JsonLines, TextLines
+from tarry.runtime.logs.formatting import JsonFormatter, TextFormatter
 from tarry.terminal import harmless, harmless_json
 from tests.cli.place import Place, until
 
@@ -58,7 +58,7 @@ def test_log_lines_are_harmless() -> None:
     except ValueError:
         info = sys.exc_info()
     record = logging.LogRecord("a", logging.ERROR, "", 1, "said %s", (EVIL,), info)
-    text, line = TextLines().format(record), JsonLines().format(record)
+    text, line = TextFormatter().format(record), JsonFormatter().format(record)
     assert acts(text) == acts(line) == []
     assert r"said \x1b]0;owned\x07" in text
     assert json.loads(line)["message"] == f"said {EVIL}"

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.logs.formatting import tell_of
-from tests.runtime.master_harness import Theatre
+from tarry.runtime.logs.formatting import set_job_facts
+from tests.runtime.master_harness import MasterHarness
 
 
 @pytest.fixture
-def theatre(tmp_path: Path) -> Iterator[Theatre]:
+def harness(tmp_path: Path) -> Iterator[MasterHarness]:
     """Masters with small roles; all their processes are gone afterwards."""
-    theatre = Theatre(tmp_path)
-    yield theatre
-    theatre.close()
+    harness = MasterHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
@@ -27,4 +27,4 @@ def own_logging() -> Iterator[None]:
         handler.close()
     root.handlers[:] = handlers
     root.setLevel(level)
-    tell_of(lambda: None)
+    set_job_facts(lambda: None)

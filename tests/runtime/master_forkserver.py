@@ -1,4 +1,4 @@
-"""Masters that are forked from a process that has imported everything: for tests that want a hundred of them."""
+"""Forks masters from a process that has imported everything: for tests that start a hundred of them."""
 
 import contextlib
 import gc
@@ -13,12 +13,12 @@ from typing import cast
 import msgspec
 
 from tests.runtime import scripted_roles
-from tests.runtime.master_harness import Theatre, alive
+from tests.runtime.master_harness import MasterHarness, alive
 from tests.runtime.scripted_roles import Script
 
 
-class Fledgling:
-    """As much of a Popen as a theatre needs."""
+class ForkedMaster:
+    """The part of Popen that a MasterHarness needs."""
 
     def __init__(self, pid: int, directory: Path) -> None:
         self.pid = pid
@@ -34,15 +34,15 @@ class Fledgling:
         self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
-        return self._ended(0)
+        return self._wait(0)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it said, all of it as if on stderr."""
-        if self._ended(timeout) is None:
+        if self._wait(timeout) is None:
             raise subprocess.TimeoutExpired(f"master {self.pid}", timeout or 0)
         return "", (self._directory / "said").read_text()
 
-    def _ended(self, timeout: float | None) -> int | None:
+    def _wait(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._fd], [], [], timeout)[0]:
             os.close(self._fd)
             status = self._directory / "status"
@@ -50,22 +50,22 @@ class Fledgling:
         return self.returncode
 
 
-class Hatchery(Theatre):
-    """A theatre whose masters are of a nest."""
+class ForkServerHarness(MasterHarness):
+    """A MasterHarness that forks its masters from a ForkServer."""
 
-    def __init__(self, directory: Path, nest: "Nest") -> None:
+    def __init__(self, directory: Path, forkserver: "ForkServer") -> None:
         super().__init__(directory)
-        self._nest = nest
+        self._forkserver = forkserver
 
-    def _began(self, script: str) -> "subprocess.Popen[str]":
-        return cast("subprocess.Popen[str]", self._nest.start(self.directory, script))
+    def _spawn(self, script: str) -> "subprocess.Popen[str]":
+        return cast("subprocess.Popen[str]", self._forkserver.start(self.directory, script))
 
-    def _ours(self, pid: int) -> bool:
-        """They have the nest's environment, all of them."""
+    def _is_ours(self, pid: int) -> bool:
+        """All of them have the fork server's environment, so their pids tell."""
         return pid in {fact["pid"] for fact in self.facts()} and alive(pid)
 
 
-class Nest:
+class ForkServer:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.runtime.master_forkserver"],
@@ -74,12 +74,12 @@ class Nest:
             text=True,
         )
 
-    def start(self, directory: Path, script: str) -> Fledgling:
+    def start(self, directory: Path, script: str) -> ForkedMaster:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode((str(directory), script)).decode() + "\n")
         self._process.stdin.flush()
-        return Fledgling(int(self._process.stdout.readline()), directory)
+        return ForkedMaster(int(self._process.stdout.readline()), directory)
 
     def close(self) -> None:
         self._process.communicate("")
@@ -94,11 +94,11 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os._exit(hatched(Path(directory), msgspec.json.decode(script, type=Script)))
+            os._exit(run_master(Path(directory), msgspec.json.decode(script, type=Script)))
         print(pid, flush=True)
 
 
-def hatched(directory: Path, script: Script) -> int:
+def run_master(directory: Path, script: Script) -> int:
     said = os.open(directory / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd, place in ((0, nothing), (1, nothing), (2, said)):

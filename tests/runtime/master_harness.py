@@ -42,7 +42,7 @@ def state(pid: int) -> str:
         return "X"
 
 
-class Theatre:
+class MasterHarness:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.pid_file = directory / "run" / "tarry.pid"
@@ -51,11 +51,11 @@ class Theatre:
     def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
         """A master that is not waited for."""
         self.next(*roles, **rest)
-        process = self._began((self.directory / "next").read_text())
+        process = self._spawn((self.directory / "next").read_text())
         self._started.append(process)
         return process
 
-    def _began(self, script: str) -> "subprocess.Popen[str]":
+    def _spawn(self, script: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "tests.runtime.scripted_roles", str(self.directory), script],
             stdin=subprocess.DEVNULL,
@@ -87,7 +87,7 @@ class Theatre:
             return [fact for fact in facts if what is None or fact["what"] == what]
         return []
 
-    def told(self) -> list[dict[str, Any]]:
+    def deaths_told(self) -> list[dict[str, Any]]:
         """The notices that keepers got."""
         return [fact["line"] for fact in self.facts("told")]
 
@@ -107,7 +107,7 @@ class Theatre:
     def ready(self, role: str = "worker") -> list[int]:
         return [child.pid for child in self.children(role) if child.boot == "ready"]
 
-    def ended(self, process: "subprocess.Popen[str]", limit: float = 20.0) -> tuple[int, str]:
+    def wait_for_exit(self, process: "subprocess.Popen[str]", limit: float = 20.0) -> tuple[int, str]:
         """The master's exit status, and what it said on stderr."""
         _, said = process.communicate(timeout=limit)
         return process.returncode, said
@@ -115,13 +115,13 @@ class Theatre:
     def close(self) -> None:
         for process in self._started:
             process.kill()
-        until(lambda: not self._killed())
+        until(lambda: not self._kill_all())
         for process in self._started:
             process.communicate(timeout=20)
 
-    def _killed(self) -> list[int]:
+    def _kill_all(self) -> list[int]:
         """Kills all that was started here, directly or not; answers what it found."""
-        found = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._ours(int(name))]
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 if (group := os.getpgid(pid)) != os.getpgid(0):
@@ -129,7 +129,7 @@ class Theatre:
                 os.kill(pid, signal.SIGKILL)
         return found
 
-    def _ours(self, pid: int) -> bool:
+    def _is_ours(self, pid: int) -> bool:
         try:
             return f"TARRY_TEST_STAGE={self.directory}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:

@@ -19,7 +19,7 @@ from tarry.errors import ConfigError, MasterError
 from tarry.runtime.daemon import daemonize
 from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
-from tarry.runtime.role import CANARY, KEEPER, Child, Plan, Role, Wear
+from tarry.runtime.role import CANARY, KEEPER, ChildContext, Plan, RecycleLimits, Role
 from tarry.runtime.scoreboard import board_path
 
 FIRST, SECOND = bytes(range(16)), bytes(range(16, 32))
@@ -37,15 +37,15 @@ class Script(Struct):
     forks_fail: list[int] = []
     """Which forks fail, counted from 1."""
     cells: int = 2
-    canary: str = "sings"
-    wear: Wear = Wear()
+    canary: str = "canary_lives"
+    limits: RecycleLimits = RecycleLimits()
     reload_timeout: float = 0.0
     daemon: bool = False
     crash: str = ""
     """A daemon that ends before it serves: "raise" or "die"."""
 
 
-class Stage:
+class Notes:
     """The facts file, written with one write a line."""
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +63,7 @@ class Stage:
         return True
 
 
-def heard(child: Child, limit: int | None = None) -> list[int]:
+def wait_for_signals(child: ChildContext, limit: int | None = None) -> list[int]:
     """Sleeps until a signal, a line or the master's end; milliseconds, None: however long."""
     sleeper = select.poll()
     sleeper.register(child.signals, select.POLLIN)
@@ -72,170 +72,170 @@ def heard(child: Child, limit: int | None = None) -> list[int]:
     return child.signals.take()
 
 
-def until_asked(stage: Stage, child: Child) -> int:
-    while not child.orphaned:
-        taken = heard(child)
+def run_until_stopped(notes: Notes, child: ChildContext) -> int:
+    while not child.is_orphaned:
+        taken = wait_for_signals(child)
         if signal.SIGINT in taken or signal.SIGTERM in taken:
-            stage.note("asked")
+            notes.note("asked")
             return 0
-        child.lines()
-    stage.note("orphaned")
+        child.receive()
+    notes.note("orphaned")
     return 0
 
 
-def begin(stage: Stage, child: Child) -> None:
-    child.slot.own(f"owner-{os.getpid()}")
+def report_begin(notes: Notes, child: ChildContext) -> None:
+    child.slot.set_owner(f"owner-{os.getpid()}")
     child.slot.beat(12345678)
     # First, since the master may ask the one before it to end as soon as it hears of it.
-    stage.note("ready", number=child.number, pool=child.pool)
-    child.ready()
+    notes.note("ready", number=child.number, pool=child.pool)
+    child.report_ready()
 
 
-def plain(stage: Stage, child: Child) -> int:
-    begin(stage, child)
-    return until_asked(stage, child)
+def plain(notes: Notes, child: ChildContext) -> int:
+    report_begin(notes, child)
+    return run_until_stopped(notes, child)
 
 
-def sings(stage: Stage, child: Child) -> int:
+def canary_lives(notes: Notes, child: ChildContext) -> int:
     """A canary that lives."""
-    stage.note("sang")
-    child.ready()
+    notes.note("sang")
+    child.report_ready()
     return 0
 
 
-def never_sings(stage: Stage, child: Child) -> int:
-    return until_asked(stage, child)
+def canary_never_ready(notes: Notes, child: ChildContext) -> int:
+    return run_until_stopped(notes, child)
 
 
-def drops(stage: Stage, child: Child) -> int:
+def canary_exits(notes: Notes, child: ChildContext) -> int:
     return 7
 
 
-def dies(stage: Stage, child: Child) -> int:
-    return child.failed("no module named shop")
+def canary_fails(notes: Notes, child: ChildContext) -> int:
+    return child.report_failure("no module named shop")
 
 
-def busy(stage: Stage, child: Child) -> int:
+def busy(notes: Notes, child: ChildContext) -> int:
     """At two jobs."""
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
     child.slot.on(1, SECOND, 4, "shop.zweites·".encode(), 0.0)
     child.slot.count(7, 2)
-    return plain(stage, child)
+    return plain(notes, child)
 
 
-def lingers(stage: Stage, child: Child) -> int:
+def finishes_late(notes: Notes, child: ChildContext) -> int:
     """Outlives its master until it may go."""
-    status = busy(stage, child)
-    while not (stage.directory / "go").exists():
+    status = busy(notes, child)
+    while not (notes.directory / "go").exists():
         time.sleep(0.01)
     return status
 
 
-def let_in(stage: Stage, child: Child) -> bool:
+def wait_for_go(notes: Notes, child: ChildContext) -> bool:
     """Waits at the door; False: told to go, or left alone."""
-    stage.note("at the door")
-    while not (stage.directory / "go").exists():
-        if {signal.SIGINT, signal.SIGTERM} & set(heard(child, 10)):
+    notes.note("at the door")
+    while not (notes.directory / "go").exists():
+        if {signal.SIGINT, signal.SIGTERM} & set(wait_for_signals(child, 10)):
             return False
-        child.lines()
-        if child.orphaned:
+        child.receive()
+        if child.is_orphaned:
             return False
     return True
 
 
-def stays(stage: Stage, child: Child) -> int:
+def stops_late(notes: Notes, child: ChildContext) -> int:
     """Goes once it was asked and may go; or at once, when it is left alone."""
-    status = plain(stage, child)
-    while not child.orphaned and not (stage.directory / "go").exists():
-        heard(child, 10)
-        child.lines()
+    status = plain(notes, child)
+    while not child.is_orphaned and not (notes.directory / "go").exists():
+        wait_for_signals(child, 10)
+        child.receive()
     return status
 
 
-def late(stage: Stage, child: Child) -> int:
+def ready_late(notes: Notes, child: ChildContext) -> int:
     """Is ready once it may be."""
-    return stays(stage, child) if let_in(stage, child) else 0
+    return stops_late(notes, child) if wait_for_go(notes, child) else 0
 
 
-def sings_late(stage: Stage, child: Child) -> int:
-    return sings(stage, child) if let_in(stage, child) else 0
+def canary_late(notes: Notes, child: ChildContext) -> int:
+    return canary_lives(notes, child) if wait_for_go(notes, child) else 0
 
 
-def worn(stage: Stage, child: Child) -> int:
+def recycled(notes: Notes, child: ChildContext) -> int:
     """Of the first two, one has done its part; who comes after them is late."""
-    if stage.first_time("first"):
+    if notes.first_time("first"):
         child.slot.count(7, 0)
-        return stays(stage, child)
-    return stays(stage, child) if stage.first_time("second") else late(stage, child)
+        return stops_late(notes, child)
+    return stops_late(notes, child) if notes.first_time("second") else ready_late(notes, child)
 
 
-def one_bad(stage: Stage, child: Child) -> int:
+def first_cannot_restart(notes: Notes, child: ChildContext) -> int:
     """Where the first sits, nobody can begin a second time."""
-    again = child.number == 1 and not stage.first_time("one")
-    return child.failed("gone bad") if again else stays(stage, child)
+    again = child.number == 1 and not notes.first_time("one")
+    return child.report_failure("gone bad") if again else stops_late(notes, child)
 
 
-def stubborn(stage: Stage, child: Child) -> int:
+def stubborn(notes: Notes, child: ChildContext) -> int:
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
-    begin(stage, child)
-    while not child.orphaned:
-        if heard(child):
-            stage.note("ignored")
-        child.lines()
+    report_begin(notes, child)
+    while not child.is_orphaned:
+        if wait_for_signals(child):
+            notes.note("ignored")
+        child.receive()
     return 0
 
 
-def overdue(stage: Stage, child: Child) -> int:
+def overdue(notes: Notes, child: ChildContext) -> int:
     """The first of them is at a job that takes too long, and at one that does not."""
-    if stage.first_time("overdue"):
+    if notes.first_time("overdue"):
         child.slot.on(0, FIRST, 3, b"shop.first", time.monotonic() + 0.2)
         child.slot.on(1, SECOND, 4, b"shop.second", time.monotonic() + 1000)
-    return plain(stage, child)
+    return plain(notes, child)
 
 
-def breeder(stage: Stage, child: Child) -> int:
+def with_grandchild(notes: Notes, child: ChildContext) -> int:
     grandchild = subprocess.Popen(["sleep", "1000"])
-    stage.note("grandchild", born=grandchild.pid)
-    return plain(stage, child)
+    notes.note("grandchild", born=grandchild.pid)
+    return plain(notes, child)
 
 
-def cannot_boot(stage: Stage, child: Child) -> int:
-    return child.failed("no module named shop\nTraceback follows")
+def cannot_boot(notes: Notes, child: ChildContext) -> int:
+    return child.report_failure("no module named shop\nTraceback follows")
 
 
-def cannot_boot_again(stage: Stage, child: Child) -> int:
-    return plain(stage, child) if stage.first_time(f"boot{child.number}") else child.failed("gone bad")
+def cannot_boot_again(notes: Notes, child: ChildContext) -> int:
+    return plain(notes, child) if notes.first_time(f"boot{child.number}") else child.report_failure("gone bad")
 
 
-def vanishes(stage: Stage, child: Child) -> int:
+def exits_at_boot(notes: Notes, child: ChildContext) -> int:
     return 7
 
 
-def never_ready(stage: Stage, child: Child) -> int:
-    return until_asked(stage, child)
+def never_ready(notes: Notes, child: ChildContext) -> int:
+    return run_until_stopped(notes, child)
 
 
-def crashes(stage: Stage, child: Child) -> int:
-    begin(stage, child)
+def crashes(notes: Notes, child: ChildContext) -> int:
+    report_begin(notes, child)
     raise ValueError("a bug in the role")
 
 
-def crash_loop(stage: Stage, child: Child) -> int:
+def crash_loop(notes: Notes, child: ChildContext) -> int:
     """Serves the first time, then ends whenever it begins."""
-    first = stage.first_time("loop")
-    begin(stage, child)
-    return until_asked(stage, child) if first else 1
+    first = notes.first_time("loop")
+    report_begin(notes, child)
+    return run_until_stopped(notes, child) if first else 1
 
 
-def leaker(stage: Stage, child: Child) -> int:
+def leaves_thread(notes: Notes, child: ChildContext) -> int:
     """Leaves a thread behind that never ends, and words in a buffer."""
     threading.Thread(target=threading.Event().wait).start()
-    status = plain(stage, child)
+    status = plain(notes, child)
     print("last words", end="")
     return status
 
 
-def nosy(stage: Stage, child: Child) -> int:
+def notes_descriptors(notes: Notes, child: ChildContext) -> int:
     """Notes what it inherited."""
     own = {0, 1, 2}
     links = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in map(int, os.listdir("/proc/self/fd")) if _open(fd)}
@@ -243,45 +243,45 @@ def nosy(stage: Stage, child: Child) -> int:
     handlers = {signal.Signals(n).name: callable(signal.getsignal(n)) for n in signal.valid_signals() if n < 32}
     recorded = sorted(name for name, caught in handlers.items() if caught)
     others = [link for fd, link in links.items() if fd not in own]
-    stage.note("nosy", fds=others, mask=mask, recorded=recorded, stdin=links[0], group=os.getpgid(0))
-    return plain(stage, child)
+    notes.note("notes_descriptors", fds=others, mask=mask, recorded=recorded, stdin=links[0], group=os.getpgid(0))
+    return plain(notes, child)
 
 
 def _open(fd: int) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
-def keeper(stage: Stage, child: Child) -> int:
+def keeper(notes: Notes, child: ChildContext) -> int:
     """Answers."""
-    return _keep(stage, child, lambda: True)
+    return _keep(notes, child, lambda: True)
 
 
-def mute_once(stage: Stage, child: Child) -> int:
+def keeper_mute_once(notes: Notes, child: ChildContext) -> int:
     """The first of them hears and does not answer."""
-    first = stage.first_time("mute")
-    return _keep(stage, child, lambda: not first)
+    first = notes.first_time("keeper_mute")
+    return _keep(notes, child, lambda: not first)
 
 
-def mute(stage: Stage, child: Child) -> int:
-    return _keep(stage, child, lambda: False)
+def keeper_mute(notes: Notes, child: ChildContext) -> int:
+    return _keep(notes, child, lambda: False)
 
 
-def _keep(stage: Stage, child: Child, answers: Callable[[], bool]) -> int:
-    child.ready()
-    stage.note("keeper")
-    while not child.orphaned:
-        if signal.SIGINT in heard(child):
-            stage.note("keeper asked")
+def _keep(notes: Notes, child: ChildContext, answers: Callable[[], bool]) -> int:
+    child.report_ready()
+    notes.note("keeper")
+    while not child.is_orphaned:
+        if signal.SIGINT in wait_for_signals(child):
+            notes.note("keeper asked")
             return 0
-        for line in child.lines():
-            stage.note("told", line=line)
+        for line in child.receive():
+            notes.note("told", line=line)
             if answers():
-                child.answer({"returned": line["gone"]})
-    stage.note("orphaned")
+                child.send({"returned": line["gone"]})
+    notes.note("orphaned")
     return 0
 
 
-def hasty_forks(script: Script) -> None:
+def patch_fork(script: Script) -> None:
     """Makes forks fail, or signals children at once, where no test could be fast enough."""
     fork, count = os.fork, 0
 
@@ -298,47 +298,47 @@ def hasty_forks(script: Script) -> None:
     os.fork = hasty
 
 
-def planned(stage: Stage, script: Script) -> Plan:
+def make_plan(notes: Notes, script: Script) -> Plan:
     def role(name: str, pool: str, count: int, actor: str) -> Role:
-        wear = Wear() if name == KEEPER else script.wear
-        return Role(name, pool, count, script.cells, lambda child: globals()[actor](stage, child), wear)
+        limits = RecycleLimits() if name == KEEPER else script.limits
+        return Role(name, pool, count, script.cells, lambda child: globals()[actor](notes, child), limits)
 
     canary = role(CANARY, "", 1, script.canary) if script.canary else None
     roles = [role(*each) for each in script.roles]
     return Plan(roles, canary, script.grace, script.reload_timeout, script.boot_limit)
 
 
-def replanned(stage: Stage) -> Plan:
+def read_next_plan(notes: Notes) -> Plan:
     """What the file `next` says."""
     try:
-        script = msgspec.json.decode((stage.directory / "next").read_bytes(), type=Script)
+        script = msgspec.json.decode((notes.directory / "next").read_bytes(), type=Script)
     except msgspec.DecodeError as error:
         raise ConfigError(f"next: {error}") from None
-    return planned(stage, script)
+    return make_plan(notes, script)
 
 
 def main(directory: Path, script: Script) -> int:
     readiness = daemonize(directory / "output") if script.daemon else None
-    stage = Stage(directory)
+    notes = Notes(directory)
     pid_file = directory / "run" / "tarry.pid"
     handlers.configure(directory / "log")
     if script.crash == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    hasty_forks(script)
+    patch_fork(script)
     if script.deaf:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
 
     def serving() -> None:
-        stage.note("serving")
+        notes.note("serving")
         if readiness is not None:
             time.sleep(0.2)  # whoever does not wait for us is caught by this
-            stage.note("told so")
-            readiness.serving()
+            notes.note("told so")
+            readiness.report_serving()
 
     print("first words, ", end="")  # in the buffer at every fork
-    plan = planned(stage, script)
-    master = Master(plan, pid_file, board_path(pid_file), serving, lambda: replanned(stage))
+    plan = make_plan(notes, script)
+    master = Master(plan, pid_file, board_path(pid_file), serving, lambda: read_next_plan(notes))
     try:
         status = master.run()
     except MasterError as error:
@@ -346,8 +346,8 @@ def main(directory: Path, script: Script) -> int:
     if master.failure:
         print(master.failure, file=sys.stderr)
         if readiness is not None:
-            readiness.failed(master.failure)
-    stage.note("ended", status=status)
+            readiness.report_failure(master.failure)
+    notes.note("ended", status=status)
     logging.shutdown()
     return status
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tarry.runtime.autoscaler import QUIET, Demand, Look, Range
+from tarry.runtime.autoscaler import MANUAL_HOLD, Autoscaler, PoolLoad, Range
 
 WIDE = Range(1, 8, 30.0)
 
 
-def look(ready: int, *, load: float, waiting: int = 0, oldest: float = 5.0, held: int = 0) -> Look:
-    return Look(ready, min(1.0, load / ready), load, held or ready, waiting, oldest if waiting else 0.0)
+def look(ready: int, *, load: float, waiting: int = 0, oldest: float = 5.0, held: int = 0) -> PoolLoad:
+    return PoolLoad(ready, min(1.0, load / ready), load, held or ready, waiting, oldest if waiting else 0.0)
 
 
 class Days:
@@ -19,23 +19,23 @@ class Days:
     def __init__(self, count: int, range: Range = WIDE) -> None:
         self.count, self.range = count, range
         self.now = 1000.0
-        self.demand = Demand()
+        self.demand = Autoscaler()
         self.was: list[int] = []
 
-    def go(self, seconds: int, seen: Callable[[int], Look]) -> list[int]:
+    def go(self, seconds: int, seen: Callable[[int], PoolLoad]) -> list[int]:
         """The counts after each look."""
         for _ in range(seconds):
             self.now += 1.0
-            self.count = self.demand.wanted(self.now, self.count, self.range, seen(self.count))
+            self.count = self.demand.decide(self.now, self.count, self.range, seen(self.count))
             self.was.append(self.count)
         return self.was[-seconds:]
 
 
-def busy(waiting: int) -> Callable[[int], Look]:
+def busy(waiting: int) -> Callable[[int], PoolLoad]:
     return lambda count: look(count, load=count, waiting=waiting)
 
 
-def idle(count: int) -> Look:
+def idle(count: int) -> PoolLoad:
     return look(count, load=0.0)
 
 
@@ -59,7 +59,7 @@ def test_no_more_than_the_backlog_needs() -> None:
     ],
     ids=["nothing waits", "not for long", "they have room, so a limit holds them back", "one is not there yet"],
 )
-def test_no_reason_to_grow(seen: Look) -> None:
+def test_no_reason_to_grow(seen: PoolLoad) -> None:
     assert Days(2).go(20, lambda count: seen) == [2] * 20
 
 
@@ -112,8 +112,8 @@ def test_while_nothing_is_known_nothing_changes_and_the_time_begins_anew() -> No
 def test_a_number_set_by_hand_stands_for_a_moment_and_then_it_follows_again() -> None:
     days = Days(4)
     days.go(29, idle)
-    days.demand.set_by_hand(days.now)
-    assert days.go(int(QUIET) - 1, busy(50)) == [4, 4]
+    days.demand.hold(days.now)
+    assert days.go(int(MANUAL_HOLD) - 1, busy(50)) == [4, 4]
     assert days.go(2, busy(50))[-1] == 8
 
 
@@ -121,6 +121,6 @@ def test_a_number_set_by_hand_is_kept_for_the_whole_time() -> None:
     days = Days(2)
     days.go(60, idle)
     days.count = 6
-    days.demand.set_by_hand(days.now)
+    days.demand.hold(days.now)
     assert days.go(29, idle) == [6] * 29
     assert days.go(2, idle)[-1] == 5

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tarry.runtime.logs.file import LogFile
-from tarry.runtime.pipe import Link
-from tarry.runtime.role import Child
+from tarry.runtime.pipe import MessagePipe
+from tarry.runtime.role import ChildContext
 from tarry.runtime.scoreboard import Scoreboard
 from tarry.runtime.signals import Signals
 
@@ -21,73 +21,75 @@ LONG = 60.0
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Link, Link]]:
+def ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
     """Of the line: the master's, and the child's."""
-    pair = tuple(map(Link, socket.socketpair()))
+    pair = tuple(map(MessagePipe, socket.socketpair()))
     yield pair[0], pair[1]
     for end in pair:
         end.close()
 
 
 @pytest.fixture
-def child(ends: tuple[Link, Link], tmp_path: Path) -> Iterator[Child]:
+def child(ends: tuple[MessagePipe, MessagePipe], tmp_path: Path) -> Iterator[ChildContext]:
     board = Scoreboard(tmp_path / "board")
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)) as signals:
-        yield Child(board.take(1), "", 1, ends[1], signals)
+        yield ChildContext(board.allocate(1), "", 1, ends[1], signals)
     board.remove()
 
 
-def asleep(child: Child) -> float:
+def asleep(child: ChildContext) -> float:
     """Seconds that it slept."""
     began = time.monotonic()
     child.sleep(LONG)
     return time.monotonic() - began
 
 
-def tell(master: Link) -> None:
+def tell(master: MessagePipe) -> None:
     master.send({"news": 1})
 
 
-def poke(master: Link) -> None:
+def poke(master: MessagePipe) -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-@pytest.mark.parametrize("wake", [tell, poke, Link.close])
-def test_it_wakes_for_all_that_comes(child: Child, ends: tuple[Link, Link], wake: Callable[[Link], None]) -> None:
+@pytest.mark.parametrize("wake", [tell, poke, MessagePipe.close])
+def test_it_wakes_for_all_that_comes(
+    child: ChildContext, ends: tuple[MessagePipe, MessagePipe], wake: Callable[[MessagePipe], None]
+) -> None:
     wake(ends[0])
     assert asleep(child) < LONG / 2
 
 
-def test_it_sleeps_no_longer_than_it_wants(child: Child) -> None:
+def test_it_sleeps_no_longer_than_it_wants(child: ChildContext) -> None:
     child.sleep(0.001)
-    assert not child.over()
+    assert not child.should_exit()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_its_end_comes_by_signal(child: Child, number: signal.Signals) -> None:
+def test_its_end_comes_by_signal(child: ChildContext, number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
-    assert child.over()
-    assert not child.over()
+    assert child.should_exit()
+    assert not child.should_exit()
 
 
-def test_its_end_comes_when_the_master_is_gone(child: Child, ends: tuple[Link, Link]) -> None:
+def test_its_end_comes_when_the_master_is_gone(child: ChildContext, ends: tuple[MessagePipe, MessagePipe]) -> None:
     ends[0].close()
-    assert not child.over()
-    child.lines()
-    assert child.over()
+    assert not child.should_exit()
+    child.receive()
+    assert child.should_exit()
 
 
-def test_hup_opens_the_log_again_and_is_no_end(child: Child, tmp_path: Path) -> None:
+def test_hup_opens_the_log_again_and_is_no_end(child: ChildContext, tmp_path: Path) -> None:
     log = tmp_path / "log"
     handler = LogFile(log)
     logging.getLogger().addHandler(handler)
     try:
         log.rename(tmp_path / "rotated")
         os.kill(os.getpid(), signal.SIGHUP)
-        assert not child.over()
+        assert not child.should_exit()
         assert log.exists()
         os.kill(os.getpid(), signal.SIGHUP)
-        assert child.came() == [signal.SIGHUP]
+        assert child.take_signals() == [signal.SIGHUP]
     finally:
         logging.getLogger().removeHandler(handler)
         handler.close()

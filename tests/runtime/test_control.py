@@ -11,7 +11,7 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime import control
-from tests.runtime.master_harness import KEEPER, Theatre, alive, until
+from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 from tests.runtime.scripted_roles import FIRST
 
 ONE = ("worker", "default", 1, "plain")
@@ -22,51 +22,51 @@ def silence(line: str) -> None:
     """Whoever waits wants to hear nothing."""
 
 
-def test_stop_returns_when_the_master_is_gone(theatre: Theatre) -> None:
-    master = theatre.serve(ONE, KEEPER)
-    control.stop(theatre.pid_file, 20, silence)
-    assert not theatre.pid_file.exists()
-    assert theatre.ended(master) == (0, "")
-    assert theatre.facts("asked")
+def test_stop_returns_when_the_master_is_gone(harness: MasterHarness) -> None:
+    master = harness.serve(ONE, KEEPER)
+    control.stop(harness.pid_file, 20, silence)
+    assert not harness.pid_file.exists()
+    assert harness.wait_for_exit(master) == (0, "")
+    assert harness.facts("asked")
 
 
-def test_stop_tells_whom_it_waits_for_and_gives_up_in_time(theatre: Theatre) -> None:
-    theatre.serve(STUBBORN, KEEPER)
-    (pid,) = theatre.ready()
+def test_stop_tells_whom_it_waits_for_and_gives_up_in_time(harness: MasterHarness) -> None:
+    harness.serve(STUBBORN, KEEPER)
+    (pid,) = harness.ready()
     told: list[str] = []
     with pytest.raises(MasterError, match=r"still running after 1\.5 s; `tarry quit` ends it now"):
-        control.stop(theatre.pid_file, 1.5, told.append)
+        control.stop(harness.pid_file, 1.5, told.append)
     assert told[0].startswith(f"waiting for worker default.1 pid {pid}; runs shop.first {UUID(bytes=FIRST)} for ")
     assert alive(pid)
 
 
-def test_a_second_stop_does_not_force_and_quit_then_does(theatre: Theatre) -> None:
-    master = theatre.serve(STUBBORN, KEEPER)
-    (pid,) = theatre.ready()
+def test_a_second_stop_does_not_force_and_quit_then_does(harness: MasterHarness) -> None:
+    master = harness.serve(STUBBORN, KEEPER)
+    (pid,) = harness.ready()
     for _ in range(2):
         with pytest.raises(MasterError, match="still running"):
-            control.stop(theatre.pid_file, 0.2, silence)
-    assert theatre.board().state == "stopping"
+            control.stop(harness.pid_file, 0.2, silence)
+    assert harness.board().state == "stopping"
     assert alive(pid)
-    control.quit(theatre.pid_file, 20, silence)
-    assert theatre.ended(master) == (0, "")
+    control.quit(harness.pid_file, 20, silence)
+    assert harness.wait_for_exit(master) == (0, "")
     assert not alive(pid)
 
 
-def test_quit_forces_at_once(theatre: Theatre) -> None:
-    master = theatre.serve(STUBBORN, KEEPER)
-    (pid,) = theatre.ready()
-    control.quit(theatre.pid_file, 20, silence)
-    assert theatre.ended(master) == (0, "")
-    assert theatre.told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
+def test_quit_forces_at_once(harness: MasterHarness) -> None:
+    master = harness.serve(STUBBORN, KEEPER)
+    (pid,) = harness.ready()
+    control.quit(harness.pid_file, 20, silence)
+    assert harness.wait_for_exit(master) == (0, "")
+    assert harness.deaths_told() == [{"gone": f"owner-{pid}", "on": [], "stuck": [], "why": "signal 9"}]
 
 
-def test_stop_waits_while_a_quit_overtakes_it(theatre: Theatre) -> None:
-    theatre.serve(STUBBORN, KEEPER)
-    stopping = threading.Thread(target=control.stop, args=(theatre.pid_file, 20, silence))
+def test_stop_waits_while_a_quit_overtakes_it(harness: MasterHarness) -> None:
+    harness.serve(STUBBORN, KEEPER)
+    stopping = threading.Thread(target=control.stop, args=(harness.pid_file, 20, silence))
     stopping.start()
-    until(lambda: theatre.board().state == "stopping")
-    control.quit(theatre.pid_file, 20, silence)
+    until(lambda: harness.board().state == "stopping")
+    control.quit(harness.pid_file, 20, silence)
     stopping.join(20)
     assert not stopping.is_alive()
 
@@ -95,24 +95,24 @@ def test_a_stranger_that_has_the_number_of_a_master_elsewhere_is_not_signalled(t
     stranger.wait()
 
 
-def test_a_master_that_does_not_answer_is_named(theatre: Theatre) -> None:
-    master = theatre.serve(ONE, KEEPER)
+def test_a_master_that_does_not_answer_is_named(harness: MasterHarness) -> None:
+    master = harness.serve(ONE, KEEPER)
     master.send_signal(signal.SIGSTOP)
     with pytest.raises(MasterError, match=f"pid {master.pid}, does not answer; `kill -9` it"):
-        control.quit(theatre.pid_file, 0.3, silence)
+        control.quit(harness.pid_file, 0.3, silence)
 
 
-def test_status_of_a_live_a_dead_and_an_ended_master(theatre: Theatre) -> None:
-    assert control.status(theatre.pid_file) is None
-    master = theatre.serve(ONE, KEEPER)
-    board = control.status(theatre.pid_file)
+def test_status_of_a_live_a_dead_and_an_ended_master(harness: MasterHarness) -> None:
+    assert control.status(harness.pid_file) is None
+    master = harness.serve(ONE, KEEPER)
+    board = control.status(harness.pid_file)
     assert board is not None
     assert (board.alive, board.pid, board.state) == (True, master.pid, "serving")
     master.kill()
     master.wait()
-    board = control.status(theatre.pid_file)
+    board = control.status(harness.pid_file)
     assert board is not None
     assert (board.alive, board.pid) == (False, master.pid)
-    theatre.serve(ONE, KEEPER)
-    control.stop(theatre.pid_file, 20, silence)
-    assert control.status(theatre.pid_file) is None
+    harness.serve(ONE, KEEPER)
+    control.stop(harness.pid_file, 20, silence)
+    assert control.status(harness.pid_file) is None

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tarry.runtime import dump
-from tarry.runtime.dump import Dump, stack_of
+from tarry.runtime.dump import StackDump, find_stack
 
 TWO = """\
 Thread 0x00007f0000000001 (most recent call first):
@@ -20,20 +20,20 @@ Current thread 0x00007f0000000002 (most recent call first):
 
 
 def test_only_the_threads_own_calls_are_shown_as_in_a_traceback() -> None:
-    assert stack_of(TWO, 0x7F0000000001).splitlines() == [
+    assert find_stack(TWO, 0x7F0000000001).splitlines() == [
         "Stack when it was killed (most recent call last):",
         '  File "shop/jobs.py", line 7 in outer',
         '  File "shop/jobs.py", line 12 in inner',
     ]
-    assert "line 3 in main" in stack_of(TWO, 0x7F0000000002)
-    assert stack_of(TWO, 0x7F0000000003) == ""
-    assert stack_of("", 1) == ""
+    assert "line 3 in main" in find_stack(TWO, 0x7F0000000002)
+    assert find_stack(TWO, 0x7F0000000003) == ""
+    assert find_stack("", 1) == ""
 
 
 def test_of_a_long_stack_the_innermost_calls_are_kept() -> None:
     calls = "".join(f'  File "deep.py", line {n} in f\n' for n in range(2000))
-    shown = stack_of(f"Thread 0x{1:016x} (most recent call first):\n{calls}", 1)
-    assert len(shown) <= dump.LONGEST + 10
+    shown = find_stack(f"Thread 0x{1:016x} (most recent call first):\n{calls}", 1)
+    assert len(shown) <= dump.MAX_STACK + 10
     first, *_, last = shown.splitlines()
     assert (first, last) == ("  ...", '  File "deep.py", line 0 in f')
 
@@ -45,14 +45,14 @@ def held_up(tell: int) -> None:
 
 
 @pytest.fixture
-def child() -> "tuple[int, int, Dump]":
+def child() -> "tuple[int, int, StackDump]":
     """A process at `held_up` in a second thread: its pid, that thread's ident, and where it will write."""
-    other, written = Dump(), Dump()
+    other, written = StackDump(), StackDump()
     hear, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            written.adopt()
+            written.register()
             threading.Thread(target=held_up, args=(tell,), daemon=True).start()
             threading.Event().wait()
         finally:
@@ -64,7 +64,7 @@ def child() -> "tuple[int, int, Dump]":
     return pid, ident, written
 
 
-def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, Dump]) -> None:
+def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, StackDump]) -> None:
     pid, ident, written = child
     assert written.stack(ident) == "", "nothing happened yet"
     os.kill(pid, dump.SIGNAL)
@@ -74,7 +74,7 @@ def test_it_writes_the_stacks_of_all_threads_and_dies(child: tuple[int, int, Dum
     assert written.stack(ident) == ""
 
 
-def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, int, Dump]) -> None:
+def test_a_stopped_process_writes_nothing_and_can_be_killed(child: tuple[int, int, StackDump]) -> None:
     pid, ident, written = child
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)

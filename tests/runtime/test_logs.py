@@ -9,7 +9,7 @@ import pytest
 
 from tarry.errors import ConfigError
 from tarry.runtime.logs import handlers
-from tarry.runtime.logs.formatting import tell_of
+from tarry.runtime.logs.formatting import set_job_facts
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -81,7 +81,7 @@ def logged(path: Path, message: str, **extra: object) -> str:
 def test_a_line_about_a_job_carries_its_facts(tmp_path: Path) -> None:
     log = tmp_path / "log"
     handlers.configure(log)
-    tell_of(lambda: None, worker="default.1")
+    set_job_facts(lambda: None, worker="default.1")
     assert logged(log, "no job").endswith("] no job")
     line = logged(log, "its job", tarry=JOB)
     assert line.endswith('its job job=0199 task=shop.pay queue="mail box" attempt=2 worker=default.1')
@@ -91,7 +91,7 @@ def test_a_line_that_is_logged_while_a_job_runs_carries_its_facts(tmp_path: Path
     log = tmp_path / "log"
     handlers.configure(log, "json")
     on: list[dict[str, object]] = []
-    tell_of(lambda: on[0] if on else None, worker="default.1")
+    set_job_facts(lambda: on[0] if on else None, worker="default.1")
     facts = json.loads(logged(log, "none"))
     assert "job" not in facts
     assert (facts["worker"], facts["host"]) == ("default.1", socket.gethostname())

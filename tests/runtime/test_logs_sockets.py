@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from tarry.runtime.logs import fallback, handlers
-from tarry.runtime.logs.datagrams import Datagrams
-from tarry.runtime.logs.formatting import tell_of
+from tarry.runtime.logs.datagrams import DatagramHandler
+from tarry.runtime.logs.formatting import set_job_facts
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -74,7 +74,7 @@ def drained(server: socket.socket) -> int:
 def test_syslog_gets_lines_of_rfc_5424(listens: Listens, place: str) -> None:
     server = listens()
     handlers.configure(f"syslog://{place}")
-    tell_of(lambda: None, worker="default.1")
+    set_job_facts(lambda: None, worker="default.1")
     SHOP.warning("paid\nforged")
     host, pid = socket.gethostname(), os.getpid()
     pattern = rf"<28>1 \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z {re.escape(host)} tarry {pid} shop - paid\\nforged"
@@ -124,7 +124,7 @@ def test_syslog_of_another_host_by_udp() -> None:
 def test_the_journal_gets_fields(listens: Listens, place: str) -> None:
     server = listens()
     handlers.configure(f"journal://{place}")
-    tell_of(lambda: JOB, worker="default.1")
+    set_job_facts(lambda: JOB, worker="default.1")
     SHOP.error("two\nlines", extra={"tarry": JOB})
     found = fields(server.recv(9999))
     assert found["MESSAGE"] == "two\nlines"
@@ -201,13 +201,13 @@ def test_it_is_tried_again_with_growing_pauses(place: str, monkeypatch: pytest.M
     now, tries = [100.0], []
     monkeypatch.setattr(fallback, "time", SimpleNamespace(monotonic=lambda: now[0]))
     handlers.configure(f"syslog://{place}")
-    dialled = Datagrams._dial
+    dialled = DatagramHandler._connect
 
-    def tried(handler: Datagrams) -> socket.socket:
+    def tried(handler: DatagramHandler) -> socket.socket:
         tries.append(now[0])
         return dialled(handler)
 
-    monkeypatch.setattr(Datagrams, "_dial", tried)
+    monkeypatch.setattr(DatagramHandler, "_connect", tried)
     for _ in range(200):
         SHOP.warning("line")
         now[0] += 0.1

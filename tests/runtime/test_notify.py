@@ -6,8 +6,8 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 
 import pytest
 
-from tarry.runtime.master_status import Notice
-from tarry.runtime.notify import Notify, spoken
+from tarry.runtime.master_status import MasterStatus
+from tarry.runtime.notify import Notifier, describe_board
 from tarry.runtime.scoreboard import (
     QUITTING,
     READY,
@@ -20,13 +20,13 @@ from tarry.runtime.scoreboard import (
     Running,
     Scoreboard,
 )
-from tests.runtime.notify_socket import Manager
+from tests.runtime.notify_socket import NotifySocket
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
+def manager(tmp_path: Path) -> Iterator[NotifySocket]:
     """Listens as systemd does."""
-    manager = Manager(str(tmp_path / "notify"))
+    manager = NotifySocket(str(tmp_path / "notify"))
     yield manager
     manager.close()
 
@@ -36,11 +36,11 @@ class Pair:
 
     def __init__(self, path: Path) -> None:
         self.board = Scoreboard(path, [1, 1])
-        self.slots = [self.board.take(1) for _ in range(2)]
+        self.slots = [self.board.allocate(1) for _ in range(2)]
         for number, slot in enumerate(self.slots, 1):
-            slot.begin("worker", "default", number, 1)
-            slot.seated(number)
-        self.slots[0].boot(READY)
+            slot.prepare("worker", "default", number, 1)
+            slot.set_pid(number)
+        self.slots[0].set_boot_state(READY)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, manager: Manager) -> Iterator["Made"]:
+def made(tmp_path: Path, manager: NotifySocket) -> Iterator["Made"]:
     """Makes what tells the manager."""
     made = Made(manager, tmp_path / "board")
     yield made
@@ -60,16 +60,16 @@ def made(tmp_path: Path, manager: Manager) -> Iterator["Made"]:
 
 
 class Made:
-    def __init__(self, manager: Manager, board: Path) -> None:
+    def __init__(self, manager: NotifySocket, board: Path) -> None:
         self._manager, self._board = manager, board
-        self._all: list[Notify] = []
+        self._all: list[Notifier] = []
 
-    def __call__(self, watchdog: float = 0.0, address: str | None = None) -> Notify:
-        self._all.append(Notify(self._manager.address if address is None else address, self._board, watchdog))
+    def __call__(self, watchdog: float = 0.0, address: str | None = None) -> Notifier:
+        self._all.append(Notifier(self._manager.address if address is None else address, self._board, watchdog))
         return self._all[-1]
 
-    def by(self, environ: dict[str, str]) -> Notify:
-        self._all.append(Notify.from_environ(self._board, environ))
+    def by(self, environ: dict[str, str]) -> Notifier:
+        self._all.append(Notifier.from_environ(self._board, environ))
         return self._all[-1]
 
     def close(self) -> None:
@@ -77,42 +77,42 @@ class Made:
             notify.close()
 
 
-def test_the_life_of_a_master(manager: Manager, made: Made) -> None:
+def test_the_life_of_a_master(manager: NotifySocket, made: Made) -> None:
     told = made()
-    told.entered(SERVING)
+    told.on_state(SERVING)
     assert manager.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
-    told.entered(STOPPING)
-    told.entered(QUITTING)
+    told.on_state(STOPPING)
+    told.on_state(QUITTING)
     assert manager.take() == ["STOPPING=1\nSTATUS=stopping", "STOPPING=1\nSTATUS=quitting"]
 
 
-def test_why_a_start_failed_is_in_the_status_in_one_line(manager: Manager, made: Made) -> None:
-    made().entered(STOPPING, "worker default.1 could not start: no module\nTraceback\nmore")
+def test_why_a_start_failed_is_in_the_status_in_one_line(manager: NotifySocket, made: Made) -> None:
+    made().on_state(STOPPING, "worker default.1 could not start: no module\nTraceback\nmore")
     assert manager.take() == ["STOPPING=1\nSTATUS=stopping; worker default.1 could not start: no module"]
 
 
-def test_a_reload_carries_the_moment_and_ends_ready(manager: Manager, made: Made) -> None:
+def test_a_reload_carries_the_moment_and_ends_ready(manager: NotifySocket, made: Made) -> None:
     told = made()
-    told.entered(SERVING)
+    told.on_state(SERVING)
     manager.take()
     before = clock_gettime_ns(CLOCK_MONOTONIC) // 1000
-    told.reloading()
+    told.on_reload_start()
     (message,) = manager.take()
     word, moment, status = message.split("\n")
     assert (word, status) == ("RELOADING=1", "STATUS=reloading")
     assert before <= int(moment.removeprefix("MONOTONIC_USEC=")) <= clock_gettime_ns(CLOCK_MONOTONIC) // 1000
-    told.ready()
+    told.on_reload_end()
     assert manager.take() == ["READY=1\nSTATUS=serving"]
 
 
-def test_why_a_reload_failed_is_seen_until_the_next(manager: Manager, made: Made, pair: Pair) -> None:
+def test_why_a_reload_failed_is_seen_until_the_next(manager: NotifySocket, made: Made, pair: Pair) -> None:
     told = made()
-    pair.board.state(SERVING)
-    told.entered(SERVING)
-    told.reloading()
+    pair.board.set_state(SERVING)
+    told.on_state(SERVING)
+    told.on_reload_start()
     told.beat(100.0)
-    pair.board.tell(Notice(trouble="no module shop"))
-    told.ready("no module shop")
+    pair.board.publish(MasterStatus(trouble="no module shop"))
+    told.on_reload_end("no module shop")
     for now in (101.0, 120.0, 140.0):
         told.beat(now)
     assert [line.split("\n")[-1] for line in manager.take() if "STATUS" in line] == [
@@ -124,80 +124,80 @@ def test_why_a_reload_failed_is_seen_until_the_next(manager: Manager, made: Made
     ]
 
 
-def test_who_rests_and_wakes_by_a_reload_is_ready_when_that_is_over(manager: Manager, made: Made) -> None:
+def test_who_rests_and_wakes_by_a_reload_is_ready_when_that_is_over(manager: NotifySocket, made: Made) -> None:
     told = made()
     for state in (SERVING, RESTING):
-        told.entered(state)
-    told.reloading()
-    told.entered(SERVING)
+        told.on_state(state)
+    told.on_reload_start()
+    told.on_state(SERVING)
     assert len(manager.take()) == 2
-    told.ready()
+    told.on_reload_end()
     assert manager.take() == ["READY=1\nSTATUS=serving"]
 
 
-def test_a_stop_in_the_middle_of_a_reload_is_the_last_word(manager: Manager, made: Made) -> None:
+def test_a_stop_in_the_middle_of_a_reload_is_the_last_word(manager: NotifySocket, made: Made) -> None:
     told = made()
-    told.entered(SERVING)
-    told.reloading()
-    told.entered(STOPPING)
-    told.ready()
+    told.on_state(SERVING)
+    told.on_reload_start()
+    told.on_state(STOPPING)
+    told.on_reload_end()
     assert manager.take()[-1] == "STOPPING=1\nSTATUS=stopping"
 
 
-def test_the_watchdog_hears_from_us_at_half_its_time(manager: Manager, made: Made) -> None:
+def test_the_watchdog_hears_from_us_at_half_its_time(manager: NotifySocket, made: Made) -> None:
     told = made(watchdog=10.0)
-    told.entered(SERVING)
+    told.on_state(SERVING)
     told.beat(100.0)
-    assert told.due == 105.0
+    assert told.next_beat == 105.0
     told.beat(104.9)
     assert manager.take()[1:] == ["WATCHDOG=1"]
     told.beat(105.0)
     assert manager.take() == ["WATCHDOG=1"]
-    assert told.due == 110.0
+    assert told.next_beat == 110.0
 
 
-def test_without_a_watchdog_nothing_is_due(manager: Manager, made: Made) -> None:
+def test_without_a_watchdog_nothing_is_due(manager: NotifySocket, made: Made) -> None:
     told = made()
     told.beat(100.0)
-    assert told.due == math.inf
+    assert told.next_beat == math.inf
     assert "WATCHDOG=1" not in manager.take()
 
 
-def test_time_is_asked_for_while_it_starts_reloads_or_stops(manager: Manager, made: Made) -> None:
+def test_time_is_asked_for_while_it_starts_reloads_or_stops(manager: NotifySocket, made: Made) -> None:
     told = made()
     told.beat(100.0)
     told.beat(104.0)
     assert manager.take() == ["EXTEND_TIMEOUT_USEC=30000000"]
-    told.entered(SERVING)
+    told.on_state(SERVING)
     told.beat(105.0)
     assert manager.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
-    told.entered(STOPPING)
+    told.on_state(STOPPING)
     for now in (106.0, 108.0, 111.0):
         told.beat(now)
     assert manager.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"] * 2
-    told.reloading()
+    told.on_reload_start()
     told.beat(112.0)
     assert manager.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"]
 
 
-def test_the_status_is_told_when_it_changed(manager: Manager, made: Made, pair: Pair) -> None:
+def test_the_status_is_told_when_it_changed(manager: NotifySocket, made: Made, pair: Pair) -> None:
     told = made()
     told.beat(100.0)
     told.beat(102.0)
-    pair.slots[1].boot(READY)
+    pair.slots[1].set_boot_state(READY)
     told.beat(102.5)
     told.beat(103.0)
     lines = [line for line in manager.take() if line.startswith("STATUS")]
     assert lines == [f"STATUS=starting: {ready} of 2 processes ready" for ready in (1, 2)]
 
 
-def test_where_nothing_was_new_it_looks_seldom(manager: Manager, made: Made, pair: Pair) -> None:
+def test_where_nothing_was_new_it_looks_seldom(manager: NotifySocket, made: Made, pair: Pair) -> None:
     told = made()
-    told.entered(SERVING)
+    told.on_state(SERVING)
     for now in (100.0, 101.0):
         told.beat(now)
     manager.take()
-    pair.slots[1].boot(READY)
+    pair.slots[1].set_boot_state(READY)
     told.beat(105.0)
     assert manager.take() == []
     told.beat(106.0)
@@ -211,41 +211,41 @@ def child(number: int, boot: str, *running: Running) -> ChildStatus:
 
 def test_a_stop_says_for_whom_it_waits() -> None:
     job = Running("ab", "shop.send", 5.0, 1)
-    assert spoken(Board(1, STOPPING, 0.0, [child(2, STOPPING), child(1, STOPPING, job), child(3, READY)])) == (
+    assert describe_board(Board(1, STOPPING, 0.0, [child(2, STOPPING), child(1, STOPPING, job), child(3, READY)])) == (
         "stopping: waits for worker default.1 pid 101; runs shop.send ab for 5s, and 2 more"
     )
-    assert spoken(Board(1, SERVING, 0.0, [child(1, READY, job), child(2, STARTING)])) == (
+    assert describe_board(Board(1, SERVING, 0.0, [child(1, READY, job), child(2, STARTING)])) == (
         "serving: 1 of 2 processes ready"
     )
-    assert spoken(Board(1, STOPPING, 0.0, [])) == "stopping: waits for the end"
+    assert describe_board(Board(1, STOPPING, 0.0, [])) == "stopping: waits for the end"
 
 
-def test_what_a_full_manager_does_not_take_comes_later_in_order(manager: Manager, made: Made) -> None:
+def test_what_a_full_manager_does_not_take_comes_later_in_order(manager: NotifySocket, made: Made) -> None:
     told = made(watchdog=10.0)
     while told._send("noise"):
         """Until its queue is full."""
-    told.entered(SERVING)
-    told.entered(STOPPING)
+    told.on_state(SERVING)
+    told.on_state(STOPPING)
     manager.take()
     told.beat(100.0)
     kept = [message.split("\n")[0] for message in manager.take()]
     assert kept == ["READY=1", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=30000000"]
 
 
-def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(manager: Manager, made: Made) -> None:
+def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(manager: NotifySocket, made: Made) -> None:
     told = made()
     manager.close()
     Path(manager.address).unlink()
-    told.entered(SERVING)
+    told.on_state(SERVING)
     for _ in range(1000):
-        told.reloading()
-    told.ready()
+        told.on_reload_start()
+    told.on_reload_end()
     told.beat(100.0)
-    again = Manager(manager.address)
+    again = NotifySocket(manager.address)
     for now in (101.0, 102.0):  # the kernel queues some ten
         told.beat(now)
         again.take()
-    states = [message for message in again.heard if "STATUS" in message]
+    states = [message for message in again.messages if "STATUS" in message]
     assert len(states) == 16
     assert states[-1].startswith("READY=1")
     again.close()
@@ -254,9 +254,9 @@ def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(manager: 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative/path", "/" + "long" * 100, "/nowhere/at/all"])
 def test_where_nobody_listens_every_word_is_in_vain(address: str, made: Made) -> None:
     told = made(1.0, address)
-    told.entered(SERVING)
-    told.reloading()
-    told.ready()
+    told.on_state(SERVING)
+    told.on_reload_start()
+    told.on_reload_end()
     told.beat(100.0)
     told.close()
 
@@ -265,27 +265,27 @@ def test_without_a_manager_nothing_is_opened(made: Made) -> None:
     before = os.listdir("/proc/self/fd")
     told = made(1.0, "")
     assert os.listdir("/proc/self/fd") == before
-    assert told.due == math.inf
+    assert told.next_beat == math.inf
 
 
 def test_an_abstract_address(made: Made) -> None:
-    manager = Manager(f"@tarry-test-{os.getpid()}")
+    manager = NotifySocket(f"@tarry-test-{os.getpid()}")
     told = made(0.0, manager.address)
-    told.entered(STOPPING)
+    told.on_state(STOPPING)
     assert manager.take() == ["STOPPING=1\nSTATUS=stopping"]
     manager.close()
 
 
-def test_a_child_has_no_voice(manager: Manager, made: Made) -> None:
+def test_a_child_has_no_voice(manager: NotifySocket, made: Made) -> None:
     told = made(watchdog=10.0)
     told.close()
-    told.entered(SERVING)
+    told.on_state(SERVING)
     told.beat(100.0)
     assert manager.take() == []
-    assert told.due == math.inf
+    assert told.next_beat == math.inf
 
 
-def test_the_variables_are_taken_away(manager: Manager, made: Made) -> None:
+def test_the_variables_are_taken_away(manager: NotifySocket, made: Made) -> None:
     environ = {
         "NOTIFY_SOCKET": manager.address,
         "WATCHDOG_USEC": "3000000",
@@ -295,14 +295,16 @@ def test_the_variables_are_taken_away(manager: Manager, made: Made) -> None:
     told = made.by(environ)
     assert environ == {"HOME": "/"}
     told.beat(100.0)
-    assert told.due == 101.5
+    assert told.next_beat == 101.5
     assert "WATCHDOG=1" in manager.take()
 
 
 @pytest.mark.parametrize("variables", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}])
-def test_a_watchdog_that_is_not_ours_hears_nothing(manager: Manager, made: Made, variables: dict[str, str]) -> None:
+def test_a_watchdog_that_is_not_ours_hears_nothing(
+    manager: NotifySocket, made: Made, variables: dict[str, str]
+) -> None:
     environ = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "3000000"} | variables
     told = made.by(environ)
     told.beat(100.0)
-    assert told.due == math.inf
+    assert told.next_beat == math.inf
     assert "WATCHDOG=1" not in manager.take()

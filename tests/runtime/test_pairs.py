@@ -16,139 +16,139 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime import control
-from tarry.runtime.role import Wear
+from tarry.runtime.role import RecycleLimits
 from tarry.runtime.scoreboard import Board, ChildStatus
-from tests.runtime.master_forkserver import Hatchery, Nest
-from tests.runtime.master_harness import KEEPER, Theatre, alive, until
+from tests.runtime.master_forkserver import ForkServer, ForkServerHarness
+from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 
 Process = subprocess.Popen[str]
-STAYS = ("worker", "default", 2, "stays")
-LATE = ("worker", "default", 2, "late")
+STAYS = ("worker", "default", 2, "stops_late")
+LATE = ("worker", "default", 2, "ready_late")
 
 
 @pytest.fixture(scope="module")
-def nest() -> Iterator[Nest]:
-    nest = Nest()
-    yield nest
-    nest.close()
+def forkserver() -> Iterator[ForkServer]:
+    forkserver = ForkServer()
+    yield forkserver
+    forkserver.close()
 
 
 @pytest.fixture
-def theatre(tmp_path: Path, nest: Nest) -> Iterator[Theatre]:
-    theatre = Hatchery(tmp_path, nest)
-    yield theatre
-    theatre.close()
+def harness(tmp_path: Path, forkserver: ForkServer) -> Iterator[MasterHarness]:
+    harness = ForkServerHarness(tmp_path, forkserver)
+    yield harness
+    harness.close()
 
 
 # The phases
 
 
-def booting(theatre: Theatre) -> Process:
+def booting(harness: MasterHarness) -> Process:
     """Nobody is ready."""
-    master = theatre.start(LATE, KEEPER, grace=60)
-    until(lambda: len(theatre.facts("at the door")) == 2 and theatre.facts("keeper"))
-    theatre.next(STAYS, KEEPER, grace=60)
+    master = harness.start(LATE, KEEPER, grace=60)
+    until(lambda: len(harness.facts("at the door")) == 2 and harness.facts("keeper"))
+    harness.next(STAYS, KEEPER, grace=60)
     return master
 
 
-def serving(theatre: Theatre) -> Process:
-    return theatre.serve(STAYS, KEEPER, grace=60)
+def serving(harness: MasterHarness) -> Process:
+    return harness.serve(STAYS, KEEPER, grace=60)
 
 
-def draining(theatre: Theatre) -> Process:
+def draining(harness: MasterHarness) -> Process:
     """A stop waits for its workers."""
-    master = serving(theatre)
+    master = serving(harness)
     master.send_signal(signal.SIGQUIT)
-    until(lambda: len(theatre.facts("asked")) == 2)
+    until(lambda: len(harness.facts("asked")) == 2)
     return master
 
 
-def trying(theatre: Theatre) -> Process:
+def trying(harness: MasterHarness) -> Process:
     """The canary of a reload is not ready."""
-    master = serving(theatre)
-    theatre.next(STAYS, KEEPER, grace=60, canary="sings_late")
+    master = serving(harness)
+    harness.next(STAYS, KEEPER, grace=60, canary="canary_late")
     master.send_signal(signal.SIGHUP)
-    until(lambda: theatre.facts("at the door"))
+    until(lambda: harness.facts("at the door"))
     return master
 
 
-def turning(theatre: Theatre) -> Process:
+def turning(harness: MasterHarness) -> Process:
     """The first worker of the new generation is not ready."""
-    master = serving(theatre)
-    theatre.next(LATE, KEEPER, grace=60)
+    master = serving(harness)
+    harness.next(LATE, KEEPER, grace=60)
     master.send_signal(signal.SIGHUP)
-    until(lambda: theatre.facts("at the door"))
+    until(lambda: harness.facts("at the door"))
     return master
 
 
-def recycling(theatre: Theatre) -> Process:
+def recycling(harness: MasterHarness) -> Process:
     """Who comes for a worker that is worn out is not ready."""
-    master = theatre.serve(("worker", "default", 2, "worn"), KEEPER, grace=60, wear=Wear(jobs=7))
-    until(lambda: theatre.facts("at the door"))
-    theatre.next(STAYS, KEEPER, grace=60)
+    master = harness.serve(("worker", "default", 2, "recycled"), KEEPER, grace=60, limits=RecycleLimits(jobs=7))
+    until(lambda: harness.facts("at the door"))
+    harness.next(STAYS, KEEPER, grace=60)
     return master
 
 
-def leaving(theatre: Theatre) -> Process:
+def leaving(harness: MasterHarness) -> Process:
     """Told to rest, the workers have not ended."""
-    master = serving(theatre)
+    master = serving(harness)
     master.send_signal(signal.SIGWINCH)
-    until(lambda: len(theatre.facts("asked")) == 2)
+    until(lambda: len(harness.facts("asked")) == 2)
     return master
 
 
-def resting(theatre: Theatre) -> Process:
-    master = theatre.serve(("worker", "default", 2, "plain"), KEEPER, grace=60)
-    theatre.next(STAYS, KEEPER, grace=60)
+def resting(harness: MasterHarness) -> Process:
+    master = harness.serve(("worker", "default", 2, "plain"), KEEPER, grace=60)
+    harness.next(STAYS, KEEPER, grace=60)
     master.send_signal(signal.SIGWINCH)
-    until(lambda: not theatre.children())
+    until(lambda: not harness.children())
     return master
 
 
-def failed(theatre: Theatre) -> Process:
+def failed(harness: MasterHarness) -> Process:
     """One of two workers cannot come up again."""
-    master = theatre.serve(("worker", "default", 2, "one_bad"), KEEPER, grace=60)
-    theatre.next(STAYS, KEEPER, grace=60)
-    os.kill(there(theatre, 1).pid, signal.SIGKILL)
-    until(lambda: theatre.board().notice.pools[0].failed)
+    master = harness.serve(("worker", "default", 2, "first_cannot_restart"), KEEPER, grace=60)
+    harness.next(STAYS, KEEPER, grace=60)
+    os.kill(there(harness, 1).pid, signal.SIGKILL)
+    until(lambda: harness.board().notice.pools[0].failed)
     return master
 
 
 # The events
 
 
-def there(theatre: Theatre, number: int = 0, role: str = "worker") -> ChildStatus:
+def there(harness: MasterHarness, number: int = 0, role: str = "worker") -> ChildStatus:
     """A process of that role that lives, the oldest of them."""
-    children = [child for child in theatre.children(role) if child.pid and child.boot != "gone"]
+    children = [child for child in harness.children(role) if child.pid and child.boot != "gone"]
     found = [child for child in children if number in (0, child.number)]
     return min(found, key=lambda child: child.started)
 
 
-def sends(*numbers: int) -> Callable[[Theatre, Process], None]:
-    def event(theatre: Theatre, master: Process) -> None:
+def sends(*numbers: int) -> Callable[[MasterHarness, Process], None]:
+    def event(harness: MasterHarness, master: Process) -> None:
         for number in numbers:
             master.send_signal(number)
-            taken_in(theatre, master)
+            taken_in(harness, master)
 
     return event
 
 
-def kills(role: str) -> Callable[[Theatre, Process], None]:
-    def event(theatre: Theatre, master: Process) -> None:
-        pid = there(theatre, role=role).pid
+def kills(role: str) -> Callable[[MasterHarness, Process], None]:
+    def event(harness: MasterHarness, master: Process) -> None:
+        pid = there(harness, role=role).pid
         os.kill(pid, signal.SIGKILL)
         until(lambda: not alive(pid))
-        until(lambda: f"ended, pid {pid}: " in theatre.log())
+        until(lambda: f"ended, pid {pid}: " in harness.log())
 
     return event
 
 
-def scale(theatre: Theatre, master: Process) -> None:
+def scale(harness: MasterHarness, master: Process) -> None:
     with contextlib.suppress(MasterError):
-        control.scale(theatre.pid_file, "default", 4)
+        control.scale(harness.pid_file, "default", 4)
 
 
-EVENTS: Mapping[str, Callable[[Theatre, Process], None]] = {
+EVENTS: Mapping[str, Callable[[MasterHarness, Process], None]] = {
     "USR1 CHLD PIPE": sends(signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE),
     "HUP": sends(signal.SIGHUP),
     "INT": sends(signal.SIGINT),
@@ -170,13 +170,13 @@ EVENTS: Mapping[str, Callable[[Theatre, Process], None]] = {
 }
 
 
-def taken_in(theatre: Theatre, master: Process) -> None:
+def taken_in(harness: MasterHarness, master: Process) -> None:
     """All that was sent has been handled, or the master is gone. It writes its status into the log: twice, since of
     signals that wait at the same time the last one may be the first to be delivered."""
     for _ in range(2):
-        before = theatre.log().count("master pid")
+        before = harness.log().count("master pid")
         master.send_signal(signal.SIGUSR1)
-        until(lambda: master.poll() is not None or theatre.log().count("master pid") > before)  # noqa: B023
+        until(lambda: master.poll() is not None or harness.log().count("master pid") > before)  # noqa: B023
 
 
 # What holds afterwards
@@ -236,7 +236,7 @@ def goes_on(generation: int) -> dict[str, Up | Gone]:
     }
 
 
-TABLE: Mapping[Callable[[Theatre], Process], Mapping[str, Up | Gone]] = {
+TABLE: Mapping[Callable[[MasterHarness], Process], Mapping[str, Up | Gone]] = {
     booting: stops(AT_ONCE) | goes_on(1) | {"worker killed": FAILED, "keeper killed": FAILED},
     serving: stops(WAITS) | goes_on(1),
     draining: dict.fromkeys([event for event in EVENTS if event != "canary killed"], WAITS)
@@ -292,34 +292,34 @@ PAIRS = [
 
 @pytest.mark.parametrize(("phase", "event", "then"), PAIRS)
 def test_what_holds_afterwards(
-    theatre: Theatre, phase: Callable[[Theatre], Process], event: str, then: Up | Gone
+    harness: MasterHarness, phase: Callable[[MasterHarness], Process], event: str, then: Up | Gone
 ) -> None:
-    master = phase(theatre)
-    EVENTS[event](theatre, master)
+    master = phase(harness)
+    EVENTS[event](harness, master)
     if isinstance(then, Gone):
         if then.shut:
-            assert (theatre.board().state, master.poll()) == (then.shut, None)
-            (theatre.directory / "go").touch()
-        ended(theatre, master, then.status)
+            assert (harness.board().state, master.poll()) == (then.shut, None)
+            (harness.directory / "go").touch()
+        ended(harness, master, then.status)
         return
-    (theatre.directory / "go").touch()
+    (harness.directory / "go").touch()
     try:
-        until(lambda: up(theatre) == then, 15)
+        until(lambda: up(harness) == then, 15)
     except AssertionError as error:
-        raise AssertionError(f"{up(theatre)}\n{theatre.board()}\n{theatre.log()}") from error
+        raise AssertionError(f"{up(harness)}\n{harness.board()}\n{harness.log()}") from error
     master.send_signal(signal.SIGINT)
-    ended(theatre, master, 0)
+    ended(harness, master, 0)
 
 
-def up(theatre: Theatre) -> Up | None:
+def up(harness: MasterHarness) -> Up | None:
     """None: something is still under way."""
-    board = theatre.board()
+    board = harness.board()
     notice, (pool,) = board.notice, board.notice.pools
     workers = [child for child in board.children if child.role == "worker"]
     ready = [child for child in workers if child.boot == "ready"]
     worn = any(child.processed for child in ready)
     settled = not worn and (pool.failed or len(workers) == len(ready))
-    if notice.done < notice.asked or not settled or len(theatre.children("keeper")) > 1 or not same(board, ready):
+    if notice.done < notice.asked or not settled or len(harness.children("keeper")) > 1 or not same(board, ready):
         return None
     return Up(board.state, notice.generation, len(ready), bool(pool.failed), notice.trouble.partition(";")[0])
 
@@ -328,9 +328,9 @@ def same(board: Board, ready: list[ChildStatus]) -> bool:
     return all(child.generation == board.notice.generation for child in ready)
 
 
-def ended(theatre: Theatre, master: Process, status: int) -> None:
+def ended(harness: MasterHarness, master: Process, status: int) -> None:
     """With nothing left."""
-    found, said = theatre.ended(master, 15)
+    found, said = harness.wait_for_exit(master, 15)
     assert (found, bool(said)) == (status, status > 0), said
-    assert not any(alive(fact["pid"]) for fact in theatre.facts())
-    assert not list(theatre.pid_file.parent.iterdir())
+    assert not any(alive(fact["pid"]) for fact in harness.facts())
+    assert not list(harness.pid_file.parent.iterdir())

@@ -10,7 +10,7 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime.pidfile import PidFile, holder
-from tests.runtime.master_harness import KEEPER, Theatre, until
+from tests.runtime.master_harness import KEEPER, MasterHarness, until
 
 
 @pytest.fixture
@@ -82,13 +82,13 @@ def test_a_forked_child_that_forgets_it_does_not_hold_it(path: Path) -> None:
         hear, tell = os.pipe()
         child = os.fork()
         if child == 0:
-            pid_file.forget()
+            pid_file.close_in_child()
             os.close(tell)
             os.read(hear, 1)
             os._exit(0)
         os.close(hear)
         try:
-            pid_file.forget()
+            pid_file.close_in_child()
             until(lambda: holder(path) is None)
         finally:
             os.close(tell)
@@ -124,21 +124,21 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_second_master_is_refused_and_the_first_goes_on(theatre: Theatre) -> None:
-    first = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
-    second = theatre.start(("worker", "default", 1, "plain"), KEEPER)
-    status, said = theatre.ended(second)
-    assert (status, said) == (1, f"a master is already running, pid {first.pid} ({theatre.pid_file})\n")
-    assert theatre.board().pid == first.pid
-    assert holder(theatre.pid_file) == first.pid
-    assert len(theatre.ready()) == 1
+def test_a_second_master_is_refused_and_the_first_goes_on(harness: MasterHarness) -> None:
+    first = harness.serve(("worker", "default", 1, "plain"), KEEPER)
+    second = harness.start(("worker", "default", 1, "plain"), KEEPER)
+    status, said = harness.wait_for_exit(second)
+    assert (status, said) == (1, f"a master is already running, pid {first.pid} ({harness.pid_file})\n")
+    assert harness.board().pid == first.pid
+    assert holder(harness.pid_file) == first.pid
+    assert len(harness.ready()) == 1
 
 
-def test_after_a_killed_master_its_file_is_stale(theatre: Theatre) -> None:
-    first = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
+def test_after_a_killed_master_its_file_is_stale(harness: MasterHarness) -> None:
+    first = harness.serve(("worker", "default", 1, "plain"), KEEPER)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    assert theatre.pid_file.exists()
-    assert holder(theatre.pid_file) is None
-    second = theatre.serve(("worker", "default", 1, "plain"), KEEPER)
-    assert holder(theatre.pid_file) == second.pid
+    assert harness.pid_file.exists()
+    assert holder(harness.pid_file) is None
+    second = harness.serve(("worker", "default", 1, "plain"), KEEPER)
+    assert holder(harness.pid_file) == second.pid

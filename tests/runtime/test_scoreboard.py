@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.errors import MasterError
-from tarry.runtime.master_status import Notice, PoolStatus
+from tarry.runtime.master_status import MasterStatus, PoolStatus
 from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
 from tests.runtime.master_harness import until
 
@@ -24,8 +24,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def begun(board: Scoreboard, number: int = 1, cells: int = 1) -> Slot:
-    slot = board.take(cells)
-    slot.begin("worker", "default", number, 1)
+    slot = board.allocate(cells)
+    slot.prepare("worker", "default", number, 1)
     return slot
 
 
@@ -37,15 +37,15 @@ def seen(path: Path) -> Board:
 
 def test_what_is_written_is_read(path: Path) -> None:
     board = Scoreboard(path, [2])
-    board.take(1)
+    board.allocate(1)
     slot = begun(board, 2, cells=2)
-    slot.seated(77)
-    slot.own("host:77:ünïcode")
+    slot.set_pid(77)
+    slot.set_owner("host:77:ünïcode")
     slot.count(2**40, 5)
     slot.beat(2**33)
-    slot.boot("ready")
+    slot.set_boot_state("ready")
     slot.on(1, ID, 2**35, b"shop.send", time.monotonic() + 5)
-    board.state("serving")
+    board.set_state("serving")
     whole = seen(path)
     (child,) = whole.children
     assert (whole.pid, whole.state) == (os.getpid(), "serving")
@@ -72,11 +72,11 @@ def test_slots_do_not_touch_each_other(path: Path) -> None:
     board = Scoreboard(path)
     slots = [begun(board, n) for n in range(3)]
     for n, slot in enumerate(slots):
-        slot.own("o" * 120)
+        slot.set_owner("o" * 120)
         slot.on(0, ID, n, b"t" * 500, 0.0)
         slot.count(n, n)
         slot.beat(n)
-    slots[1].ended("e" * 500)
+    slots[1].mark_exited("e" * 500)
     first, middle, last = seen(path).children
     assert [child.owner for child in (first, middle, last)] == ["o" * 120] * 3
     assert [len(child.running) for child in (first, middle, last)] == [1, 0, 1]
@@ -86,11 +86,11 @@ def test_slots_do_not_touch_each_other(path: Path) -> None:
 
 def test_the_next_process_begins_anew_and_keeps_how_the_last_one_ended(path: Path) -> None:
     slot = begun(Scoreboard(path))
-    slot.own("first")
+    slot.set_owner("first")
     slot.count(9, 9)
     slot.on(0, ID, 1, b"one", 0.0)
-    slot.ended("signal 9")
-    slot.begin("worker", "default", 1, 1)
+    slot.mark_exited("signal 9")
+    slot.prepare("worker", "default", 1, 1)
     (child,) = seen(path).children
     assert (child.boot, child.owner, child.processed, child.running) == ("starting", "", 0, [])
     assert (child.last_exit, child.heartbeat) == ("signal 9", -1.0)
@@ -105,14 +105,14 @@ def test_a_name_that_is_cut_inside_a_letter_still_reads(path: Path) -> None:
 def test_too_long_an_owner_is_refused(path: Path) -> None:
     slot = begun(Scoreboard(path))
     with pytest.raises(MasterError, match="longer than 120 bytes"):
-        slot.own("ü" * 61)
+        slot.set_owner("ü" * 61)
 
 
 def test_the_next_master_does_not_share_the_file(path: Path) -> None:
     orphan = begun(Scoreboard(path))
     Scoreboard(path)
     orphan.on(0, ID, 1, b"one", 0.0)
-    orphan.boot("ready")
+    orphan.set_boot_state("ready")
     assert seen(path).children == []
 
 
@@ -188,17 +188,17 @@ def writes_for_ever(path: Path) -> None:
     """Two that stay and count, one that comes and goes, and what the master tells."""
     board = Scoreboard(path, [2])
     stay = [begun(board, number) for number in (1, 2)]
-    board.tell(Notice(pools=[PoolStatus("default", 2)]))
+    board.publish(MasterStatus(pools=[PoolStatus("default", 2)]))
     for turn in itertools.count(1):
         for slot in stay:
-            slot.seated(turn)
+            slot.set_pid(turn)
             slot.count(turn, turn)
             slot.beat(turn)
-        guest = board.take(1 + turn % 3)
-        guest.begin("guest", "", 1, 1)
-        board.give(guest)
-        board.tell(Notice(turn, pools=[PoolStatus("default", 2)]))
-        board.state("serving")
+        guest = board.allocate(1 + turn % 3)
+        guest.prepare("guest", "", 1, 1)
+        board.release(guest)
+        board.publish(MasterStatus(turn, pools=[PoolStatus("default", 2)]))
+        board.set_state("serving")
 
 
 def test_a_reader_never_meets_what_was_not_so(path: Path) -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tarry.runtime.signals import Signals, held_back, spoken
+from tarry.runtime.signals import Signals, block_signals, signal_name
 from tests.runtime.master_harness import until
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -57,7 +57,7 @@ def test_those_of_a_process_that_is_about_to_end_are_ignored_also_afterwards() -
 
 def test_what_is_held_back_comes_after() -> None:
     with Signals(WANTED) as signals:
-        with held_back():
+        with block_signals():
             # To this thread: another one of the test run may be open to what is sent to the process.
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             assert signals.take() == []
@@ -75,7 +75,7 @@ def test_a_forked_child_that_forgets_them_does_not_take_its_parents() -> None:
     with Signals(WANTED) as signals:
         child = os.fork()
         if child == 0:
-            signals.forget()
+            signals.close_in_child()
             os._exit(0)
         os.waitpid(child, 0)
         me(signal.SIGUSR1)
@@ -84,4 +84,4 @@ def test_a_forked_child_that_forgets_them_does_not_take_its_parents() -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "INT"), (signal.SIGUSR2, "USR2")])
 def test_they_are_called_by_their_names(number: int, name: str) -> None:
-    assert spoken(number) == name
+    assert signal_name(number) == name

@@ -12,23 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.runtime.master_harness import KEEPER, Theatre, until
+from tests.runtime.master_harness import KEEPER, MasterHarness, until
 from tests.runtime.scripted_roles import Script
 
 TELLS = """
 import os, sys, msgspec
 from tarry.errors import MasterError
-from tarry.runtime.socket_activation import Inherited
+from tarry.runtime.socket_activation import ActivationSockets
 environ = dict(os.environ)
 try:
-    found = Inherited(environ)
+    found = ActivationSockets(environ)
 except MasterError as error:
     sys.exit(str(error))
 told = {name: [[one.fileno(), one.getsockname()[1], one.get_inheritable()] for one in sockets]
         for name, sockets in found.by_name.items()}
 left = [name for name in environ if name.startswith("LISTEN_")]
 found.close()
-sys.stdout.buffer.write(msgspec.json.encode({"told": told, "left": left, "again": Inherited(environ).by_name}))
+sys.stdout.buffer.write(msgspec.json.encode({"told": told, "left": left, "again": ActivationSockets(environ).by_name}))
 """
 OURS = "$$"
 """As LISTEN_PID: the pid of the process that is started."""
@@ -114,11 +114,11 @@ def test_a_descriptor_that_is_not_there() -> None:
     assert "no socket (Bad file descriptor)" in told([], {"LISTEN_FDS": "1000000000"})
 
 
-def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(theatre: Theatre) -> None:
+def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(harness: MasterHarness) -> None:
     door = socket.create_server(("127.0.0.1", 0))
     address = door.getsockname()
-    script = msgspec.json.encode(Script([("worker", "default", 1, "nosy"), KEEPER])).decode()
-    variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_STAGE": str(theatre.directory)}
+    script = msgspec.json.encode(Script([("worker", "default", 1, "notes_descriptors"), KEEPER])).decode()
+    variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_STAGE": str(harness.directory)}
     with door:
         master = start(
             [door.fileno()],
@@ -126,18 +126,18 @@ def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(theatre:
             sys.executable,
             "-m",
             "tests.runtime.scripted_roles",
-            str(theatre.directory),
+            str(harness.directory),
             script,
         )
-    until(lambda: theatre.facts("serving"))
+    until(lambda: harness.facts("serving"))
     socket.create_connection(address, timeout=15).close()
     master.send_signal(signal.SIGHUP)
     master.send_signal(signal.SIGUSR1)
-    until(lambda: "master pid" in theatre.log())
+    until(lambda: "master pid" in harness.log())
     socket.create_connection(address, timeout=15).close()
-    (nosy,) = theatre.facts("nosy")
+    (nosy,) = harness.facts("notes_descriptors")
     assert len([link for link in nosy["fds"] if "socket" in link]) == 1  # its line to the master
     master.send_signal(signal.SIGINT)
-    assert theatre.ended(master) == (0, "")
+    assert harness.wait_for_exit(master) == (0, "")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=15)

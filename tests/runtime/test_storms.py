@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.runtime.master_harness import KEEPER, Theatre, alive, until
+from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 
 TWO = ("worker", "default", 2, "plain")
 SIGNALS = 1000
@@ -27,30 +27,30 @@ def chance() -> random.Random:
     return random.Random(seed)
 
 
-def storm(theatre: Theatre, master: Process, chance: random.Random) -> None:
+def storm(harness: MasterHarness, master: Process, chance: random.Random) -> None:
     """The kernel keeps one of a kind, and no order between kinds, until the master looks: so it may, now and then."""
     for number in range(SIGNALS):
         master.send_signal(chance.choice(LASTING))
         if number % 20 == 0:
-            taken_in(theatre, master)
+            taken_in(harness, master)
         if number % 25 == 0 and (
-            pids := [child.pid for child in theatre.board().children if child.pid and child.boot != "gone"]
+            pids := [child.pid for child in harness.board().children if child.pid and child.boot != "gone"]
         ):
-            strike(theatre, master, chance.choice(pids))
-    taken_in(theatre, master)
+            strike(harness, master, chance.choice(pids))
+    taken_in(harness, master)
 
 
-def after_storm(theatre: Theatre, chance: random.Random, last: signal.Signals) -> Process:
+def after_storm(harness: MasterHarness, chance: random.Random, last: signal.Signals) -> Process:
     """All that was asked for, with that at its end, has been answered."""
-    master = theatre.serve(TWO, KEEPER)
-    storm(theatre, master, chance)
+    master = harness.serve(TWO, KEEPER)
+    storm(harness, master, chance)
     master.send_signal(last)
-    taken_in(theatre, master)
-    until(lambda: theatre.board().notice.done == theatre.board().notice.asked)
+    taken_in(harness, master)
+    until(lambda: harness.board().notice.done == harness.board().notice.asked)
     return master
 
 
-def strike(theatre: Theatre, master: Process, pid: int) -> None:
+def strike(harness: MasterHarness, master: Process, pid: int) -> None:
     """The pid may have been given to another process by now, since the master reaps: it must still be its child."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         process = os.pidfd_open(pid)
@@ -62,50 +62,52 @@ def strike(theatre: Theatre, master: Process, pid: int) -> None:
             os.close(process)
 
 
-def taken_in(theatre: Theatre, master: Process) -> None:
-    before = theatre.log().count("master pid")
+def taken_in(harness: MasterHarness, master: Process) -> None:
+    before = harness.log().count("master pid")
     master.send_signal(signal.SIGUSR1)
-    until(lambda: theatre.log().count("master pid") > before)
+    until(lambda: harness.log().count("master pid") > before)
 
 
-def ended(theatre: Theatre, master: Process) -> None:
-    assert theatre.ended(master) == (0, "")
-    assert not any(alive(fact["pid"]) for fact in theatre.facts())
-    assert not list(theatre.pid_file.parent.iterdir())
+def ended(harness: MasterHarness, master: Process) -> None:
+    assert harness.wait_for_exit(master) == (0, "")
+    assert not any(alive(fact["pid"]) for fact in harness.facts())
+    assert not list(harness.pid_file.parent.iterdir())
 
 
-def test_a_reload_at_its_end_and_all_serve_as_it_says(theatre: Theatre, chance: random.Random) -> None:
-    master = after_storm(theatre, chance, signal.SIGHUP)
-    wanted = theatre.board().notice.pools[0].workers
-    until(lambda: len(theatre.ready()) == len(theatre.children()) == wanted)
-    until(lambda: {child.generation for child in theatre.board().children} == {theatre.board().notice.generation})
-    board = theatre.board()
-    assert (board.state, board.notice.trouble, len(theatre.ready("keeper"))) == ("serving", "", 1)
-    print(f"generation {board.notice.generation}, {wanted} workers, {theatre.log().count('signal 9')} killed")
+def test_a_reload_at_its_end_and_all_serve_as_it_says(harness: MasterHarness, chance: random.Random) -> None:
+    master = after_storm(harness, chance, signal.SIGHUP)
+    wanted = harness.board().notice.pools[0].workers
+    until(lambda: len(harness.ready()) == len(harness.children()) == wanted)
+    until(lambda: {child.generation for child in harness.board().children} == {harness.board().notice.generation})
+    board = harness.board()
+    assert (board.state, board.notice.trouble, len(harness.ready("keeper"))) == ("serving", "", 1)
+    print(f"generation {board.notice.generation}, {wanted} workers, {harness.log().count('signal 9')} killed")
     master.send_signal(signal.SIGINT)
-    ended(theatre, master)
+    ended(harness, master)
 
 
-def test_a_winch_at_its_end_and_no_worker_is_left(theatre: Theatre, chance: random.Random) -> None:
-    master = after_storm(theatre, chance, signal.SIGWINCH)
-    until(lambda: not theatre.children())
-    assert theatre.board().state == "resting"
+def test_a_winch_at_its_end_and_no_worker_is_left(harness: MasterHarness, chance: random.Random) -> None:
+    master = after_storm(harness, chance, signal.SIGWINCH)
+    until(lambda: not harness.children())
+    assert harness.board().state == "resting"
     master.send_signal(signal.SIGINT)
-    ended(theatre, master)
+    ended(harness, master)
 
 
 @pytest.mark.parametrize("last", ENDING)
-def test_a_stop_at_its_end_and_nothing_is_left(theatre: Theatre, chance: random.Random, last: signal.Signals) -> None:
-    master = theatre.serve(TWO, KEEPER)
-    storm(theatre, master, chance)
+def test_a_stop_at_its_end_and_nothing_is_left(
+    harness: MasterHarness, chance: random.Random, last: signal.Signals
+) -> None:
+    master = harness.serve(TWO, KEEPER)
+    storm(harness, master, chance)
     master.send_signal(last)
-    ended(theatre, master)
+    ended(harness, master)
 
 
-def test_stops_among_them_and_nothing_is_left(theatre: Theatre, chance: random.Random) -> None:
+def test_stops_among_them_and_nothing_is_left(harness: MasterHarness, chance: random.Random) -> None:
     """Whatever else comes, before and after and while it ends."""
-    master = theatre.serve(TWO, KEEPER)
+    master = harness.serve(TWO, KEEPER)
     for _ in range(SIGNALS):
         if master.poll() is None:
             master.send_signal(chance.choice((*LASTING, *ENDING)))
-    ended(theatre, master)
+    ended(harness, master)

@@ -8,7 +8,7 @@ import pytest
 
 from tarry.client.client import Client
 from tarry.model.job import Job
-from tarry.process.parent_board import SILENT_AFTER
+from tarry.process.parent_board import UNRESPONSIVE_AFTER
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
@@ -154,7 +154,7 @@ def test_what_does_not_heed_its_cancel_ends_with_its_process_and_nobody_else_pay
 
 @pytest.mark.parametrize("task", ["holds", "aholds"])
 def test_a_cancel_is_heard_where_no_thread_of_the_worker_runs(far: Far, task: str) -> None:
-    ends_with_its_process(far, task, lambda: far.scene.children()[0].heartbeat > SILENT_AFTER)
+    ends_with_its_process(far, task, lambda: far.scene.children()[0].heartbeat > UNRESPONSIVE_AFTER)
 
 
 def test_a_coroutine_that_swallows_its_cancel_runs_no_further_and_leaves_the_others_alone(far: Far) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.place import until
 from tests.deployed import signal_number, unit
-from tests.runtime.notify_socket import Manager
+from tests.runtime.notify_socket import NotifySocket
 from tests.system.scene import APP, Scene
 
 SLOW = "\nimport pathlib, time\nwhile not pathlib.Path('gate').exists():\n    time.sleep(0.01)\n"
@@ -24,15 +24,15 @@ def environ() -> list[str]:
 
 
 @pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifySocket]:
     """All that is started afterwards is told of it."""
-    manager = Manager(str(tmp_path / "notify"))
+    manager = NotifySocket(str(tmp_path / "notify"))
     monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
     yield manager
     manager.close()
 
 
-def test_ready_is_said_when_it_serves_and_not_before(scene: Scene, manager: Manager) -> None:
+def test_ready_is_said_when_it_serves_and_not_before(scene: Scene, manager: NotifySocket) -> None:
     scene.write("app.py", APP + SLOW)
     master = scene.start()
     until(lambda: "starting: 0 of 2 processes ready" in manager.lines("STATUS"))
@@ -46,13 +46,13 @@ def test_ready_is_said_when_it_serves_and_not_before(scene: Scene, manager: Mana
     scene.stopped()
 
 
-def test_a_stop_is_said_and_time_asked_for_while_jobs_finish(scene: Scene, manager: Manager) -> None:
+def test_a_stop_is_said_and_time_asked_for_while_jobs_finish(scene: Scene, manager: NotifySocket) -> None:
     scene.settings("[master]\nterm_grace = 60\n")
     master = scene.serve()
     (job,) = scene.put("app.wait", "go")
     scene.begun(1)
     manager.take()
-    manager.heard.clear()
+    manager.messages.clear()
     master.send_signal(STOP)
     until(lambda: manager.lines("STOPPING"))
     until(lambda: manager.lines("EXTEND_TIMEOUT_USEC"))
@@ -65,7 +65,7 @@ def test_a_stop_is_said_and_time_asked_for_while_jobs_finish(scene: Scene, manag
 
 
 def test_the_watchdog_hears_from_the_master_at_half_its_time(
-    scene: Scene, manager: Manager, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, manager: NotifySocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     scene.serve()
@@ -74,7 +74,7 @@ def test_the_watchdog_hears_from_the_master_at_half_its_time(
     assert 1.5 < time.monotonic() - began < 6
 
 
-def test_no_job_can_speak_for_the_master(scene: Scene, manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_can_speak_for_the_master(scene: Scene, manager: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     scene.write("app.py", APP + ENVIRON)
     scene.serve()
@@ -83,7 +83,7 @@ def test_no_job_can_speak_for_the_master(scene: Scene, manager: Manager, monkeyp
     assert scene.job(job).note == b"[]"
 
 
-def test_a_start_that_fails_says_why_and_is_never_ready(scene: Scene, manager: Manager) -> None:
+def test_a_start_that_fails_says_why_and_is_never_ready(scene: Scene, manager: NotifySocket) -> None:
     scene.write("app.py", "from tarry import App\n\napp = App()\nimport nowhere\n")
     assert scene.start().wait(20) == 1
     assert any("No module named 'nowhere'" in line for line in manager.lines("STATUS"))
@@ -91,12 +91,12 @@ def test_a_start_that_fails_says_why_and_is_never_ready(scene: Scene, manager: M
     assert not manager.lines("READY")
 
 
-def test_a_reload_is_announced_and_over_when_the_new_workers_serve(scene: Scene, manager: Manager) -> None:
+def test_a_reload_is_announced_and_over_when_the_new_workers_serve(scene: Scene, manager: NotifySocket) -> None:
     master = scene.serve()
     (before,) = scene.pids()
     moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     manager.take()
-    manager.heard.clear()
+    manager.messages.clear()
     master.send_signal(signal.SIGHUP)
     until(lambda: manager.lines("RELOADING"))
     until(lambda: manager.lines("READY"))
@@ -106,11 +106,11 @@ def test_a_reload_is_announced_and_over_when_the_new_workers_serve(scene: Scene,
     scene.stopped()
 
 
-def test_a_reload_that_fails_ends_ready_and_says_why(scene: Scene, manager: Manager) -> None:
+def test_a_reload_that_fails_ends_ready_and_says_why(scene: Scene, manager: NotifySocket) -> None:
     master = scene.serve()
     before = scene.pids()
     manager.take()
-    manager.heard.clear()
+    manager.messages.clear()
     scene.write("app.py", "import nowhere\n")
     master.send_signal(signal.SIGHUP)
     until(lambda: manager.lines("READY"))

@@ -14,7 +14,7 @@ from tarry.cli.top.sources import Counts, Glances, Masters, Way
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.watch import Watch
-from tarry.runtime.master_status import Notice
+from tarry.runtime.master_status import MasterStatus
 
 _TOLD = 3
 """HTTP tasks in trouble that are named."""
@@ -105,7 +105,7 @@ class Picture:
         return (("", f"store    {glance.url}{took}"), *note)
 
 
-def _news(notice: Notice) -> Iterator[Piece]:
+def _news(notice: MasterStatus) -> Iterator[Piece]:
     """What an operator has to know of reloads, and of pools that cannot begin."""
     if notice.reloading:
         yield "class:notice", f"reload   {notice.reloading}"

@@ -67,7 +67,7 @@ def rate(each_second: float | None) -> str:
 
 def span(seconds: float | None) -> str:
     """`-` where there is none, else as in the log."""
-    return "-" if seconds is None else report.span(seconds)
+    return "-" if seconds is None else report.format_span(seconds)
 
 
 def size(octets: int) -> str:

@@ -6,51 +6,51 @@ import os
 import socket
 from typing import Any
 
-from tarry.runtime.logs.fallback import Spare
+from tarry.runtime.logs.fallback import StderrFallback
 
 Address = str | tuple[Any, ...]
 
 
-class Datagrams(logging.Handler):
+class DatagramHandler(logging.Handler):
     """Sends each record as `packed` makes it. What cannot be sent at once goes to stderr; the socket is tried again
     with growing pauses, and a line says when it is back."""
 
     def __init__(self, family: int, address: Address, shown: str) -> None:
         super().__init__()
         self._family, self._address = family, address
-        self._spare = Spare(shown)
+        self._fallback = StderrFallback(shown)
         self._socket: socket.socket | None = None
 
-    def packed(self, record: logging.LogRecord) -> bytes:
+    def pack(self, record: logging.LogRecord) -> bytes:
         """The datagram."""
         raise NotImplementedError
 
     def emit(self, record: logging.LogRecord) -> None:
         """Does not wait, and raises nothing."""
         try:
-            if self._spare.due and self._sent(self.packed(record)):
+            if self._fallback.is_due and self._try_send(self.pack(record)):
                 return
-            self._spare.take(self.format(record))
+            self._fallback.write(self.format(record))
         except Exception:
             self.handleError(record)
 
     def reopen(self) -> None:
         """Tries at once what it would try later."""
-        self._spare.hurry()
+        self._fallback.retry_now()
 
     def close(self) -> None:
         """No line after that."""
-        self._hang_up()
+        self._disconnect()
         super().close()
 
-    def _sent(self, datagram: bytes) -> bool:
+    def _try_send(self, datagram: bytes) -> bool:
         try:
             self._send(datagram)
         except OSError as error:
-            self._spare.missed(error.strerror or type(error).__name__)
+            self._fallback.record_failure(error.strerror or type(error).__name__)
             return False
-        if told := self._spare.back():
-            self._tell(told)
+        if told := self._fallback.record_success():
+            self._send_note(told)
         return True
 
     def _send(self, datagram: bytes) -> None:
@@ -62,10 +62,10 @@ class Datagrams(logging.Handler):
             except OSError as error:
                 if error.errno in _FULL:
                     raise
-                self._hang_up()
-        self._dial().send(datagram)
+                self._disconnect()
+        self._connect().send(datagram)
 
-    def _dial(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         line = socket.socket(self._family, socket.SOCK_DGRAM)
         line.setblocking(False)
         try:
@@ -76,23 +76,23 @@ class Datagrams(logging.Handler):
         self._socket = line
         return line
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _tell(self, message: str) -> None:
+    def _send_note(self, message: str) -> None:
         record = logging.LogRecord("tarry.log", logging.WARNING, __file__, 0, message, None, None)
         try:
-            self._send(self.packed(record))
+            self._send(self.pack(record))
         except OSError as error:
-            self._spare.missed(error.strerror or type(error).__name__)
+            self._fallback.record_failure(error.strerror or type(error).__name__)
 
 
 _FULL = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE)
 
 
-def cut(data: bytes, most: int) -> bytes:
+def truncate(data: bytes, most: int) -> bytes:
     """No more than so many bytes of UTF-8, and no half character."""
     if len(data) <= most:
         return data

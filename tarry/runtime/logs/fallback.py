@@ -9,7 +9,7 @@ from tarry.model.quantity import quantity
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
-class Spare:
+class StderrFallback:
     """Says once that the place is away and why, takes the lines in the meantime, and says when to look again."""
 
     def __init__(self, shown: str) -> None:
@@ -22,15 +22,15 @@ class Spare:
         self._lines = 0
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """The place may be tried now."""
         return time.monotonic() >= self._retry_at
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """It may be tried at once: somebody says that it is back."""
         self._retry_at = 0.0
 
-    def missed(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """It was tried, in vain."""
         now = time.monotonic()
         if not self._since:
@@ -39,12 +39,12 @@ class Spare:
         self._pause = min(self._pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
         self._retry_at = now + self._pause
 
-    def take(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """A line that cannot go where it belongs."""
         self._lines += 1
         self._write(line)
 
-    def back(self) -> str:
+    def record_success(self) -> str:
         """It was tried, and worked: a line to tell there, empty if it was not away."""
         if not self._since:
             return ""

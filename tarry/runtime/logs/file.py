@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tarry import files
-from tarry.runtime.logs.fallback import Spare
-from tarry.runtime.logs.formatting import encoded
+from tarry.runtime.logs.fallback import StderrFallback
+from tarry.runtime.logs.formatting import encode
 
 _Identity = tuple[int, int]
 
@@ -22,7 +22,7 @@ class LogFile(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._spare = Spare(f"the file {path}")
+        self._fallback = StderrFallback(f"the file {path}")
         self._identity: _Identity = (0, 0)
         self._fd = -1
         self._open()
@@ -34,42 +34,42 @@ class LogFile(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        if self._spare.due and self._written(line):
+        if self._fallback.is_due and self._try_write(line):
             return
-        self._spare.take(line)
+        self._fallback.write(line)
 
     def reopen(self) -> None:
         """Looks now whether the path is another file."""
         with self.lock if self.lock is not None else contextlib.nullcontext():
-            self._spare.hurry()
+            self._fallback.retry_now()
             try:
-                self._follow()
+                self._follow_path()
             except OSError as error:
-                self._spare.missed(_why(error))
+                self._fallback.record_failure(_why(error))
 
     def close(self) -> None:
         """No line after that."""
-        self._shut()
+        self._close()
         super().close()
 
-    def _written(self, line: str) -> bool:
+    def _try_write(self, line: str) -> bool:
         try:
-            self._follow()
+            self._follow_path()
             self._write(line)
         except OSError as error:
-            self._spare.missed(_why(error))
+            self._fallback.record_failure(_why(error))
             return False
-        if told := self._spare.back():
+        if told := self._fallback.record_success():
             with contextlib.suppress(OSError):
                 self._write(self.format(_record(told)))
         return True
 
     def _write(self, line: str) -> None:
-        left = encoded(line + "\n")
+        left = encode(line + "\n")
         while left:
             left = left[os.write(self._fd, left) :]
 
-    def _follow(self) -> None:
+    def _follow_path(self) -> None:
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
@@ -82,16 +82,16 @@ class LogFile(logging.Handler):
         try:
             fd = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:
-            self._shut()
+            self._close()
             raise
-        self._shut()
+        self._close()
         before, self._identity, self._fd = self._identity, _identity(fd), fd
         for output in (1, 2):
             with contextlib.suppress(OSError):
                 if before != self._identity and _identity(output) == before:
                     os.dup2(fd, output)
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

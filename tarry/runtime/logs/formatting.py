@@ -15,24 +15,24 @@ Facts = Mapping[str, Any]
 """job, task, queue, attempt, worker: what is known of them."""
 
 
-class _Told:
+class _FactSources:
     """Per process: set once, before its threads begin."""
 
     now: Callable[[], Facts | None] = staticmethod(lambda: None)
     always: Facts = MappingProxyType({})
 
 
-def tell_of(now: Callable[[], Facts | None], **always: Any) -> None:
+def set_job_facts(now: Callable[[], Facts | None], **always: Any) -> None:
     """From here on each line of this process carries what `now` says of the job that runs where it is logged (None:
     none does), and `always` beside it. A line with `extra={"tarry": {...}}` brings its own facts of a job."""
-    _Told.now, _Told.always = staticmethod(now), always
+    _FactSources.now, _FactSources.always = staticmethod(now), always
 
 
-def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+def job_facts(record: logging.LogRecord) -> dict[str, Any]:
     """What is known of the job that the line is about; empty if it is about none."""
     own = getattr(record, "tarry", None)
-    facts = own if isinstance(own, Mapping) else _Told.now()
-    return {**facts, **_Told.always} if facts else {}
+    facts = own if isinstance(own, Mapping) else _FactSources.now()
+    return {**facts, **_FactSources.always} if facts else {}
 
 
 def one_line(text: str) -> str:
@@ -40,7 +40,7 @@ def one_line(text: str) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
-def trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """The traceback and the stack that came with it; empty if there are none."""
     parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     if record.stack_info:
@@ -48,29 +48,31 @@ def trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return "\n".join(parts)
 
 
-def stamp(record: logging.LogRecord) -> str:
+def format_time(record: logging.LogRecord) -> str:
     """When it was logged: RFC 3339, UTC, to the millisecond."""
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created)) + f".{int(record.msecs):03}Z"
 
 
-def encoded(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """As UTF-8, whatever is in it: half a surrogate pair, as in a badly decoded file name, has none."""
     return text.encode("utf-8", "backslashreplace")
 
 
-class TextLines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """A line for people; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever is in the message; then the job's facts as name=value."""
-        line = f"{stamp(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
-        line += "".join(f" {name}={_word(value)}" for name, value in facts_of(record).items())
-        told = harmless(trace(self, record), keep="\n\t")
+        line = (
+            f"{format_time(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
+        )
+        line += "".join(f" {name}={_quote(value)}" for name, value in job_facts(record).items())
+        told = harmless(format_traceback(self, record), keep="\n\t")
         line = harmless(line, keep="\t")
         return f"{line}\n{told}" if told else line
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A line for programs."""
 
     def __init__(self) -> None:
@@ -80,9 +82,9 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object: time, level, logger, pid, host, message; the job's facts; `extra`, what the caller gave with
         it; traceback."""
-        about = facts_of(record) or _Told.always
+        about = job_facts(record) or _FactSources.always
         facts: dict[str, Any] = {
-            "time": stamp(record),
+            "time": format_time(record),
             "level": record.levelname,
             "logger": record.name,
             "pid": record.process,
@@ -92,7 +94,7 @@ class JsonLines(logging.Formatter):
         }
         if extra := {name: value for name, value in _extra(record).items() if name not in about}:
             facts["extra"] = extra
-        if told := trace(self, record):
+        if told := format_traceback(self, record):
             facts["traceback"] = told
         return harmless_json(_json(facts))
 
@@ -108,13 +110,13 @@ def _json(facts: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(facts, enc_hook=repr).decode()
     except (TypeError, ValueError, RecursionError):  # no UTF-8, or what a caller gave is no JSON
-        return msgspec.json.encode({name: _tame(value) for name, value in facts.items()}).decode()
+        return msgspec.json.encode({name: _json_safe(value) for name, value in facts.items()}).decode()
 
 
-def _tame(value: Any) -> Any:
-    return value if isinstance(value, int) else encoded(value if isinstance(value, str) else repr(value)).decode()
+def _json_safe(value: Any) -> Any:
+    return value if isinstance(value, int) else encode(value if isinstance(value, str) else repr(value)).decode()
 
 
-def _word(value: object) -> str:
+def _quote(value: object) -> str:
     text = one_line(str(value))
-    return msgspec.json.encode(encoded(text).decode()).decode() if not text or set(text) & set(' "=') else text
+    return msgspec.json.encode(encode(text).decode()).decode() if not text or set(text) & set(' "=') else text

@@ -8,10 +8,10 @@ from pathlib import Path
 from tarry.errors import ConfigError
 from tarry.model.log_target import LogTarget, log_target
 from tarry.runtime.logs import syslog
-from tarry.runtime.logs.datagrams import Datagrams
+from tarry.runtime.logs.datagrams import DatagramHandler
 from tarry.runtime.logs.file import LogFile
-from tarry.runtime.logs.formatting import JsonLines, TextLines
-from tarry.runtime.logs.journal import journal
+from tarry.runtime.logs.formatting import JsonFormatter, TextFormatter
+from tarry.runtime.logs.journal import journal_handler
 
 FORMATS = ("text", "json")
 
@@ -27,52 +27,52 @@ def configure(target: str | Path, format: str = "text", level: str = "info") -> 
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ConfigError(f"log_level {level!r}: one of debug, info, warning, error")
-    handler = _handler(LogTarget("file", str(target)) if isinstance(target, Path) else _meant(target))
-    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    handler = _create_handler(LogTarget("file", str(target)) if isinstance(target, Path) else _parse_target(target))
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=number, force=True)
 
 
 def reopen() -> None:
     """Looks again where lines go: after logrotate, or when a socket is back. They are seen to without it, too."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, LogFile | Datagrams):
+        if isinstance(handler, LogFile | DatagramHandler):
             handler.reopen()
-    for action in _also:
+    for action in _reopen_actions:
         action()
 
 
-_also: list[Callable[[], None]] = []
+_reopen_actions: list[Callable[[], None]] = []
 
 
-def reopen_also(action: Callable[[], None]) -> None:
+def on_reopen(action: Callable[[], None]) -> None:
     """What `reopen` does too from now on: for files that this process writes beside its log."""
-    _also.append(action)
+    _reopen_actions.append(action)
 
 
-def names_file(target: str) -> bool:
+def is_file_target(target: str) -> bool:
     """That is no "stderr", syslog or journal."""
-    return _meant(target).kind == "file"
+    return _parse_target(target).kind == "file"
 
 
-def _meant(target: str) -> LogTarget:
+def _parse_target(target: str) -> LogTarget:
     try:
         return log_target(target)
     except ValueError as error:
         raise ConfigError(f'log {target!r}: {error}; "stderr", "syslog", "journal" or the path of a file') from None
 
 
-def _handler(target: LogTarget) -> logging.Handler:
+def _create_handler(target: LogTarget) -> logging.Handler:
     match target.kind:
         case "stderr":
             return logging.StreamHandler(sys.stderr)
         case "journal":
-            return journal(target.path)
+            return journal_handler(target.path)
         case "syslog":
-            return syslog.remote(target.host, target.port) if target.host else syslog.local(target.path)
-    return _file(Path(target.path))
+            return syslog.remote_handler(target.host, target.port) if target.host else syslog.local_handler(target.path)
+    return _create_file_handler(Path(target.path))
 
 
-def _file(path: Path) -> logging.Handler:
+def _create_file_handler(path: Path) -> logging.Handler:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return LogFile(path)

@@ -5,24 +5,24 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.runtime.logs.datagrams import Datagrams, cut
-from tarry.runtime.logs.formatting import encoded, facts_of, trace
+from tarry.runtime.logs.datagrams import DatagramHandler, truncate
+from tarry.runtime.logs.formatting import encode, format_traceback, job_facts
 from tarry.runtime.logs.syslog import severity
 
-_MOST = 65536
+_MAX_VALUE = 65536
 """Bytes of a value. More would need another way into the journal than a datagram."""
 
 
-class Journal(Datagrams):
+class JournalHandler(DatagramHandler):
     """Each record with MESSAGE, PRIORITY, SYSLOG_IDENTIFIER=tarry, LOGGER, the place in the code, and of a job
     TARRY_JOB, TARRY_TASK, TARRY_QUEUE, TARRY_ATTEMPT, TARRY_WORKER. A traceback is part of the message."""
 
-    def packed(self, record: logging.LogRecord) -> bytes:
+    def pack(self, record: logging.LogRecord) -> bytes:
         """The fields, one after the other."""
         return b"".join(field(name, value) for name, value in self._fields(record))
 
     def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-        told = trace(self.formatter or logging.Formatter(), record)
+        told = format_traceback(self.formatter or logging.Formatter(), record)
         yield "MESSAGE", f"{record.getMessage()}\n{told}" if told else record.getMessage()
         yield "PRIORITY", severity(record.levelno)
         yield "SYSLOG_IDENTIFIER", "tarry"
@@ -31,18 +31,18 @@ class Journal(Datagrams):
         yield "CODE_FILE", record.pathname
         yield "CODE_LINE", record.lineno
         yield "CODE_FUNC", record.funcName
-        for name, value in facts_of(record).items():
+        for name, value in job_facts(record).items():
             yield f"TARRY_{name.upper()}", value
 
 
 def field(name: str, value: object) -> bytes:
     """NAME=value; a value with a line break comes with its length before it."""
-    data = cut(encoded(str(value)), _MOST)
+    data = truncate(encode(str(value)), _MAX_VALUE)
     if b"\n" not in data:
         return name.encode() + b"=" + data + b"\n"
     return name.encode() + b"\n" + len(data).to_bytes(8, "little") + data + b"\n"
 
 
-def journal(path: str) -> Journal:
+def journal_handler(path: str) -> JournalHandler:
     """To the journal's socket; whether anybody listens there is seen with the first line."""
-    return Journal(socket.AF_UNIX, path, f"the journal ({path})")
+    return JournalHandler(socket.AF_UNIX, path, f"the journal ({path})")

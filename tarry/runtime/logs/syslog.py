@@ -4,11 +4,11 @@ import logging
 import socket
 
 from tarry.errors import ConfigError
-from tarry.runtime.logs.datagrams import Datagrams, cut, host_name
-from tarry.runtime.logs.formatting import JsonLines, encoded, facts_of, one_line, stamp, trace
+from tarry.runtime.logs.datagrams import DatagramHandler, host_name, truncate
+from tarry.runtime.logs.formatting import JsonFormatter, encode, format_time, format_traceback, job_facts, one_line
 
 _DAEMON = 3
-_MOST = 8192
+_MAX_DATAGRAM = 8192
 """Bytes that syslog servers take as they come."""
 _SD_ID = "tarry@32473"
 """The number is the one for those who have none of their own."""
@@ -22,19 +22,19 @@ def severity(level: int) -> int:
     return 7
 
 
-class Syslog(Datagrams):
+class SyslogHandler(DatagramHandler):
     """`<30>1 TIME HOST tarry PID LOGGER [tarry@32473 job="..."] message`; in JSON, the object is the message."""
 
-    def packed(self, record: logging.LogRecord) -> bytes:
+    def pack(self, record: logging.LogRecord) -> bytes:
         """One line of at most 8 KiB, a traceback within it."""
-        head = f"<{_DAEMON * 8 + severity(record.levelno)}>1 {stamp(record)} {_name(host_name(), 255)}"
-        head += f" tarry {record.process or '-'} {_name(record.name, 32)} {_structured(record)} "
-        return cut(encoded(head + self._message(record)), _MOST)
+        head = f"<{_DAEMON * 8 + severity(record.levelno)}>1 {format_time(record)} {_name(host_name(), 255)}"
+        head += f" tarry {record.process or '-'} {_name(record.name, 32)} {_structured_data(record)} "
+        return truncate(encode(head + self._message(record)), _MAX_DATAGRAM)
 
     def _message(self, record: logging.LogRecord) -> str:
-        if isinstance(self.formatter, JsonLines):
+        if isinstance(self.formatter, JsonFormatter):
             return self.formatter.format(record)
-        told = trace(self.formatter or logging.Formatter(), record)
+        told = format_traceback(self.formatter or logging.Formatter(), record)
         return one_line(f"{record.getMessage()}\n{told}" if told else record.getMessage())
 
 
@@ -42,24 +42,24 @@ def _name(text: str, most: int) -> str:
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in text[:most]) or "-"
 
 
-def _structured(record: logging.LogRecord) -> str:
-    pairs = "".join(f' {name}="{_escaped(str(value))}"' for name, value in facts_of(record).items())
+def _structured_data(record: logging.LogRecord) -> str:
+    pairs = "".join(f' {name}="{_escape(str(value))}"' for name, value in job_facts(record).items())
     return f"[{_SD_ID}{pairs}]" if pairs else "-"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return one_line(value.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]"))
 
 
-def local(path: str) -> Syslog:
+def local_handler(path: str) -> SyslogHandler:
     """To a socket such as /dev/log; whether anybody listens there is seen with the first line."""
-    return Syslog(socket.AF_UNIX, path, path)
+    return SyslogHandler(socket.AF_UNIX, path, path)
 
 
-def remote(host: str, port: int) -> Syslog:
+def remote_handler(host: str, port: int) -> SyslogHandler:
     """By UDP. The name is looked up now and never again, as that may take long; ConfigError if it has no address."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError as error:
         raise ConfigError(f"log syslog://{host}:{port}: {host} has no address ({error.strerror})") from None
-    return Syslog(family, address, f"syslog://{host}:{port}")
+    return SyslogHandler(family, address, f"syslog://{host}:{port}")
