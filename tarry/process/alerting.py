@@ -1,4 +1,4 @@
-"""The watch that tells people, put together from the app and its settings."""
+"""Builds the keeper's watch, which sends alerts, from the app and its settings."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ from tarry.store.shards.shard import shown
 
 
 def check_recipients(app: App) -> Iterator[Fact]:
-    """For each who is to be told of anything, whether that can be; ConfigError."""
+    """Checks for each recipient of alerts whether it can be reached; ConfigError."""
     terms = Terms.of(app.config)
     of_tasks = [Recipient.parse(text) for endpoint in app.http.endpoints.values() for text in endpoint.alert]
     return Reach(terms, app.config).check([*terms.to, *of_tasks])
 
 
 def create_watch(app: App) -> Watch:
-    """For the keeper's process."""
+    """The watch for the keeper's process."""
     config = app.config
     kept = {Keep().dead, *(queue.keep.dead for queue in config.queues.values())}
     urls = [app.store_url] if isinstance(app.store_url, str) else app.store_url

@@ -1,4 +1,4 @@
-"""`[master] watch = true`: a child that looks at the files of the app and the configuration, and says what changed."""
+"""`[master] watch = true`: a child that scans the files of the app and the configuration, and reports changes."""
 
 import contextlib
 import logging
@@ -17,30 +17,30 @@ from tarry.worker.worker import memory
 
 LOOK_EVERY = 0.5
 DEBOUNCE = 0.2
-"""Seconds without a further change, after which one is told: an editor writes several times, git changes many files."""
+"""Seconds without a further change before one is reported: an editor may write twice, git changes many files."""
 MAX_DELAY = 3.0
-"""Seconds after which it is told all the same."""
+"""Seconds after which a change is reported in any case."""
 _MAX_CPU = 0.1
-"""Of a core, that looking may take."""
+"""Part of a core that scanning may use."""
 _MAX_NAMES = 5
 
 log = logging.getLogger("tarry.watcher")
 
 
 class ChangeDebouncer:
-    """Tells of changes once they have settled. Times are of the monotonic clock."""
+    """Reports changes once files have stopped changing. Times are of the monotonic clock."""
 
-    def __init__(self, told: FileTimes) -> None:
-        self._reported = self._last = told
+    def __init__(self, first: FileTimes) -> None:
+        self._reported = self._last = first
         self._since = 0.0
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look is wanted."""
+        """Seconds until the next scan."""
         return DEBOUNCE if self._last != self._reported else LOOK_EVERY
 
     def update(self, seen: FileTimes, now: float) -> list[str]:
-        """What has changed since it was told last; nothing as long as it goes on changing."""
+        """The paths that changed since the last report; none while files go on changing."""
         moving, self._last = seen != self._last, seen
         if seen == self._reported:
             self._since = 0.0
@@ -54,11 +54,11 @@ class ChangeDebouncer:
 
 
 def run_watcher(config: Config, app_name: str | None, since: int, child: ChildContext) -> int:
-    """The life of the watcher. What changed from `since` on, in nanoseconds since the epoch, was perhaps not yet there
-    when the others began."""
+    """Runs the watcher. The other processes may have started before a change after `since`, in nanoseconds since the
+    epoch, so such a change is reported."""
     title.show(WATCHER)
     sys.dont_write_bytecode = True
-    with contextlib.suppress(TarryError):  # the others say so; here it is to be seen when it is mended
+    with contextlib.suppress(TarryError):  # other processes report the error; this one must see when it is repaired
         open_app(app_name, config)
     sources = SourceFiles(_config_files(config), config.directory)
     seen = sources.scan()
@@ -78,7 +78,7 @@ def run_watcher(config: Config, app_name: str | None, since: int, child: ChildCo
 
 
 def _sleep(child: ChildContext, seconds: float) -> bool:
-    """False: the end has come."""
+    """False: the process must end."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         child.sleep(left)
@@ -89,7 +89,7 @@ def _sleep(child: ChildContext, seconds: float) -> bool:
 
 
 def _config_files(config: Config) -> list[Path]:
-    """The configuration; where there is none, what would become it."""
+    """The configuration file; without one, the files that would be read as such."""
     return [config.file] if config.file else [config.directory / name for name in FILES]
 
 

@@ -1,4 +1,4 @@
-"""What the keeper sees of its own master on the scoreboard, and does with it: the host's entry, and leases."""
+"""What the keeper does with its master's scoreboard: registers the host, and renews leases of unresponsive workers."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ _LOOK_EVERY = 1.0
 
 
 class HostHeartbeat:
-    """For the keeper's process, which is a child of the master."""
+    """Belongs to the keeper's process, a child of the master."""
 
     def __init__(self, store: Store, config: Config) -> None:
         self._pid_file, self._master = config.master.pid_file, ParentBoard(config)
@@ -29,20 +29,20 @@ class HostHeartbeat:
         self._lifeline = Lifeline(store, self.unresponsive_leases, clock)
 
     def register_chores(self, keeper: Keeper) -> None:
-        """Makes both chores of the keeper's."""
+        """Makes both tasks chores of the keeper."""
         keeper.take_on(_LOOK_EVERY, self._lifeline.prolong_leases)
         keeper.take_on(_LOOK_EVERY, self._register.register_host)
 
     def deregister(self) -> None:
-        """At the keeper's end: if the master stops as it should, the host is none any more. Else it is, and may be
-        lost."""
+        """At the keeper's end: removes the host if the master is stopping. Else the entry stays, and the host may count
+        as lost."""
         board = self._master.read()
         if board is not None and board.state in (STOPPING, QUITTING):
             with contextlib.suppress(StoreError):
                 self._register.leave()
 
     def host(self) -> Host | None:
-        """The master as it is now; None without a scoreboard."""
+        """The host's entry now; None: there is no scoreboard."""
         board = self._master.read()
         if board is None:
             return None
@@ -58,7 +58,7 @@ class HostHeartbeat:
         )
 
     def unresponsive_leases(self) -> dict[str, int]:
-        """The owners that gave no sign of life lately, with their leases."""
+        """The owners without a recent sign of life, with their leases."""
         return {child.owner: pool.lease for child, pool in self._master.unresponsive_workers()}
 
 

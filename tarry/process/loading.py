@@ -1,4 +1,4 @@
-"""From the command line's `-c` and `-a` to the configuration, the app and the client."""
+"""Loads the configuration, the app and the client that the options `-c` and `-a` name."""
 
 import argparse
 import contextlib
@@ -14,7 +14,7 @@ from tarry.errors import AppError, StoreError
 from tarry.runtime.pidfile import holder
 from tarry.terminal import say
 
-# `tarry status` and its like do without the app, and so without the time that it takes to load.
+# Imported for types only: commands such as `tarry status` need no app, and loading it takes time.
 if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.client import Client
@@ -26,15 +26,15 @@ NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry 
 
 
 class Setup:
-    """What a command works with, each part made when first asked for."""
+    """What a command works with; each part is loaded at its first use."""
 
     def __init__(self, config_file: str | None, app: str | None, directory: Path | None = None) -> None:
         self._file, self._app, self._directory = config_file, app, directory
 
     @classmethod
     def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "Setup":
-        """From parsed arguments. Settings and modules are found in the working directory, or in that one: by a daemon
-        that has left it."""
+        """From parsed arguments. Settings and modules are found in the working directory, or in `directory`: a daemon
+        has left the working directory."""
         here = directory or Path.cwd()
         if str(here) not in sys.path:
             sys.path.insert(0, str(here))
@@ -47,7 +47,7 @@ class Setup:
 
     @cached_property
     def pid_file(self) -> Path:
-        """Of the master; also where other settings are wrong, if one runs there: then that is said on stderr.
+        """The master's pid file. If other settings are wrong but a master runs there, only prints the error on stderr.
         ConfigError."""
         path, trouble = pid_file(Path(self._file) if self._file else None, directory=self._directory)
         if trouble is not None:
@@ -58,34 +58,34 @@ class Setup:
 
     @property
     def app_name(self) -> str | None:
-        """`module:app`, if one is named anywhere."""
+        """`module:app` from the option or the settings; None: none is named."""
         return self._app or self.config.app
 
     @cached_property
     def app(self) -> "App":
-        """The app, imported; AppError with the place of what is wrong."""
+        """The imported app; AppError says where an error is."""
         self.require_work()
         return self.home
 
     def describe_work(self) -> str:
-        """What a master's workers run here, for people: where nothing is named yet, tasks may be registered later."""
+        """What a master's workers run here, as text. Without an app or tasks, some may be registered later."""
         known = self.app_name or ("HTTP tasks" if self.config.tasks else "")
         return known or "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers"
 
     def require_work(self) -> str:
-        """What workers run here, for people; AppError if that is nothing."""
+        """What workers run here, as text; AppError: nothing is named."""
         if not self.app_name and not self.config.tasks:
             raise AppError(NO_APP)
         return self.app_name or "HTTP tasks"
 
     @cached_property
     def home(self) -> "App":
-        """The app, or, where none is named, an empty one of the same settings: it knows HTTP tasks only."""
+        """The app; if none is named, an empty one with the same settings, which knows HTTP tasks only."""
         return open_app(self.app_name, self.config)
 
     @property
     def client(self) -> "Client":
-        """A client of the app's store, or of the configured one."""
+        """A client of the app's store or the configured one."""
         return self.home.client
 
     @property
@@ -96,7 +96,7 @@ class Setup:
         return Guard(self.config.push.allow)
 
     def known_tasks(self) -> "Mapping[str, Task[Any, Any]]":
-        """The app's tasks, and the HTTP tasks there are now."""
+        """The app's tasks and the current HTTP tasks."""
         self.home.http.load()
         with contextlib.suppress(StoreError):
             self.home.http.look(self.client.store)
@@ -104,7 +104,7 @@ class Setup:
 
 
 def open_app(name: str | None, config: Config) -> "App":
-    """The app of these settings; where none is named, an empty one. AppError."""
+    """The app with these settings; without a name, an empty one. AppError."""
     from tarry.app import App  # noqa: PLC0415
 
     app = import_app(name, config.directory) if name else App()

@@ -1,4 +1,4 @@
-"""What the keeper sees of its own master on the scoreboard."""
+"""What a child sees of its own master on the scoreboard."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from tarry.errors import MasterError
 from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, ChildStatus, board_path, read
 
 UNRESPONSIVE_AFTER = 2.5
-"""Seconds. A worker gives a sign of life every second or two, and a lease of 15 s that it prolonged itself has at
-least 6.5 s to run."""
+"""Seconds without a sign of life. A worker gives one every second or two, and a lease of 15 s that it prolonged itself
+runs for at least 6.5 s more."""
 
 
 class ParentBoard:
-    """For the process of a keeper or a worker, which is a child of the master."""
+    """The board of the parent of this process, which is a keeper or a worker."""
 
     def __init__(self, config: Config) -> None:
         self.pid = os.getppid()
@@ -21,19 +21,19 @@ class ParentBoard:
         self._pools = config.pools
 
     def read(self) -> Board | None:
-        """None also if it is that of a master that came after ours."""
+        """The scoreboard; None: it cannot be read, or belongs to a later master."""
         with contextlib.suppress(MasterError):
             board = read(self.board_path)
             return board if board is not None and board.pid == self.pid else None
         return None
 
     def is_ending(self) -> bool:
-        """Somebody told it to."""
+        """True: the master is stopping."""
         board = self.read()
         return board is not None and board.state in (STOPPING, QUITTING)
 
     def unresponsive_workers(self) -> list[tuple[ChildStatus, Pool]]:
-        """The workers that gave no sign of life lately. A pool that came with a reload is taken for one like others."""
+        """Workers without a recent sign of life, with their pools. A pool that a reload added gets the defaults."""
         board = self.read()
         children = () if board is None else board.children
         return [

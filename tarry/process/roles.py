@@ -1,4 +1,4 @@
-"""What the master's children do: a worker runs jobs, the keeper keeps order. Here the engine meets the processes."""
+"""What the master's children run: workers, the keeper, the canary. Connects the processes to workers and keeper."""
 
 import logging
 import sys
@@ -36,11 +36,11 @@ from tarry.worker.worker import Outside, Worker, memory
 log = logging.getLogger("tarry.keeper")
 
 MIN_STOP_TIME = 1.0
-"""Seconds that a worker that was told to end waits for its store at least. The rest of the grace is for the keeper."""
+"""Seconds that an ending worker waits for its store, at least. The keeper gets the rest of the grace time."""
 
 
 def create_plan(config: Config, app_name: str | None) -> Plan:
-    """The keeper, the workers of every pool, perhaps a watcher, and the canary that goes before them at a reload."""
+    """The keeper, the workers of every pool, perhaps a watcher, and the canary that a reload starts first."""
     booted = partial(partial, _boot, config, app_name)
     keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper))
     # One cell for each thread, one for the event loop, and one for a job in it that does not end.
@@ -81,11 +81,11 @@ Body = Callable[[ChildContext, App, Store], None]
 
 
 def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext) -> int:
-    """Imports the app and opens the store; what fails is told to the master, in a line."""
+    """Imports the app, opens the store and runs the body. Reports a failure to the master."""
     single: dict[Body, str] = {_run_keeper: KEEPER, _run_canary: CANARY}
     title.show(single.get(body) or process_name("worker", child.pool, child.number))
     if config.master.watch:
-        # Python trusts what it compiled by the second and the size: two changes in one second would be one.
+        # Python compares compiled files by second and size: it would miss the second of two changes in one second.
         sys.dont_write_bytecode = True
     try:
         app = open_app(app_name, config)
@@ -138,31 +138,31 @@ def _worker_body(pool: Pool) -> Body:
 
 
 class MasterOutside(Outside):
-    """The master's child, as the worker's outside."""
+    """Connects a worker to the master, its parent process."""
 
     def __init__(self, child: ChildContext) -> None:
         self._child, self._title = child, Title(child)
 
     def filenos(self) -> Sequence[int]:
-        """The master's line, and our signals."""
+        """The pipe to the master, and the signals."""
         return (self._child.parent_fd, self._child.signals.fileno())
 
     def signals(self) -> Sequence[int]:
-        """Those that came."""
+        """The signals that came; also updates the title of the process."""
         self._title.show()
         return self._child.take_signals()
 
     def parent_lives(self) -> bool:
-        """False once the master's end of the line is closed."""
+        """False once the master has closed its end of the pipe."""
         self._child.receive()
         return not self._child.is_orphaned
 
     def is_open(self) -> bool:
-        """False once a job has closed the master's line."""
+        """False once a job has closed the pipe to the master."""
         return self._child.is_open()
 
     def is_whole(self) -> bool:
-        """False once a job has closed a descriptor of ours."""
+        """False once a job has closed one of our descriptors."""
         return self._child.is_whole()
 
     def cut_off(self) -> NoReturn:
@@ -171,7 +171,7 @@ class MasterOutside(Outside):
 
 
 def _run_canary(child: ChildContext, app: App, store: Store) -> None:
-    """The app could be imported and the store reached: so can the others."""
+    """Becomes ready: the app could be imported and the store opened."""
     child.report_ready()
 
 
@@ -183,19 +183,19 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     presence = HostHeartbeat(store, app.config)
     presence.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
-    # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
+    # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
     keeper.take_on(1.0, app.http.follow(store))
     _watch_backlogs(child, app, store, keeper)
     alerts = create_watch(app)
     child.report_ready()
-    # First it learns which HTTP tasks there are, and so who is told of them.
+    # The first tick loads the HTTP tasks, and with them the recipients of alerts.
     keeper.tick()
     alerts.start()
-    owed: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = []
     away = ""
     while True:
         child.slot.beat(memory())
-        owed = _handle_messages(child, keeper, [*owed, *child.receive()])
+        pending = _handle_messages(child, keeper, [*pending, *child.receive()])
         if child.should_exit():
             if not keeper.away:
                 keeper.close()
@@ -206,25 +206,25 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
         if keeper.away != away:
             away = keeper.away
             child.send({"away": away})
-        # What could not be done because the store is away is tried again soon.
-        child.sleep(min(pause, 0.25) if owed else pause)
+        # A message that could not be handled because the store is away is tried again soon.
+        child.sleep(min(pause, 0.25) if pending else pause)
 
 
 def _watch_backlogs(child: ChildContext, app: App, store: Store, keeper: Keeper) -> None:
     pools = app.config.pools.values()
     follow = {pool.name: None if "*" in pool.queues else [*pool.queues] for pool in pools if pool.follows}
     if follow:
-        backlogs = Backlogs(store, follow, lambda told: child.try_send({"backlog": told}))
+        backlogs = Backlogs(store, follow, lambda backlog: child.try_send({"backlog": backlog}))
         keeper.take_on(LOOK_EVERY, backlogs.look_at_backlogs)
 
 
-def _handle_messages(child: ChildContext, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Does what the master asks; answers what is still to do."""
+def _handle_messages(child: ChildContext, keeper: Keeper, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Handles the master's messages and confirms them. Returns those that must be tried again."""
     left: list[dict[str, Any]] = []
-    for line in lines:
-        answer = keeper.hear(line)
+    for message in messages:
+        answer = keeper.hear(message)
         if answer is None:
-            left.append(line)
+            left.append(message)
         else:
             child.send(answer)
     return left

@@ -1,7 +1,7 @@
-"""The files that an app is made of, and whether they have changed: by the times and sizes that the disk tells.
+"""The source files of an app, and whether they have changed, by their times and sizes.
 
-Looked at every so often instead of being told by the kernel: that works alike on every file system, network and
-container mounts included, and needs no library.
+They are scanned from time to time; no kernel notifications are used. This works on every file system, also on network
+and container mounts, and needs no library.
 """
 
 import os
@@ -15,9 +15,9 @@ from types import ModuleType
 import tarry
 
 MAX_FILES = 5000
-"""Files; of what is beyond, changes are not seen."""
+"""Files that are watched; changes of others are not seen."""
 MAX_ENTRIES = 50_000
-"""Of all kinds, that are gone through at a look."""
+"""Directory entries of all kinds that one scan reads."""
 _NO_CODE = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
 _PYTHONS = tuple(
     os.path.join(path, "") for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
@@ -25,21 +25,21 @@ _PYTHONS = tuple(
 _OURS = os.path.join(os.path.dirname(tarry.__file__), "")
 
 FileTimes = dict[str, tuple[int, int]]
-"""By path: when it was changed, in nanoseconds since the epoch, and its size."""
+"""By path: the time of the last change, in nanoseconds since the epoch, and the size."""
 
 
 class SourceFiles:
-    """The files `named`, all Python files below `home`, and those of the modules that are loaded and beside them,
-    wherever they are; without Python's own, installed packages and tarry."""
+    """The files `named`, all Python files below `home`, and those of and beside the loaded modules. Python's own files,
+    installed packages and tarry are left out."""
 
     def __init__(self, named: Collection[Path], home: Path, modules: Mapping[str, ModuleType] = sys.modules) -> None:
         self._named = [str(path) for path in named]
         self._home, self._modules = str(home), modules
         self.is_truncated = False
-        """There are more than MOST."""
+        """True: there are more than MAX_FILES."""
 
     def scan(self) -> FileTimes:
-        """As they are now; a file that is not there is not among them."""
+        """The files as they are now; missing ones are left out."""
         seen: FileTimes = {}
         modules, packages = _module_files(self._modules)
         for path in (*self._named, *modules):
@@ -54,12 +54,12 @@ class SourceFiles:
 
 
 def changed_paths(before: FileTimes, now: FileTimes) -> list[str]:
-    """The paths that came, went, or are other than they were."""
+    """The paths that were added, removed or changed."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
 def changed_between(seen: FileTimes, since: int, until: int) -> list[str]:
-    """Those that were changed between these two moments, in nanoseconds since the epoch."""
+    """The paths that were changed between these two times, in nanoseconds since the epoch."""
     return sorted(path for path, (time, _) in seen.items() if since <= time <= until)
 
 
@@ -72,7 +72,7 @@ def _record_times(seen: FileTimes, path: str) -> None:
 
 
 def _module_files(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]]:
-    """The files of the modules that are the app's, and the folders of its packages."""
+    """The files of the app's modules, and the folders of its packages."""
     files: set[str] = set()
     packages: set[str] = set()
     for name, module in list(modules.items()):
@@ -91,7 +91,7 @@ def _file_of(module: ModuleType | None) -> str | None:
 
 
 def _walk(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
-    """The Python files in these folders; of the first also in those below, without hidden ones and virtual
+    """The Python files in these folders; for `deep` also in those below, without hidden folders and virtual
     environments."""
     folders, done, left = [*sorted(flat), *sorted(deep, reverse=True)], set[str](), MAX_ENTRIES
     while folders and left > 0:

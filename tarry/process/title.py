@@ -1,4 +1,4 @@
-"""What `ps` shows of a process, where the extra `titles` (setproctitle) is installed; elsewhere nothing changes."""
+"""What `ps` shows of a process, if the extra `titles` (setproctitle) is installed."""
 
 import contextlib
 import functools
@@ -8,31 +8,31 @@ from collections.abc import Callable
 from tarry.runtime.role import ChildContext
 from tarry.runtime.scoreboard import process_name
 
-_SHOWN_EVERY = 1.0
+_SHOW_EVERY = 1.0
 
 Setter = Callable[[str], object]
 
 
 def show(text: str) -> None:
-    """`tarry: ` and what this process is."""
+    """Sets the title to `tarry: ` and the text."""
     setter = _setter()
     if setter is not None:
         setter(f"tarry: {text}")
 
 
 class Title:
-    """A worker's: which of its jobs has run the longest."""
+    """The title of a worker: its name, and the task that has run the longest."""
 
     def __init__(self, child: ChildContext) -> None:
         self._child, self._name = child, process_name("worker", child.pool, child.number)
         self._shown, self._again = "", 0.0
 
     def show(self) -> None:
-        """Once a second at most, however often it is called."""
+        """Updates the title, at most once a second."""
         now = time.monotonic()
         if now < self._again:
             return
-        self._again = now + _SHOWN_EVERY
+        self._again = now + _SHOW_EVERY
         first = min(self._child.slot.cells(), key=lambda cell: cell.since, default=None)
         text = f"{self._name} {first.task}" if first else self._name
         if text != self._shown:

@@ -1,4 +1,4 @@
-"""Workers of this host that hear nothing, as the keeper sees them on the scoreboard, and how it has them killed."""
+"""Kills unwanted jobs of unresponsive workers: the keeper finds these on the scoreboard of its host."""
 
 import time
 
@@ -14,19 +14,20 @@ _LOOK_EVERY = 0.5
 
 
 class UnresponsiveWorkers:
-    """For the keeper's process, which is a child of the master."""
+    """Belongs to the keeper's process, a child of the master."""
 
     def __init__(self, store: Store, app: App) -> None:
         self._app, self._master = app, ParentBoard(app.config)
         self._kill_after: dict[str, float] = {}
-        """Of the silent ones: how long a job has to end."""
+        """By owner: seconds that a job gets to end before its process is killed."""
         self._recall = Recall(store, self._find_attempts, self._kill_attempt)
 
     def register_chores(self, keeper: Keeper) -> None:
-        """Makes it a chore of the keeper's to end what they are at and nobody wants."""
+        """Makes it a chore of the keeper to end the unwanted jobs of these workers."""
         keeper.take_on(_LOOK_EVERY, self._recall.end_unwanted)
 
     def _find_attempts(self) -> dict[str, list[Attempt]]:
+        """By owner, the running attempts of unresponsive workers."""
         silent = self._master.unresponsive_workers()
         self._kill_after = {child.owner: pool.kill_after for child, pool in silent}
         return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child, _ in silent}

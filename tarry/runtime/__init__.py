@@ -1,1 +1,1 @@
-"""Processes: roles, pids and signals. Knows no job and no store; what a worker does is handed in from outside."""
+"""The master and its processes: roles, pids, signals. It knows no job and no store; what a child runs is passed in."""

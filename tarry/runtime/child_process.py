@@ -1,4 +1,4 @@
-"""One place in a role: the process that sits in it now, how it went, and when it may be filled again."""
+"""One child process as the master sees it: its pid, its state, and when it may be started again."""
 
 import contextlib
 import logging
@@ -27,44 +27,44 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 
 
 class ChildProcess:
-    """Times are of the monotonic clock."""
+    """One numbered place in a role, and the process that runs in it now. Times are of the monotonic clock."""
 
     def __init__(self, role: Role, number: int, slot: Slot, generation: int = 1) -> None:
         self.role, self.number, self.slot, self.generation = role, number, slot, generation
         self.name = role.process_name(number)
         self.pid = 0
-        """0: nobody sits here."""
+        """0: no process runs."""
         self.pipe: MessagePipe | None = None
         self.start_at = 0.0
-        """When it may be filled."""
+        """When a process may be started here."""
         self.stopping_since = 0.0
-        """When the process was asked to end; 0: it was not."""
+        """When the process was asked to end; 0: it was not asked."""
         self.is_ready = False
         self.kill_reason = ""
-        """Why we killed the process, if we did."""
+        """Why the master killed the process; empty: it did not."""
         self.recycle_reason = ""
-        """Why it is to be replaced, if it is."""
+        """Why the process is to be replaced; empty: it is not."""
         self.start_error = ""
-        """Why the process could not begin, if it could not."""
+        """Why the process could not start; empty: no failure is known."""
         self.started_at, self._short_runs = 0.0, 0
         self._jitter = 1.0
         self.sigkill_at = 0.0
-        """When it is killed outright, if it was told to write its stacks and to die of that; 0: it was not."""
+        """When SIGKILL follows the signal that makes the process write its stacks and die; 0: none was sent."""
         self._stuck: dict[tuple[bytes, int], int] = {}
         self._dump: StackDump | None = None
 
     @property
     def is_keeper(self) -> bool:
-        """It is told who is gone, and ends last."""
+        """The keeper learns which processes died, and ends last."""
         return self.role.name == KEEPER
 
-    def start(self, now: float, forget: Callable[[], None]) -> None:
-        """Forks the process, which calls `forget` and never returns from here. OSError: there is no room for one."""
+    def start(self, now: float, close_inherited: Callable[[], None]) -> None:
+        """Forks the process. The child calls `close_inherited` and never returns. OSError: no process can be made."""
         ours, theirs = socket.socketpair()
         try:
             self.slot.prepare(self.role.name, self.role.pool, self.number, self.generation)
             self._dump = StackDump()
-            self._fork(ours, theirs, forget)
+            self._fork(ours, theirs, close_inherited)
         except OSError as error:
             ours.close()
             self.slot.mark_exited(f"could not be started: {error.strerror}")
@@ -81,8 +81,8 @@ class ChildProcess:
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
         self.sigkill_at, self._stuck = 0.0, {}
 
-    def _fork(self, ours: socket.socket, theirs: socket.socket, forget: Callable[[], None]) -> None:
-        for stream in (sys.stdout, sys.stderr):  # or else the child writes once more what waits in their buffers
+    def _fork(self, ours: socket.socket, theirs: socket.socket, close_inherited: Callable[[], None]) -> None:
+        for stream in (sys.stdout, sys.stderr):  # else the child would write what is in their buffers once more
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         with block_signals():
@@ -91,9 +91,9 @@ class ChildProcess:
                 ours.close()
                 if self._dump is not None:
                     self._dump.register()
-                run_child(self.role, self.slot, self.number, MessagePipe(theirs), forget)
+                run_child(self.role, self.slot, self.number, MessagePipe(theirs), close_inherited)
         with contextlib.suppress(OSError):
-            os.setpgid(self.pid, self.pid)  # it does the same: whoever is first, the group is there when we need it
+            os.setpgid(self.pid, self.pid)  # the child does it too: the group exists, whoever is first
         self.slot.set_pid(self.pid)
 
     def send(self, message: Message) -> None:
@@ -102,7 +102,7 @@ class ChildProcess:
             self.pipe.send(message)
 
     def back_off(self, now: float) -> float:
-        """It could not be filled, or died: answers the seconds until it is filled again, more each time."""
+        """After a failed start or a death: returns the seconds until the next start, which grow each time."""
         lived = now - self.started_at if self.started_at else 0.0
         self._short_runs = 0 if lived >= _LONG_RUN else self._short_runs + 1
         delay = 0.0
@@ -112,7 +112,7 @@ class ChildProcess:
         return delay
 
     def request_stop(self, now: float) -> None:
-        """Asks the process, once, to finish what it does and end."""
+        """Asks the process, once, to finish its jobs and end."""
         if not self.stopping_since:
             self.stopping_since = now
             self.slot.set_boot_state(STOPPING)
@@ -120,7 +120,7 @@ class ChildProcess:
                 os.kill(self.pid, signal.SIGINT)
 
     def kill(self, why: str) -> None:
-        """Kills the process, once, with all that its jobs started."""
+        """Kills the process, once, and everything that its jobs started."""
         if not self.kill_reason:
             self.kill_reason = why
             kill_pgrp(self.pid)
@@ -128,7 +128,7 @@ class ChildProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def kill_if_over_memory(self) -> None:
-        """Ends the process if it takes too much memory. Any of the jobs that were on may be the cause."""
+        """Kills the process if it uses too much memory. Each of its running jobs may be the cause."""
         rss = self.slot.rss()
         if not self.is_ready or self.kill_reason or not 0 < self.role.recycle_limits.kill_memory <= rss:
             return
@@ -140,20 +140,20 @@ class ChildProcess:
         log.error("%s killed, pid %d: %s, more than kill_memory; %s", self.name, pid, self.recycle_reason, counted)
 
     def check_recycling(self, now: float) -> None:
-        """Notes whether the process has done its part: by jobs, by age, or by memory."""
-        wear, part = self.role.recycle_limits, self._jitter
+        """Sets `recycle_reason` when the process reaches a limit: of jobs, age or memory."""
+        limits, jitter = self.role.recycle_limits, self._jitter
         if not self.is_ready or self.kill_reason or self.recycle_reason:
             return
         processed, rss = self.slot.counts()[0], self.slot.rss()
-        if 0 < wear.jobs * part <= processed:
+        if 0 < limits.jobs * jitter <= processed:
             self.recycle_reason = quantity(processed)
-        elif 0 < wear.age * part <= now - self.started_at:
+        elif 0 < limits.age * jitter <= now - self.started_at:
             self.recycle_reason = "its age"
-        elif 0 < wear.memory * part <= rss:
+        elif 0 < limits.memory * jitter <= rss:
             self.recycle_reason = f"{rss / 2**20:.0f} MB of memory"
 
     def kill_if_overdue(self, now: float) -> list[Cell]:
-        """Ends the process if a job's time is up, its stacks written in the last moment; answers such jobs, once."""
+        """Kills the process if a job has run too long; it writes its stacks first. Returns such jobs, once."""
         if 0 < self.sigkill_at <= now:
             self.sigkill_at = 0.0
             self._send_signal(signal.SIGKILL)
@@ -165,7 +165,7 @@ class ChildProcess:
         return stuck
 
     def deadlines(self) -> Iterator[float]:
-        """When `kill_if_overdue` has something to do, as far as can be seen now."""
+        """When `kill_if_overdue` will have something to do, as far as is known now."""
         yield self.sigkill_at
         if not self.kill_reason:
             yield from (cell.kill_at for cell in self.slot.cells())
@@ -175,31 +175,31 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def _stacks(self) -> dict[str, str]:
-        """Of the jobs for whose sake it was killed, as far as they are known."""
+        """By job id, the stacks of the jobs that ran too long, as far as they are known."""
         if self._dump is None:
             return {}
         found = {id.hex(): self._dump.stack(thread) for (id, _), thread in self._stuck.items() if thread}
         return {id: stack for id, stack in found.items() if stack}
 
     def record_exit(self, why: str) -> Message:
-        """The process is dead, with its group. Answers what the keeper is to be told; no owner: it claimed nothing."""
+        """The process and its group are dead. Returns the message for the keeper; no owner: it claimed nothing."""
         cells = self.slot.cells()
         stuck = [id.hex() for id, _ in self._stuck]
-        # When we killed it, no job of its is the cause, unless it took too much memory. An exit with 0 is no excuse: a
-        # task may have called for it; and what a worker gave back before it ended is not found among its jobs any more.
+        # If the master killed it, none of its jobs is the cause, unless it used too much memory. Status 0 counts too: a
+        # task may have called exit. Jobs that a worker gave back before its end are not in its cells any more.
         on = [cell.id.hex() for cell in cells] if self.kill_reason in ("", OVER_MEMORY) else []
-        notice: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
+        message: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
         if self._stuck:
-            notice |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
+            message |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
         self.slot.mark_exited(why)
         if self.pipe is not None:
             self.pipe.close()
         self.pid, self.pipe, self.is_ready, self._dump = 0, None, False, None
-        return notice
+        return message
 
 
 def exit_reason(status: int) -> str:
-    """`status 1` or `signal 9`, from a wait status. Who wrote its stacks was killed like any other."""
+    """`status 1` or `signal 9`, from a wait status. Death by the stack signal counts as SIGKILL."""
     code = os.waitstatus_to_exitcode(status)
     if code == -dump.SIGNAL:
         code = -signal.SIGKILL
@@ -209,17 +209,17 @@ def exit_reason(status: int) -> str:
 
 
 def kill_pgrp(pid: int) -> None:
-    """SIGKILL to all of the process group that is left."""
+    """Sends SIGKILL to what is left of the Unix process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def reap_children(ours: Container[int]) -> Iterator[tuple[int, int]]:
-    """Every dead child's pid and wait status; the groups of ours are killed, strangers only reaped."""
+    """Yields pid and wait status of each dead child. Kills the process groups of `ours`; others are only reaped."""
     with contextlib.suppress(ChildProcessError):
         while pid := _next_exited():
             if pid in ours:
-                kill_pgrp(pid)  # while it is unreaped, nobody else can have its number
+                kill_pgrp(pid)  # before the reaping, while no other process can get this number
             yield os.waitpid(pid, 0)
 
 

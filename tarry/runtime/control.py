@@ -1,4 +1,4 @@
-"""What other processes do to a master: see it, stop it, end it. The pid file's lock, not the pid, says it lives."""
+"""What other processes do with a master: show, stop, reload, scale it. It is alive while its pid file is locked."""
 
 import contextlib
 import os
@@ -23,24 +23,24 @@ Tell = Callable[[str], None]
 
 
 def status(pid_file: Path) -> Board | None:
-    """The scoreboard; `alive` False if a dead master left it. None: no master is running, and it ended cleanly."""
+    """The scoreboard; `alive` is False if a dead master left it. None: no master runs; the last one ended cleanly."""
     board = read(board_path(pid_file))
     return None if board is None else replace(board, alive=holder(pid_file) == board.pid)
 
 
 def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
-    """Graceful: waits until the master is gone, telling once a second for whom; seconds, None: however long.
+    """Stops gracefully. Waits until the master is gone, and tells once a second for whom. timeout: seconds; None: none.
 
-    MasterError: none is running, or it still is when the time is over. Stopping one that stops already only waits.
+    MasterError: no master runs, or it still runs after the timeout. If it is stopping already, this only waits.
     """
-    # Not INT: the second INT is a quit, and two people who stop one master do not mean that.
+    # Not INT: a second INT means quit, and two people who both stop the master do not mean that.
     pid = _signal_master(pid_file, signal.SIGQUIT)
     if not _wait_for_exit(pid_file, pid, timeout, tell, lambda: None):
         raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
 
 
 def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
-    """Forced: the workers are killed now. Waits and raises like `stop`."""
+    """Stops by force: the workers are killed now. Waits and raises like `stop`."""
     pid = _signal_master(pid_file, signal.SIGINT)
 
     def insist() -> None:
@@ -53,9 +53,9 @@ def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
 
 
 def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
-    """Waits until the new generation serves, and answers its number. seconds, None: however long.
+    """Waits until the new generation serves, and returns its number. timeout: seconds; None: none.
 
-    MasterError: none is running, it came to nothing and why, or it is not done when the time is over.
+    MasterError: no master runs, the reload failed (with the cause), or it is not done after the timeout.
     """
     before = _board(pid_file).notice.asked
     pid = _signal_master(pid_file, signal.SIGHUP)
@@ -76,7 +76,7 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
 
 
 def scale(pid_file: Path, pool: str, workers: int) -> None:
-    """Returns once the master wants so many workers in the pool. MasterError: none is running, or it has no such pool,
+    """Returns once the master has set the pool to so many workers. MasterError: no master runs, it has no such pool,
     or it does not answer."""
     board = _board(pid_file)
     if board.state in (STOPPING, QUITTING):
@@ -108,7 +108,7 @@ def _board(pid_file: Path) -> Board:
 
 
 def _wait_for_exit(pid_file: Path, pid: int, timeout: float | None, tell: Tell, insist: Callable[[], None]) -> bool:
-    """Whether the lock was given up in time, by ending or to the next master."""
+    """True: in time, the master has ended or another one holds the lock."""
     began = told = monotonic()
     while holder(pid_file) == pid:
         now = monotonic()
@@ -136,7 +136,7 @@ def _signal_master(pid_file: Path, number: int) -> int:
 
 
 def _signal(pid_file: Path, pid: int, number: int) -> bool:
-    """False: it is gone. The master is asked for once more when we have a hold of it: never signal a stranger."""
+    """False: the master is gone. Checks the holder again once it has a pidfd, so that no other process is signalled."""
     try:
         if not hasattr(os, "pidfd_open"):
             os.kill(pid, number)
@@ -149,10 +149,10 @@ def _signal(pid_file: Path, pid: int, number: int) -> bool:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """False: it is another process of that number; the master's own is of another pid namespace."""
+    """False: this is another process with that number; the master is in another pid namespace."""
     fds = Path(f"/proc/{pid}/fd")
     if not fds.exists():
-        return True  # no /proc to ask
+        return True  # without /proc it cannot be known
     try:
         there = path.stat()
     except FileNotFoundError:

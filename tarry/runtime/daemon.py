@@ -1,4 +1,4 @@
-"""From a command in a terminal to a process of its own, which says when it serves, or why it cannot; see daemon(7)."""
+"""Turns a command into a daemon, which reports when it serves, or why it cannot; see daemon(7)."""
 
 import contextlib
 import os
@@ -16,23 +16,23 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Readiness:
-    """How the daemon tells the command that started it. Each is told once; whoever does not wait is not missed."""
+    """A pipe from the daemon to the command that started it. One report is sent; the command may be gone."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # Forked children must not hold the pipe open: its end is how a silent death is seen.
+        # Forked children must not hold the pipe open: its end shows a death without a report.
         os.register_at_fork(after_in_child=self.close)
 
     def report_serving(self, text: str = "") -> None:
-        """The command prints the text and ends with status 0."""
+        """The command prints the text and exits with status 0."""
         self._write(_SERVING + text.encode("utf-8", "replace"))
 
     def report_failure(self, text: str) -> None:
-        """The command prints the text on stderr and ends with status 1."""
+        """The command prints the text on stderr and exits with status 1."""
         self._write(b"failed:" + text.encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Without having told anything: the command says that we died."""
+        """Closes the pipe. Without a report before, the command says that the daemon died."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -45,11 +45,11 @@ class Readiness:
 
 
 def daemonize(log: Path | None = None) -> Readiness:
-    """Returns in the daemon; the process that called ends (SystemExit) when the daemon has told how it went.
+    """Returns in the daemon. The calling process exits (SystemExit) when the daemon has reported.
 
-    The daemon has its own session and no terminal, umask 027, "/" as directory, no other open file, no signal that is
-    ignored or held back, and its output in the log file or nowhere: make every path absolute before.
-    MasterError: there is no room for another process.
+    The daemon has its own session and no terminal, umask 027, "/" as directory, no other open file, and no ignored or
+    blocked signal. Its output goes to the log file or nowhere. Make every path absolute before.
+    MasterError: no process can be made.
     """
     log = None if log is None else log.absolute()
     _ensure_streams()
@@ -72,7 +72,7 @@ def daemonize(log: Path | None = None) -> Readiness:
 
 
 def _start_session() -> None:
-    """The second fork is no session leader, so that no terminal it opens becomes its own."""
+    """Starts a session and forks again: a process that leads no session gets no controlling terminal."""
     os.setsid()
     if _fork():
         os._exit(0)
@@ -88,7 +88,7 @@ def _fork() -> int:
 
 
 def _reset_signals() -> None:
-    """What `nohup`, `&` or a careless parent had us ignore or hold back would stay so for ever."""
+    """Resets signals that `nohup`, `&` or the parent process made us ignore or block."""
     for number in ALL - {signal.SIGKILL, signal.SIGSTOP, *_PYTHON_IGNORES}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -96,21 +96,21 @@ def _reset_signals() -> None:
 
 
 def _ensure_streams() -> None:
-    """Started without them, we would get our pipe as one, and Python has `None` for it."""
+    """Opens missing standard streams: else our pipe could get such a number, and Python has `None` for the stream."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         with contextlib.suppress(OSError):
             os.fstat(fd)
             continue
-        os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         os.set_inheritable(fd, True)
         setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
 
 
 def _close_all_but(kept: int) -> None:
-    """A terminal, a lock or a socket of whoever started us is not ours to hold for as long as we live."""
+    """Closes inherited files: the daemon must not hold a terminal, lock or socket of its parent."""
     for fd in map(int, os.listdir("/dev/fd")):
         if fd > 2 and fd != kept:
-            with contextlib.suppress(OSError):  # it was the listing's own
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(fd)
 
 
@@ -124,7 +124,7 @@ def _redirect(log: Path | None) -> None:
 
 
 def _open_log(log: Path) -> int:
-    """What cannot be logged is lost rather than the start: `handlers.configure` refuses such a file with a reason."""
+    """Opens the log, or /dev/null if that fails: `handlers.configure` reports the error later."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         return files.opened(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,5 +1,5 @@
-"""Where the threads of a process were when it had to be killed: written by C code in a signal's handler, which runs
-also while something holds the interpreter's lock and never lets go of it."""
+"""The stacks of a process that must be killed. C code in a signal handler writes them, so this works also while a
+thread holds the GIL and never releases it."""
 
 import contextlib
 import faulthandler
@@ -9,9 +9,9 @@ import tempfile
 import weakref
 
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
-"""Writes the stacks, then ends the process, as it would without our handler."""
+"""Makes the process write its stacks and die."""
 WRITE_TIMEOUT = 0.2
-"""Seconds that it gets for that before SIGKILL."""
+"""Seconds that the process gets for that before SIGKILL."""
 MAX_STACK = 8192
 """Bytes of one stack."""
 
@@ -20,14 +20,14 @@ _all: "weakref.WeakSet[StackDump]" = weakref.WeakSet()
 
 
 class StackDump:
-    """A file without a name that the master makes before it forks a child: the child writes, the master reads."""
+    """A file without a name. The master makes it before it forks a child; the child writes, the master reads."""
 
     def __init__(self) -> None:
         self._fd = _anonymous_file()
         _all.add(self)
 
     def register(self) -> None:
-        """In the child: the signal writes here from now on. Those of its siblings are closed."""
+        """In the child: the signal writes to this file from now on. Closes the files of other children."""
         for other in list(_all):
             if other is not self:
                 other.close()
@@ -35,12 +35,12 @@ class StackDump:
             faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=True)
 
     def stack(self, thread: int) -> str:
-        """Of the thread with that `threading.get_ident()`, the innermost call last; empty: nothing is known."""
+        """The stack of a thread, by `threading.get_ident()`, innermost call last; empty: unknown."""
         written = os.pread(self._fd, _MAX_DUMP, 0) if self._fd >= 0 else b""
         return find_stack(written.decode("utf-8", "replace"), thread)
 
     def close(self) -> None:
-        """Our side only."""
+        """Closes the descriptor of this process only."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -50,8 +50,8 @@ class StackDump:
 
 
 def find_stack(dump: str, thread: int) -> str:
-    """One thread's part of what faulthandler wrote, in the order of a traceback, its outermost calls left out where it
-    is long."""
+    """One thread's stack from the output of faulthandler, in the order of a traceback. A long one loses its outermost
+    calls."""
     for part in dump.split("\n\n"):
         head, _, calls = part.strip("\n").partition("\n")
         if f"hread 0x{thread:016x} " in head:

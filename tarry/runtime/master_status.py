@@ -1,4 +1,4 @@
-"""What the master has to tell of itself, for the scoreboard."""
+"""What the master shows of itself on the scoreboard."""
 
 import msgspec
 from msgspec import Struct
@@ -6,42 +6,42 @@ from msgspec.structs import replace
 
 
 class PoolStatus(Struct, frozen=True):
-    """A pool as the master wants it."""
+    """A pool, and how many workers the master wants in it."""
 
     name: str
     workers: int
     failed: str = ""
-    """Why its processes cannot begin; empty: they can."""
+    """Why its processes cannot start; empty: they can."""
     least: int = 0
     most: int = 0
-    """Between these it follows its backlog; 0: it does not."""
+    """Bounds within which the pool follows its backlog; 0: it does not."""
 
 
 class MasterStatus(Struct, frozen=True):
-    """What the master has to tell of itself."""
+    """What the master shows of itself. Field names are JSON keys of `tarry status`."""
 
     generation: int = 1
-    """Raised by each reload that came through."""
+    """Each successful reload adds one."""
     asked: int = 0
-    """Reloads that were asked for."""
+    """How many reloads were requested."""
     done: int = 0
-    """Those that have ended, well or not: `asked` as it was when the last of them began."""
+    """Of these, how many are over, with or without success: `asked` when the last of them began."""
     reloading: str = ""
-    """What a reload is at; empty: there is none."""
+    """The stage of a running reload; empty: none runs."""
     trouble: str = ""
-    """Why the last reload came to nothing; empty: it did not."""
+    """Why the last reload failed; empty: it did not."""
     pools: list[PoolStatus] = []
     away: str = ""
-    """Why the keeper cannot ask the store; empty: it can."""
+    """Why the keeper cannot reach the store; empty: it can."""
 
 
-def encode_within(notice: MasterStatus, room: int) -> bytes:
-    """As JSON in so many bytes; of texts that are too long, as much as there is room for."""
+def encode_within(status: MasterStatus, limit: int) -> bytes:
+    """As JSON of at most `limit` bytes; texts that are too long are cut."""
     for most in (4000, 200, 0):
-        pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in notice.pools]
-        trouble = notice.trouble[-most:] if most else notice.trouble[:100]
-        short = replace(notice, trouble=trouble, pools=pools, away=notice.away[:200])
+        pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in status.pools]
+        trouble = status.trouble[-most:] if most else status.trouble[:100]
+        short = replace(status, trouble=trouble, pools=pools, away=status.away[:200])
         text = msgspec.json.encode(short)
-        if len(text) <= room:
+        if len(text) <= limit:
             return text
-    return msgspec.json.encode(replace(notice, trouble="", pools=[], away=""))
+    return msgspec.json.encode(replace(status, trouble="", pools=[], away=""))

@@ -1,4 +1,4 @@
-"""What the service manager is told: systemd's protocol, a datagram of `NAME=value` lines; see sd_notify(3)."""
+"""Notifies the service manager: systemd's protocol, datagrams of `NAME=value` lines; see sd_notify(3)."""
 
 import contextlib
 import math
@@ -20,24 +20,24 @@ _IDLE_STATES = (SERVING, RESTING)
 _WORDS = {SERVING: "READY=1\nMAINPID={pid}", STOPPING: "STOPPING=1", QUITTING: "STOPPING=1"}
 
 _EXTENSION = 30.0
-"""Seconds that we ask for at a time, while we start, reload or stop."""
+"""Seconds of extra time to ask for, each time, during a start, reload or stop."""
 _EXTEND_EVERY = 5.0
 _REFRESH_EVERY, _REFRESH_SELDOM = 1.0, 5.0
-"""Seconds between two looks at the scoreboard; seldom: nothing was new at the last, and nothing is expected."""
+"""Seconds between two reads of the scoreboard; seldom: the last brought no news, and none is expected."""
 _MAX_STATUS = 400
 """Characters of a status."""
 _MAX_UNSENT = 16
-"""Messages; the oldest goes when a manager takes none."""
+"""Unsent messages that are kept; the oldest is dropped first."""
 
 
 class Notifier:
-    """Told by the master what it does. Never waits, never raises; without an address every method does nothing.
+    """Sends each change of the master's state. Never waits, never raises; without an address it does nothing.
 
-    What the manager does not take now is sent at a later `beat`, in order. `due`: when `beat` is wanted next.
+    What the manager does not take now is sent at a later `beat`, in order. `next_beat`: when to call it next.
     """
 
     def __init__(self, address: str, board: Path, watchdog: float = 0.0) -> None:
-        """address: a path, or `@name`; empty: nobody listens. watchdog: seconds that we may be silent; 0: for ever."""
+        """address: a path, or `@name`; empty: no manager. watchdog: seconds of silence allowed; 0: no limit."""
         self._address, self._board = _kernel_address(address), board
         self._socket = _open_socket() if self._address else None
         self._every = watchdog / 2
@@ -49,35 +49,35 @@ class Notifier:
 
     @classmethod
     def from_environ(cls, board: Path, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """As the variables of this process say, which are removed: a child that spoke for us would be believed."""
+        """From the environment variables, which are removed: the manager would believe a child that uses them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         interval, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         watched = interval.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, board, int(interval) / 1e6 if watched else 0.0)
 
     def on_state(self, state: str, failure: str = "") -> None:
-        """The master is now in that state; `failure`: why it gives up."""
+        """The master has entered that state; `failure`: why it gives up."""
         self._state, self._failure = state, failure
         self._refresh_soon()
         if state in _WORDS and not (self._is_reloading and state == SERVING):
             self._queue(f"{_WORDS[state].format(pid=os.getpid())}\n{self._status_line(state)}")
 
     def on_reload_start(self) -> None:
-        """A reload begins. `ready` is to follow, however it goes, unless a stop comes first."""
+        """A reload begins. `on_reload_end` must follow, with or without success, unless a stop comes first."""
         self._is_reloading = True
         self._refresh_soon()
         self._queue(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ns() // 1000}\n{self._status_line('reloading')}")
 
-    def on_reload_end(self, trouble: str = "") -> None:
-        """The reload is over; `trouble`: why nothing came of it."""
+    def on_reload_end(self, failure: str = "") -> None:
+        """The reload is over; `failure`: why it failed."""
         self._is_reloading = False
         self._refresh_soon()
         if self._state in _IDLE_STATES:
-            told = f"{self._state}; the last reload failed: {trouble}" if trouble else self._state
-            self._queue(f"READY=1\n{self._status_line(told)}")
+            text = f"{self._state}; the last reload failed: {failure}" if failure else self._state
+            self._queue(f"READY=1\n{self._status_line(text)}")
 
     def beat(self, now: float) -> None:
-        """At every turn of the loop, by the monotonic clock: we live, we need more time, what we are at."""
+        """At each pass of the loop: sends a sign of life, asks for more time, updates the status. now: monotonic."""
         if self._socket is None:
             return
         self._send_unsent()
@@ -92,7 +92,7 @@ class Notifier:
             self._refresh_at = now + (_REFRESH_EVERY if news or not self._is_idle else _REFRESH_SELDOM)
 
     def close(self) -> None:
-        """Nothing is told any more; also for a forked child, which is not to speak for us."""
+        """Sends nothing any more. Also called in a forked child, which must not speak for the master."""
         if self._socket is not None:
             self._socket.close()
             self._socket, self.next_beat = None, math.inf
@@ -105,7 +105,7 @@ class Notifier:
         self._extended_at = self._refresh_at = -math.inf
 
     def _refresh(self) -> bool:
-        """Tells what is to be seen on the scoreboard, if that is new."""
+        """Sends the status from the scoreboard; False: it has not changed."""
         before, board = self._status, None
         with contextlib.suppress(MasterError, OSError):
             board = read(self._board)
@@ -129,7 +129,7 @@ class Notifier:
             self._unsent.popleft()
 
     def _send(self, message: str) -> bool:
-        """False: it is not taken now, or nobody is there."""
+        """False: the manager does not take it now, or is not there."""
         if self._socket is None:
             return False
         try:
@@ -140,7 +140,7 @@ class Notifier:
 
 
 def describe_board(board: Board) -> str:
-    """A board in one line: `serving: 3 of 3 processes ready`, for whom a stop waits, what is wrong."""
+    """The board in one line: `serving: 3 of 3 processes ready`; for which processes a stop waits; problems."""
     if board.state in (STOPPING, QUITTING):
         busy_first = sorted(board.children, key=_is_idle)
         first, *more = waiting_lines(replace(board, children=busy_first)) or ["the end"]
@@ -155,12 +155,12 @@ def _is_idle(child: ChildStatus) -> bool:
 
 
 def _kernel_address(address: str) -> str:
-    """As the kernel wants it; empty if it is of a kind that we do not speak."""
+    """The address in the form of the kernel; empty: this kind is not supported."""
     return "\0" + address[1:] if address.startswith("@") else address if address.startswith("/") else ""
 
 
 def _open_socket() -> socket.socket | None:
-    # Open as long as we live: a descriptor is there also when the process has used up all it may have.
+    # It stays open, so that it can be used also when the process has no descriptors left.
     with contextlib.suppress(OSError):
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ours.setblocking(False)

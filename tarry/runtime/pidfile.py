@@ -1,4 +1,4 @@
-"""The pid file: locked as long as its master lives, so that a stale one is known for what it is."""
+"""The pid file. The master locks it for as long as it lives, so a stale file can be recognised."""
 
 import contextlib
 import fcntl
@@ -12,20 +12,20 @@ from tarry import files
 from tarry.errors import MasterError
 
 _LOCK_TIMEOUT = 0.3
-"""Seconds for which a master tries: whoever only asks for the holder has the lock, shared, for an instant."""
+"""Seconds for which a master tries to lock: a process that looks up the holder has a shared lock for an instant."""
 
 _REMOVAL_TIME = 0.1
-"""Seconds in which another who found the same file as we did has removed it."""
+"""Seconds within which another process that found the same file has removed it."""
 
 
 class PidFile:
-    """Held by one process at a time; forked children must `forget` it, because they share the lock."""
+    """Held by one process at a time. Forked children call `close_in_child`, because they share the lock."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._fd = path, -1
 
     def __enter__(self) -> Self:
-        """Takes the lock and writes our pid. MasterError if a live master has it, or the file cannot be made."""
+        """Takes the lock and writes our pid. MasterError: a live master has it, or the file cannot be made."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = self._acquire()
@@ -46,14 +46,14 @@ class PidFile:
         self.close_in_child()
 
     def close_in_child(self) -> None:
-        """For a forked child: closes its share of the lock, without unlocking."""
+        """In a forked child: closes its descriptor without unlocking."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _acquire(self) -> int:
-        """Nobody but us, and root, may open the file: a stranger's lock on it would keep us from starting, and whoever
-        may write to it chooses whom `tarry stop` signals."""
+        """Opens and locks the file; only this user and root may open it. Another user's lock on it would prevent our
+        start, and another writer could choose which process `tarry stop` signals."""
         limit, replaced = monotonic() + _LOCK_TIMEOUT, False
         while True:
             fd = files.opened(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
@@ -62,7 +62,7 @@ class PidFile:
                 return fd
             late = monotonic() > limit
             try:
-                # A master's lock is not shared, so those who share it are no masters.
+                # A master's lock is exclusive, so a shared lock belongs to no master.
                 if taken or (late and _try_lock(fd, fcntl.LOCK_SH)):
                     _remove(fd, self._path)
                     replaced = True
@@ -76,7 +76,7 @@ class PidFile:
 
 
 def holder(path: Path) -> int | None:
-    """The pid of the live master that holds the file; None if none does. Never trusts a pid alone."""
+    """The pid of the live master that holds the lock; None: no master does. A pid without a lock counts for nothing."""
     limit = monotonic() + 1
     while True:
         try:
@@ -95,25 +95,25 @@ def holder(path: Path) -> int | None:
             return int(text)
         if monotonic() > limit:
             raise MasterError(f"{path} is locked but holds no pid: it is not the pid file of a master")
-        sleep(0.01)  # locked a moment ago, and not yet written
+        sleep(0.01)  # it was locked a moment ago and is not written yet
 
 
 def _is_private(fd: int) -> bool:
-    """False: another user's, or one that others may open, as releases before made them."""
+    """False: it belongs to another user, or others may open it, as files of earlier releases."""
     found = os.fstat(fd)
     return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _is_current(fd: int, path: Path, replaced: bool) -> bool:
-    """Whether the file that is locked is the one that has the name. replaced: a shared lock was passed by, and another
-    who does the same now may remove the file that we have just made."""
+    """True: the locked file is still the one at the path. replaced: we removed a file with a shared lock; another
+    process that does the same may remove the file that we have just made, so wait first."""
     if replaced:
         sleep(_REMOVAL_TIME)
     return _is_same_file(fd, path)
 
 
 def _remove(fd: int, path: Path) -> None:
-    """So that the next is made anew, by us."""
+    """Removes the file, so that we create the next one."""
     if _is_same_file(fd, path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -128,7 +128,7 @@ def _try_lock(fd: int, kind: int) -> bool:
 
 
 def _is_same_file(fd: int, path: Path) -> bool:
-    """False: the file was removed, by a master that ended, between our opening and locking it."""
+    """False: a master that ended has removed the file between our opening and locking it."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""JSON lines both ways between the master and a child, over a socket pair. Its end says that the other is gone."""
+"""JSON messages both ways between the master and a child, over a socket pair. End of file: the other side is gone."""
 
 import contextlib
 import select
@@ -10,7 +10,7 @@ import msgspec
 Message = dict[str, Any]
 
 _MAX_LINE = 1_000_000
-"""Bytes of a line; a longer one is not from us, and dropped."""
+"""Bytes of a line. A longer one is not ours and is dropped."""
 
 
 class MessagePipe:
@@ -20,15 +20,15 @@ class MessagePipe:
         self._socket = sock
         self._in, self._out = b"", b""
         self.at_eof = False
-        """Nothing more will come."""
+        """The other side has closed; no more messages come."""
         sock.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when there are lines, or at the end."""
+        """Readable when messages came, and at end of file."""
         return self._socket.fileno()
 
     def is_open(self) -> bool:
-        """False: something in this process has closed our descriptor. Keeps the interpreter: cheap between two jobs."""
+        """False: code in this process has closed our descriptor. Cheap: the call does not release the GIL."""
         try:
             self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
         except OSError:
@@ -37,11 +37,11 @@ class MessagePipe:
 
     @property
     def has_unsent(self) -> bool:
-        """`flush` is wanted when the socket becomes writable."""
+        """True: call `flush` when the socket becomes writable."""
         return bool(self._out)
 
     def send(self, message: Message, wait: bool = False) -> None:
-        """Sends now what the socket takes, the rest at the next `flush`; or all of it, however long it takes."""
+        """Sends what the socket takes now, and the rest at the next `flush`. wait: blocks until all is sent."""
         self._out += msgspec.json.encode(message) + b"\n"
         self.flush()
         while wait and self._out:
@@ -58,10 +58,10 @@ class MessagePipe:
         except BlockingIOError:
             return
         except OSError:
-            self._out = b""  # nobody is there; `ended` comes by reading
+            self._out = b""  # the other side is gone; `receive` sets at_eof
 
     def receive(self) -> list[Message]:
-        """The complete lines that came. What is no JSON object is passed over: user code may write anywhere."""
+        """The complete messages that came. Lines that are no JSON objects are skipped: user code may write anywhere."""
         try:
             while not self.at_eof:
                 more = self._socket.recv(65536)
@@ -76,7 +76,7 @@ class MessagePipe:
         return [message for line in lines if (message := _decode(line)) is not None]
 
     def close(self) -> None:
-        """Our side only."""
+        """Closes this side only."""
         self._socket.close()
 
 

@@ -1,7 +1,7 @@
 """The processes of one role: kept at their count, and replaced one at a time, the new one first.
 
-Told what there is to be, each turn brings what there is nearer to it: a reload, a recycling, another count and the
-death of a process are all the same to it.
+Each pass compares the wanted processes with the existing ones and takes a step towards them. A reload, recycling, a new
+count and a death are all handled by this one rule.
 """
 
 import logging
@@ -12,45 +12,48 @@ from tarry.runtime.role import Role
 from tarry.runtime.scoreboard import Scoreboard
 
 MAX_FAILED_STARTS = 3
-"""After so many processes in a row that could not begin, the role is told as failed; it is still tried, slowly."""
+"""After so many failed starts in a row the role is shown as failed; starts go on, slowly."""
 
 _log = logging.getLogger("tarry.master")
 
 
 class ProcessGroup:
-    """Times are of the monotonic clock. wanted: how many there are to be; set it, then `tend`."""
+    """All processes of one role; not a Unix process group. Set `wanted`, their number, then call `reconcile`.
+
+    Times are of the monotonic clock.
+    """
 
     def __init__(self, role: Role, board: Scoreboard, generation: int) -> None:
         self.role, self.generation, self.wanted = role, generation, role.count
         self.is_resting = False
-        """There is to be nobody for now, whatever is wanted."""
+        """True: no process is to run for now, whatever `wanted` says."""
         self.children: list[ChildProcess] = []
         self.failed_starts = 0
-        """Processes in a row that ended before they were ready."""
+        """How many processes in a row ended before they were ready."""
         self.start_error = ""
-        """Why the last one of those could not begin."""
+        """Why the last of those could not start."""
         self._board, self._is_board_full = board, False
         self._last_exits: dict[int, str] = {}
 
     @property
     def key(self) -> tuple[str, str]:
-        """What stays the same over reloads."""
+        """Identifies the group over reloads."""
         return (self.role.name, self.role.pool)
 
     @property
     def failure(self) -> str:
-        """Why it cannot come up; empty: it can."""
+        """Why its processes cannot start; empty: they can."""
         return self.start_error if self.failed_starts >= MAX_FAILED_STARTS else ""
 
     @property
     def is_complete(self) -> bool:
-        """As many as wanted are ready, all of this generation; who was replaced may still be finishing its work."""
+        """True: as many as wanted are ready, all of this generation. Replaced processes may still finish their jobs."""
         stay = self._staying()
         ready = sum(child.is_ready for child in stay)
         return ready >= self._goal and all(child.generation == self.generation for child in stay)
 
     def replace_with(self, role: Role, generation: int) -> None:
-        """From now on processes of that generation are wanted, in the place of all others."""
+        """From now on, processes of that generation are wanted instead of all others."""
         if role.range is not None:
             self.wanted = role.range.clamp(self.wanted)
         elif (role.count, None) != (self.role.count, self.role.range):
@@ -59,19 +62,19 @@ class ProcessGroup:
         self.failed_starts, self.start_error = 0, ""
 
     def adopt(self, generation: int) -> None:
-        """Processes of that generation are as good as those of this: they stay."""
+        """Counts the running processes of that generation as of this one: they stay."""
         for child in self.children:
             if child.pid and child.generation == generation:
                 child.generation = self.generation
 
     def record_failed_start(self, why: str) -> None:
-        """One ended before it was ready."""
+        """A process ended before it was ready."""
         self.failed_starts += 1
         self.start_error = why
 
     def reconcile(self, now: float) -> None:
-        """Sees to it that the right ones leave, and that there is a seat for each that is to come. Where the scoreboard
-        has no room for one, that is logged, once, and tried again at the next call."""
+        """Asks surplus processes to end, and adds a place for each missing one. If the scoreboard cannot grow, this is
+        logged once and tried again at the next call."""
         try:
             self._reconcile(now)
             self._is_board_full = False
@@ -92,11 +95,11 @@ class ProcessGroup:
             self.failed_starts, self.start_error = 0, ""
 
     def due_to_start(self, now: float) -> list[ChildProcess]:
-        """The seats that are to be filled now."""
+        """The places where a process is to be started now."""
         return [child for child in self._staying() if not child.pid and child.start_at <= now]
 
     def close(self) -> None:
-        """Gives all places back: nobody is to come any more."""
+        """Gives up all empty places."""
         for child in [child for child in self.children if not child.pid]:
             self._remove(child)
 
@@ -117,7 +120,7 @@ class ProcessGroup:
                 self._remove(child)
 
     def _next_to_stop(self) -> ChildProcess | None:
-        """One that may leave, since there are more than wanted; never one that is needed until another is ready."""
+        """A process that is surplus and may end now; never one that is needed until its replacement is ready."""
         stay = self._staying()
         if len(stay) <= self._goal:
             return None
@@ -126,7 +129,7 @@ class ProcessGroup:
         if leaver := min((child for child in old if enough or not child.is_ready), key=_start_time, default=None):
             return leaver
         if old and len(stay) == self._goal + 1:
-            return None  # one more is there to take the place of an old one, once it is ready
+            return None  # the one too many is a replacement that is not ready yet
         return max(stay, key=lambda child: (not child.pid, not child.is_ready, child.number))
 
     def _stop(self, child: ChildProcess, now: float) -> None:
@@ -138,7 +141,7 @@ class ProcessGroup:
             self._remove(child)
 
     def _remove(self, child: ChildProcess) -> None:
-        """How its last process ended is still told by who follows in its place."""
+        """Removes the place. The next process of that number still shows how the last one ended."""
         self.children.remove(child)
         self._last_exits[child.number] = child.slot.last_exit()
         self._board.release(child.slot)
@@ -150,7 +153,7 @@ class ProcessGroup:
         stay = self._staying()
         if len(stay) > self._goal or not any(map(self._is_outdated, stay)) or not all(child.is_ready for child in stay):
             return False
-        # A reload may have many that finish their work at a time; those that are worn out are few at a time.
+        # In a reload many may finish their jobs at the same time; for recycling at most a quarter may.
         leaving = sum(bool(child.stopping_since and child.recycle_reason) for child in self.children)
         outdated = any(child.generation != self.generation for child in stay)
         return outdated or leaving < max(1, self._goal // 4)

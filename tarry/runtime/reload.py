@@ -1,4 +1,4 @@
-"""One reload: the plan is read, a canary shows that it can live, then the crews turn to it one process at a time."""
+"""One reload: read the plan, check it with a canary, then replace the processes one at a time."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,13 +11,13 @@ from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.role import Plan, Role
 from tarry.runtime.scoreboard import Scoreboard
 
-READING, CANARY, REPLACING = "reading", "canary", "turning"
+READING, CANARY, REPLACING = "reading", "canary", "replacing"
 
 _log = logging.getLogger("tarry.master")
 
 
 class PreviousGroup(Struct, frozen=True):
-    """A crew as it was, to go back to."""
+    """What a group ran before the reload, for a rollback."""
 
     role: Role
     generation: int
@@ -25,13 +25,13 @@ class PreviousGroup(Struct, frozen=True):
 
 
 class Reload:
-    """Times are of the monotonic clock. asked: the number of the last request that it answers.
+    """Times are of the monotonic clock. `request_number`: the last request that this reload serves.
 
-    `trouble` is why it came to nothing, once it has; `over` whether it has ended, well or not.
+    `failure`: why it failed; empty: it did not. `is_over`: it has ended, with or without success.
     """
 
-    def __init__(self, asked: int, generation: int, board: Scoreboard) -> None:
-        self.request_number, self.generation = asked, generation
+    def __init__(self, request_number: int, generation: int, board: Scoreboard) -> None:
+        self.request_number, self.generation = request_number, generation
         self.stage = READING
         self.failure = ""
         self.is_over = False
@@ -41,10 +41,10 @@ class Reload:
         self._board = board
         self._before: dict[tuple[str, str], PreviousGroup] = {}
 
-    def begin(self, replan: Callable[[], Plan], now: float, forget: Callable[[], None]) -> None:
-        """Reads the plan, and lets the canary fly."""
+    def begin(self, read_plan: Callable[[], Plan], now: float, close_inherited: Callable[[], None]) -> None:
+        """Reads the plan and starts the canary."""
         try:
-            self.plan = replan()
+            self.plan = read_plan()
         except (TarryError, OSError) as error:
             return self.fail(str(error))
         self.stage = CANARY
@@ -54,26 +54,26 @@ class Reload:
             self.canary = ChildProcess(
                 self.plan.canary, 1, self._board.allocate(self.plan.canary.cells), self.generation
             )
-            self.canary.start(now, forget)
+            self.canary.start(now, close_inherited)
         except OSError as error:
             self.fail(f"no canary could be started: {error.strerror}")
         return None
 
     def fail(self, why: str) -> None:
-        """Nothing comes of it; what serves goes on."""
+        """Ends the reload as failed. The running processes go on."""
         if not self.is_over:
             self.failure, self.is_over = why, True
             if self.canary is not None and self.canary.pid:
                 self.canary.kill(LATE)
 
     def on_canary_exit(self, why: str) -> None:
-        """Before it was ready that is a failure."""
+        """The reload fails if the canary was not ready before."""
         assert self.canary is not None
         if not self.canary.is_ready:
             self.fail(f"the canary ended with {why} before it was ready; the log may say more")
 
     def check_canary(self, now: float) -> bool:
-        """Whether the crews may turn."""
+        """True: the canary was ready, and the processes may be replaced."""
         if self.stage != CANARY or self.is_over:
             return False
         assert self.plan is not None
@@ -84,7 +84,7 @@ class Reload:
         return False
 
     def start_replacing(self, groups: dict[tuple[str, str], ProcessGroup], plan: Plan) -> Plan:
-        """The crews turn from that plan to the new one, which is answered; those that are not in it are to leave."""
+        """Sets all groups to the new plan and returns it. Groups that are not in it are to end."""
         assert self.plan is not None
         self.stage = REPLACING
         self._plan_before = plan
@@ -100,7 +100,7 @@ class Reload:
         return self.plan
 
     def check_replacing(self, groups: dict[tuple[str, str], ProcessGroup]) -> bool:
-        """Ends it when all are there, or when the processes of one crew cannot come up: True, go back."""
+        """Ends the reload when all new processes are ready. True: those of one group cannot start, so roll back."""
         if self.stage != REPLACING or self.is_over:
             return False
         stuck = next((group for group in groups.values() if group.failed_starts >= MAX_FAILED_STARTS), None)
@@ -111,12 +111,12 @@ class Reload:
         return False
 
     def roll_back(self, groups: dict[tuple[str, str], ProcessGroup]) -> Plan:
-        """Who still is as before stays; who was replaced already serves on too, until it ends by itself. Answers the
-        plan from before."""
+        """Sets all groups back to the plan from before, and returns it. Old processes stay; new ones run on until they
+        end by themselves."""
         for key, group in groups.items():
             if key in self._before:
                 before = self._before[key]
-                # How many there are may have been changed by hand in the meantime.
+                # Somebody may have scaled the pool by hand during the reload.
                 same = group.role is not before.role and group.role.count == before.role.count
                 wanted = group.wanted if same else before.wanted
                 group.replace_with(before.role, before.generation)
@@ -128,12 +128,12 @@ class Reload:
         return self._plan_before
 
     def close(self) -> None:
-        """The canary is gone, and its place is free."""
+        """Gives back the slot of the canary, which has ended."""
         if self.canary is not None:
             self._board.release(self.canary.slot)
 
 
 def describe_progress(groups: Sequence[ProcessGroup]) -> str:
-    """How far a reload is, in a few words."""
+    """How far the reload is: `2 of 5 processes are new`."""
     done = sum(child.is_ready and child.generation == group.generation for group in groups for child in group.children)
     return f"{done} of {sum(group.wanted for group in groups)} processes are new"

@@ -1,26 +1,26 @@
-"""When a change of the files is followed by a reload: at once, and ever later where each reload brings the next."""
+"""When a change of files triggers a reload: at once, or after growing pauses if each reload causes the next."""
 
 import math
 
 FREE_RELOADS = 5
-"""So many in a row are free: somebody types fast."""
+"""So many reloads in a row come without a pause: somebody may save often."""
 ROW_GAP = 5.0
-"""Seconds after the one before, within which one counts as in a row."""
+"""A change within so many seconds of the last reload counts as in a row."""
 MAX_DELAY = 60.0
 
 
 class ReloadThrottle:
-    """Times are of the monotonic clock. An app that writes files of its own as it is imported would else reload, and
-    write, for ever."""
+    """Delays reloads that follow each other fast. Without this, an app that writes to its own files when it is imported
+    would reload for ever. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self.due_at = math.inf
-        """When a reload is wanted."""
+        """When the next reload is due."""
         self._in_a_row = 0
         self._last = -math.inf
 
     def note_change(self, now: float) -> float:
-        """Something has; answers in how many seconds a reload is due."""
+        """A file has changed. Returns in how many seconds a reload is due."""
         if self.due_at < math.inf:
             return max(0.0, self.due_at - now)
         self._in_a_row = self._in_a_row + 1 if now - self._last < ROW_GAP else 1
@@ -29,7 +29,7 @@ class ReloadThrottle:
         return pause
 
     def take_due(self, now: float) -> bool:
-        """Whether one is due, once."""
+        """True once, when a reload is due."""
         if now < self.due_at:
             return False
         self.due_at = math.inf

@@ -1,4 +1,4 @@
-"""The scoreboard as lines of text: for the log, and for whoever waits for the end."""
+"""The scoreboard as lines of text, for the log and for commands."""
 
 from tarry.model.duration import SECOND, spoken
 from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
@@ -13,7 +13,7 @@ def report(board: Board, now: float) -> list[str]:
 
 
 def problem_lines(board: Board) -> list[str]:
-    """What a reload is at, why the last one came to nothing, and the pools that cannot come up; mostly nothing."""
+    """The running reload, why the last one failed, a store that is away, and pools that cannot start; often empty."""
     notice = board.notice
     lines = [f"reloading: {notice.reloading}"] if notice.reloading else []
     lines += [f"the last reload failed: {notice.trouble}"] if notice.trouble else []
@@ -28,7 +28,7 @@ def scaling_lines(board: Board) -> list[str]:
 
 
 def waiting_lines(board: Board) -> list[str]:
-    """What a stop waits for: the store, if it is away, and a line for each process that still lives."""
+    """What a stop waits for: the store, if it is away, and each process that still lives."""
     away = [f"the store, which is away: {board.notice.away}"] if board.notice.away else []
     return away + [
         f"{child.name} pid {child.pid}" + ("; " + _jobs(child) if child.running else "")
@@ -52,7 +52,7 @@ def _jobs(child: ChildStatus) -> str:
 
 
 def longest_running(child: ChildStatus) -> list[Running]:
-    """What it has been at for the longest time; three at most."""
+    """The jobs that have run for the longest time; three at most."""
     return sorted(child.running, key=lambda job: -job.seconds)[:3]
 
 

@@ -1,4 +1,4 @@
-"""What a forked process is to be, what it is given, and how it begins and ends."""
+"""What a child process runs, what it gets from the master, and how it starts and exits."""
 
 import contextlib
 import gc
@@ -20,93 +20,93 @@ from tarry.runtime.scoreboard import READY, Slot, process_name
 from tarry.runtime.signals import ALL, Signals, unblock_signals
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
-"""The role that is told who is gone, and that ends last; the one that shows whether others could live; and the one
-that says when the files are others."""
+"""KEEPER learns which processes died, and ends last. CANARY tests whether new processes could run. WATCHER reports
+changed files."""
 
 BOOT_FAILED = 3
-"""Exit status after `Child.failed`."""
+"""Exit status after `ChildContext.report_failure`."""
 
 CUT_OFF = 4
-"""Exit status after `Child.cut_off`."""
+"""Exit status after `ChildContext.cut_off`."""
 
-# HUP is only recorded, so that a HUP meant for the master and sent to all of us kills nobody.
+# HUP is only recorded: one that is sent to the whole group, though meant for the master, must kill no child.
 _WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _FLUSH_TIMEOUT = 2.0
 _MAX_FAILURE = 65536
 
 
 class ChildContext:
-    """What the process has of its master. What comes in belongs to one thread: `lines`, `signals`, `came`, `over`,
-    `sleep`; the rest may be called by any."""
+    """A child's side of its connection to the master. One thread calls `receive`, `signals`, `take_signals`,
+    `should_exit` and `sleep`; any thread may call the rest."""
 
     def __init__(self, slot: Slot, pool: str, number: int, pipe: MessagePipe, signals: Signals) -> None:
         self.slot, self.pool, self.number = slot, pool, number
         self.signals = signals
-        """Installed already: INT (finish and exit), TERM (give back and exit), USR1 (report). Wait on its fileno()."""
+        """Installed: INT (finish and exit), TERM (give jobs back and exit), USR1 (report). Wait on its fileno()."""
         self.is_orphaned = False
-        """The master is gone: exit. Set by `lines`."""
+        """True: the master is gone, so exit. Set by `receive`."""
         self._pipe, self._lock = pipe, threading.Lock()
         self._descriptors = _identity(pipe.fileno()), _identity(signals.fileno())
 
     def is_open(self) -> bool:
-        """False: the line to the master was closed in this process, by a job. From any thread, and cheap."""
+        """False: a job has closed the pipe to the master. Cheap; any thread may call it."""
         return self._pipe.is_open()
 
     def is_whole(self) -> bool:
-        """False: our descriptors were closed in this process, or are other files by now."""
+        """False: a job has closed our descriptors; they may be other files now."""
         return self._descriptors == (_identity(self.parent_fd), _identity(self.signals.fileno()))
 
     def cut_off(self) -> NoReturn:
-        """Ends the process at once: without its descriptors it hears nobody, and what it writes may hit other files.
-        The jobs that the slot shows as on count it."""
+        """Exits at once: without its descriptors the process gets no messages, and may write to other files. The jobs
+        that its slot shows as running count a failure."""
         os._exit(CUT_OFF)
 
     @property
     def parent_fd(self) -> int:
-        """Readable when the master sent lines, or is gone: then call `lines`."""
+        """Readable when the master sent messages or is gone: then call `receive`."""
         return self._pipe.fileno()
 
     def receive(self) -> list[Message]:
-        """What the master said since the last call; does not wait."""
-        lines = self._pipe.receive()
+        """The messages that the master sent since the last call; does not wait."""
+        messages = self._pipe.receive()
         self.is_orphaned = self._pipe.at_eof
-        return lines
+        return messages
 
     def take_signals(self) -> list[int]:
-        """The signals that came since the last call. HUP is dealt with here: logs were rotated, perhaps."""
+        """The signals that came since the last call. HUP also reopens the logs, which may have been rotated."""
         came = self.signals.take()
         if signal.SIGHUP in came:
             handlers.reopen()
         return came
 
     def should_exit(self) -> bool:
-        """INT or TERM came, or `lines` found the master gone: exit. For those who make no difference between them."""
+        """True: INT or TERM came, or the master is gone. For roles that treat these alike."""
         return not {signal.SIGINT, signal.SIGTERM}.isdisjoint(self.take_signals()) or self.is_orphaned
 
     def sleep(self, seconds: float) -> None:
-        """Until something comes, from the master or by signal; so long at most."""
+        """Waits for a message or a signal; at most so long."""
         sleeper = select.poll()
         sleeper.register(self.parent_fd, select.POLLIN)
         sleeper.register(self.signals.fileno(), select.POLLIN)
         sleeper.poll(1000 * seconds)
 
     def report_ready(self) -> None:
-        """Booted: may be counted on."""
+        """Tells the master that this process is ready to work."""
         self.slot.set_boot_state(READY)
         self.send({"ready": True})
 
     def report_failure(self, text: str) -> int:
-        """Could not boot, and why (a traceback may follow). Answers the exit status to return from `run`: 3."""
+        """Tells the master why the start failed (a traceback may follow). Returns the exit status for `run`: 3."""
         self.send({"failed": text[:_MAX_FAILURE]})
         return BOOT_FAILED
 
     def send(self, message: Message) -> None:
-        """Sends the master a line; waits until it is sent, or the master is gone."""
+        """Sends the master a message; waits until it is sent or the master is gone."""
         with self._lock:
             self._pipe.send(message, wait=True)
 
     def try_send(self, message: Message) -> None:
-        """Sends the master a line, without a wait; not while it has not taken the last one: such news grow old."""
+        """Sends the master a message without a wait. Drops it while an earlier one is unsent: it would be old."""
         with self._lock:
             self._pipe.flush()
             if not self._pipe.has_unsent:
@@ -114,8 +114,8 @@ class ChildContext:
 
 
 class RecycleLimits(Struct, frozen=True):
-    """When a process is replaced, gracefully, the new one first. 0: never. Each process draws its own, up to a tenth
-    less, so that those that began together do not end together."""
+    """When a process is replaced, gracefully, the new one first. 0: never. Each process uses limits up to a tenth
+    lower, chosen at random, so that processes that started together do not end together."""
 
     jobs: int = 0
     age: float = 0.0
@@ -123,7 +123,7 @@ class RecycleLimits(Struct, frozen=True):
     memory: int = 0
     """Bytes."""
     kill_memory: int = 0
-    """Bytes of memory at which it is killed at once."""
+    """Bytes of memory at which the process is killed at once."""
 
 
 class Role(Struct, frozen=True):
@@ -135,12 +135,12 @@ class Role(Struct, frozen=True):
     """Empty: the role has no pools."""
     count: int
     cells: int
-    """How many jobs one of them may be at, at the same time."""
+    """How many jobs one process may run at the same time."""
     run: Callable[[ChildContext], int]
-    """The process; answers its exit status."""
+    """What the process runs; returns its exit status."""
     recycle_limits: RecycleLimits = RecycleLimits()
     range: Range | None = None
-    """Within it the count follows the backlog, from `count` on; None: it stays."""
+    """Bounds in which the count follows the backlog, starting at `count`; None: the count is fixed."""
 
     def process_name(self, number: int) -> str:
         """`worker default.1`."""
@@ -148,24 +148,24 @@ class Role(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """All that the master is to do, as the configuration says it."""
+    """Everything that the master is to run, as configured."""
 
     roles: Sequence[Role]
     canary: Role | None = None
-    """At a reload one of these goes first: it says ready and ends, or the reload comes to nothing."""
+    """A reload starts one of these first. It must become ready, or the reload fails."""
     term_grace: float = 8.0
-    """Seconds that TERM leaves the workers."""
+    """Seconds that workers get after TERM."""
     reload_timeout: float = 0.0
-    """Seconds that those that were replaced have to finish their work; 0: as long as it takes."""
+    """Seconds that replaced processes get to finish their jobs; 0: no limit."""
     boot_limit: float = 60.0
-    """Seconds in which a process has to be ready."""
+    """Seconds within which a process must be ready."""
 
 
-def run_child(role: Role, slot: Slot, number: int, pipe: MessagePipe, forget: Callable[[], None]) -> NoReturn:
-    """The life of a forked child. Called with all signals held back; `forget` closes what is the master's."""
+def run_child(role: Role, slot: Slot, number: int, pipe: MessagePipe, close_inherited: Callable[[], None]) -> NoReturn:
+    """Runs a forked child until it exits. All signals must be blocked. `close_inherited` closes the master's files."""
     try:
         gc.freeze()
-        forget()
+        close_inherited()
         _detach_from_master()
         with Signals(_WANTED) as signals:
             unblock_signals()
@@ -176,11 +176,11 @@ def run_child(role: Role, slot: Slot, number: int, pipe: MessagePipe, forget: Ca
 
 
 def exit_process(status: int) -> NoReturn:
-    """Ends the process now: a thread that somebody left running does not keep it."""
+    """Exits the process now, even if user code has left a thread running."""
     with contextlib.suppress(RuntimeError):
         last = threading.Thread(target=_flush_streams, daemon=True)
         last.start()
-        last.join(_FLUSH_TIMEOUT)  # such a thread may hold the lock of a stream, too
+        last.join(_FLUSH_TIMEOUT)  # such a thread may also hold the lock of a stream
     os._exit(status)
 
 
@@ -203,12 +203,12 @@ def _run_role(role: Role, child: ChildContext) -> int:
 
 
 def _detach_from_master() -> None:
-    """A process group of its own, nothing of the master's handlers, and no claim on the terminal's input."""
+    """Gives the child its own process group, default signal handlers, and no terminal input."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
-    # What we want ourselves goes from the master's handler to ours: were it ignored in between, even for an instant,
-    # as it is before a handler in a process started with `nohup` or `&`, one that is pending would be lost.
+    # The signals in _WANTED go straight from the master's handler to ours. In a process started with `nohup` or `&` the
+    # default is to ignore them: a signal that is pending at such a moment would be lost.
     for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, *_WANTED}:
         if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""How many workers somebody wants of a pool: left in a file beside the pid file, and the master told to look."""
+"""A request for a number of workers in a pool: a file beside the pid file, followed by a signal to the master."""
 
 import os
 from pathlib import Path
@@ -9,12 +9,12 @@ from tarry import files
 
 
 def scale_path(pid_file: Path) -> Path:
-    """Where it is left."""
+    """The path of the request."""
     return pid_file.with_name(pid_file.name + ".scale")
 
 
 def write_request(pid_file: Path, pool: str, workers: int) -> Path:
-    """Leaves it there, whole; a signal is to follow. OSError."""
+    """Writes the request atomically and returns its path. The caller signals the master next. OSError."""
     path = scale_path(pid_file)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     with os.fdopen(files.opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
@@ -24,7 +24,7 @@ def write_request(pid_file: Path, pool: str, workers: int) -> Path:
 
 
 def take_request(path: Path) -> tuple[str, int] | None:
-    """What was left there, which is taken; None if nothing was. Of what makes no sense: a pool without a name."""
+    """Reads and removes the request: pool and workers; None: there is none. An invalid one has an empty pool name."""
     try:
         text = path.read_bytes()
         path.unlink()

@@ -1,4 +1,4 @@
-"""The counts of the pools: set by hand, or following the backlog that the keeper tells of."""
+"""Sets the worker counts of the pools: by hand, or from the backlogs that the keeper reports."""
 
 import logging
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.process_group import ProcessGroup
 
 _SOONEST = 0.2
-"""Seconds between two looks at least: over less than that nothing can be said of the load."""
+"""Seconds between two measurements, at least: a shorter time says nothing about the load."""
 
 _log = logging.getLogger("tarry.master")
 
 
 class Scaling:
-    """Of all pools of one master. Times are of the monotonic clock."""
+    """The scaling of all pools of one master. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self._autoscalers: dict[str, Autoscaler] = {}
         self._measured_at: dict[str, float] = {}
         self._busy: dict[int, float] = {}
-        """By pid, seconds of full use at the last look."""
+        """By pid: seconds of full use at the last measurement."""
 
     def set_by_hand(self, group: ProcessGroup, by: int, wanted: int | None, now: float) -> None:
-        """By hand: to that count, or else by so many; a pool that follows its backlog stays within its bounds."""
+        """Sets a pool to `wanted`, or changes it by `by` if that is None. A pool with bounds stays within them."""
         pool, range = group.role.pool, group.role.range
         count = max(1, group.wanted + by) if wanted is None else wanted
         if range is not None and range.clamp(count) != count:
@@ -39,10 +39,10 @@ class Scaling:
             self._autoscaler(pool).hold(now)
         _log.info("pool %s: %s wanted", pool, quantity(group.wanted, "worker"))
 
-    def follow_backlogs(self, told: object, groups: Iterable[ProcessGroup], now: float) -> None:
-        """What the keeper says: `{pool: [waiting, seconds that the oldest has waited]}`. Anything else says nothing."""
+    def follow_backlogs(self, report: object, groups: Iterable[ProcessGroup], now: float) -> None:
+        """Applies the keeper's report, `{pool: [waiting, seconds that the oldest has waited]}`; ignores others."""
         try:
-            backlogs = msgspec.convert(told, dict[str, tuple[int, float]])
+            backlogs = msgspec.convert(report, dict[str, tuple[int, float]])
         except msgspec.ValidationError:
             return
         for group in groups:
@@ -50,10 +50,10 @@ class Scaling:
             if range is not None and pool in backlogs and now - self._measured_at.get(pool, 0.0) >= _SOONEST:
                 self._follow(group, range, self._measure(group, *backlogs[pool], now), now)
 
-    def _follow(self, group: ProcessGroup, range: Range, look: PoolLoad, now: float) -> None:
-        wanted = self._autoscaler(group.role.pool).decide(now, group.wanted, range, look)
+    def _follow(self, group: ProcessGroup, range: Range, load: PoolLoad, now: float) -> None:
+        wanted = self._autoscaler(group.role.pool).decide(now, group.wanted, range, load)
         if wanted > group.wanted:
-            why = f"{jobs_wait(look.waiting)}, the first for {look.oldest:.1f} s"
+            why = f"{jobs_wait(load.waiting)}, the first for {load.oldest:.1f} s"
         else:
             why = "fewer will do"
         if wanted != group.wanted:
@@ -81,7 +81,7 @@ class Scaling:
 
 
 def pool_status(group: ProcessGroup) -> PoolStatus:
-    """As others see it."""
+    """The group's pool as the scoreboard shows it."""
     range = group.role.range
     bounds = (0, 0) if range is None else (range.least, range.most)
     return PoolStatus(group.role.pool, group.wanted, group.failure, *bounds)

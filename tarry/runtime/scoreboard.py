@@ -1,7 +1,7 @@
-"""What every process is doing, in a mapped file beside the pid file: each child writes its slot, anyone reads it.
+"""What every process does, in a mapped file beside the pid file. Each child writes its slot; any process may read.
 
-Asking nobody and waiting for nobody, a reader gets its answer also while the master is stopped or dead. Layout: a
-header, then a slot for each child, each followed by its cells; a cell tells which job one of its threads is at.
+A reader needs no answer from the master, so it works also while the master is stopped or dead. Layout: a header, then a
+slot for each child, each followed by its cells; a cell shows which job one thread of the child runs.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ _HEADER_SIZE = 16384
 _STATE = _HEADER.size - 1
 _END = struct.Struct("=Q")
 _END_AT = 16
-# Behind the header, twice: what the master has to tell of itself, as JSON, with a checksum, written in turns. A reader
-# may meet one half written, also one that stays so because the master was stopped in the middle.
+# Behind the header stand two copies of the master's status, as JSON with a checksum, written in turns. A reader may
+# find one half written; it may stay so if the master was stopped in the middle.
 _NOTICE = struct.Struct("=II")
 _NOTICES_AT = (64, _HEADER_SIZE // 2)
 _NOTICE_NUMBER_AT = 48
 _MOST_NOTICE = _HEADER_SIZE // 2 - 64 - _NOTICE.size
 
-# A slot is in three parts, each with fields that change together: who sits there, how it ended last, how it is doing.
+# A slot has three parts, each with fields that change together: which process, how the last one ended, its figures.
 _SEAT = struct.Struct("=16s64sIIId")
 _LAST_EXIT = struct.Struct("=120s")
 _PID = struct.Struct("=I")
@@ -60,8 +60,8 @@ _CELLS_AT = 384
 _LOAD_AT = 392
 _SLOT_SIZE = 512
 _ROOM = 2
-"""A new board has room for so many times the processes that are wanted at first: each may be replaced, and there may
-be more of them after a reload. Beyond that it grows."""
+"""A new board has room for so many times the first processes: each may be replaced, and a reload may add more. Beyond
+that the board grows."""
 
 _CELL = struct.Struct("=16sQdd79sBQ")
 _pack_id = struct.Struct("=16s").pack_into
@@ -74,7 +74,7 @@ _NO_JOB = bytes(16)
 
 
 class Running(Struct, frozen=True):
-    """A job that is being run. id: with hyphens, as everywhere. `seconds`: for how long already."""
+    """A running job. id: with hyphens. `seconds`: how long it has run."""
 
     id: str
     task: str
@@ -83,7 +83,7 @@ class Running(Struct, frozen=True):
 
 
 class ChildStatus(Struct, frozen=True):
-    """One child as it wrote of itself, or as it was when it ended."""
+    """One child, as it describes itself, or as it was at its end."""
 
     role: str
     pool: str
@@ -100,9 +100,9 @@ class ChildStatus(Struct, frozen=True):
     rss: int
     """Bytes."""
     heartbeat: float
-    """Seconds since it last gave a sign of life; -1: it gave none yet."""
+    """Seconds since its last sign of life; -1: there was none yet."""
     last_exit: str
-    """How the process that sat here before ended; empty: there was none."""
+    """How the previous process in this place ended; empty: there was none."""
     running: list[Running]
 
     @property
@@ -117,16 +117,16 @@ class Board(Struct, frozen=True):
     pid: int
     """The master's."""
     state: str
-    """starting, serving, stopping or quitting: the last that the master wrote."""
+    """starting, serving, stopping, quitting or resting: the last state that the master wrote."""
     started: float
     children: list[ChildStatus]
     notice: MasterStatus = MasterStatus()
     alive: bool = True
-    """False: this is what a dead master left behind. `read` cannot know; `control.status` does."""
+    """False: a dead master left this board. `read` cannot know; `control.status` does."""
 
 
 class Cell(Struct, frozen=True, gc=False):
-    """A job as one thread of a child noted it. Times are of the monotonic clock; `kill_at` 0: never."""
+    """A job, as the thread that runs it wrote it. Times are of the monotonic clock; `kill_at` 0: never."""
 
     id: bytes
     epoch: int
@@ -134,13 +134,13 @@ class Cell(Struct, frozen=True, gc=False):
     kill_at: float
     task: str
     thread: int = 0
-    """`threading.get_ident()` of the thread; 0: it did not say."""
+    """`threading.get_ident()` of the thread; 0: unknown."""
     reason: int = TIMEOUT
-    """Why it is killed then: of model/killing.py."""
+    """Why it is killed then: a code of model/killing.py."""
 
     @property
     def why(self) -> str:
-        """The same for the log: "past its timeout"."""
+        """The reason as text for the log: "past its timeout"."""
         return text_of(self.reason)
 
 
@@ -153,7 +153,7 @@ def process_name(role: str, pool: str, number: int) -> str:
 
 
 class Slot:
-    """One child's place. The child writes it, the master only at birth and death; a cell has one writing thread."""
+    """One child's part of the board. The child writes it, the master only at start and end. A cell has one writer."""
 
     __slots__ = ("_at", "_cells_at", "_memory", "size")
 
@@ -164,9 +164,9 @@ class Slot:
         self._cells_at = at + _SLOT_SIZE
 
     def on(self, cell: int, id: bytes, epoch: int, task: bytes, kill_at: float, reason: int = TIMEOUT) -> None:
-        """The cell's thread begins a job. kill_at: monotonic seconds after which the master kills us; 0: never.
+        """The cell's thread begins a job. kill_at: monotonic seconds from which on the master kills us; 0: never.
 
-        The id is cleared first and written last: a cell half written is no job.
+        The id is cleared first and written last, so a half-written cell shows no job.
         """
         at, memory = self._cells_at + cell * _CELL_SIZE, self._memory
         _pack_id(memory, at, b"")
@@ -174,21 +174,21 @@ class Slot:
         _pack_id(memory, at, id)
 
     def off(self, cell: int) -> None:
-        """The cell's thread is done with its job."""
+        """The cell's thread has ended its job."""
         _pack_id(self._memory, self._cells_at + cell * _CELL_SIZE, b"")
 
     def thread(self, cell: int, ident: int) -> None:
-        """The cell's thread, by `threading.get_ident()`."""
+        """Sets the cell's thread: `threading.get_ident()`."""
         _pack_thread(self._memory, self._cells_at + cell * _CELL_SIZE + 120, ident)
 
     def limit(self, cell: int, kill_at: float, reason: int) -> None:
-        """The job that the cell's thread is at has another time after which the master kills us."""
+        """Sets another kill time for the job that the cell's thread runs."""
         at = self._cells_at + cell * _CELL_SIZE
         _pack_reason(self._memory, at + 119, reason)
         _pack_moment(self._memory, at + 32, kill_at)
 
     def count(self, processed: int, failed: int) -> None:
-        """Totals since the process began."""
+        """Sets the totals since the process began."""
         _put(self._memory, self._at + _COUNTS_AT, _COUNTS.pack(processed, failed))
 
     def beat(self, rss: int) -> None:
@@ -196,7 +196,7 @@ class Slot:
         _put(self._memory, self._at + _BEAT_AT, _BEAT.pack(rss, monotonic()))
 
     def load(self, fill: float, held: int) -> None:
-        """From now on so great a part of what the process can do at once is in use, 0 to 1; it holds so many jobs."""
+        """From now on this part of the capacity is in use, 0 to 1, and the process holds so many jobs."""
         busy, before, since, held_before = _LOAD.unpack_from(self._memory, self._at + _LOAD_AT)
         if (fill, held) != (before, held_before):
             now = monotonic()
@@ -204,19 +204,20 @@ class Slot:
             _put(self._memory, self._at + _LOAD_AT, whole)
 
     def load_figures(self, now: float) -> tuple[float, float, int]:
-        """Seconds of full use since the process began, what part is in use, and how many jobs it holds."""
+        """Seconds of full use since the process began, the part in use now, and how many jobs it holds."""
         busy, fill, since, held = _LOAD.unpack_from(self._memory, self._at + _LOAD_AT)
         return busy + fill * max(0.0, now - since), fill, held
 
     def set_owner(self, owner: str) -> None:
-        """Under which name it claims jobs: who is told gone when the process dies. At most 120 bytes; MasterError."""
+        """Sets the name under which the process claims jobs; the keeper gets it if the process dies. At most 120 bytes;
+        MasterError."""
         text = owner.encode()
         if len(text) > _OWNER.size:
             raise MasterError(f"owner {owner!r} is longer than {_OWNER.size} bytes: shorten the pool's name")
         _put(self._memory, self._at + _OWNER_AT, _OWNER.pack(text))
 
     def owner(self) -> str:
-        """Empty: it has not begun to claim."""
+        """The name under which it claims jobs; empty: it claims none yet."""
         return _decode_text(_OWNER.unpack_from(self._memory, self._at + _OWNER_AT)[0])
 
     def set_boot_state(self, state: str) -> None:
@@ -224,7 +225,7 @@ class Slot:
         self._memory[self._at + _BOOT_AT] = _BOOTS.index(state)
 
     def prepare(self, role: str, pool: str, number: int, generation: int) -> None:
-        """A new process is about to sit here; how the one before ended stays."""
+        """Prepares the slot for a new process; how the last one ended stays."""
         last = self.last_exit()
         self.clear()
         self.set_last_exit(last)
@@ -232,11 +233,11 @@ class Slot:
         self.set_boot_state(STARTING)
 
     def set_pid(self, pid: int) -> None:
-        """The process is there."""
+        """The process has been forked."""
         _put(self._memory, self._at + _PID_AT, _PID.pack(pid))
 
     def mark_exited(self, why: str) -> None:
-        """The process is gone; its counts stay to be seen, its jobs do not."""
+        """The process is dead. Its counts stay visible, its jobs do not."""
         self.set_last_exit(why)
         self.set_boot_state(GONE)
         for cell in range(self.size):
@@ -247,41 +248,41 @@ class Slot:
         return _decode_text(_LAST_EXIT.unpack_from(self._memory, self._at + _LAST_EXIT_AT)[0])
 
     def set_last_exit(self, why: str) -> None:
-        """How the process before this one ended, which sat elsewhere."""
+        """Sets how the previous process ended, which had another slot."""
         _put(self._memory, self._at + _LAST_EXIT_AT, _LAST_EXIT.pack(why.encode()))
 
     def clear(self) -> None:
-        """Nobody sits here, and nobody did."""
+        """Empties the slot."""
         size, end = self._at + _CELLS_AT, self._cells_at + self.size * _CELL_SIZE
         self._memory[self._at : size] = bytes(_CELLS_AT)
-        # Never zero, not for an instant: by it readers find the next slot.
+        # The cell count is never zero, not for an instant: readers need it to find the next slot.
         _put(self._memory, size, _CELLS.pack(self.size))
         self._memory[size + _CELLS.size : end] = bytes(end - size - _CELLS.size)
 
     def counts(self) -> tuple[int, int]:
-        """Processed and failed, as the process told last."""
+        """Processed and failed jobs, as the process last wrote them."""
         processed, failed = _COUNTS.unpack_from(self._memory, self._at + _COUNTS_AT)
         return processed, failed
 
     def rss(self) -> int:
-        """Bytes of memory in use, as the process told last."""
+        """Bytes of memory in use, as the process last wrote them."""
         return int(_BEAT.unpack_from(self._memory, self._at + _BEAT_AT)[0])
 
     def cells(self) -> list[Cell]:
-        """The jobs it is at now, each seen whole even while it is being written."""
+        """The running jobs. Each is read whole even while it is written."""
         return [cell for number in range(self.size) if (cell := self.cell(number)) is not None]
 
     def cell(self, number: int) -> Cell | None:
-        """The job in that cell."""
+        """The job in that cell; None: there is none."""
         return _steady_cell(self._memory, self._cells_at + number * _CELL_SIZE)
 
 
 class Scoreboard:
-    """The master's side: makes the file, hands out slots, says what state it is in."""
+    """The master's side: creates the file, allocates slots, writes the state."""
 
     def __init__(self, path: Path, cells: Iterable[int] = ()) -> None:
-        """Makes a new file in the place of an old one, whose children, if any still live, keep theirs. cells: of each
-        slot that will be taken at first, so that there is room for them. MasterError: there is none on the disk."""
+        """Creates a new file in place of an old one; children of a former master keep the old file. cells: the cell
+        counts of the first slots, so that there is room for them. MasterError: the disk has no room."""
         self._path = path
         self._free: list[Slot] = []
         size = _HEADER_SIZE + _ROOM * sum(_SLOT_SIZE + count * _CELL_SIZE for count in cells)
@@ -297,7 +298,7 @@ class Scoreboard:
             raise MasterError(why) from None
 
     def allocate(self, cells: int) -> Slot:
-        """An empty place with at least so many cells. OSError: the disk has no room for one more."""
+        """An empty slot with at least so many cells. OSError: the disk has no room for another."""
         encode_within = [slot for slot in self._free if slot.size >= cells]
         if encode_within:
             slot = min(encode_within, key=lambda free: free.size)
@@ -308,7 +309,7 @@ class Scoreboard:
         return slot
 
     def release(self, slot: Slot) -> None:
-        """The place is free again, and shows nothing any more."""
+        """Empties the slot and makes it free again."""
         slot.clear()
         self._free.append(slot)
 
@@ -316,15 +317,15 @@ class Scoreboard:
         """One of starting, serving, stopping, quitting, resting."""
         self._memory[_STATE] = _STATES.index(state)
 
-    def publish(self, notice: MasterStatus) -> None:
-        """What readers see from now on; of texts that are too long, as much as there is room for."""
-        text = encode_within(notice, _MOST_NOTICE)
+    def publish(self, status: MasterStatus) -> None:
+        """Writes the status for readers; texts that are too long are cut."""
+        text = encode_within(status, _MOST_NOTICE)
         other = 1 - self._memory[_NOTICE_NUMBER_AT]
         _put(self._memory, _NOTICES_AT[other], _NOTICE.pack(crc32(text), len(text)) + text)
         self._memory[_NOTICE_NUMBER_AT] = other
 
     def remove(self) -> None:
-        """At a clean end there is nothing left to see."""
+        """Removes the file, at a clean end."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         self._memory.close()
@@ -333,7 +334,7 @@ class Scoreboard:
         (at,) = _END.unpack_from(self._memory, _END_AT)
         end = at + _SLOT_SIZE + cells * _CELL_SIZE
         if end > len(self._memory):
-            # Who has the shorter piece mapped goes on with it: its own slot is in there.
+            # A child keeps its shorter mapping: its own slot is in it.
             self._memory = _map_file(self._path, 2 * end, 0)
         slot = Slot(self._memory, at, cells)
         slot.clear()
@@ -342,12 +343,12 @@ class Scoreboard:
 
 
 def _put(memory: mmap.mmap, at: int, whole: bytes) -> None:
-    """In one piece: `pack_into` writes zeros first, which a reader would take for true."""
+    """Writes in one piece: `pack_into` writes zeros first, and a reader could see them."""
     memory[at : at + len(whole)] = whole
 
 
 def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
-    """The file, made so long. Its room is taken now: a page that the disk has no room for later would kill us."""
+    """Maps the file with this size. Its disk space is allocated now: a missing page later would kill the process."""
     fd = files.opened(path, os.O_RDWR | flags)
     try:
         if hasattr(os, "posix_fallocate"):
@@ -360,12 +361,12 @@ def _map_file(path: Path, size: int, flags: int) -> mmap.mmap:
 
 
 def board_path(pid_file: Path) -> Path:
-    """Where the scoreboard of the master with that pid file lies."""
+    """The path of the scoreboard of the master with that pid file."""
     return pid_file.with_name(pid_file.name + ".board")
 
 
 def read(path: Path) -> Board | None:
-    """The scoreboard as it is now; None if there is none, or it is no scoreboard. MasterError: of another release."""
+    """The scoreboard now; None: there is none, or it is no scoreboard. MasterError: it is of another release."""
     try:
         memory = _read_steady(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -376,8 +377,8 @@ def read(path: Path) -> Board | None:
 
 
 def set_kill_time(path: Path, owner: str, id: bytes, epoch: int, kill_at: float, reason: int = NOT_WANTED) -> bool:
-    """From any process: if that owner is still at that attempt, its process is killed from then on (monotonic seconds;
-    an earlier time stands). False: it is not, or the board cannot be written."""
+    """If that owner still runs that attempt, its process is killed from then on (monotonic seconds; an earlier time
+    stands). Any process may call it. False: the attempt does not run, or the board cannot be written."""
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             slots = [Slot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
@@ -398,7 +399,7 @@ def _set_kill_time(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: in
 
 
 def _read_steady(path: Path) -> bytes:
-    """As it was at one moment, as far as the master's notice goes."""
+    """Reads the file, again if no copy of the master's status was whole."""
     for _ in range(5):
         memory = path.read_bytes()
         if len(memory) < _HEADER_SIZE or _last_status(memory) is not None:
@@ -419,7 +420,7 @@ def _parse(memory: bytes, path: Path) -> Board | None:
 
 
 def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
-    """Where somebody sits or sat, and with how many cells."""
+    """Yields the offset and cell count of each slot that is or was used."""
     at = _HEADER_SIZE
     while at + _SLOT_SIZE <= end:
         (cells,) = _CELLS.unpack_from(memory, at + _CELLS_AT)
@@ -432,7 +433,7 @@ def _slots(memory: Buffer, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _last_status(memory: bytes) -> MasterStatus | None:
-    """The last one, or that before it, if we met the last one half written. None: neither is whole."""
+    """The last status, or the one before if the last is half written. None: neither is whole."""
     last = memory[_NOTICE_NUMBER_AT] % 2
     return _decode_status(memory, last) or _decode_status(memory, 1 - last)
 
@@ -483,7 +484,7 @@ def _cell(memory: Buffer, at: int) -> Cell | None:
 
 
 def _steady_cell(memory: Buffer, at: int) -> Cell | None:
-    """While its thread writes on and off, one look may see the halves of two jobs; two equal looks do not."""
+    """Reads the cell until two reads are equal: one read may see the halves of two jobs."""
     for _ in range(5):
         cell = _cell(memory, at)
         if cell == _cell(memory, at):

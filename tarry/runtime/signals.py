@@ -1,4 +1,4 @@
-"""Signals are only recorded, in the order in which they came; a loop takes them when it is ready."""
+"""Records signals in the order in which they come; a loop takes them when it is ready."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ ALL = frozenset(signal.valid_signals())
 
 
 class Signals:
-    """While entered, the wanted signals do nothing but make `fileno()` readable. Main thread only."""
+    """While entered, the wanted signals only make `fileno()` readable. Main thread only."""
 
     def __init__(self, wanted: Iterable[int], ignored: Iterable[int] = ()) -> None:
         self._handlers: dict[int, Any] = dict.fromkeys(wanted, _record)
         self._handlers |= dict.fromkeys(ignored, signal.SIG_IGN)
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
-        # A pipe, not a socket: it has room for 65536 signals that nobody took yet, a socket for some 250.
+        # A pipe, not a socket: it holds 65536 signals that are not taken yet, a socket about 250.
         self._read_fd, self._write_fd = -1, -1
 
     def __enter__(self) -> Self:
@@ -32,20 +32,20 @@ class Signals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Everything as it was before."""
+        """Restores the handlers from before."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         self.close_in_child()
 
     def ignore(self) -> None:
-        """For a process that is about to end: one that comes now, or after, is not to be what it dies of."""
+        """For a process that is about to end: no signal may kill it from now on."""
         for number in self._handlers.keys() - {signal.SIGCHLD}:
             signal.signal(number, signal.SIG_IGN)
             del self._before[number]
 
     def close_in_child(self) -> None:
-        """For a forked child, with its signals held back: no record any more, and the handlers are its to replace."""
+        """In a forked child with blocked signals: stops recording. The child replaces the handlers itself."""
         os.close(self._read_fd)
         os.close(self._write_fd)
 
@@ -54,7 +54,7 @@ class Signals:
         return self._read_fd
 
     def take(self) -> list[int]:
-        """The numbers that came since the last call, in their order."""
+        """The signals that came since the last call, in order."""
         taken = b""
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self._read_fd, 65536):
@@ -64,7 +64,7 @@ class Signals:
 
 @contextlib.contextmanager
 def block_signals() -> Iterator[None]:
-    """No signal is delivered within; what comes is delivered after."""
+    """Blocks all signals within; those that come are delivered afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     try:
         yield
@@ -73,7 +73,7 @@ def block_signals() -> Iterator[None]:
 
 
 def unblock_signals() -> None:
-    """Nothing is held back any more, whatever we inherited."""
+    """Unblocks all signals, also those that were blocked when this process began."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -83,4 +83,4 @@ def signal_name(number: int) -> str:
 
 
 def _record(number: int, frame: FrameType | None) -> None:
-    """The number is in the pipe already: the interpreter wrote it there before it called us."""
+    """Does nothing: the interpreter has written the number to the pipe before this call."""

@@ -1,4 +1,4 @@
-"""Sockets that the service manager opened and listens on: systemd's socket activation; see sd_listen_fds(3)."""
+"""Listening sockets that the service manager opened: systemd's socket activation; see sd_listen_fds(3)."""
 
 import os
 import socket
@@ -13,16 +13,16 @@ _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 
 
 class ActivationSockets:
-    """The sockets by the names of their units (`FileDescriptorName=`), each name's in their order.
+    """The sockets by the names of their units (`FileDescriptorName=`); those of one name keep their order.
 
-    They stay open for as long as this lives, over any reload, so that no connection is ever refused. A program that
-    one of our processes executes does not get them.
+    They stay open for the life of this object, also over reloads, so no connection is ever refused. Programs that our
+    processes execute do not inherit them.
     """
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
-        """Those that are meant for this process: none, if it is another. The variables are removed.
+        """Takes the sockets that are meant for this process, and removes the variables.
 
-        MasterError: what the variables promise is not there.
+        MasterError: a socket that the variables name is not there.
         """
         count, pid, names = (environ.pop(name, "") for name in _VARIABLES)
         self.by_name: dict[str, list[socket.socket]] = {}
@@ -31,7 +31,7 @@ class ActivationSockets:
                 self.by_name.setdefault(name, []).append(_open_socket(fd, name))
 
     def close(self) -> None:
-        """Ours of them only: the service manager keeps its own."""
+        """Closes our descriptors; the service manager keeps its own."""
         for sockets in self.by_name.values():
             for one in sockets:
                 one.close()

@@ -61,7 +61,7 @@ class MasterHarness:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | {"TARRY_TEST_STAGE": str(self.directory)},
+            env=os.environ | {"TARRY_TEST_MASTER": str(self.directory)},
             text=True,
         )
 
@@ -131,6 +131,6 @@ class MasterHarness:
 
     def _is_ours(self, pid: int) -> bool:
         try:
-            return f"TARRY_TEST_STAGE={self.directory}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            return f"TARRY_TEST_MASTER={self.directory}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False

@@ -26,7 +26,7 @@ def by(harness: MasterHarness, *before: str, **rest: Any) -> int:
     """The status of a command that starts a daemon by way of another command, with streams that nobody waits for."""
     script = msgspec.json.encode(Script([ONE, KEEPER], daemon=True)).decode()
     command = [*before, sys.executable, "-m", "tests.runtime.scripted_roles", str(harness.directory), script]
-    environ = os.environ | {"TARRY_TEST_STAGE": str(harness.directory)}
+    environ = os.environ | {"TARRY_TEST_MASTER": str(harness.directory)}
     return subprocess.run(command, env=environ, timeout=60, check=False, **rest).returncode
 
 

@@ -118,7 +118,7 @@ def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(harness:
     door = socket.create_server(("127.0.0.1", 0))
     address = door.getsockname()
     script = msgspec.json.encode(Script([("worker", "default", 1, "notes_descriptors"), KEEPER])).decode()
-    variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_STAGE": str(harness.directory)}
+    variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_MASTER": str(harness.directory)}
     with door:
         master = start(
             [door.fileno()],

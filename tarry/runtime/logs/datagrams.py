@@ -1,4 +1,4 @@
-"""Log lines as datagrams to a socket that may be gone, full, or not there yet. Nobody waits for it."""
+"""Sends log lines as datagrams to a socket that may be gone, full, or not there yet. Never waits for it."""
 
 import errno
 import logging
@@ -12,7 +12,7 @@ Address = str | tuple[Any, ...]
 
 
 class DatagramHandler(logging.Handler):
-    """Sends each record as `packed` makes it. What cannot be sent at once goes to stderr; the socket is tried again
+    """Sends each record as `pack` encodes it. What cannot be sent at once goes to stderr. The socket is tried again
     with growing pauses, and a line says when it is back."""
 
     def __init__(self, family: int, address: Address, shown: str) -> None:
@@ -22,11 +22,11 @@ class DatagramHandler(logging.Handler):
         self._socket: socket.socket | None = None
 
     def pack(self, record: logging.LogRecord) -> bytes:
-        """The datagram."""
+        """Encodes the record as a datagram."""
         raise NotImplementedError
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Does not wait, and raises nothing."""
+        """Sends one record; does not wait and does not raise."""
         try:
             if self._fallback.is_due and self._try_send(self.pack(record)):
                 return
@@ -35,11 +35,11 @@ class DatagramHandler(logging.Handler):
             self.handleError(record)
 
     def reopen(self) -> None:
-        """Tries at once what it would try later."""
+        """Tries the socket again at the next line, without a pause."""
         self._fallback.retry_now()
 
     def close(self) -> None:
-        """No line after that."""
+        """Closes the socket; no lines may follow."""
         self._disconnect()
         super().close()
 
@@ -49,12 +49,12 @@ class DatagramHandler(logging.Handler):
         except OSError as error:
             self._fallback.record_failure(error.strerror or type(error).__name__)
             return False
-        if told := self._fallback.record_success():
-            self._send_note(told)
+        if note := self._fallback.record_success():
+            self._send_note(note)
         return True
 
     def _send(self, datagram: bytes) -> None:
-        """OSError if it cannot be sent. A line that was cut off may only mean that the other side began anew."""
+        """Sends; connects again if the connection is gone, as the other side may have restarted. OSError."""
         if self._socket is not None:
             try:
                 self._socket.send(datagram)
@@ -93,12 +93,12 @@ _FULL = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE)
 
 
 def truncate(data: bytes, most: int) -> bytes:
-    """No more than so many bytes of UTF-8, and no half character."""
+    """Cuts UTF-8 to at most so many bytes, without half characters."""
     if len(data) <= most:
         return data
     return data[: most - 3].decode("utf-8", "ignore").encode() + b"..."
 
 
 def host_name() -> str:
-    """Of this host."""
+    """The name of this host."""
     return os.uname().nodename

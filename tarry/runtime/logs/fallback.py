@@ -1,4 +1,4 @@
-"""stderr, for as long as the place where lines belong is away."""
+"""stderr, while the target of log lines is away."""
 
 import contextlib
 import sys
@@ -10,11 +10,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
 class StderrFallback:
-    """Says once that the place is away and why, takes the lines in the meantime, and says when to look again."""
+    """Reports once that the target is away and why, writes lines to stderr meanwhile, and says when to try again."""
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
-        # Not the one of the moment: while a task runs, that one may be watched for what the task prints.
+        # Kept from the start: while a task runs, sys.stderr may be replaced to capture what the task prints.
         self._stream = sys.stderr
         self._since = 0.0
         self._pause = 0.0
@@ -23,15 +23,15 @@ class StderrFallback:
 
     @property
     def is_due(self) -> bool:
-        """The place may be tried now."""
+        """True: the target may be tried now."""
         return time.monotonic() >= self._retry_at
 
     def retry_now(self) -> None:
-        """It may be tried at once: somebody says that it is back."""
+        """Lets the target be tried at once: it is said to be back."""
         self._retry_at = 0.0
 
     def record_failure(self, why: str) -> None:
-        """It was tried, in vain."""
+        """The target was tried and failed."""
         now = time.monotonic()
         if not self._since:
             self._since, self._lines = now, 0
@@ -40,12 +40,12 @@ class StderrFallback:
         self._retry_at = now + self._pause
 
     def write(self, line: str) -> None:
-        """A line that cannot go where it belongs."""
+        """Writes a line that the target cannot take."""
         self._lines += 1
         self._write(line)
 
     def record_success(self) -> str:
-        """It was tried, and worked: a line to tell there, empty if it was not away."""
+        """The target was tried and works. Returns a line to write there; empty: it was not away."""
         if not self._since:
             return ""
         away, self._since, self._pause, self._retry_at = time.monotonic() - self._since, 0.0, 0.0, 0.0

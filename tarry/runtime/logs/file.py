@@ -1,4 +1,4 @@
-"""A log file that may be moved away, deleted or rotated under its writers, of whom there are many."""
+"""A log file that many processes write, and that may be moved, deleted or rotated meanwhile."""
 
 import contextlib
 import logging
@@ -15,8 +15,8 @@ _Identity = tuple[int, int]
 class LogFile(logging.Handler):
     """Appends whole lines, each in one write, to whatever file has the path at that moment; OSError if none can.
 
-    It looks before each line, so that logrotate needs to tell nobody. While the directory is gone, or nothing can be
-    written, lines go to stderr. A stdout and stderr that are the same file (a daemon's) follow it.
+    It checks the path before each line, so logrotate need not send a signal. While the file cannot be written, lines
+    go to stderr. If stdout and stderr are the same file (in a daemon), they follow it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class LogFile(logging.Handler):
         self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line; what cannot be formatted is told on stderr, as by every handler."""
+        """Writes one line. A record that cannot be formatted is reported on stderr, as by every handler."""
         try:
             line = self.format(record)
         except Exception:
@@ -39,7 +39,7 @@ class LogFile(logging.Handler):
         self._fallback.write(line)
 
     def reopen(self) -> None:
-        """Looks now whether the path is another file."""
+        """Checks now whether the path is another file."""
         with self.lock if self.lock is not None else contextlib.nullcontext():
             self._fallback.retry_now()
             try:
@@ -48,7 +48,7 @@ class LogFile(logging.Handler):
                 self._fallback.record_failure(_why(error))
 
     def close(self) -> None:
-        """No line after that."""
+        """Closes the file; no lines may follow."""
         self._close()
         super().close()
 
@@ -59,9 +59,9 @@ class LogFile(logging.Handler):
         except OSError as error:
             self._fallback.record_failure(_why(error))
             return False
-        if told := self._fallback.record_success():
+        if note := self._fallback.record_success():
             with contextlib.suppress(OSError):
-                self._write(self.format(_record(told)))
+                self._write(self.format(_record(note)))
         return True
 
     def _write(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""How a log line looks, and which job it is about."""
+"""How a log line looks, and the facts of its job."""
 
 import logging
 import socket
@@ -12,36 +12,36 @@ import msgspec
 from tarry.terminal import harmless, harmless_json
 
 Facts = Mapping[str, Any]
-"""job, task, queue, attempt, worker: what is known of them."""
+"""What is known of the job: job, task, queue, attempt, worker."""
 
 
 class _FactSources:
-    """Per process: set once, before its threads begin."""
+    """One for each process; set once, before threads begin."""
 
     now: Callable[[], Facts | None] = staticmethod(lambda: None)
     always: Facts = MappingProxyType({})
 
 
 def set_job_facts(now: Callable[[], Facts | None], **always: Any) -> None:
-    """From here on each line of this process carries what `now` says of the job that runs where it is logged (None:
-    none does), and `always` beside it. A line with `extra={"tarry": {...}}` brings its own facts of a job."""
+    """From now on each log line of this process carries the facts that `now` returns for the job of the current thread
+    or coroutine (None: no job), and `always`. A line with `extra={"tarry": {...}}` has its own facts."""
     _FactSources.now, _FactSources.always = staticmethod(now), always
 
 
 def job_facts(record: logging.LogRecord) -> dict[str, Any]:
-    """What is known of the job that the line is about; empty if it is about none."""
+    """The facts of the job that the line is about; empty: it is about no job."""
     own = getattr(record, "tarry", None)
     facts = own if isinstance(own, Mapping) else _FactSources.now()
     return {**facts, **_FactSources.always} if facts else {}
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks of its own, so that nobody can forge a line."""
+    """Escapes line breaks, so that no text can forge a log line."""
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback and the stack that came with it; empty if there are none."""
+    """The traceback and stack of the record; empty: it has none."""
     parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     if record.stack_info:
         parts.append(record.stack_info)
@@ -49,17 +49,17 @@ def format_traceback(formatter: logging.Formatter, record: logging.LogRecord) ->
 
 
 def format_time(record: logging.LogRecord) -> str:
-    """When it was logged: RFC 3339, UTC, to the millisecond."""
+    """The time of the record: RFC 3339, UTC, to the millisecond."""
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created)) + f".{int(record.msecs):03}Z"
 
 
 def encode(text: str) -> bytes:
-    """As UTF-8, whatever is in it: half a surrogate pair, as in a badly decoded file name, has none."""
+    """As UTF-8. Half a surrogate pair, as in a badly decoded file name, is escaped."""
     return text.encode("utf-8", "backslashreplace")
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; a traceback follows on lines of its own."""
+    """A line for people; a traceback follows on its own lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever is in the message; then the job's facts as name=value."""
@@ -67,9 +67,9 @@ class TextFormatter(logging.Formatter):
             f"{format_time(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
         )
         line += "".join(f" {name}={_quote(value)}" for name, value in job_facts(record).items())
-        told = harmless(format_traceback(self, record), keep="\n\t")
+        traceback = harmless(format_traceback(self, record), keep="\n\t")
         line = harmless(line, keep="\t")
-        return f"{line}\n{told}" if told else line
+        return f"{line}\n{traceback}" if traceback else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -94,8 +94,8 @@ class JsonFormatter(logging.Formatter):
         }
         if extra := {name: value for name, value in _extra(record).items() if name not in about}:
             facts["extra"] = extra
-        if told := format_traceback(self, record):
-            facts["traceback"] = told
+        if traceback := format_traceback(self, record):
+            facts["traceback"] = traceback
         return harmless_json(_json(facts))
 
 
@@ -109,7 +109,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 def _json(facts: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(facts, enc_hook=repr).decode()
-    except (TypeError, ValueError, RecursionError):  # no UTF-8, or what a caller gave is no JSON
+    except (TypeError, ValueError, RecursionError):  # not UTF-8, or a caller's value is not JSON
         return msgspec.json.encode({name: _json_safe(value) for name, value in facts.items()}).decode()
 
 

@@ -1,4 +1,4 @@
-"""Where log records go: the same for every process of a master."""
+"""Sets where log records go: the same for every process of a master."""
 
 import logging
 import sys
@@ -17,8 +17,8 @@ FORMATS = ("text", "json")
 
 
 def configure(target: str | Path, format: str = "text", level: str = "info") -> None:
-    """Sends all records of this process, and of those that it forks, there: to "stderr", "syslog", "journal", a URL of
-    one of these, or a file. ConfigError: they cannot go there.
+    """Sends all records of this process and its children to "stderr", "syslog", "journal", a URL of one of these, or a
+    file. ConfigError: the target cannot be used.
 
     A line is `2026-11-21T10:00:00.123Z INFO tarry.master[123] message job=...`, or a JSON object of the same facts.
     """
@@ -33,7 +33,7 @@ def configure(target: str | Path, format: str = "text", level: str = "info") -> 
 
 
 def reopen() -> None:
-    """Looks again where lines go: after logrotate, or when a socket is back. They are seen to without it, too."""
+    """Checks the target again: after logrotate, or when a socket is back. The handlers find that by themselves, too."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LogFile | DatagramHandler):
             handler.reopen()
@@ -45,12 +45,12 @@ _reopen_actions: list[Callable[[], None]] = []
 
 
 def on_reopen(action: Callable[[], None]) -> None:
-    """What `reopen` does too from now on: for files that this process writes beside its log."""
+    """Makes `reopen` call the action too: for other files that this process writes."""
     _reopen_actions.append(action)
 
 
 def is_file_target(target: str) -> bool:
-    """That is no "stderr", syslog or journal."""
+    """True: the target is a file; not stderr, syslog or the journal."""
     return _parse_target(target).kind == "file"
 
 

@@ -1,4 +1,4 @@
-"""Log lines for systemd's journal, in its own protocol: a datagram of fields."""
+"""Sends log lines to systemd's journal in its own protocol: a datagram of fields."""
 
 import logging
 import socket
@@ -10,20 +10,20 @@ from tarry.runtime.logs.formatting import encode, format_traceback, job_facts
 from tarry.runtime.logs.syslog import severity
 
 _MAX_VALUE = 65536
-"""Bytes of a value. More would need another way into the journal than a datagram."""
+"""Bytes of a value. More does not fit into a datagram."""
 
 
 class JournalHandler(DatagramHandler):
-    """Each record with MESSAGE, PRIORITY, SYSLOG_IDENTIFIER=tarry, LOGGER, the place in the code, and of a job
+    """Each record has MESSAGE, PRIORITY, SYSLOG_IDENTIFIER=tarry, LOGGER, the place in the code, and for a job
     TARRY_JOB, TARRY_TASK, TARRY_QUEUE, TARRY_ATTEMPT, TARRY_WORKER. A traceback is part of the message."""
 
     def pack(self, record: logging.LogRecord) -> bytes:
-        """The fields, one after the other."""
+        """The fields, one after another."""
         return b"".join(field(name, value) for name, value in self._fields(record))
 
     def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-        told = format_traceback(self.formatter or logging.Formatter(), record)
-        yield "MESSAGE", f"{record.getMessage()}\n{told}" if told else record.getMessage()
+        traceback = format_traceback(self.formatter or logging.Formatter(), record)
+        yield "MESSAGE", f"{record.getMessage()}\n{traceback}" if traceback else record.getMessage()
         yield "PRIORITY", severity(record.levelno)
         yield "SYSLOG_IDENTIFIER", "tarry"
         yield "LOGGER", record.name
@@ -36,7 +36,7 @@ class JournalHandler(DatagramHandler):
 
 
 def field(name: str, value: object) -> bytes:
-    """NAME=value; a value with a line break comes with its length before it."""
+    """NAME=value; before a value with a line break stands its length."""
     data = truncate(encode(str(value)), _MAX_VALUE)
     if b"\n" not in data:
         return name.encode() + b"=" + data + b"\n"
@@ -44,5 +44,5 @@ def field(name: str, value: object) -> bytes:
 
 
 def journal_handler(path: str) -> JournalHandler:
-    """To the journal's socket; whether anybody listens there is seen with the first line."""
+    """Sends to the journal's socket; the first line shows whether it is there."""
     return JournalHandler(socket.AF_UNIX, path, f"the journal ({path})")

@@ -9,13 +9,13 @@ from tarry.runtime.logs.formatting import JsonFormatter, encode, format_time, fo
 
 _DAEMON = 3
 _MAX_DATAGRAM = 8192
-"""Bytes that syslog servers take as they come."""
+"""Bytes of a message that syslog servers accept."""
 _SD_ID = "tarry@32473"
-"""The number is the one for those who have none of their own."""
+"""32473 is the enterprise number for examples (RFC 5612)."""
 
 
 def severity(level: int) -> int:
-    """As syslog and the journal count: 2 critical, 3 error, 4 warning, 6 info, 7 debug."""
+    """The severity of syslog and the journal: 2 critical, 3 error, 4 warning, 6 info, 7 debug."""
     for number, least in ((2, logging.CRITICAL), (3, logging.ERROR), (4, logging.WARNING), (6, logging.INFO)):
         if level >= least:
             return number
@@ -26,7 +26,7 @@ class SyslogHandler(DatagramHandler):
     """`<30>1 TIME HOST tarry PID LOGGER [tarry@32473 job="..."] message`; in JSON, the object is the message."""
 
     def pack(self, record: logging.LogRecord) -> bytes:
-        """One line of at most 8 KiB, a traceback within it."""
+        """One line of at most 8 KiB, with the traceback."""
         head = f"<{_DAEMON * 8 + severity(record.levelno)}>1 {format_time(record)} {_name(host_name(), 255)}"
         head += f" tarry {record.process or '-'} {_name(record.name, 32)} {_structured_data(record)} "
         return truncate(encode(head + self._message(record)), _MAX_DATAGRAM)
@@ -34,8 +34,8 @@ class SyslogHandler(DatagramHandler):
     def _message(self, record: logging.LogRecord) -> str:
         if isinstance(self.formatter, JsonFormatter):
             return self.formatter.format(record)
-        told = format_traceback(self.formatter or logging.Formatter(), record)
-        return one_line(f"{record.getMessage()}\n{told}" if told else record.getMessage())
+        traceback = format_traceback(self.formatter or logging.Formatter(), record)
+        return one_line(f"{record.getMessage()}\n{traceback}" if traceback else record.getMessage())
 
 
 def _name(text: str, most: int) -> str:
@@ -52,12 +52,12 @@ def _escape(value: str) -> str:
 
 
 def local_handler(path: str) -> SyslogHandler:
-    """To a socket such as /dev/log; whether anybody listens there is seen with the first line."""
+    """Sends to a socket such as /dev/log; the first line shows whether it is there."""
     return SyslogHandler(socket.AF_UNIX, path, path)
 
 
 def remote_handler(host: str, port: int) -> SyslogHandler:
-    """By UDP. The name is looked up now and never again, as that may take long; ConfigError if it has no address."""
+    """Sends by UDP. The name is looked up only once, since that may take long; ConfigError: it has no address."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError as error:
