@@ -5,7 +5,7 @@ import time
 from tarry.app import App
 from tarry.keeper.keeper import Keeper
 from tarry.process.parent_board import ParentBoard
-from tarry.runtime.scoreboard import Running, set_kill_time
+from tarry.runtime.scoreboard import BoardJob, set_kill_time
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.worker.recall import Attempt, Recall
@@ -32,7 +32,7 @@ class UnresponsiveWorkers:
         self._kill_after = {child.owner: pool.kill_after for child, pool in silent}
         return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child, _ in silent}
 
-    def _is_call(self, job: Running) -> bool:
+    def _is_call(self, job: BoardJob) -> bool:
         task = self._app.tasks.get(job.task)
         return task is not None and bool(task.batch)
 
@@ -42,5 +42,5 @@ class UnresponsiveWorkers:
         )
 
 
-def _attempt(job: Running) -> Attempt:
+def _attempt(job: BoardJob) -> Attempt:
     return ids.parsed(job.id), job.epoch

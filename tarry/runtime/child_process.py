@@ -15,7 +15,7 @@ from tarry.runtime import dump
 from tarry.runtime.dump import StackDump
 from tarry.runtime.pipe import Message, MessagePipe
 from tarry.runtime.role import CUT_OFF, KEEPER, Role, run_child
-from tarry.runtime.scoreboard import STOPPING, Cell, Slot
+from tarry.runtime.scoreboard import STOPPING, BoardSlot, JobCell
 from tarry.runtime.signals import block_signals
 
 log = logging.getLogger("tarry.master")
@@ -29,7 +29,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 class ChildProcess:
     """One numbered place in a role, and the process that runs in it now. Times are of the monotonic clock."""
 
-    def __init__(self, role: Role, number: int, slot: Slot, generation: int = 1) -> None:
+    def __init__(self, role: Role, number: int, slot: BoardSlot, generation: int = 1) -> None:
         self.role, self.number, self.slot, self.generation = role, number, slot, generation
         self.name = role.process_name(number)
         self.pid = 0
@@ -152,7 +152,7 @@ class ChildProcess:
         elif 0 < limits.memory * jitter <= rss:
             self.recycle_reason = f"{rss / 2**20:.0f} MB of memory"
 
-    def kill_if_overdue(self, now: float) -> list[Cell]:
+    def kill_if_overdue(self, now: float) -> list[JobCell]:
         """Kills the process if a job has run too long; it writes its stacks first. Returns such jobs, once."""
         if 0 < self.sigkill_at <= now:
             self.sigkill_at = 0.0

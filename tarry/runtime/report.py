@@ -1,7 +1,7 @@
 """The scoreboard as lines of text, for the log and for commands."""
 
 from tarry.model.duration import SECOND, spoken
-from tarry.runtime.scoreboard import GONE, Board, ChildStatus, Running
+from tarry.runtime.scoreboard import GONE, Board, BoardJob, ChildStatus
 
 
 def report(board: Board, now: float) -> list[str]:
@@ -51,7 +51,7 @@ def _jobs(child: ChildStatus) -> str:
     return f"runs {names}" + (f" and {more} more" if more else "")
 
 
-def longest_running(child: ChildStatus) -> list[Running]:
+def longest_running(child: ChildStatus) -> list[BoardJob]:
     """The jobs that have run for the longest time; three at most."""
     return sorted(child.running, key=lambda job: -job.seconds)[:3]
 

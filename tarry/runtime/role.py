@@ -16,7 +16,7 @@ from msgspec import Struct
 from tarry.runtime.autoscaler import Range
 from tarry.runtime.logs import handlers
 from tarry.runtime.pipe import Message, MessagePipe
-from tarry.runtime.scoreboard import READY, Slot, process_name
+from tarry.runtime.scoreboard import READY, BoardSlot, process_name
 from tarry.runtime.signals import ALL, Signals, unblock_signals
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
@@ -39,7 +39,7 @@ class ChildContext:
     """A child's side of its connection to the master. One thread calls `receive`, `signals`, `take_signals`,
     `should_exit` and `sleep`; any thread may call the rest."""
 
-    def __init__(self, slot: Slot, pool: str, number: int, pipe: MessagePipe, signals: Signals) -> None:
+    def __init__(self, slot: BoardSlot, pool: str, number: int, pipe: MessagePipe, signals: Signals) -> None:
         self.slot, self.pool, self.number = slot, pool, number
         self.signals = signals
         """Installed: INT (finish and exit), TERM (give jobs back and exit), USR1 (report). Wait on its fileno()."""
@@ -161,7 +161,9 @@ class Plan(Struct, frozen=True):
     """Seconds within which a process must be ready."""
 
 
-def run_child(role: Role, slot: Slot, number: int, pipe: MessagePipe, close_inherited: Callable[[], None]) -> NoReturn:
+def run_child(
+    role: Role, slot: BoardSlot, number: int, pipe: MessagePipe, close_inherited: Callable[[], None]
+) -> NoReturn:
     """Runs a forked child until it exits. All signals must be blocked. `close_inherited` closes the master's files."""
     try:
         gc.freeze()

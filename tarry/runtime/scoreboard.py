@@ -73,7 +73,7 @@ _CELL_SIZE = 128
 _NO_JOB = bytes(16)
 
 
-class Running(Struct, frozen=True):
+class BoardJob(Struct, frozen=True):
     """A running job. id: with hyphens. `seconds`: how long it has run."""
 
     id: str
@@ -103,7 +103,7 @@ class ChildStatus(Struct, frozen=True):
     """Seconds since its last sign of life; -1: there was none yet."""
     last_exit: str
     """How the previous process in this place ended; empty: there was none."""
-    running: list[Running]
+    running: list[BoardJob]
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ class Board(Struct, frozen=True):
     """False: a dead master left this board. `read` cannot know; `control.status` does."""
 
 
-class Cell(Struct, frozen=True, gc=False):
+class JobCell(Struct, frozen=True, gc=False):
     """A job, as the thread that runs it wrote it. Times are of the monotonic clock; `kill_at` 0: never."""
 
     id: bytes
@@ -152,7 +152,7 @@ def process_name(role: str, pool: str, number: int) -> str:
     return f"{role} {pool}.{number}" if pool else role
 
 
-class Slot:
+class BoardSlot:
     """One child's part of the board. The child writes it, the master only at start and end. A cell has one writer."""
 
     __slots__ = ("_at", "_cells_at", "_memory", "size")
@@ -268,11 +268,11 @@ class Slot:
         """Bytes of memory in use, as the process last wrote them."""
         return int(_BEAT.unpack_from(self._memory, self._at + _BEAT_AT)[0])
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[JobCell]:
         """The running jobs. Each is read whole even while it is written."""
         return [cell for number in range(self.size) if (cell := self.cell(number)) is not None]
 
-    def cell(self, number: int) -> Cell | None:
+    def cell(self, number: int) -> JobCell | None:
         """The job in that cell; None: there is none."""
         return _steady_cell(self._memory, self._cells_at + number * _CELL_SIZE)
 
@@ -284,7 +284,7 @@ class Scoreboard:
         """Creates a new file in place of an old one; children of a former master keep the old file. cells: the cell
         counts of the first slots, so that there is room for them. MasterError: the disk has no room."""
         self._path = path
-        self._free: list[Slot] = []
+        self._free: list[BoardSlot] = []
         size = _HEADER_SIZE + _ROOM * sum(_SLOT_SIZE + count * _CELL_SIZE for count in cells)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         try:
@@ -297,7 +297,7 @@ class Scoreboard:
             why = f"{path} cannot be written ({error.strerror}): set master.pid_file to a place that can"
             raise MasterError(why) from None
 
-    def allocate(self, cells: int) -> Slot:
+    def allocate(self, cells: int) -> BoardSlot:
         """An empty slot with at least so many cells. OSError: the disk has no room for another."""
         encode_within = [slot for slot in self._free if slot.size >= cells]
         if encode_within:
@@ -308,7 +308,7 @@ class Scoreboard:
         slot.clear()
         return slot
 
-    def release(self, slot: Slot) -> None:
+    def release(self, slot: BoardSlot) -> None:
         """Empties the slot and makes it free again."""
         slot.clear()
         self._free.append(slot)
@@ -330,13 +330,13 @@ class Scoreboard:
             self._path.unlink()
         self._memory.close()
 
-    def _append_slot(self, cells: int) -> Slot:
+    def _append_slot(self, cells: int) -> BoardSlot:
         (at,) = _END.unpack_from(self._memory, _END_AT)
         end = at + _SLOT_SIZE + cells * _CELL_SIZE
         if end > len(self._memory):
             # A child keeps its shorter mapping: its own slot is in it.
             self._memory = _map_file(self._path, 2 * end, 0)
-        slot = Slot(self._memory, at, cells)
+        slot = BoardSlot(self._memory, at, cells)
         slot.clear()
         _put(self._memory, _END_AT, _END.pack(end))
         return slot
@@ -381,13 +381,13 @@ def set_kill_time(path: Path, owner: str, id: bytes, epoch: int, kill_at: float,
     stands). Any process may call it. False: the attempt does not run, or the board cannot be written."""
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            slots = [Slot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
+            slots = [BoardSlot(memory, at, cells) for at, cells in _slots(memory, _END.unpack_from(memory, _END_AT)[0])]
             return any(_set_kill_time(slot, id, epoch, kill_at, reason) for slot in slots if slot.owner() == owner)
     except (OSError, ValueError, struct.error):
         return False
 
 
-def _set_kill_time(slot: Slot, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
+def _set_kill_time(slot: BoardSlot, id: bytes, epoch: int, kill_at: float, reason: int) -> bool:
     found = False
     for number in range(slot.size):
         cell = slot.cell(number)
@@ -474,16 +474,16 @@ def _child_status(memory: bytes, at: int, cells: int) -> ChildStatus:
     )
 
 
-def _running(cell: Cell, now: float) -> Running:
-    return Running(str(UUID(bytes=cell.id)), cell.task, max(0.0, now - cell.since), cell.epoch)
+def _running(cell: JobCell, now: float) -> BoardJob:
+    return BoardJob(str(UUID(bytes=cell.id)), cell.task, max(0.0, now - cell.since), cell.epoch)
 
 
-def _cell(memory: Buffer, at: int) -> Cell | None:
+def _cell(memory: Buffer, at: int) -> JobCell | None:
     id, epoch, since, kill_at, task, reason, thread = _CELL.unpack_from(memory, at)
-    return None if id == _NO_JOB else Cell(id, epoch, since, kill_at, _decode_text(task), thread, reason)
+    return None if id == _NO_JOB else JobCell(id, epoch, since, kill_at, _decode_text(task), thread, reason)
 
 
-def _steady_cell(memory: Buffer, at: int) -> Cell | None:
+def _steady_cell(memory: Buffer, at: int) -> JobCell | None:
     """Reads the cell until two reads are equal: one read may see the halves of two jobs."""
     for _ in range(5):
         cell = _cell(memory, at)

@@ -13,7 +13,7 @@ from tarry.cli.top.facts import Host, Queue, RunningJob
 from tarry.cli.top.screen import Head, drawn
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
 from tarry.cli.top.text import fitted, number, rate, size, span, visible
-from tarry.runtime.scoreboard import ChildStatus, Running
+from tarry.runtime.scoreboard import BoardJob, ChildStatus
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"
 names = some.text(max_size=60)
@@ -33,7 +33,7 @@ jobs = some.builds(
 
 
 def child(number: int = 1, *tasks: str, **rest: object) -> ChildStatus:
-    running = [Running(ID.replace("-", ""), task, 1.0 + n, 1) for n, task in enumerate(tasks)]
+    running = [BoardJob(ID.replace("-", ""), task, 1.0 + n, 1) for n, task in enumerate(tasks)]
     facts: dict[str, object] = {
         "role": "worker", "pool": "default", "number": number, "generation": 1, "pid": 1000 + number,
         "boot": "ready", "owner": "", "started": 0.0, "processed": 5, "failed": 0, "rss": 2**25, "heartbeat": 0.1,

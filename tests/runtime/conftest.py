@@ -10,7 +10,7 @@ from tests.runtime.master_harness import MasterHarness
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[MasterHarness]:
-    """Masters with small roles; all their processes are gone afterwards."""
+    """Starts masters with scripted roles; kills all their processes afterwards."""
     harness = MasterHarness(tmp_path)
     yield harness
     harness.close()

@@ -14,7 +14,7 @@ import msgspec
 
 from tests.runtime import scripted_roles
 from tests.runtime.master_harness import MasterHarness, alive
-from tests.runtime.scripted_roles import Script
+from tests.runtime.scripted_roles import MasterScript
 
 
 class ForkedMaster:
@@ -37,7 +37,7 @@ class ForkedMaster:
         return self._wait(0)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it said, all of it as if on stderr."""
+        """All its output, as if on stderr."""
         if self._wait(timeout) is None:
             raise subprocess.TimeoutExpired(f"master {self.pid}", timeout or 0)
         return "", (self._directory / "said").read_text()
@@ -87,18 +87,18 @@ class ForkServer:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for them
     gc.freeze()
     for line in sys.stdin:
         directory, script = msgspec.json.decode(line, type=tuple[str, str])
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os._exit(run_master(Path(directory), msgspec.json.decode(script, type=Script)))
+            os._exit(run_master(Path(directory), msgspec.json.decode(script, type=MasterScript)))
         print(pid, flush=True)
 
 
-def run_master(directory: Path, script: Script) -> int:
+def run_master(directory: Path, script: MasterScript) -> int:
     said = os.open(directory / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd, place in ((0, nothing), (1, nothing), (2, said)):

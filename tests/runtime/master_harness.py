@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
-from tests.runtime.scripted_roles import Script
+from tests.runtime.scripted_roles import MasterScript
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ KEEPER = ("keeper", "", 1, "keeper")
 
 
 def until(look: Callable[[], T], limit: float = 20.0) -> T:
-    """The first true answer."""
+    """Waits for a true result, and returns it."""
     end = time.monotonic() + limit
     while not (answer := look()):
         assert time.monotonic() < end, f"still {answer!r} after {limit} s"
@@ -30,7 +30,7 @@ def until(look: Callable[[], T], limit: float = 20.0) -> T:
 
 
 def alive(pid: int) -> bool:
-    """False for a zombie, too: what is left of a process that nobody reaped."""
+    """False also for a zombie, a dead process that nobody has reaped."""
     return state(pid) not in "ZX"
 
 
@@ -49,7 +49,7 @@ class MasterHarness:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
-        """A master that is not waited for."""
+        """Starts a master without waiting."""
         self.next(*roles, **rest)
         process = self._spawn((self.directory / "next").read_text())
         self._started.append(process)
@@ -66,13 +66,13 @@ class MasterHarness:
         )
 
     def next(self, *roles: tuple[str, str, int, str], **rest: Any) -> None:
-        """What the next reload is to find."""
+        """Sets what the next reload reads."""
         draft = self.directory / "next.draft"
-        draft.write_bytes(msgspec.json.encode(Script(list(roles), **rest)))
+        draft.write_bytes(msgspec.json.encode(MasterScript(list(roles), **rest)))
         draft.rename(self.directory / "next")
 
     def serve(self, *roles: tuple[str, str, int, str], **rest: Any) -> "subprocess.Popen[str]":
-        """A master that serves."""
+        """Starts a master and waits until it serves."""
         before = len(self.facts("serving"))
         process = self.start(*roles, **rest)
         until(lambda: len(self.facts("serving")) > before or process.poll() is not None)
@@ -80,7 +80,7 @@ class MasterHarness:
         return process
 
     def facts(self, what: str | None = None) -> list[dict[str, Any]]:
-        """What the actors noted."""
+        """What the scripted roles have noted."""
         with contextlib.suppress(FileNotFoundError):
             lines = (self.directory / "facts").read_bytes().splitlines(keepends=True)
             facts = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
@@ -88,7 +88,7 @@ class MasterHarness:
         return []
 
     def deaths_told(self) -> list[dict[str, Any]]:
-        """The notices that keepers got."""
+        """The messages about deaths that keepers got."""
         return [fact["line"] for fact in self.facts("told")]
 
     def log(self) -> str:
@@ -108,7 +108,7 @@ class MasterHarness:
         return [child.pid for child in self.children(role) if child.boot == "ready"]
 
     def wait_for_exit(self, process: "subprocess.Popen[str]", limit: float = 20.0) -> tuple[int, str]:
-        """The master's exit status, and what it said on stderr."""
+        """Waits for the master. Returns its exit status and its stderr."""
         _, said = process.communicate(timeout=limit)
         return process.returncode, said
 
@@ -120,12 +120,12 @@ class MasterHarness:
             process.communicate(timeout=20)
 
     def _kill_all(self) -> list[int]:
-        """Kills all that was started here, directly or not; answers what it found."""
+        """Kills all processes that were started here, directly or not; returns their pids."""
         found = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 if (group := os.getpgid(pid)) != os.getpgid(0):
-                    os.killpg(group, signal.SIGKILL)  # what is between fork and exec shows no environment
+                    os.killpg(group, signal.SIGKILL)  # between fork and exec a process shows no environment
                 os.kill(pid, signal.SIGKILL)
         return found
 

@@ -25,15 +25,15 @@ from tarry.runtime.scoreboard import board_path
 FIRST, SECOND = bytes(range(16)), bytes(range(16, 32))
 
 
-class Script(Struct):
+class MasterScript(Struct):
     roles: list[tuple[str, str, int, str]]
-    """(name, pool, count, actor)."""
+    """(name, pool, count, function of this module)."""
     grace: float = 8.0
     boot_limit: float = 60.0
     interrupt_at_birth: bool = False
-    """Every child gets an INT in the instant after its fork."""
-    deaf: bool = False
-    """Started as by `nohup ... &`: INT and QUIT are ignored."""
+    """Every child gets an INT right after its fork."""
+    ignores_int: bool = False
+    """INT and QUIT are ignored at the start, as after `nohup ... &`."""
     forks_fail: list[int] = []
     """Which forks fail, counted from 1."""
     cells: int = 2
@@ -46,7 +46,7 @@ class Script(Struct):
 
 
 class Notes:
-    """The facts file, written with one write a line."""
+    """Writes facts to a file, one JSON object a line, each with one write."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory / "facts", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -64,7 +64,7 @@ class Notes:
 
 
 def wait_for_signals(child: ChildContext, limit: int | None = None) -> list[int]:
-    """Sleeps until a signal, a line or the master's end; milliseconds, None: however long."""
+    """Waits for a signal, a message or the master's end. limit: milliseconds; None: none."""
     sleeper = select.poll()
     sleeper.register(child.signals, select.POLLIN)
     sleeper.register(child.parent_fd, select.POLLIN)
@@ -86,7 +86,7 @@ def run_until_stopped(notes: Notes, child: ChildContext) -> int:
 def report_begin(notes: Notes, child: ChildContext) -> None:
     child.slot.set_owner(f"owner-{os.getpid()}")
     child.slot.beat(12345678)
-    # First, since the master may ask the one before it to end as soon as it hears of it.
+    # Noted first: the master may ask the old process to end as soon as this one is ready.
     notes.note("ready", number=child.number, pool=child.pool)
     child.report_ready()
 
@@ -97,8 +97,8 @@ def plain(notes: Notes, child: ChildContext) -> int:
 
 
 def canary_lives(notes: Notes, child: ChildContext) -> int:
-    """A canary that lives."""
-    notes.note("sang")
+    """A canary that becomes ready."""
+    notes.note("canary ready")
     child.report_ready()
     return 0
 
@@ -116,7 +116,7 @@ def canary_fails(notes: Notes, child: ChildContext) -> int:
 
 
 def busy(notes: Notes, child: ChildContext) -> int:
-    """At two jobs."""
+    """Runs two jobs."""
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
     child.slot.on(1, SECOND, 4, "shop.zweites·".encode(), 0.0)
     child.slot.count(7, 2)
@@ -124,7 +124,7 @@ def busy(notes: Notes, child: ChildContext) -> int:
 
 
 def finishes_late(notes: Notes, child: ChildContext) -> int:
-    """Outlives its master until it may go."""
+    """Outlives its master, until the file `go` exists."""
     status = busy(notes, child)
     while not (notes.directory / "go").exists():
         time.sleep(0.01)
@@ -132,8 +132,8 @@ def finishes_late(notes: Notes, child: ChildContext) -> int:
 
 
 def wait_for_go(notes: Notes, child: ChildContext) -> bool:
-    """Waits at the door; False: told to go, or left alone."""
-    notes.note("at the door")
+    """Waits for the file `go`; False: it was asked to end, or the master is gone."""
+    notes.note("waiting")
     while not (notes.directory / "go").exists():
         if {signal.SIGINT, signal.SIGTERM} & set(wait_for_signals(child, 10)):
             return False
@@ -144,7 +144,7 @@ def wait_for_go(notes: Notes, child: ChildContext) -> bool:
 
 
 def stops_late(notes: Notes, child: ChildContext) -> int:
-    """Goes once it was asked and may go; or at once, when it is left alone."""
+    """Ends once it was asked and the file `go` exists; or at once when the master is gone."""
     status = plain(notes, child)
     while not child.is_orphaned and not (notes.directory / "go").exists():
         wait_for_signals(child, 10)
@@ -153,7 +153,7 @@ def stops_late(notes: Notes, child: ChildContext) -> int:
 
 
 def ready_late(notes: Notes, child: ChildContext) -> int:
-    """Is ready once it may be."""
+    """Becomes ready once the file `go` exists."""
     return stops_late(notes, child) if wait_for_go(notes, child) else 0
 
 
@@ -162,7 +162,7 @@ def canary_late(notes: Notes, child: ChildContext) -> int:
 
 
 def recycled(notes: Notes, child: ChildContext) -> int:
-    """Of the first two, one has done its part; who comes after them is late."""
+    """One of the first two reaches its limit of jobs; later ones become ready late."""
     if notes.first_time("first"):
         child.slot.count(7, 0)
         return stops_late(notes, child)
@@ -170,7 +170,7 @@ def recycled(notes: Notes, child: ChildContext) -> int:
 
 
 def first_cannot_restart(notes: Notes, child: ChildContext) -> int:
-    """Where the first sits, nobody can begin a second time."""
+    """Number 1 cannot start a second time."""
     again = child.number == 1 and not notes.first_time("one")
     return child.report_failure("gone bad") if again else stops_late(notes, child)
 
@@ -186,7 +186,7 @@ def stubborn(notes: Notes, child: ChildContext) -> int:
 
 
 def overdue(notes: Notes, child: ChildContext) -> int:
-    """The first of them is at a job that takes too long, and at one that does not."""
+    """The first one runs a job that takes too long, and another that does not."""
     if notes.first_time("overdue"):
         child.slot.on(0, FIRST, 3, b"shop.first", time.monotonic() + 0.2)
         child.slot.on(1, SECOND, 4, b"shop.second", time.monotonic() + 1000)
@@ -221,14 +221,14 @@ def crashes(notes: Notes, child: ChildContext) -> int:
 
 
 def crash_loop(notes: Notes, child: ChildContext) -> int:
-    """Serves the first time, then ends whenever it begins."""
+    """Serves the first time, and ends at once each later time."""
     first = notes.first_time("loop")
     report_begin(notes, child)
     return run_until_stopped(notes, child) if first else 1
 
 
 def leaves_thread(notes: Notes, child: ChildContext) -> int:
-    """Leaves a thread behind that never ends, and words in a buffer."""
+    """Leaves a thread that never ends, and text in a buffer."""
     threading.Thread(target=threading.Event().wait).start()
     status = plain(notes, child)
     print("last words", end="")
@@ -236,7 +236,7 @@ def leaves_thread(notes: Notes, child: ChildContext) -> int:
 
 
 def notes_descriptors(notes: Notes, child: ChildContext) -> int:
-    """Notes what it inherited."""
+    """Notes what it has inherited."""
     own = {0, 1, 2}
     links = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in map(int, os.listdir("/proc/self/fd")) if _open(fd)}
     mask = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
@@ -252,12 +252,12 @@ def _open(fd: int) -> bool:
 
 
 def keeper(notes: Notes, child: ChildContext) -> int:
-    """Answers."""
+    """Confirms every death."""
     return _keep(notes, child, lambda: True)
 
 
 def keeper_mute_once(notes: Notes, child: ChildContext) -> int:
-    """The first of them hears and does not answer."""
+    """The first one receives messages and confirms none."""
     first = notes.first_time("keeper_mute")
     return _keep(notes, child, lambda: not first)
 
@@ -281,8 +281,8 @@ def _keep(notes: Notes, child: ChildContext, answers: Callable[[], bool]) -> int
     return 0
 
 
-def patch_fork(script: Script) -> None:
-    """Makes forks fail, or signals children at once, where no test could be fast enough."""
+def patch_fork(script: MasterScript) -> None:
+    """Makes forks fail, or signals children right after the fork, which no test could do fast enough."""
     fork, count = os.fork, 0
 
     def hasty() -> int:
@@ -298,7 +298,7 @@ def patch_fork(script: Script) -> None:
     os.fork = hasty
 
 
-def make_plan(notes: Notes, script: Script) -> Plan:
+def make_plan(notes: Notes, script: MasterScript) -> Plan:
     def role(name: str, pool: str, count: int, actor: str) -> Role:
         limits = RecycleLimits() if name == KEEPER else script.limits
         return Role(name, pool, count, script.cells, lambda child: globals()[actor](notes, child), limits)
@@ -309,15 +309,15 @@ def make_plan(notes: Notes, script: Script) -> Plan:
 
 
 def read_next_plan(notes: Notes) -> Plan:
-    """What the file `next` says."""
+    """The plan in the file `next`."""
     try:
-        script = msgspec.json.decode((notes.directory / "next").read_bytes(), type=Script)
+        script = msgspec.json.decode((notes.directory / "next").read_bytes(), type=MasterScript)
     except msgspec.DecodeError as error:
         raise ConfigError(f"next: {error}") from None
     return make_plan(notes, script)
 
 
-def main(directory: Path, script: Script) -> int:
+def main(directory: Path, script: MasterScript) -> int:
     readiness = daemonize(directory / "output") if script.daemon else None
     notes = Notes(directory)
     pid_file = directory / "run" / "tarry.pid"
@@ -325,14 +325,14 @@ def main(directory: Path, script: Script) -> int:
     if script.crash == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     patch_fork(script)
-    if script.deaf:
+    if script.ignores_int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
 
     def serving() -> None:
         notes.note("serving")
         if readiness is not None:
-            time.sleep(0.2)  # whoever does not wait for us is caught by this
+            time.sleep(0.2)  # a caller that does not wait for us fails here
             notes.note("told so")
             readiness.report_serving()
 
@@ -353,4 +353,4 @@ def main(directory: Path, script: Script) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Script)))
+    sys.exit(main(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=MasterScript)))

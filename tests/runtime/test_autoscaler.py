@@ -9,7 +9,7 @@ from tarry.runtime.autoscaler import MANUAL_HOLD, Autoscaler, PoolLoad, Range
 WIDE = Range(1, 8, 30.0)
 
 
-def look(ready: int, *, load: float, waiting: int = 0, oldest: float = 5.0, held: int = 0) -> PoolLoad:
+def pool_load(ready: int, *, load: float, waiting: int = 0, oldest: float = 5.0, held: int = 0) -> PoolLoad:
     return PoolLoad(ready, min(1.0, load / ready), load, held or ready, waiting, oldest if waiting else 0.0)
 
 
@@ -32,11 +32,11 @@ class Days:
 
 
 def busy(waiting: int) -> Callable[[int], PoolLoad]:
-    return lambda count: look(count, load=count, waiting=waiting)
+    return lambda count: pool_load(count, load=count, waiting=waiting)
 
 
 def idle(count: int) -> PoolLoad:
-    return look(count, load=0.0)
+    return pool_load(count, load=0.0)
 
 
 def test_a_backlog_doubles_it_up_to_its_max() -> None:
@@ -45,17 +45,17 @@ def test_a_backlog_doubles_it_up_to_its_max() -> None:
 
 def test_no_more_than_the_backlog_needs() -> None:
     assert Days(4).go(1, busy(3)) == [7]
-    assert Days(4).go(1, lambda count: look(count, load=count, waiting=100, held=400)) == [5]
+    assert Days(4).go(1, lambda count: pool_load(count, load=count, waiting=100, held=400)) == [5]
     assert Days(1, Range(1, 100)).go(3, busy(1)) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
     "seen",
     [
-        look(2, load=2.0, waiting=0),
-        look(2, load=2.0, waiting=9, oldest=0.1),
-        look(2, load=1.0, waiting=9),
-        look(1, load=1.0, waiting=9),
+        pool_load(2, load=2.0, waiting=0),
+        pool_load(2, load=2.0, waiting=9, oldest=0.1),
+        pool_load(2, load=1.0, waiting=9),
+        pool_load(1, load=1.0, waiting=9),
     ],
     ids=["nothing waits", "not for long", "they have room, so a limit holds them back", "one is not there yet"],
 )
@@ -75,7 +75,7 @@ def test_after_a_rush_it_shrinks_one_at_a_time() -> None:
 
 def test_what_is_used_stays_with_some_room() -> None:
     days = Days(8)
-    days.go(120, lambda count: look(count, load=3.0))
+    days.go(120, lambda count: pool_load(count, load=3.0))
     assert days.count == 4
 
 

@@ -21,7 +21,7 @@ LONG = 60.0
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
+def pipe_ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
     """Of the line: the master's, and the child's."""
     pair = tuple(map(MessagePipe, socket.socketpair()))
     yield pair[0], pair[1]
@@ -30,34 +30,34 @@ def ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
 
 
 @pytest.fixture
-def child(ends: tuple[MessagePipe, MessagePipe], tmp_path: Path) -> Iterator[ChildContext]:
+def child(pipe_ends: tuple[MessagePipe, MessagePipe], tmp_path: Path) -> Iterator[ChildContext]:
     board = Scoreboard(tmp_path / "board")
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)) as signals:
-        yield ChildContext(board.allocate(1), "", 1, ends[1], signals)
+        yield ChildContext(board.allocate(1), "", 1, pipe_ends[1], signals)
     board.remove()
 
 
-def asleep(child: ChildContext) -> float:
+def measure_sleep(child: ChildContext) -> float:
     """Seconds that it slept."""
     began = time.monotonic()
     child.sleep(LONG)
     return time.monotonic() - began
 
 
-def tell(master: MessagePipe) -> None:
+def send_message(master: MessagePipe) -> None:
     master.send({"news": 1})
 
 
-def poke(master: MessagePipe) -> None:
+def send_signal(master: MessagePipe) -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-@pytest.mark.parametrize("wake", [tell, poke, MessagePipe.close])
+@pytest.mark.parametrize("wake", [send_message, send_signal, MessagePipe.close])
 def test_it_wakes_for_all_that_comes(
-    child: ChildContext, ends: tuple[MessagePipe, MessagePipe], wake: Callable[[MessagePipe], None]
+    child: ChildContext, pipe_ends: tuple[MessagePipe, MessagePipe], wake: Callable[[MessagePipe], None]
 ) -> None:
-    wake(ends[0])
-    assert asleep(child) < LONG / 2
+    wake(pipe_ends[0])
+    assert measure_sleep(child) < LONG / 2
 
 
 def test_it_sleeps_no_longer_than_it_wants(child: ChildContext) -> None:
@@ -72,8 +72,8 @@ def test_its_end_comes_by_signal(child: ChildContext, number: signal.Signals) ->
     assert not child.should_exit()
 
 
-def test_its_end_comes_when_the_master_is_gone(child: ChildContext, ends: tuple[MessagePipe, MessagePipe]) -> None:
-    ends[0].close()
+def test_its_end_comes_when_the_master_is_gone(child: ChildContext, pipe_ends: tuple[MessagePipe, MessagePipe]) -> None:
+    pipe_ends[0].close()
     assert not child.should_exit()
     child.receive()
     assert child.should_exit()

@@ -11,7 +11,7 @@ import pytest
 
 from tarry.runtime.pidfile import holder
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
-from tests.runtime.scripted_roles import Script
+from tests.runtime.scripted_roles import MasterScript
 
 ONE = ("worker", "default", 1, "plain")
 
@@ -24,7 +24,7 @@ def daemon(harness: MasterHarness) -> int:
 
 def by(harness: MasterHarness, *before: str, **rest: Any) -> int:
     """The status of a command that starts a daemon by way of another command, with streams that nobody waits for."""
-    script = msgspec.json.encode(Script([ONE, KEEPER], daemon=True)).decode()
+    script = msgspec.json.encode(MasterScript([ONE, KEEPER], daemon=True)).decode()
     command = [*before, sys.executable, "-m", "tests.runtime.scripted_roles", str(harness.directory), script]
     environ = os.environ | {"TARRY_TEST_MASTER": str(harness.directory)}
     return subprocess.run(command, env=environ, timeout=60, check=False, **rest).returncode

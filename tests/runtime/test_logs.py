@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused(target: str, format: str, level: str, said: s
 JOB = {"job": "0199", "task": "shop.pay", "queue": "mail box", "attempt": 2}
 
 
-def logged(path: Path, message: str, **extra: object) -> str:
+def log_message(path: Path, message: str, **extra: object) -> str:
     logging.getLogger("shop").warning(message, extra=extra)
     return path.read_text().splitlines()[-1]
 
@@ -82,8 +82,8 @@ def test_a_line_about_a_job_carries_its_facts(tmp_path: Path) -> None:
     log = tmp_path / "log"
     handlers.configure(log)
     set_job_facts(lambda: None, worker="default.1")
-    assert logged(log, "no job").endswith("] no job")
-    line = logged(log, "its job", tarry=JOB)
+    assert log_message(log, "no job").endswith("] no job")
+    line = log_message(log, "its job", tarry=JOB)
     assert line.endswith('its job job=0199 task=shop.pay queue="mail box" attempt=2 worker=default.1')
 
 
@@ -92,13 +92,13 @@ def test_a_line_that_is_logged_while_a_job_runs_carries_its_facts(tmp_path: Path
     handlers.configure(log, "json")
     on: list[dict[str, object]] = []
     set_job_facts(lambda: on[0] if on else None, worker="default.1")
-    facts = json.loads(logged(log, "none"))
+    facts = json.loads(log_message(log, "none"))
     assert "job" not in facts
     assert (facts["worker"], facts["host"]) == ("default.1", socket.gethostname())
     on.append(JOB)
-    facts = json.loads(logged(log, "one", order=5, tarry={**JOB, "job": "0200"}))
+    facts = json.loads(log_message(log, "one", order=5, tarry={**JOB, "job": "0200"}))
     assert (facts["job"], facts["attempt"], facts["extra"]) == ("0200", 2, {"order": 5})
-    assert json.loads(logged(log, "one"))["job"] == "0199"
+    assert json.loads(log_message(log, "one"))["job"] == "0199"
 
 
 @pytest.mark.parametrize("format", handlers.FORMATS)

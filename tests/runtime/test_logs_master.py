@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def received(server: socket.socket, *texts: str) -> dict[str, str]:
+def receive_lines(server: socket.socket, *texts: str) -> dict[str, str]:
     """For each text, the first line that comes with it in it."""
     found: dict[str, str] = {}
     while len(found) < len(texts):
@@ -65,19 +65,19 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def about(log: Path, id: str) -> list[dict[str, Any]]:
+def lines_about(log: Path, id: str) -> list[dict[str, Any]]:
     return [line for line in lines(log) if line.get("job") == id]
 
 
 def test_syslog_hears_of_which_job_each_line_is(place: Place, server: socket.socket) -> None:
     place.settings("[master]\nlog = 'syslog:///" + str(place.directory / "socket") + "'\n")
     master = place.serve()
-    assert received(server, "jobs run in 1 worker")["jobs run in 1 worker"].startswith("<30>1 ")
+    assert receive_lines(server, "jobs run in 1 worker")["jobs run in 1 worker"].startswith("<30>1 ")
     names = {
         task: place.put(task, "it" + task, queue=queue)[0] for task, queue in (("sync", "mail"), ("loop", "default"))
     }
     texts = [*(f"logged by it{task}" for task in names), *(f"ValueError: it{task}" for task in names)]
-    for text, line in received(server, *texts).items():
+    for text, line in receive_lines(server, *texts).items():
         task = text[-4:]
         queue = "mail" if task == "sync" else "default"
         facts = f'[tarry@32473 job="{names[task]}" task="{task}" queue="{queue}" attempt="1" worker="default.1"]'
@@ -93,7 +93,7 @@ def test_the_journal_hears_of_the_master_and_the_jobs(place: Place, server: sock
     place.settings(f"[master]\nlog = 'journal://{place.directory}/socket'\n")
     place.serve()
     (id,) = place.put("sync", "it")
-    line = received(server, "logged by it")["logged by it"]
+    line = receive_lines(server, "logged by it")["logged by it"]
     assert f"\nTARRY_JOB={id}\nTARRY_TASK=sync\n" in line
     assert "SYSLOG_IDENTIFIER=tarry\n" in line
 
@@ -103,14 +103,14 @@ def test_a_file_is_followed_by_all_when_it_is_rotated_and_nobody_is_told(place: 
     log = place.directory / "logs" / "tarry.log"
     place.serve()
     (one,) = place.put("sync", "one")
-    until(lambda: len(about(log, one)) == 2)
+    until(lambda: len(lines_about(log, one)) == 2)
     log.rename(log.with_suffix(".1"))
     (two,) = place.put("loop", "two")
-    until(lambda: len(about(log, two)) == 2)
-    logged, failed = about(log, two)
+    until(lambda: len(lines_about(log, two)) == 2)
+    logged, failed = lines_about(log, two)
     assert (logged["message"], logged["logger"], logged["worker"]) == ("logged by two", "shop", "default.1")
     assert (failed["level"], failed["task"], failed["queue"], failed["attempt"]) == ("ERROR", "loop", "default", 1)
-    assert about(log, one) == []
+    assert lines_about(log, one) == []
 
 
 @pytest.mark.parametrize("role", ["worker", "keeper"])
@@ -173,5 +173,5 @@ def test_a_daemon_with_syslog_leaves_its_output_beside_the_pid_file(place: Place
         stack.callback(place.tarry, "quit")
         assert place.tarry("start", "-d").status == 0
         place.put("sync", "it")
-        received(server, "logged by it")
+        receive_lines(server, "logged by it")
         until(lambda: "printed by it" in place.pid_file.with_suffix(".log").read_text())

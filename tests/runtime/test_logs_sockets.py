@@ -61,7 +61,7 @@ def fields(datagram: bytes) -> dict[str, str]:
     return found
 
 
-def drained(server: socket.socket) -> int:
+def drain(server: socket.socket) -> int:
     """How many datagrams are there."""
     server.setblocking(False)
     taken = 0
@@ -194,7 +194,7 @@ def test_nobody_waits_for_a_server_that_reads_nothing(
     err = capfd.readouterr().err
     assert err.count("tarry: no log lines can be written") == 1
     assert "(Resource temporarily unavailable)" in err
-    assert drained(server) + err.count("] line ") == 2000
+    assert drain(server) + err.count("] line ") == 2000
 
 
 def test_it_is_tried_again_with_growing_pauses(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,22 +16,22 @@ from tarry.runtime.scoreboard import (
     STARTING,
     STOPPING,
     Board,
+    BoardJob,
     ChildStatus,
-    Running,
     Scoreboard,
 )
 from tests.runtime.notify_socket import NotifySocket
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[NotifySocket]:
+def service(tmp_path: Path) -> Iterator[NotifySocket]:
     """Listens as systemd does."""
-    manager = NotifySocket(str(tmp_path / "notify"))
-    yield manager
-    manager.close()
+    service = NotifySocket(str(tmp_path / "notify"))
+    yield service
+    service.close()
 
 
-class Pair:
+class TwoWorkers:
     """A scoreboard of two workers, of which one is ready."""
 
     def __init__(self, path: Path) -> None:
@@ -44,24 +44,24 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def workers(tmp_path: Path) -> Iterator[TwoWorkers]:
     """In the file that is looked at."""
-    pair = Pair(tmp_path / "board")
-    yield pair
-    pair.board.remove()
+    workers = TwoWorkers(tmp_path / "board")
+    yield workers
+    workers.board.remove()
 
 
 @pytest.fixture
-def made(tmp_path: Path, manager: NotifySocket) -> Iterator["Made"]:
+def new(tmp_path: Path, service: NotifySocket) -> Iterator["NewNotifier"]:
     """Makes what tells the manager."""
-    made = Made(manager, tmp_path / "board")
-    yield made
-    made.close()
+    new = NewNotifier(service, tmp_path / "board")
+    yield new
+    new.close()
 
 
-class Made:
-    def __init__(self, manager: NotifySocket, board: Path) -> None:
-        self._manager, self._board = manager, board
+class NewNotifier:
+    def __init__(self, service: NotifySocket, board: Path) -> None:
+        self._manager, self._board = service, board
         self._all: list[Notifier] = []
 
     def __call__(self, watchdog: float = 0.0, address: str | None = None) -> Notifier:
@@ -77,45 +77,47 @@ class Made:
             notify.close()
 
 
-def test_the_life_of_a_master(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_the_life_of_a_master(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     told.on_state(SERVING)
-    assert manager.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
+    assert service.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
     told.on_state(STOPPING)
     told.on_state(QUITTING)
-    assert manager.take() == ["STOPPING=1\nSTATUS=stopping", "STOPPING=1\nSTATUS=quitting"]
+    assert service.take() == ["STOPPING=1\nSTATUS=stopping", "STOPPING=1\nSTATUS=quitting"]
 
 
-def test_why_a_start_failed_is_in_the_status_in_one_line(manager: NotifySocket, made: Made) -> None:
-    made().on_state(STOPPING, "worker default.1 could not start: no module\nTraceback\nmore")
-    assert manager.take() == ["STOPPING=1\nSTATUS=stopping; worker default.1 could not start: no module"]
+def test_why_a_start_failed_is_in_the_status_in_one_line(service: NotifySocket, new: NewNotifier) -> None:
+    new().on_state(STOPPING, "worker default.1 could not start: no module\nTraceback\nmore")
+    assert service.take() == ["STOPPING=1\nSTATUS=stopping; worker default.1 could not start: no module"]
 
 
-def test_a_reload_carries_the_moment_and_ends_ready(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_a_reload_carries_the_moment_and_ends_ready(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     told.on_state(SERVING)
-    manager.take()
+    service.take()
     before = clock_gettime_ns(CLOCK_MONOTONIC) // 1000
     told.on_reload_start()
-    (message,) = manager.take()
+    (message,) = service.take()
     word, moment, status = message.split("\n")
     assert (word, status) == ("RELOADING=1", "STATUS=reloading")
     assert before <= int(moment.removeprefix("MONOTONIC_USEC=")) <= clock_gettime_ns(CLOCK_MONOTONIC) // 1000
     told.on_reload_end()
-    assert manager.take() == ["READY=1\nSTATUS=serving"]
+    assert service.take() == ["READY=1\nSTATUS=serving"]
 
 
-def test_why_a_reload_failed_is_seen_until_the_next(manager: NotifySocket, made: Made, pair: Pair) -> None:
-    told = made()
-    pair.board.set_state(SERVING)
+def test_why_a_reload_failed_is_seen_until_the_next(
+    service: NotifySocket, new: NewNotifier, workers: TwoWorkers
+) -> None:
+    told = new()
+    workers.board.set_state(SERVING)
     told.on_state(SERVING)
     told.on_reload_start()
     told.beat(100.0)
-    pair.board.publish(MasterStatus(trouble="no module shop"))
+    workers.board.publish(MasterStatus(trouble="no module shop"))
     told.on_reload_end("no module shop")
     for now in (101.0, 120.0, 140.0):
         told.beat(now)
-    assert [line.split("\n")[-1] for line in manager.take() if "STATUS" in line] == [
+    assert [line.split("\n")[-1] for line in service.take() if "STATUS" in line] == [
         "STATUS=serving",
         "STATUS=reloading",
         "STATUS=serving: 1 of 2 processes ready",
@@ -124,93 +126,93 @@ def test_why_a_reload_failed_is_seen_until_the_next(manager: NotifySocket, made:
     ]
 
 
-def test_who_rests_and_wakes_by_a_reload_is_ready_when_that_is_over(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_who_rests_and_wakes_by_a_reload_is_ready_when_that_is_over(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     for state in (SERVING, RESTING):
         told.on_state(state)
     told.on_reload_start()
     told.on_state(SERVING)
-    assert len(manager.take()) == 2
+    assert len(service.take()) == 2
     told.on_reload_end()
-    assert manager.take() == ["READY=1\nSTATUS=serving"]
+    assert service.take() == ["READY=1\nSTATUS=serving"]
 
 
-def test_a_stop_in_the_middle_of_a_reload_is_the_last_word(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_a_stop_in_the_middle_of_a_reload_is_the_last_word(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     told.on_state(SERVING)
     told.on_reload_start()
     told.on_state(STOPPING)
     told.on_reload_end()
-    assert manager.take()[-1] == "STOPPING=1\nSTATUS=stopping"
+    assert service.take()[-1] == "STOPPING=1\nSTATUS=stopping"
 
 
-def test_the_watchdog_hears_from_us_at_half_its_time(manager: NotifySocket, made: Made) -> None:
-    told = made(watchdog=10.0)
+def test_the_watchdog_hears_from_us_at_half_its_time(service: NotifySocket, new: NewNotifier) -> None:
+    told = new(watchdog=10.0)
     told.on_state(SERVING)
     told.beat(100.0)
     assert told.next_beat == 105.0
     told.beat(104.9)
-    assert manager.take()[1:] == ["WATCHDOG=1"]
+    assert service.take()[1:] == ["WATCHDOG=1"]
     told.beat(105.0)
-    assert manager.take() == ["WATCHDOG=1"]
+    assert service.take() == ["WATCHDOG=1"]
     assert told.next_beat == 110.0
 
 
-def test_without_a_watchdog_nothing_is_due(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_without_a_watchdog_nothing_is_due(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     told.beat(100.0)
     assert told.next_beat == math.inf
-    assert "WATCHDOG=1" not in manager.take()
+    assert "WATCHDOG=1" not in service.take()
 
 
-def test_time_is_asked_for_while_it_starts_reloads_or_stops(manager: NotifySocket, made: Made) -> None:
-    told = made()
+def test_time_is_asked_for_while_it_starts_reloads_or_stops(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
     told.beat(100.0)
     told.beat(104.0)
-    assert manager.take() == ["EXTEND_TIMEOUT_USEC=30000000"]
+    assert service.take() == ["EXTEND_TIMEOUT_USEC=30000000"]
     told.on_state(SERVING)
     told.beat(105.0)
-    assert manager.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
+    assert service.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
     told.on_state(STOPPING)
     for now in (106.0, 108.0, 111.0):
         told.beat(now)
-    assert manager.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"] * 2
+    assert service.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"] * 2
     told.on_reload_start()
     told.beat(112.0)
-    assert manager.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"]
+    assert service.take()[1:] == ["EXTEND_TIMEOUT_USEC=30000000"]
 
 
-def test_the_status_is_told_when_it_changed(manager: NotifySocket, made: Made, pair: Pair) -> None:
-    told = made()
+def test_the_status_is_told_when_it_changed(service: NotifySocket, new: NewNotifier, workers: TwoWorkers) -> None:
+    told = new()
     told.beat(100.0)
     told.beat(102.0)
-    pair.slots[1].set_boot_state(READY)
+    workers.slots[1].set_boot_state(READY)
     told.beat(102.5)
     told.beat(103.0)
-    lines = [line for line in manager.take() if line.startswith("STATUS")]
+    lines = [line for line in service.take() if line.startswith("STATUS")]
     assert lines == [f"STATUS=starting: {ready} of 2 processes ready" for ready in (1, 2)]
 
 
-def test_where_nothing_was_new_it_looks_seldom(manager: NotifySocket, made: Made, pair: Pair) -> None:
-    told = made()
+def test_where_nothing_was_new_it_looks_seldom(service: NotifySocket, new: NewNotifier, workers: TwoWorkers) -> None:
+    told = new()
     told.on_state(SERVING)
     for now in (100.0, 101.0):
         told.beat(now)
-    manager.take()
-    pair.slots[1].set_boot_state(READY)
+    service.take()
+    workers.slots[1].set_boot_state(READY)
     told.beat(105.0)
-    assert manager.take() == []
+    assert service.take() == []
     told.beat(106.0)
-    assert manager.take() == ["STATUS=starting: 2 of 2 processes ready"]
+    assert service.take() == ["STATUS=starting: 2 of 2 processes ready"]
 
 
-def child(number: int, boot: str, *running: Running) -> ChildStatus:
+def child(number: int, boot: str, *running: BoardJob) -> ChildStatus:
     facts = (f"owner-{number}", 0.0, 0, 0, 0, -1.0, "", list(running))
     return ChildStatus("worker", "default", number, 1, 100 + number, boot, *facts)
 
 
 def test_a_stop_says_for_whom_it_waits() -> None:
-    job = Running("ab", "shop.send", 5.0, 1)
+    job = BoardJob("ab", "shop.send", 5.0, 1)
     assert describe_board(Board(1, STOPPING, 0.0, [child(2, STOPPING), child(1, STOPPING, job), child(3, READY)])) == (
         "stopping: waits for worker default.1 pid 101; runs shop.send ab for 5s, and 2 more"
     )
@@ -220,28 +222,28 @@ def test_a_stop_says_for_whom_it_waits() -> None:
     assert describe_board(Board(1, STOPPING, 0.0, [])) == "stopping: waits for the end"
 
 
-def test_what_a_full_manager_does_not_take_comes_later_in_order(manager: NotifySocket, made: Made) -> None:
-    told = made(watchdog=10.0)
+def test_what_a_full_manager_does_not_take_comes_later_in_order(service: NotifySocket, new: NewNotifier) -> None:
+    told = new(watchdog=10.0)
     while told._send("noise"):
         """Until its queue is full."""
     told.on_state(SERVING)
     told.on_state(STOPPING)
-    manager.take()
+    service.take()
     told.beat(100.0)
-    kept = [message.split("\n")[0] for message in manager.take()]
+    kept = [message.split("\n")[0] for message in service.take()]
     assert kept == ["READY=1", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=30000000"]
 
 
-def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(manager: NotifySocket, made: Made) -> None:
-    told = made()
-    manager.close()
-    Path(manager.address).unlink()
+def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(service: NotifySocket, new: NewNotifier) -> None:
+    told = new()
+    service.close()
+    Path(service.address).unlink()
     told.on_state(SERVING)
     for _ in range(1000):
         told.on_reload_start()
     told.on_reload_end()
     told.beat(100.0)
-    again = NotifySocket(manager.address)
+    again = NotifySocket(service.address)
     for now in (101.0, 102.0):  # the kernel queues some ten
         told.beat(now)
         again.take()
@@ -252,8 +254,8 @@ def test_a_manager_that_is_gone_is_no_harm_and_is_told_when_it_is_back(manager: 
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative/path", "/" + "long" * 100, "/nowhere/at/all"])
-def test_where_nobody_listens_every_word_is_in_vain(address: str, made: Made) -> None:
-    told = made(1.0, address)
+def test_where_nobody_listens_every_word_is_in_vain(address: str, new: NewNotifier) -> None:
+    told = new(1.0, address)
     told.on_state(SERVING)
     told.on_reload_start()
     told.on_reload_end()
@@ -261,50 +263,50 @@ def test_where_nobody_listens_every_word_is_in_vain(address: str, made: Made) ->
     told.close()
 
 
-def test_without_a_manager_nothing_is_opened(made: Made) -> None:
+def test_without_a_manager_nothing_is_opened(new: NewNotifier) -> None:
     before = os.listdir("/proc/self/fd")
-    told = made(1.0, "")
+    told = new(1.0, "")
     assert os.listdir("/proc/self/fd") == before
     assert told.next_beat == math.inf
 
 
-def test_an_abstract_address(made: Made) -> None:
-    manager = NotifySocket(f"@tarry-test-{os.getpid()}")
-    told = made(0.0, manager.address)
+def test_an_abstract_address(new: NewNotifier) -> None:
+    service = NotifySocket(f"@tarry-test-{os.getpid()}")
+    told = new(0.0, service.address)
     told.on_state(STOPPING)
-    assert manager.take() == ["STOPPING=1\nSTATUS=stopping"]
-    manager.close()
+    assert service.take() == ["STOPPING=1\nSTATUS=stopping"]
+    service.close()
 
 
-def test_a_child_has_no_voice(manager: NotifySocket, made: Made) -> None:
-    told = made(watchdog=10.0)
+def test_a_child_has_no_voice(service: NotifySocket, new: NewNotifier) -> None:
+    told = new(watchdog=10.0)
     told.close()
     told.on_state(SERVING)
     told.beat(100.0)
-    assert manager.take() == []
+    assert service.take() == []
     assert told.next_beat == math.inf
 
 
-def test_the_variables_are_taken_away(manager: NotifySocket, made: Made) -> None:
+def test_the_variables_are_taken_away(service: NotifySocket, new: NewNotifier) -> None:
     environ = {
-        "NOTIFY_SOCKET": manager.address,
+        "NOTIFY_SOCKET": service.address,
         "WATCHDOG_USEC": "3000000",
         "WATCHDOG_PID": str(os.getpid()),
         "HOME": "/",
     }
-    told = made.by(environ)
+    told = new.by(environ)
     assert environ == {"HOME": "/"}
     told.beat(100.0)
     assert told.next_beat == 101.5
-    assert "WATCHDOG=1" in manager.take()
+    assert "WATCHDOG=1" in service.take()
 
 
 @pytest.mark.parametrize("variables", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}])
 def test_a_watchdog_that_is_not_ours_hears_nothing(
-    manager: NotifySocket, made: Made, variables: dict[str, str]
+    service: NotifySocket, new: NewNotifier, variables: dict[str, str]
 ) -> None:
-    environ = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "3000000"} | variables
-    told = made.by(environ)
+    environ = {"NOTIFY_SOCKET": service.address, "WATCHDOG_USEC": "3000000"} | variables
+    told = new.by(environ)
     told.beat(100.0)
     assert told.next_beat == math.inf
-    assert "WATCHDOG=1" not in manager.take()
+    assert "WATCHDOG=1" not in service.take()

@@ -46,7 +46,7 @@ def harness(tmp_path: Path, forkserver: ForkServer) -> Iterator[MasterHarness]:
 def booting(harness: MasterHarness) -> Process:
     """Nobody is ready."""
     master = harness.start(LATE, KEEPER, grace=60)
-    until(lambda: len(harness.facts("at the door")) == 2 and harness.facts("keeper"))
+    until(lambda: len(harness.facts("waiting")) == 2 and harness.facts("keeper"))
     harness.next(STAYS, KEEPER, grace=60)
     return master
 
@@ -68,7 +68,7 @@ def trying(harness: MasterHarness) -> Process:
     master = serving(harness)
     harness.next(STAYS, KEEPER, grace=60, canary="canary_late")
     master.send_signal(signal.SIGHUP)
-    until(lambda: harness.facts("at the door"))
+    until(lambda: harness.facts("waiting"))
     return master
 
 
@@ -77,14 +77,14 @@ def turning(harness: MasterHarness) -> Process:
     master = serving(harness)
     harness.next(LATE, KEEPER, grace=60)
     master.send_signal(signal.SIGHUP)
-    until(lambda: harness.facts("at the door"))
+    until(lambda: harness.facts("waiting"))
     return master
 
 
 def recycling(harness: MasterHarness) -> Process:
     """Who comes for a worker that is worn out is not ready."""
     master = harness.serve(("worker", "default", 2, "recycled"), KEEPER, grace=60, limits=RecycleLimits(jobs=7))
-    until(lambda: harness.facts("at the door"))
+    until(lambda: harness.facts("waiting"))
     harness.next(STAYS, KEEPER, grace=60)
     return master
 
@@ -109,7 +109,7 @@ def failed(harness: MasterHarness) -> Process:
     """One of two workers cannot come up again."""
     master = harness.serve(("worker", "default", 2, "first_cannot_restart"), KEEPER, grace=60)
     harness.next(STAYS, KEEPER, grace=60)
-    os.kill(there(harness, 1).pid, signal.SIGKILL)
+    os.kill(find_child(harness, 1).pid, signal.SIGKILL)
     until(lambda: harness.board().notice.pools[0].failed)
     return master
 
@@ -117,7 +117,7 @@ def failed(harness: MasterHarness) -> Process:
 # The events
 
 
-def there(harness: MasterHarness, number: int = 0, role: str = "worker") -> ChildStatus:
+def find_child(harness: MasterHarness, number: int = 0, role: str = "worker") -> ChildStatus:
     """A process of that role that lives, the oldest of them."""
     children = [child for child in harness.children(role) if child.pid and child.boot != "gone"]
     found = [child for child in children if number in (0, child.number)]
@@ -128,14 +128,14 @@ def sends(*numbers: int) -> Callable[[MasterHarness, Process], None]:
     def event(harness: MasterHarness, master: Process) -> None:
         for number in numbers:
             master.send_signal(number)
-            taken_in(harness, master)
+            wait_until_handled(harness, master)
 
     return event
 
 
 def kills(role: str) -> Callable[[MasterHarness, Process], None]:
     def event(harness: MasterHarness, master: Process) -> None:
-        pid = there(harness, role=role).pid
+        pid = find_child(harness, role=role).pid
         os.kill(pid, signal.SIGKILL)
         until(lambda: not alive(pid))
         until(lambda: f"ended, pid {pid}: " in harness.log())
@@ -170,7 +170,7 @@ EVENTS: Mapping[str, Callable[[MasterHarness, Process], None]] = {
 }
 
 
-def taken_in(harness: MasterHarness, master: Process) -> None:
+def wait_until_handled(harness: MasterHarness, master: Process) -> None:
     """All that was sent has been handled, or the master is gone. It writes its status into the log: twice, since of
     signals that wait at the same time the last one may be the first to be delivered."""
     for _ in range(2):
@@ -209,8 +209,8 @@ def stops(graceful: Gone) -> dict[str, Up | Gone]:
     return {**dict.fromkeys(GRACEFUL, graceful), **dict.fromkeys(FORCED, AT_ONCE)}
 
 
-def stays(up: Up) -> dict[str, Up | Gone]:
-    return dict.fromkeys(("USR1 CHLD PIPE", "keeper killed"), up)
+def stays(current_up: Up) -> dict[str, Up | Gone]:
+    return dict.fromkeys(("USR1 CHLD PIPE", "keeper killed"), current_up)
 
 
 def rests(generation: int) -> Up:
@@ -300,18 +300,18 @@ def test_what_holds_afterwards(
         if then.shut:
             assert (harness.board().state, master.poll()) == (then.shut, None)
             (harness.directory / "go").touch()
-        ended(harness, master, then.status)
+        check_ended(harness, master, then.status)
         return
     (harness.directory / "go").touch()
     try:
-        until(lambda: up(harness) == then, 15)
+        until(lambda: current_up(harness) == then, 15)
     except AssertionError as error:
-        raise AssertionError(f"{up(harness)}\n{harness.board()}\n{harness.log()}") from error
+        raise AssertionError(f"{current_up(harness)}\n{harness.board()}\n{harness.log()}") from error
     master.send_signal(signal.SIGINT)
-    ended(harness, master, 0)
+    check_ended(harness, master, 0)
 
 
-def up(harness: MasterHarness) -> Up | None:
+def current_up(harness: MasterHarness) -> Up | None:
     """None: something is still under way."""
     board = harness.board()
     notice, (pool,) = board.notice, board.notice.pools
@@ -319,16 +319,16 @@ def up(harness: MasterHarness) -> Up | None:
     ready = [child for child in workers if child.boot == "ready"]
     worn = any(child.processed for child in ready)
     settled = not worn and (pool.failed or len(workers) == len(ready))
-    if notice.done < notice.asked or not settled or len(harness.children("keeper")) > 1 or not same(board, ready):
+    if notice.done < notice.asked or not settled or len(harness.children("keeper")) > 1 or not is_same(board, ready):
         return None
     return Up(board.state, notice.generation, len(ready), bool(pool.failed), notice.trouble.partition(";")[0])
 
 
-def same(board: Board, ready: list[ChildStatus]) -> bool:
+def is_same(board: Board, ready: list[ChildStatus]) -> bool:
     return all(child.generation == board.notice.generation for child in ready)
 
 
-def ended(harness: MasterHarness, master: Process, status: int) -> None:
+def check_ended(harness: MasterHarness, master: Process, status: int) -> None:
     """With nothing left."""
     found, said = harness.wait_for_exit(master, 15)
     assert (found, bool(said)) == (status, status > 0), said

@@ -1,4 +1,4 @@
-"""Counts by hand, by reload and by what the keeper tells, of crews without processes."""
+"""Counts by hand, by reload and by the keeper's reports, of groups without processes."""
 
 import os
 import socket
@@ -36,7 +36,7 @@ def group(board: Scoreboard) -> ProcessGroup:
     return ProcessGroup(role(), board, 1)
 
 
-def staff(group: ProcessGroup, fill: float) -> None:
+def start_workers(group: ProcessGroup, fill: float) -> None:
     """As many as are wanted work, so much."""
     group.reconcile(0.0)
     for child in group.children:
@@ -78,12 +78,12 @@ def test_a_reload_brings_bounds_where_there_were_none(board: Scoreboard) -> None
 
 def test_what_the_keeper_tells_makes_it_grow(group: ProcessGroup) -> None:
     scaling, now = Scaling(), time.monotonic()
-    staff(group, 1.0)
+    start_workers(group, 1.0)
     scaling.follow_backlogs({"mail": [9, 2.5]}, [group], now)
     assert group.wanted == 4
     scaling.follow_backlogs({"mail": [9, 2.5]}, [group], now + 1)  # those that came are not ready yet
     assert group.wanted == 4
-    staff(group, 1.0)
+    start_workers(group, 1.0)
     scaling.follow_backlogs({"mail": [9, 2.5]}, [group], now + 2)
     assert group.wanted == 5
 
@@ -93,7 +93,7 @@ def test_what_it_tells_of_others_and_what_makes_no_sense_changes_nothing(
 ) -> None:
     fixed = ProcessGroup(role(None), board, 1)
     for told in ({"web": [9, 2.5]}, {"mail": [9]}, {"mail": ["9", 2.5]}, [1], None, "x", {"mail": None}):
-        staff(group, 1.0)
+        start_workers(group, 1.0)
         Scaling().follow_backlogs(told, [group, fixed], 10.0)
     Scaling().follow_backlogs({"mail": [9, 2.5]}, [fixed], 10.0)
     assert (group.wanted, fixed.wanted) == (2, 2)

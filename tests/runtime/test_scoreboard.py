@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarry.errors import MasterError
 from tarry.runtime.master_status import MasterStatus, PoolStatus
-from tarry.runtime.scoreboard import Board, Running, Scoreboard, Slot, board_path, read
+from tarry.runtime.scoreboard import Board, BoardJob, BoardSlot, Scoreboard, board_path, read
 from tests.runtime.master_harness import until
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))
@@ -23,13 +23,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "board"
 
 
-def begun(board: Scoreboard, number: int = 1, cells: int = 1) -> Slot:
+def start_slot(board: Scoreboard, number: int = 1, cells: int = 1) -> BoardSlot:
     slot = board.allocate(cells)
     slot.prepare("worker", "default", number, 1)
     return slot
 
 
-def seen(path: Path) -> Board:
+def read_board(path: Path) -> Board:
     board = read(path)
     assert board is not None
     return board
@@ -38,7 +38,7 @@ def seen(path: Path) -> Board:
 def test_what_is_written_is_read(path: Path) -> None:
     board = Scoreboard(path, [2])
     board.allocate(1)
-    slot = begun(board, 2, cells=2)
+    slot = start_slot(board, 2, cells=2)
     slot.set_pid(77)
     slot.set_owner("host:77:ünïcode")
     slot.count(2**40, 5)
@@ -46,20 +46,20 @@ def test_what_is_written_is_read(path: Path) -> None:
     slot.set_boot_state("ready")
     slot.on(1, ID, 2**35, b"shop.send", time.monotonic() + 5)
     board.set_state("serving")
-    whole = seen(path)
+    whole = read_board(path)
     (child,) = whole.children
     assert (whole.pid, whole.state) == (os.getpid(), "serving")
     assert abs(whole.started - time.time()) < 60
     assert (child.role, child.pool, child.number, child.generation, child.pid) == ("worker", "default", 2, 1, 77)
     assert (child.owner, child.processed, child.failed, child.rss) == ("host:77:ünïcode", 2**40, 5, 2**33)
     assert (child.boot, child.last_exit, child.name) == ("ready", "", "worker default.2")
-    assert child.running == [Running(str(UUID(bytes=ID)), "shop.send", child.running[0].seconds, 2**35)]
+    assert child.running == [BoardJob(str(UUID(bytes=ID)), "shop.send", child.running[0].seconds, 2**35)]
     assert 0 <= child.running[0].seconds < 60
     assert slot.owner() == "host:77:ünïcode"
 
 
 def test_off_ends_a_job_and_only_that(path: Path) -> None:
-    slot = begun(Scoreboard(path), cells=2)
+    slot = start_slot(Scoreboard(path), cells=2)
     slot.on(0, ID, 1, b"one", 0.0)
     slot.on(1, OTHER, 1, b"two", 0.0)
     slot.off(0)
@@ -70,14 +70,14 @@ def test_off_ends_a_job_and_only_that(path: Path) -> None:
 
 def test_slots_do_not_touch_each_other(path: Path) -> None:
     board = Scoreboard(path)
-    slots = [begun(board, n) for n in range(3)]
+    slots = [start_slot(board, n) for n in range(3)]
     for n, slot in enumerate(slots):
         slot.set_owner("o" * 120)
         slot.on(0, ID, n, b"t" * 500, 0.0)
         slot.count(n, n)
         slot.beat(n)
     slots[1].mark_exited("e" * 500)
-    first, middle, last = seen(path).children
+    first, middle, last = read_board(path).children
     assert [child.owner for child in (first, middle, last)] == ["o" * 120] * 3
     assert [len(child.running) for child in (first, middle, last)] == [1, 0, 1]
     assert [child.processed for child in (first, middle, last)] == [0, 1, 2]
@@ -85,35 +85,35 @@ def test_slots_do_not_touch_each_other(path: Path) -> None:
 
 
 def test_the_next_process_begins_anew_and_keeps_how_the_last_one_ended(path: Path) -> None:
-    slot = begun(Scoreboard(path))
+    slot = start_slot(Scoreboard(path))
     slot.set_owner("first")
     slot.count(9, 9)
     slot.on(0, ID, 1, b"one", 0.0)
     slot.mark_exited("signal 9")
     slot.prepare("worker", "default", 1, 1)
-    (child,) = seen(path).children
+    (child,) = read_board(path).children
     assert (child.boot, child.owner, child.processed, child.running) == ("starting", "", 0, [])
     assert (child.last_exit, child.heartbeat) == ("signal 9", -1.0)
 
 
 def test_a_name_that_is_cut_inside_a_letter_still_reads(path: Path) -> None:
-    slot = begun(Scoreboard(path))
+    slot = start_slot(Scoreboard(path))
     slot.on(0, ID, 1, ("ü" * 100).encode()[1:], 0.0)
     assert slot.cells()[0].task == "ü" * 39
 
 
 def test_too_long_an_owner_is_refused(path: Path) -> None:
-    slot = begun(Scoreboard(path))
+    slot = start_slot(Scoreboard(path))
     with pytest.raises(MasterError, match="longer than 120 bytes"):
         slot.set_owner("ü" * 61)
 
 
 def test_the_next_master_does_not_share_the_file(path: Path) -> None:
-    orphan = begun(Scoreboard(path))
+    orphan = start_slot(Scoreboard(path))
     Scoreboard(path)
     orphan.on(0, ID, 1, b"one", 0.0)
     orphan.set_boot_state("ready")
-    assert seen(path).children == []
+    assert read_board(path).children == []
 
 
 def test_removed_it_is_gone(path: Path) -> None:
@@ -123,7 +123,7 @@ def test_removed_it_is_gone(path: Path) -> None:
 
 
 def test_a_job_is_never_seen_with_the_facts_of_another(path: Path) -> None:
-    slot = begun(Scoreboard(path))
+    slot = start_slot(Scoreboard(path))
     writer = os.fork()
     if writer == 0:
         while True:
@@ -155,7 +155,7 @@ def test_where_there_is_no_board_none_is_read(path: Path) -> None:
 @given(size=st.integers(0, 16384 + 512 + 127))
 def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"
-    begun(Scoreboard(path, [1, 1]))
+    start_slot(Scoreboard(path, [1, 1]))
     whole = path.read_bytes()
     path.write_bytes(whole[: min(size, len(whole) - 1)])
     assert read(path) is None
@@ -165,7 +165,7 @@ def test_a_truncated_board_is_none(tmp_path_factory: pytest.TempPathFactory, siz
 @given(garbage=st.binary(max_size=3000), keep=st.integers(0, 200) | st.integers(16300, 17000))
 def test_garbage_is_survived(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, keep: int) -> None:
     path = tmp_path_factory.mktemp("boards") / "board"
-    begun(Scoreboard(path, [1, 1]))
+    start_slot(Scoreboard(path, [1, 1]))
     whole = path.read_bytes()
     path.write_bytes((whole[:keep] + garbage).ljust(len(whole), b"\xff")[: len(whole)])
     try:
@@ -184,10 +184,10 @@ def test_another_release_is_named(path: Path) -> None:
         read(path)
 
 
-def writes_for_ever(path: Path) -> None:
+def write_forever(path: Path) -> None:
     """Two that stay and count, one that comes and goes, and what the master tells."""
     board = Scoreboard(path, [2])
-    stay = [begun(board, number) for number in (1, 2)]
+    stay = [start_slot(board, number) for number in (1, 2)]
     board.publish(MasterStatus(pools=[PoolStatus("default", 2)]))
     for turn in itertools.count(1):
         for slot in stay:
@@ -205,13 +205,13 @@ def test_a_reader_never_meets_what_was_not_so(path: Path) -> None:
     writer = os.fork()
     if writer == 0:
         try:
-            writes_for_ever(path)
+            write_forever(path)
         finally:
             os._exit(1)
     try:
         until(lambda: (board := read(path)) and board.state == "serving")
         for _ in range(3000):
-            board = seen(path)
+            board = read_board(path)
             first, second = [child for child in board.children if child.role == "worker"]
             assert min(first.pid, first.processed, first.failed, first.rss, second.pid) > 0
             assert min(first.heartbeat, second.heartbeat) >= 0

@@ -11,7 +11,7 @@ from tests.runtime.master_harness import until
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def me(number: int) -> None:
+def signal_self(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
@@ -19,7 +19,7 @@ def test_they_are_taken_in_their_order() -> None:
     came = [signal.SIGUSR1, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR2]
     with Signals(WANTED) as signals:
         for number in came:
-            me(number)
+            signal_self(number)
         assert select.select([signals], [], [], 5)[0] == [signals]
         assert signals.take() == came
         assert signals.take() == []
@@ -29,7 +29,7 @@ def test_they_are_taken_in_their_order() -> None:
 def test_thousands_are_kept() -> None:
     with Signals(WANTED) as signals:
         for _ in range(5000):
-            me(signal.SIGUSR1)
+            signal_self(signal.SIGUSR1)
         assert signals.take() == [signal.SIGUSR1] * 5000
 
 
@@ -78,7 +78,7 @@ def test_a_forked_child_that_forgets_them_does_not_take_its_parents() -> None:
             signals.close_in_child()
             os._exit(0)
         os.waitpid(child, 0)
-        me(signal.SIGUSR1)
+        signal_self(signal.SIGUSR1)
         assert signals.take() == [signal.SIGUSR1]
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.runtime.master_harness import KEEPER, MasterHarness, until
-from tests.runtime.scripted_roles import Script
+from tests.runtime.scripted_roles import MasterScript
 
 TELLS = """
 import os, sys, msgspec
@@ -35,12 +35,12 @@ OURS = "$$"
 
 
 @pytest.fixture
-def doors() -> Iterator[list[socket.socket]]:
+def listeners() -> Iterator[list[socket.socket]]:
     """Two sockets that listen."""
-    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    yield doors
-    for door in doors:
-        door.close()
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    yield listeners
+    for listener in listeners:
+        listener.close()
 
 
 def start(fds: list[int], variables: dict[str, str], *command: str, pid: str = OURS) -> "subprocess.Popen[str]":
@@ -62,66 +62,68 @@ def start(fds: list[int], variables: dict[str, str], *command: str, pid: str = O
             os.close(fd)
 
 
-def told(fds: list[int], variables: dict[str, str], pid: str = OURS) -> Any:
+def run_and_read(fds: list[int], variables: dict[str, str], pid: str = OURS) -> Any:
     out, err = start(fds, variables, sys.executable, "-c", TELLS, pid=pid).communicate(timeout=30)
     return msgspec.json.decode(out) if out else err.strip()
 
 
-def port(door: socket.socket) -> int:
-    number: int = door.getsockname()[1]
+def port(listener: socket.socket) -> int:
+    number: int = listener.getsockname()[1]
     return number
 
 
-def test_sockets_have_the_names_of_their_units(doors: list[socket.socket]) -> None:
-    first, second = doors
-    facts = told([first.fileno(), second.fileno()], {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "http:beanstalk"})
+def test_sockets_have_the_names_of_their_units(listeners: list[socket.socket]) -> None:
+    first, second = listeners
+    facts = run_and_read([first.fileno(), second.fileno()], {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "http:beanstalk"})
     assert facts["told"] == {"http": [[3, port(first), False]], "beanstalk": [[4, port(second), False]]}
     assert (facts["left"], facts["again"]) == ([], {})
 
 
-def test_two_of_one_name_keep_their_order(doors: list[socket.socket]) -> None:
-    facts = told([door.fileno() for door in doors], {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "http:http"})
-    assert facts["told"] == {"http": [[3, port(doors[0]), False], [4, port(doors[1]), False]]}
+def test_two_of_one_name_keep_their_order(listeners: list[socket.socket]) -> None:
+    facts = run_and_read(
+        [listener.fileno() for listener in listeners], {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "http:http"}
+    )
+    assert facts["told"] == {"http": [[3, port(listeners[0]), False], [4, port(listeners[1]), False]]}
 
 
-def test_sockets_without_a_name(doors: list[socket.socket]) -> None:
-    facts = told([doors[0].fileno()], {"LISTEN_FDS": "1"})
-    assert facts["told"] == {"unknown": [[3, port(doors[0]), False]]}
+def test_sockets_without_a_name(listeners: list[socket.socket]) -> None:
+    facts = run_and_read([listeners[0].fileno()], {"LISTEN_FDS": "1"})
+    assert facts["told"] == {"unknown": [[3, port(listeners[0]), False]]}
 
 
-def test_what_is_meant_for_another_process_is_not_taken(doors: list[socket.socket]) -> None:
-    assert told([doors[0].fileno()], {"LISTEN_FDS": "1"}, pid="1") == {"told": {}, "left": [], "again": {}}
+def test_what_is_meant_for_another_process_is_not_taken(listeners: list[socket.socket]) -> None:
+    assert run_and_read([listeners[0].fileno()], {"LISTEN_FDS": "1"}, pid="1") == {"told": {}, "left": [], "again": {}}
 
 
 def test_nothing_was_left_to_us() -> None:
-    assert told([], {}) == {"told": {}, "left": [], "again": {}}
-    assert told([], {"LISTEN_FDS": "0"})["told"] == {}
+    assert run_and_read([], {}) == {"told": {}, "left": [], "again": {}}
+    assert run_and_read([], {"LISTEN_FDS": "0"})["told"] == {}
 
 
 @pytest.mark.parametrize(("count", "names"), [("many", ""), ("-1", ""), ("1", "http:beanstalk")])
-def test_variables_that_contradict_themselves(doors: list[socket.socket], count: str, names: str) -> None:
-    said = told([doors[0].fileno()], {"LISTEN_FDS": count, "LISTEN_FDNAMES": names})
+def test_variables_that_contradict_themselves(listeners: list[socket.socket], count: str, names: str) -> None:
+    said = run_and_read([listeners[0].fileno()], {"LISTEN_FDS": count, "LISTEN_FDNAMES": names})
     assert said == f"LISTEN_FDS={count} with LISTEN_FDNAMES={names}: the service manager does not mean this"
 
 
 def test_a_descriptor_that_is_no_socket(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
-        said = told([file.fileno()], {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http"})
+        said = run_and_read([file.fileno()], {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http"})
     assert said.startswith("descriptor 3 (http) from the service manager is no socket (Socket operation on non-socket)")
 
 
 def test_a_descriptor_that_is_not_there() -> None:
-    assert "no socket (Bad file descriptor)" in told([], {"LISTEN_FDS": "1000000000"})
+    assert "no socket (Bad file descriptor)" in run_and_read([], {"LISTEN_FDS": "1000000000"})
 
 
 def test_the_master_keeps_them_over_a_hangup_and_its_children_have_none(harness: MasterHarness) -> None:
-    door = socket.create_server(("127.0.0.1", 0))
-    address = door.getsockname()
-    script = msgspec.json.encode(Script([("worker", "default", 1, "notes_descriptors"), KEEPER])).decode()
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    script = msgspec.json.encode(MasterScript([("worker", "default", 1, "notes_descriptors"), KEEPER])).decode()
     variables = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "http", "TARRY_TEST_MASTER": str(harness.directory)}
-    with door:
+    with listener:
         master = start(
-            [door.fileno()],
+            [listener.fileno()],
             variables,
             sys.executable,
             "-m",

@@ -32,12 +32,12 @@ def storm(harness: MasterHarness, master: Process, chance: random.Random) -> Non
     for number in range(SIGNALS):
         master.send_signal(chance.choice(LASTING))
         if number % 20 == 0:
-            taken_in(harness, master)
+            wait_until_handled(harness, master)
         if number % 25 == 0 and (
             pids := [child.pid for child in harness.board().children if child.pid and child.boot != "gone"]
         ):
-            strike(harness, master, chance.choice(pids))
-    taken_in(harness, master)
+            hit_process(harness, master, chance.choice(pids))
+    wait_until_handled(harness, master)
 
 
 def after_storm(harness: MasterHarness, chance: random.Random, last: signal.Signals) -> Process:
@@ -45,12 +45,12 @@ def after_storm(harness: MasterHarness, chance: random.Random, last: signal.Sign
     master = harness.serve(TWO, KEEPER)
     storm(harness, master, chance)
     master.send_signal(last)
-    taken_in(harness, master)
+    wait_until_handled(harness, master)
     until(lambda: harness.board().notice.done == harness.board().notice.asked)
     return master
 
 
-def strike(harness: MasterHarness, master: Process, pid: int) -> None:
+def hit_process(harness: MasterHarness, master: Process, pid: int) -> None:
     """The pid may have been given to another process by now, since the master reaps: it must still be its child."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         process = os.pidfd_open(pid)
@@ -62,13 +62,13 @@ def strike(harness: MasterHarness, master: Process, pid: int) -> None:
             os.close(process)
 
 
-def taken_in(harness: MasterHarness, master: Process) -> None:
+def wait_until_handled(harness: MasterHarness, master: Process) -> None:
     before = harness.log().count("master pid")
     master.send_signal(signal.SIGUSR1)
     until(lambda: harness.log().count("master pid") > before)
 
 
-def ended(harness: MasterHarness, master: Process) -> None:
+def check_ended(harness: MasterHarness, master: Process) -> None:
     assert harness.wait_for_exit(master) == (0, "")
     assert not any(alive(fact["pid"]) for fact in harness.facts())
     assert not list(harness.pid_file.parent.iterdir())
@@ -83,7 +83,7 @@ def test_a_reload_at_its_end_and_all_serve_as_it_says(harness: MasterHarness, ch
     assert (board.state, board.notice.trouble, len(harness.ready("keeper"))) == ("serving", "", 1)
     print(f"generation {board.notice.generation}, {wanted} workers, {harness.log().count('signal 9')} killed")
     master.send_signal(signal.SIGINT)
-    ended(harness, master)
+    check_ended(harness, master)
 
 
 def test_a_winch_at_its_end_and_no_worker_is_left(harness: MasterHarness, chance: random.Random) -> None:
@@ -91,7 +91,7 @@ def test_a_winch_at_its_end_and_no_worker_is_left(harness: MasterHarness, chance
     until(lambda: not harness.children())
     assert harness.board().state == "resting"
     master.send_signal(signal.SIGINT)
-    ended(harness, master)
+    check_ended(harness, master)
 
 
 @pytest.mark.parametrize("last", ENDING)
@@ -101,7 +101,7 @@ def test_a_stop_at_its_end_and_nothing_is_left(
     master = harness.serve(TWO, KEEPER)
     storm(harness, master, chance)
     master.send_signal(last)
-    ended(harness, master)
+    check_ended(harness, master)
 
 
 def test_stops_among_them_and_nothing_is_left(harness: MasterHarness, chance: random.Random) -> None:
@@ -110,4 +110,4 @@ def test_stops_among_them_and_nothing_is_left(harness: MasterHarness, chance: ra
     for _ in range(SIGNALS):
         if master.poll() is None:
             master.send_signal(chance.choice((*LASTING, *ENDING)))
-    ended(harness, master)
+    check_ended(harness, master)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tarry.cli.top.facts import Host, Mastered, Queue, seat
 from tarry.cli.top.text import number, rate, size, span
-from tarry.runtime.scoreboard import GONE, READY, Board, ChildStatus, Running
+from tarry.runtime.scoreboard import GONE, READY, Board, BoardJob, ChildStatus
 
 GAP = 2
 _WIDEST_NAME = 44
@@ -53,7 +53,7 @@ class WorkerLine(Struct, frozen=True):
     """A child of the master with the job that it is at longest; each further job has a line of its own."""
 
     child: ChildStatus
-    job: Running | None
+    job: BoardJob | None
     first: bool
     pace: float | None
 
@@ -70,7 +70,7 @@ def worker_lines(seen: Mastered | None) -> list[WorkerLine]:
 
 def _lines(child: ChildStatus, pace: float | None) -> list[WorkerLine]:
     running = sorted(child.running, key=lambda job: -job.seconds)
-    jobs: Sequence[Running | None] = running or (None,)
+    jobs: Sequence[BoardJob | None] = running or (None,)
     return [WorkerLine(child, job, n == 0, pace) for n, job in enumerate(jobs)]
 
 
