@@ -37,8 +37,8 @@ from tarry.tasks.shield import shielded
 if TYPE_CHECKING:
     from tarry.client.witness import Witness
     from tarry.keeper.keeper import Keeper
-    from tarry.push.book import Book
-    from tarry.push.delivery.office import Office
+    from tarry.push.catalog import Book
+    from tarry.push.delivery.coordinator import Office
     from tarry.push.journal.logs import Logs
     from tarry.store.outbox import Outbox
 
@@ -318,7 +318,7 @@ class App(workplace.Workplace):
     def http(self) -> "Book":
         """Its HTTP tasks: those of the configuration, and those that are registered in its store."""
         if self._book is None:
-            from tarry.push.book import Book  # noqa: PLC0415 - many apps have none
+            from tarry.push.catalog import Book  # noqa: PLC0415 - many apps have none
 
             changed, client = self._known_rules.clear, lambda: self.client
             self._book = Book(self.tasks, lambda: self.config, client, self._around.take, changed, lambda: self.logs)

@@ -352,7 +352,7 @@ class Config(Struct, frozen=True):
     pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
     queues: dict[str, Queue] = {}
     tasks: Annotated[dict[str, Any], TASKS] = {}
-    """HTTP tasks by name, as written: `tarry.push.endpoint.endpoint` reads them."""
+    """HTTP tasks by name, as written: `tarry.push.endpoint.settings` reads them."""
     push: Push = Push()
     alerts: Alerts = Alerts()
     directory: Path = Path()

@@ -13,7 +13,7 @@ from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.retry import DEFAULT, Retry
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.settings import line_of
 
 Loads = Callable[..., Config]

@@ -13,7 +13,7 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
-from tarry.push.journal.appended import Appended
+from tarry.push.journal.append_file import Appended
 from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scale_request import write_request

@@ -17,7 +17,7 @@ from tarry.alert.terms import Terms
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers
-from tarry.push.rule.rules import Rule
+from tarry.push.rule.cel import Rule
 from tests.cli.place import Place
 from tests.test_docs import ROOT
 

@@ -9,9 +9,9 @@ from tarry.alert.terms import NO_SMTP, Terms
 from tarry.alert.unsent import Unsent
 from tarry.config import Config
 from tarry.errors import ConfigError, TarryError
+from tarry.push.certificates import trusted
 from tarry.push.endpoint.recipient import Kind, Recipient
 from tarry.push.http.guard import Guard
-from tarry.push.trust import trusted
 from tarry.store.base import Fact
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from tarry.alert.work import Work
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
-from tarry.push.endpoint.endpoint import Endpoint
 from tarry.push.endpoint.recipient import Recipient
+from tarry.push.endpoint.settings import Endpoint
 from tarry.store.base import Store
 from tarry.store.shared.patience import about
 from tarry.worker import owner

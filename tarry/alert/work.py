@@ -12,7 +12,7 @@ from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push import registry
 from tarry.push.delivery.flow import State as Flow
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.shared.partly import there

@@ -9,7 +9,7 @@ from tarry.model.duration import SECOND, spoken
 
 if TYPE_CHECKING:
     from tarry.push.delivery.flow import State
-    from tarry.push.endpoint.endpoint import Endpoint
+    from tarry.push.endpoint.settings import Endpoint
     from tarry.store.base import Store
 
 CLOSED = "closed"

@@ -22,7 +22,7 @@ from tarry.terminal import say
 
 if TYPE_CHECKING:
     from tarry.push.delivery.flow import State as Flow
-    from tarry.push.endpoint.endpoint import Endpoint
+    from tarry.push.endpoint.settings import Endpoint
     from tarry.push.http.answer import Answer
 
 ACTIONS = ("list", "add", "edit", "remove", "try")

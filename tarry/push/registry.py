@@ -14,7 +14,7 @@ from tarry.errors import ConfigError, StoreBusy
 from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import EACH, TASK, Limit, limited
 from tarry.push.delivery.flow import FIRST, State
-from tarry.push.endpoint.endpoint import Endpoint, EndpointError
+from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import Forbidden, Guard
 from tarry.settings import dotted
 from tarry.store.base import Store

@@ -11,12 +11,12 @@ from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push import registry
-from tarry.push.book import Book
-from tarry.push.delivery.deliver import Post
+from tarry.push.catalog import Book
 from tarry.push.delivery.order import Order
 from tarry.push.delivery.slots import Slots
+from tarry.push.delivery.task import Post
 from tarry.push.delivery.verdict import Disabled, Verdict, judged
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, Why
 from tarry.tasks.running import current_job

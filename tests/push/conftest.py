@@ -9,7 +9,7 @@ from tarry import App
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.push.certificates import Authority
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Server
 
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from tarry.config import Config, load
 from tarry.errors import ConfigError
 from tarry.push import registry
-from tarry.push.endpoint.endpoint import EndpointError
+from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import Guard
 from tests.engine.bench import finished, until
-from tests.push.delivering import HERE, Desk
+from tests.push.fixture import HERE, Desk
 
 GUARD = Guard(HERE.allow)
 SECRET = "kept-by-the-worker-alone"

@@ -13,8 +13,8 @@ from pyreqwest.client import Client
 
 from tarry import App
 from tarry.push.http.answer import MOST_BODY, Answer
-from tarry.push.http.clients import Clients, Place, builder
 from tarry.push.http.failure import Failed, Failure, Why
+from tarry.push.http.pool import Clients, Place, builder
 from tarry.push.http.sender import Limits, Request, Sender
 from tarry.store.memory import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, MINUTE
-from tarry.push.endpoint.endpoint import Endpoint, EndpointError
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.rule import rules
+from tarry.push.endpoint.settings import Endpoint, EndpointError
+from tarry.push.rule import cel
 
 URL = "https://shop.example/orders/{order}"
 HMAC = "whsec_" + base64.b64encode(b"k" * 24).decode()
@@ -262,7 +262,7 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 def test_who_only_puts_jobs_needs_none_of_the_extra() -> None:
     code = (
         "import sys\n"
-        "from tarry.push.endpoint.endpoint import Endpoint\n"
+        "from tarry.push.endpoint.settings import Endpoint\n"
         f"Endpoint.parse('a', {{'url': {URL!r}, 'retry_when': 'res.code != 200', 'secret': {RAW!r},"
         " 'headers': {'a': 'b'}}, checked=False)\n"
         "print([name for name in ('pyreqwest', 'cel_expr_python', 'cryptography') if name in sys.modules])\n"
@@ -277,8 +277,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("tarry.push.http.target", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
-    rules._environment.cache_clear()
-    rules._compiled.cache_clear()
+    cel._environment.cache_clear()
+    cel._compiled.cache_clear()
     assert "pip install 'tarry[push]'" in str(refused({"url": URL, "retry_when": "status == 299"}))
 
 

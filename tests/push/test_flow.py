@@ -15,7 +15,7 @@ from tarry.push import registry
 from tarry.push.delivery import flow
 from tarry.push.delivery.flow import EVERY, FAILURES, FIRST, MOST_OPEN, OPEN, Seen, State, after
 from tests.engine.bench import finished, until
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Line, answer, end_before_answer, hang
 
 WELL, BUSY, FAILED = Seen(well=9), Seen(busy=3), Seen(row=FAILURES, why="no")

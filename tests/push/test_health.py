@@ -29,8 +29,8 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, note
 from tarry.push import registry
 from tarry.push.delivery.flow import State as Flow
-from tarry.push.endpoint.endpoint import Endpoint
 from tarry.push.endpoint.recipient import Recipient
+from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.conformance.cases import FAILED, NOW, put, running, settle

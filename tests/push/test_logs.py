@@ -22,7 +22,7 @@ from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import Job
 from tarry.push.delivery.order import Order
-from tarry.push.journal.appended import Appended
+from tarry.push.journal.append_file import Appended
 from tarry.push.journal.log_lines import Request, accepted, job_of
 from tarry.store import ids
 from tarry.store.base import Query
@@ -31,7 +31,7 @@ from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
 from tests.cli.disk import MB, Disk
 from tests.engine.bench import finished, until
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import answer
 
 Line = dict[str, Any]
@@ -161,7 +161,7 @@ from tarry import App
 app = App("memory://")
 app.http.load()
 app.client
-print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.appended"))])
+print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry.push.journal.append_file"))])
 """
 
 
@@ -342,7 +342,7 @@ class TestFiles:
 _WRITER = """
 import json, sys
 from pathlib import Path
-from tarry.push.journal.appended import Appended
+from tarry.push.journal.append_file import Appended
 file, number = Appended(Path(sys.argv[1])), int(sys.argv[2])
 for n in range(300):
     text = "x" * (300_000 if n % 50 == 0 else 40)

@@ -13,11 +13,11 @@ from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper.limits import set_by_hand
 from tarry.model.limit import Limit
 from tarry.push import registry
-from tarry.push.endpoint.endpoint import EndpointError
+from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import Guard
 from tarry.store.base import Store
 from tests.engine.bench import finished, until
-from tests.push.delivering import HERE, Desk
+from tests.push.fixture import HERE, Desk
 from tests.push.server import answer
 
 GUARD, CELL = Guard(HERE.allow), registry.CELL + "hook"

@@ -26,7 +26,7 @@ from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.opening import open_store
 from tests.engine.bench import finished, until
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Server, answer
 from tests.servers.redis import RedisServer
 

@@ -7,7 +7,7 @@ import pytest
 
 from tarry import App
 from tarry.store.opening import open_store
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Server
 from tests.push.test_flow import (
     test_never_more_at_once_than_it_says,

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tarry.push.endpoint.template import Template, Unfit, UrlTemplate
-from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.errors import Misplaced
 
 BODY = {
     "order": 7,

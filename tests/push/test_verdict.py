@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judged, retry_after
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.success import Success
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, Why

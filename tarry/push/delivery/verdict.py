@@ -12,7 +12,7 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.success import Success
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, Why
-from tarry.push.rule.rules import Rule
+from tarry.push.rule.cel import Rule
 
 CAP = HOUR
 """No Retry-After is obeyed for longer."""

@@ -16,7 +16,7 @@ from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE, Secret
 from tarry.push.endpoint.success import Success
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.rules import Rule
+from tarry.push.rule.cel import Rule
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_TEXT = 200

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from tarry.push.endpoint.template import UrlTemplate
-from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.errors import Misplaced
 
 MOST_TEXT = 2048
 """Characters of one."""

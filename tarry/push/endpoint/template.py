@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.paths import ABSENT, inside
+from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.json_path import ABSENT, inside
 
 MOST_URL, MOST_FILLED = 2000, 8000
 """Characters of a url as written, and with its values."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from tarry.errors import ConfigError, TarryError
-from tarry.push.http.own import own_addresses
+from tarry.push.http.local_addresses import own_addresses
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from tarry.push.http.aside import aside
+from tarry.push.http.daemon_thread import aside
 from tarry.push.http.failure import Failed, Why
 from tarry.push.http.guard import Forbidden, Guard
 

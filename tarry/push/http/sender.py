@@ -21,12 +21,12 @@ from pyreqwest.response import Response
 
 from tarry.push.http import resolver
 from tarry.push.http.answer import MOST_BODY, Answer, Headers
-from tarry.push.http.clients import Clients, Place, builder
+from tarry.push.http.body_gate import Gate
+from tarry.push.http.errors import broken, unanswered
 from tarry.push.http.failure import Failed, Failure, Why
-from tarry.push.http.gate import Gate
 from tarry.push.http.guard import Forbidden, Guard
+from tarry.push.http.pool import Clients, Place, builder
 from tarry.push.http.target import Target, checked, target
-from tarry.push.http.wrong import broken, unanswered
 
 log = logging.getLogger("tarry.push")
 

@@ -15,7 +15,7 @@ from tarry.client.witness import Event
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.delivery.record import Record
-from tarry.push.journal.appended import Appended
+from tarry.push.journal.append_file import Appended
 from tarry.push.journal.log_lines import Trouble, accepted, attempted, done_by_hand, stamp
 from tarry.tasks.log_facts import here
 

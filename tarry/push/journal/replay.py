@@ -16,10 +16,10 @@ from tarry.client.clock import Clock
 from tarry.errors import StoreBusy, StoreError, TarryError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.push.journal.ends import Ends
 from tarry.push.journal.log_files import LogFiles, Part, Reader, Unreadable
 from tarry.push.journal.log_lines import Request, job_of, now, request_of, stamp
 from tarry.push.journal.logs import REQUESTS
+from tarry.push.journal.outcomes import Ends
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.worker.owner import new_name

@@ -5,8 +5,8 @@ at most, all together; that bound is CEL's own."""
 import re
 from collections.abc import Iterator
 
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.tree import Call, Kind, Tree
+from tarry.push.rule.cel_tree import Call, Kind, Tree
+from tarry.push.rule.errors import Misplaced
 
 MOST_LOOPED = 16 * 1024
 """Bytes of an answer that a rule with `all` or `exists` goes through."""

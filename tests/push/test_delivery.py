@@ -9,10 +9,10 @@ import pytest
 from tarry import State
 from tarry.errors import ArgumentError
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.delivery.deliver import DUE
+from tarry.push.delivery.task import DUE
 from tarry.push.http.sign import Signer
 from tests.engine.bench import finished, note, until
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Line, answer, end_before_answer, hang, raw
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -23,13 +23,13 @@ from tarry.model.job import State as JobState
 from tarry.model.limit import TASK, Limit
 from tarry.push import registry
 from tarry.push.delivery import flow
+from tarry.push.delivery.cancel import said, word
 from tarry.push.delivery.flow import FIRST, Seen, State
-from tarry.push.delivery.look import Look
 from tarry.push.delivery.order import Order
 from tarry.push.delivery.slots import Slots
+from tarry.push.delivery.snapshot import Look
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, judged
-from tarry.push.delivery.withdraw import said, word
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, Why
 from tarry.push.http.guard import Guard
@@ -37,7 +37,7 @@ from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
 
 if TYPE_CHECKING:
-    from tarry.push.book import Book
+    from tarry.push.catalog import Book
     from tarry.push.http.sender import Limits, Request, Sender
 
 log = logging.getLogger("tarry.push")

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.push.http.answer import MOST_BODY, Answer
+from tarry.push.rule.cel import MOST_TEXT, Rule, Said
 from tarry.push.rule.costs import MOST_LOOPED
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.rules import MOST_TEXT, Rule, Said
-from tarry.push.rule.seen import MOST_NESTED
+from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.variables import MOST_NESTED
 
 
 def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> Said:

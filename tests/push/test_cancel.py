@@ -8,10 +8,10 @@ import pytest
 
 from tarry import State
 from tarry.errors import JobCancelled, JobNotFound
-from tarry.push.delivery.withdraw import BEFORE, MAYBE, NEVER, UNSAID
+from tarry.push.delivery.cancel import BEFORE, MAYBE, NEVER, UNSAID
 from tarry.store.conformance.cases import taken
 from tests.engine.bench import finished, note, until
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Line, answer, end_before_answer, hang
 
 

@@ -4,7 +4,7 @@
     status >= 500 || "x-try-again" in headers || elapsed > 10.0 || body.contains("busy")
 
 res: the JSON of the answer. status: an integer. headers: a map, names in lower case, several values of one name joined
-by ", ". elapsed: seconds, a double. body: the answer's text. The rules of php-delayqueue are translated, see `braces`.
+by ", ". elapsed: seconds, a double. body: the answer's text. `php_rules` translates the rules of php-delayqueue.
 """
 
 import difflib
@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from tarry.errors import ConfigError
 from tarry.push.http.answer import Answer
-from tarry.push.rule import braces, seen, tree
+from tarry.push.rule import cel_tree, php_rules, variables
 from tarry.push.rule.costs import MOST_LOOPED, bounded, patterns
-from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.errors import Misplaced
 
 MOST_TEXT = 1000
 """Characters of a rule."""
@@ -77,8 +77,8 @@ class Rule(Struct, frozen=True):
         compiled = _compiled(self.text)
         if compiled.loops and len(answer.body) > MOST_LOOPED:
             return Said(True, f"the answer has {len(answer.body)} bytes; rules with a loop read at most {MOST_LOOPED}")
-        json, lacking = seen.decoded(answer, compiled.paths) if compiled.needs_json else ({}, "")
-        return _evaluated(self.text, compiled, seen.plain(answer) | json, lacking)
+        json, lacking = variables.decoded(answer, compiled.paths) if compiled.needs_json else ({}, "")
+        return _evaluated(self.text, compiled, variables.plain(answer) | json, lacking)
 
 
 class _Compiled(Struct, frozen=True):
@@ -95,10 +95,10 @@ class _Compiled(Struct, frozen=True):
 def _compiled(text: str) -> _Compiled:
     paths = None
     source = text
-    if braces.found(text):
-        source, paths = (translation := braces.translated(text)).cel, translation.paths
+    if php_rules.found(text):
+        source, paths = (translation := php_rules.translated(text)).cel, translation.paths
     expression = _expression(source, braced=paths is not None)
-    parts = tree.read(expression.serialize())
+    parts = cel_tree.read(expression.serialize())
     bounded(parts)
     _check_patterns(parts)
     return _Compiled(
@@ -120,7 +120,7 @@ def _expression(source: str, braced: bool) -> Any:
     return expression
 
 
-def _check_patterns(parts: tree.Tree) -> None:
+def _check_patterns(parts: cel_tree.Tree) -> None:
     for pattern in patterns(parts):
         probe = _environment(False)[0].compile("body.matches(headers['pattern'])")
         trouble = probe.eval(data={"body": "", "headers": {"pattern": pattern}}).value()

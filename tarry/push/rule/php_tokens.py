@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tarry.push.rule.misplaced import Misplaced
+from tarry.push.rule.errors import Misplaced
 
 STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _TOKEN = re.compile(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tarry.push.http.answer import Answer
-from tarry.push.rule import braces
+from tarry.push.rule import php_rules
 
 MOST_NESTED = 100
 """Lists and objects inside each other in an answer; CEL's C++ has no bound of its own and would crash."""
@@ -37,7 +37,7 @@ def decoded(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any]
         found = _json(answer.body)
     except (ValueError, RecursionError, OverflowError):
         return {}, "the answer is no JSON"
-    return {"res": found} if paths is None else {"at": braces.looked_up(found, paths)}, ""
+    return {"res": found} if paths is None else {"at": php_rules.looked_up(found, paths)}, ""
 
 
 def _json(body: bytes) -> Any:

@@ -18,6 +18,7 @@ from tarry.model.limit import UNLIMITED
 from tarry.model.outcome import Outcome, Returned
 from tarry.model.verdict import Fail, RetryAfter, Snooze
 from tarry.push.delivery.body import BodyCodec, one, sent
+from tarry.push.delivery.cancel import sent_before, told
 from tarry.push.delivery.order import Order
 from tarry.push.delivery.record import (
     MOST_TEXT,
@@ -33,8 +34,7 @@ from tarry.push.delivery.record import (
 )
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict
-from tarry.push.delivery.withdraw import sent_before, told
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import Unfit
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure

@@ -5,10 +5,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarry.push.http.answer import Answer
-from tarry.push.rule import braces
-from tarry.push.rule.braces import MOST_DEPTH, found, looked_up, translated
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.rules import Rule
+from tarry.push.rule import php_rules
+from tarry.push.rule.cel import Rule
+from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.php_rules import MOST_DEPTH, found, looked_up, translated
 
 EMPTY = '[null, false, 0, "", "0", [], {}]'
 
@@ -231,7 +231,7 @@ rules = st.recursive(
 @settings(deadline=None)
 def test_whatever_is_written_is_translated_or_refused(text: str) -> None:
     try:
-        braces.translated(text)
+        php_rules.translated(text)
     except Misplaced as error:
         place = error.at
     else:

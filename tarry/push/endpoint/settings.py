@@ -24,8 +24,8 @@ from tarry.push.endpoint.schedule import Schedule
 from tarry.push.endpoint.secret import PLACE, Secret
 from tarry.push.endpoint.success import Success
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.rules import Rule
+from tarry.push.rule.cel import Rule
+from tarry.push.rule.errors import Misplaced
 from tarry.settings import dotted
 
 TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.push.rule import php
-from tarry.push.rule.misplaced import Misplaced
-from tarry.push.rule.paths import ABSENT, inside
-from tarry.push.rule.php import STRING, Token
+from tarry.push.rule import php_tokens
+from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.json_path import ABSENT, inside
+from tarry.push.rule.php_tokens import STRING, Token
 
 MOST_DEPTH = 10
 """Parentheses inside each other; CEL's own bound is not far above."""
@@ -54,10 +54,10 @@ def found(rule: str) -> bool:
 
 def translated(rule: str) -> Translated:
     """The same rule in CEL; Misplaced where it cannot be translated."""
-    reader = _Reader(php.tokens(rule), len(rule) + 1)
+    reader = _Reader(php_tokens.tokens(rule), len(rule) + 1)
     whole = reader.condition(reader.either(0))
     if reader.next is not None:
-        php.refuse(reader.next)
+        php_tokens.refuse(reader.next)
     return Translated(whole.cel, tuple(dict.fromkeys(reader.paths)))
 
 
@@ -159,10 +159,10 @@ class _Reader:
 
     def _operand(self, token: Token) -> _Piece:
         if token.kind == "path":
-            path = php.path(token)
+            path = php_tokens.path(token)
             self.paths.append(path)
             return _Piece("path", f"at[{_quoted(path)}]", token.at)
-        value = php.value(token)
+        value = php_tokens.value(token)
         return _Piece(token.kind, _constant(value), token.at, value)
 
     def _taken(self, *signs: str) -> Token | None:
@@ -204,7 +204,7 @@ def _other_spelling(constant: _Piece) -> list[str]:
     """Of a number its text; of a text the number in it."""
     if constant.kind == "number":
         return [_quoted(f"{constant.value:.15g}" if isinstance(constant.value, float) else str(constant.value))]
-    number = php.number(constant.value) if constant.kind == "string" else None
+    number = php_tokens.number(constant.value) if constant.kind == "string" else None
     return [] if number is None else [_constant(number)]
 
 
@@ -212,7 +212,7 @@ def _ordered(left: _Piece, right: _Piece, sign: str) -> str:
     for piece in (left, right):
         if piece.kind == "word":
             raise Misplaced(f"{piece.cel} is neither more nor less than anything; use == or !=", piece.at)
-    numbers = [php.number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)]
+    numbers = [php_tokens.number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)]
     if all(number is None for number in numbers):
         return f"{left.cel} {sign} {right.cel}"
     sides = [

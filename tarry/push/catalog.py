@@ -11,19 +11,19 @@ from tarry.client.task import Task
 from tarry.config import Config
 from tarry.embedded import workplace
 from tarry.errors import ConfigError
-from tarry.push.delivery.deliver import HttpTask, Post
-from tarry.push.delivery.withdraw import WORD_WITHIN, Withdrawal, parsed, withdraw
-from tarry.push.endpoint.endpoint import Endpoint, EndpointError
+from tarry.push.certificates import trusted
+from tarry.push.delivery.cancel import WORD_WITHIN, Withdrawal, parsed, withdraw
+from tarry.push.delivery.task import HttpTask, Post
+from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import Guard
 from tarry.push.registry import CELL, OFF, cells, checked, decoded
-from tarry.push.trust import trusted
 from tarry.store.base import Store
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
     from tarry.client.clock import Clock
     from tarry.model.job import Job
-    from tarry.push.delivery.office import Office
+    from tarry.push.delivery.coordinator import Office
     from tarry.push.delivery.record import Record
     from tarry.push.journal.logs import Logs
 
@@ -129,7 +129,7 @@ class Book:
 
     def serve(self, store: Store, slots: int, clock: "Clock | None" = None) -> "Office":
         """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
-        from tarry.push.delivery.office import Office  # noqa: PLC0415 - only for who delivers
+        from tarry.push.delivery.coordinator import Office  # noqa: PLC0415 - only for who delivers
 
         self.load(thoroughly=True)
         self._logs()

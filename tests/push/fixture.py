@@ -8,7 +8,7 @@ from tarry import App
 from tarry.client.handle import Handle
 from tarry.config import Config, Push
 from tarry.model.job import Job
-from tarry.push.delivery.office import Office
+from tarry.push.delivery.coordinator import Office
 from tarry.push.delivery.record import Record, records
 from tarry.store.base import Store
 from tarry.worker.worker import Settings

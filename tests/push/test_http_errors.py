@@ -3,8 +3,8 @@
 import pytest
 from pyreqwest.exceptions import ClientClosedError, ConnectError, ConnectTimeoutError, PyreqwestError, RequestError
 
+from tarry.push.http.errors import broken, unanswered
 from tarry.push.http.failure import Why
-from tarry.push.http.wrong import broken, unanswered
 
 OUTER = "error sending request for url (https://hooks.example/?token=hunter2)"
 

@@ -10,7 +10,7 @@ from typing import Self
 from msgspec import Struct
 from pyreqwest.client import Client, ClientBuilder
 
-from tarry.push.http.aside import aside
+from tarry.push.http.daemon_thread import aside
 from tarry.push.http.failure import Failed, Why
 
 MOST_IDLE = 512

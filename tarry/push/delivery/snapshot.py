@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import Limit
-from tarry.push.endpoint.endpoint import Endpoint
+from tarry.push.endpoint.settings import Endpoint
 
 
 class Look(Struct):

@@ -9,7 +9,7 @@ from tarry.config import load
 from tarry.errors import ConfigError
 from tests.engine.bench import until
 from tests.push.certificates import Authority
-from tests.push.delivering import Desk
+from tests.push.fixture import Desk
 from tests.push.server import Server
 
 
