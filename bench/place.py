@@ -15,7 +15,7 @@ from tarry import App
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
-from tarry.push.registry import FLOW
+from tarry.push.registry import FLOW_CELL
 from tarry.store.base import Query, Store
 
 _SQLITE = "sqlite:///"
@@ -151,5 +151,5 @@ def _empty(store: Store) -> None:
         store.apply([lifecycle.forgotten(job) for job in jobs if job not in running], now)
     for name in store.limits():
         store.limit(name, None)
-    for name, cell in store.cells(FLOW).items():
+    for name, cell in store.cells(FLOW_CELL).items():
         store.write(name, None, cell)

@@ -37,8 +37,8 @@ from tarry.tasks.shield import shielded
 if TYPE_CHECKING:
     from tarry.client.witness import Witness
     from tarry.keeper.keeper import Keeper
-    from tarry.push.catalog import Book
-    from tarry.push.delivery.coordinator import Office
+    from tarry.push.catalog import HttpTaskCatalog
+    from tarry.push.delivery.coordinator import DeliveryCoordinator
     from tarry.push.journal.logs import Logs
     from tarry.store.outbox import Outbox
 
@@ -86,7 +86,7 @@ class App(workplace.Workplace):
         self._lock = threading.Lock()
         self._known_rules: dict[tuple[str, str], Rules] = {}
         self._around = Around()
-        self._book: Book | None = None
+        self._catalog: HttpTaskCatalog | None = None
         self._logs: dict[Path, Logs] = {}
         self._at_close: list[Callable[[], Any]] = []
         super().__init__()
@@ -170,7 +170,7 @@ class App(workplace.Workplace):
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """The same, awaited."""
         task = self.tasks.get(name)
-        if task is None or (task.steered and not self.http.at_hand(name)):
+        if task is None or (task.steered and not self.http.get_cached(name)):
             task = await asyncio.to_thread(self.named, name)
         return await task.aenqueue(*args, **kwargs)
 
@@ -315,14 +315,14 @@ class App(workplace.Workplace):
             return self.http.find(name)
 
     @property
-    def http(self) -> "Book":
+    def http(self) -> "HttpTaskCatalog":
         """Its HTTP tasks: those of the configuration, and those that are registered in its store."""
-        if self._book is None:
-            from tarry.push.catalog import Book  # noqa: PLC0415 - many apps have none
+        if self._catalog is None:
+            from tarry.push.catalog import HttpTaskCatalog  # noqa: PLC0415 - many apps have none
 
-            changed, client = self._known_rules.clear, lambda: self.client
-            self._book = Book(self.tasks, lambda: self.config, client, self._around.take, changed, lambda: self.logs)
-        return self._book
+            changed, client, logs = self._known_rules.clear, lambda: self.client, lambda: self.logs
+            self._catalog = HttpTaskCatalog(self.tasks, lambda: self.config, client, self._around.take, changed, logs)
+        return self._catalog
 
     @property
     def logs(self) -> "Logs | None":
@@ -334,15 +334,15 @@ class App(workplace.Workplace):
             from tarry.push.journal.logs import Logs  # noqa: PLC0415 - few apps have any
 
             logs = self._logs.setdefault(directory, Logs(directory))
-            logs.listen()
+            logs.attach()
         return logs
 
     def _witness(self) -> "Witness | None":
-        return None if self.logs is None else self.logs.witness(self.tasks)
+        return None if self.logs is None else self.logs.request_log(self.tasks)
 
-    def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> "Office":
+    def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> "DeliveryCoordinator":
         """What delivers the jobs of HTTP tasks in this process, until it is closed. slots: async jobs at once."""
-        return self.http.serve(store, slots, clock)
+        return self.http.start_coordinator(store, slots, clock)
 
     @property
     def limits(self) -> dict[str, Limit]:
@@ -389,7 +389,7 @@ class App(workplace.Workplace):
         for action in self._at_close:
             action()
         while self._logs:
-            self._logs.popitem()[1].deaf()
+            self._logs.popitem()[1].detach()
 
     def _connected(self) -> Client:
         with shielded, self._lock:
@@ -427,8 +427,8 @@ class App(workplace.Workplace):
         if self._outbox is not None:
             _inherited.append(self._outbox)
         self._outbox = None
-        if self._book is not None:
-            self._book.forked()
+        if self._catalog is not None:
+            self._catalog.reset_after_fork()
         if isinstance(self._given, Store):
             _inherited.append(self._given)
             self._given = self._given.opened_by or self._given.url

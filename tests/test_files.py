@@ -13,7 +13,7 @@ import pytest
 
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
-from tarry.push.journal.append_file import Appended
+from tarry.push.journal.append_file import AppendFile
 from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scale_request import write_request
@@ -74,7 +74,7 @@ def test_what_a_master_has(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "tarry.log")
     log.emit(logging.LogRecord("a", logging.INFO, "", 0, "b", None, None))
     log.close()
-    Appended(tmp_path / "request.log").write(b"{}\n")
+    AppendFile(tmp_path / "request.log").write(b"{}\n")
     Scoreboard(board_path(path), [])
     write_request(path, "default", 2)
     with PidFile(path):

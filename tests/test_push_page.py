@@ -17,7 +17,7 @@ from tarry.alert.terms import Terms
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers
-from tarry.push.rule.cel import Rule
+from tarry.push.rule.cel import RetryRule
 from tests.cli.place import Place
 from tests.test_docs import ROOT
 
@@ -75,7 +75,7 @@ def test_its_rules_are_rules() -> None:
     rules += [*re.findall(r"`(\{res\.[^`]*&&[^`]*)`", PAGE), "status != 204 && res.code != 200"]
     assert len(rules) >= 9
     for rule in rules:
-        Rule.parse(rule)
+        RetryRule.parse(rule)
 
 
 def test_its_commands_work(tmp_path: Path) -> None:

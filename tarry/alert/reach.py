@@ -9,9 +9,9 @@ from tarry.alert.terms import NO_SMTP, Terms
 from tarry.alert.unsent import Unsent
 from tarry.config import Config
 from tarry.errors import ConfigError, TarryError
-from tarry.push.certificates import trusted
-from tarry.push.endpoint.recipient import Kind, Recipient
-from tarry.push.http.guard import Guard
+from tarry.push.certificates import load_certificates
+from tarry.push.endpoint.recipient import Recipient, RecipientKind
+from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Fact
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ class Reach:
 
     def __init__(self, terms: Terms, config: Config) -> None:
         self._terms, self._config = terms, config
-        self._guard = Guard(config.push.allow)
+        self._guard = AddressGuard(config.push.allow)
 
     def __call__(self, to: Recipient, message: Message) -> None:
         if not self._terms.allows(to):
             raise ConfigError(_not_allowed(to))
-        if to.kind is Kind.MAIL:
+        if to.kind is RecipientKind.MAIL:
             self._mail(to, message)
-        elif to.kind is Kind.WEBHOOK:
+        elif to.kind is RecipientKind.WEBHOOK:
             self._webhook(to, message)
         else:
             from tarry.alert import channel  # noqa: PLC0415
@@ -46,7 +46,9 @@ class Reach:
             except TarryError as error:
                 yield Fact(f"alerts to {one.shown}", "cannot be sent", str(error))
             else:
-                yield Fact(f"alerts to {one.shown}", "can be sent" if one.kind is Kind.MAIL else "can be tried")
+                yield Fact(
+                    f"alerts to {one.shown}", "can be sent" if one.kind is RecipientKind.MAIL else "can be tried"
+                )
 
     def _mail(self, to: Recipient, message: Message) -> None:
         from tarry.alert import mail  # noqa: PLC0415
@@ -67,16 +69,16 @@ class Reach:
             from tarry.alert import webhook  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(f"webhooks need the extra push: pip install 'tarry[push]' ({error})") from None
-        webhook.send(to.text, message, self._terms.secrets, self._guard, trusted(self._config))
+        webhook.send(to.text, message, self._terms.secrets, self._guard, load_certificates(self._config))
 
     def _check(self, to: Recipient) -> None:
         if not self._terms.allows(to):
             raise ConfigError(_not_allowed(to))
-        if to.kind is Kind.MAIL:
+        if to.kind is RecipientKind.MAIL:
             from tarry.alert import mail  # noqa: PLC0415
 
             mail.greet(self._server())
-        elif to.kind is Kind.CHANNEL:
+        elif to.kind is RecipientKind.CHANNEL:
             from tarry.alert import channel  # noqa: PLC0415
 
             channel.opened(to)
@@ -84,10 +86,10 @@ class Reach:
             self._check_webhook(to)
 
     def _check_webhook(self, to: Recipient) -> None:
-        from tarry.push.http.target import target  # noqa: PLC0415
+        from tarry.push.http.target import parse_target  # noqa: PLC0415
 
         try:
-            at = target(to.text)
+            at = parse_target(to.text)
         except ValueError as error:
             raise Unsent(str(error)) from None
         for secret in self._terms.secrets:

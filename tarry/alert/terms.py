@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.config import Alerts, Config
 from tarry.errors import ConfigError
 from tarry.push.endpoint.fields import MOST_ALERTS, secret, secrets
-from tarry.push.endpoint.recipient import Kind, Recipient
+from tarry.push.endpoint.recipient import Recipient, RecipientKind
 from tarry.push.endpoint.secret import Secret
 
 T = TypeVar("T")
@@ -39,13 +39,17 @@ class Terms(Struct, frozen=True):
         signing = read("secret", lambda: secrets(alerts.secret.value, True)) if alerts.secret.value else ()
         read("from", lambda: _sender(alerts.from_))
         smtp = read("smtp", lambda: _smtp(alerts.smtp.value))
-        if smtp is None and any(one.kind is Kind.MAIL for one in to):
+        if smtp is None and any(one.kind is RecipientKind.MAIL for one in to):
             raise ConfigError(f"{config.place('alerts', 'to')}: alerts.to has a mail address; {NO_SMTP}")
         return cls(alerts, to, smtp, signing)
 
     def allows(self, recipient: Recipient) -> bool:
         """Whether a task may name it: channels only of the schemes that are allowed."""
-        return recipient.kind is not Kind.CHANNEL or recipient.scheme in self.alerts.channels or recipient in self.to
+        return (
+            recipient.kind is not RecipientKind.CHANNEL
+            or recipient.scheme in self.alerts.channels
+            or recipient in self.to
+        )
 
 
 def _recipients(written: Any) -> tuple[Recipient, ...]:
@@ -63,7 +67,7 @@ def _recipient(number: int, written: Any) -> Recipient:
 
 
 def _sender(written: str) -> None:
-    if written and Recipient.parse(written).kind is not Kind.MAIL:
+    if written and Recipient.parse(written).kind is not RecipientKind.MAIL:
         raise ValueError("it is no mail address; write tarry@shop.example")
 
 

@@ -8,14 +8,14 @@ from tarry.alert.message import Message
 from tarry.alert.unsent import Unsent
 from tarry.push.endpoint.secret import Secret
 from tarry.push.http.failure import Failure
-from tarry.push.http.guard import Guard
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.guard import AddressGuard
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.push.http.sign import Signer
 
-LIMITS = Limits(total=20.0, connect=5.0)
+LIMITS = SendLimits(total=20.0, connect=5.0)
 
 
-def send(url: str, message: Message, secrets: Sequence[Secret], guard: Guard, trust: bytes = b"") -> None:
+def send(url: str, message: Message, secrets: Sequence[Secret], guard: AddressGuard, trust: bytes = b"") -> None:
     """Returns when the answer is 2xx; Unsent, with why, if it is not. ConfigError: a secret is not where it should be.
     trust: certificates (PEM) besides the system's."""
     now = int(time.time())
@@ -23,10 +23,10 @@ def send(url: str, message: Message, secrets: Sequence[Secret], guard: Guard, tr
     if secrets:
         signer = Signer([one.value() for one in secrets])
         headers.append(("webhook-signature", signer.signature(message.id, now, message.json)))
-    asyncio.run(_sent(Request("POST", url, tuple(headers), message.json), guard, trust))
+    asyncio.run(_sent(HttpRequest("POST", url, tuple(headers), message.json), guard, trust))
 
 
-async def _sent(request: Request, guard: Guard, trust: bytes) -> None:
+async def _sent(request: HttpRequest, guard: AddressGuard, trust: bytes) -> None:
     sender = Sender(guard, trust)
     try:
         came = await sender.send(request, LIMITS)

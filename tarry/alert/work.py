@@ -11,7 +11,7 @@ from tarry.model.duration import MINUTE, SECOND, spoken
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push import registry
-from tarry.push.delivery.flow import State as Flow
+from tarry.push.delivery.flow import FlowState as Flow
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
 from tarry.store.base import Query, Store
@@ -38,7 +38,7 @@ class Work:
     def look(self, now: int, whole: bool) -> list[Condition]:
         """What is wrong; StoreError. whole: all of several stores are there. now: microseconds since the epoch."""
         self._deaths.look(now, whole)
-        flows = {name: state for name, (state, _) in registry.flows(self._store).items()}
+        flows = {name: state for name, (state, _) in registry.read_flows(self._store).items()}
         return [
             *(self._dead(now) if self._alerts.dead else ()),
             *self._failing(flows),
@@ -64,7 +64,7 @@ class Work:
             )
 
     def _failing(self, flows: Mapping[str, Flow]) -> Iterator[Condition]:
-        gone = registry.gone(self._store)
+        gone = registry.disabled_reasons(self._store)
         for name, endpoint in self._endpoints().items():
             named, flow = shlex.quote(name), flows.get(name)
             if endpoint.enabled and flow is not None and flow.opened:
@@ -107,7 +107,7 @@ class Work:
         return {name.removeprefix(TASK) for name, (limit, _) in limits.items() if limit.most == 0}
 
     def _removed(self) -> Iterator[Condition]:
-        for task in sorted(registry.left_waiting(self._store) - self._endpoints().keys()):
+        for task in sorted(registry.removed_with_jobs(self._store) - self._endpoints().keys()):
             waiting = self._find(Query((State.READY, State.SCHEDULED), task=task, limit=COUNTED))
             if waiting:
                 yield Condition(

@@ -89,7 +89,7 @@ def _app(setup: Setup) -> list[Fact]:
     book.load(thoroughly=True)
     facts = [Fact("app", f"{setup.app_name or 'none named'}: {quantity(len(setup.app.tasks), 'task')}")]
     for name, endpoint in sorted(book.endpoints.items()):
-        facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.troubles()]
+        facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.problems()]
         facts += [Fact(f"task {name}", warning) for warning in endpoint.warnings()]
     return facts
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.model.duration import SECOND, spoken
 
 if TYPE_CHECKING:
-    from tarry.push.delivery.flow import State
+    from tarry.push.delivery.flow import FlowState
     from tarry.push.endpoint.settings import Endpoint
     from tarry.store.base import Store
 
@@ -44,14 +44,14 @@ class Going(Struct, frozen=True):
         return f"{self.circuit}, {spoken(round(self.opens) * SECOND)}" if self.opens else self.circuit
 
 
-def circuit(state: "State | None") -> str:
+def circuit(state: "FlowState | None") -> str:
     """See `Going`."""
     if state is None or not (state.until or state.probing):
         return CLOSED
     return "half open" if state.probing else "open" if state.opened else "asked to wait"
 
 
-def at_once(endpoint: "Endpoint", state: "State | None") -> int | None:
+def at_once(endpoint: "Endpoint", state: "FlowState | None") -> int | None:
     """See `Going`."""
     return None if state is None else min(state.allowed, endpoint.concurrency or state.allowed)
 
@@ -61,10 +61,10 @@ def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list
     if not endpoints:
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
-    from tarry.push.registry import flows  # noqa: PLC0415
+    from tarry.push.registry import read_flows  # noqa: PLC0415
     from tarry.store.shared.partly import there  # noqa: PLC0415
 
-    levels, states = there(store.limits), flows(store)
+    levels, states = there(store.limits), read_flows(store)
     found = []
     for name, endpoint in sorted(endpoints.items()):
         state = states[name][0] if name in states else None

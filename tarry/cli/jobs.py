@@ -208,7 +208,7 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
     for job in jobs:
         task, name = client.tasks.get(job.task), ids.text(job.id)
         if task is not None and task.steered:
-            answers[name] = came = setup.home.http.withdraw(job.id)
+            answers[name] = came = setup.home.http.cancel(job.id)
             done, said = came.cancelled, came.said
         else:
             answers[name] = done = client.cancel(job.id)

@@ -74,9 +74,9 @@ def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
     known = setup.known_tasks()
     if setup.app_name:
         return _unfinished(counts, lambda name: name not in known)
-    from tarry.push.registry import left_waiting  # noqa: PLC0415 - most stores have none
+    from tarry.push.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
 
-    return _unfinished(counts, (left_waiting(setup.client.store) - known.keys()).__contains__)
+    return _unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
 
 
 def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from tarry.store import ids
 from tarry.terminal import say
 
 if TYPE_CHECKING:
-    from tarry.push.journal.log_lines import Request
+    from tarry.push.journal.log_lines import RequestLine
     from tarry.push.journal.replay import Replay
 
 _SPOKEN = {
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     replay.run(_watched)
     _complain(replay)
     if args.json:
-        as_json(to_builtins(replay.tally))
+        as_json(to_builtins(replay.counts))
         return 0
     if args.dry_run:
         _show(replay, client.clock.now())
@@ -72,21 +72,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _watched(lines: "Iterable[Request]") -> "Iterator[Request]":
+def _watched(lines: "Iterable[RequestLine]") -> "Iterator[RequestLine]":
     return bar(lines, None, "jobs")
 
 
 def _complain(replay: "Replay") -> None:
-    bad, tally = replay.bad, replay.tally
+    bad, tally = replay.unreadable, replay.counts
     for place in bad.places:
         say(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
         say(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
-    for left in replay.left:
+    for left in replay.conflicts:
         told = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
         say(f"tarry: {told}", file=sys.stderr)
-    if tally.held > len(replay.left):
-        say(f"tarry: and {quantity(tally.held - len(replay.left))} more", file=sys.stderr)
+    if tally.held > len(replay.conflicts):
+        say(f"tarry: and {quantity(tally.held - len(replay.conflicts))} more", file=sys.stderr)
 
 
 def _show(replay: "Replay", now: int) -> None:
@@ -94,12 +94,12 @@ def _show(replay: "Replay", now: int) -> None:
         table(
             ("id", "task", "queue", "due"), [(ids.text(j.id), j.task, j.queue, ago(j.due, now)) for j in replay.first]
         )
-    if replay.tally.put_back > len(replay.first):
+    if replay.counts.put_back > len(replay.first):
         say(f"The first {len(replay.first)}.")
 
 
 def _tell(replay: "Replay", done: str) -> None:
-    counts = to_builtins(replay.tally)
+    counts = to_builtins(replay.counts)
     parts = [f"{quantity(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
     parts += [f"{counts[name]:,} {spoken}" for name, spoken in _SPOKEN.items() if counts[name] or name in always]

@@ -21,7 +21,7 @@ from tarry.store.base import Tally
 from tarry.terminal import say
 
 if TYPE_CHECKING:
-    from tarry.push.delivery.flow import State as Flow
+    from tarry.push.delivery.flow import FlowState as Flow
     from tarry.push.endpoint.settings import Endpoint
     from tarry.push.http.answer import Answer
 
@@ -84,11 +84,11 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
     if not changes:
         raise UsageError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
     setup.home.http.load()
-    if setup.home.http.in_file(name):
+    if setup.home.http.is_configured(name):
         enabled = setup.home.http.endpoints[name].enabled
         if not enabled or changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
             raise TarryError(f"{name} stands in {setup.config.place('tasks', name)}: edit it there, and `tarry reload`")
-        registry.switch(setup.client.store, name, changes["enabled"], in_file=True)
+        registry.set_enabled(setup.client.store, name, changes["enabled"], configured=True)
     else:
         _warn(registry.edit(setup.client.store, name, changes, setup.guard, setup.config.push.secrets))
     return _told(args, "edited", f"{name} edited")
@@ -98,7 +98,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
     from tarry.push import registry  # noqa: PLC0415 - as above
 
     setup.home.http.load()
-    if setup.home.http.in_file(args.name):
+    if setup.home.http.is_configured(args.name):
         raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
     waiting = registry.remove(setup.client.store, args.name)
     if (function := setup.home.tasks.get(args.name)) is not None and not function.steered:
@@ -110,7 +110,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _try(setup: Setup, args: argparse.Namespace) -> int:
-    from tarry.push.delivery.verdict import judged  # noqa: PLC0415 - as above
+    from tarry.push.delivery.verdict import judge  # noqa: PLC0415 - as above
 
     if not args.response:
         raise UsageError(f"try with what? tarry tasks try {args.name} --response FILE")
@@ -118,7 +118,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     if task is None:
         raise TarryError(f"no HTTP task {args.name}; `tarry tasks` lists them")
     came = _answer(args.response, args.status)
-    verdict = judged(task.endpoint, came, 0.0)
+    verdict = judge(task.endpoint, came, 0.0)
     outcome = type(verdict).__name__.lower()
     delay = task.endpoint.schedule.delay(1, asked=getattr(verdict, "after", None)) if outcome == "again" else None
     if args.json:
@@ -151,7 +151,7 @@ def _status(line: str) -> int:
 
 def _no_other(setup: Setup, name: str) -> None:
     setup.home.http.load()
-    if setup.home.http.in_file(name):
+    if setup.home.http.is_configured(name):
         raise TarryError(f"{name} stands in {setup.config.place('tasks', name)} already: edit it there")
     if name in setup.home.tasks:
         raise TarryError(f"{name} is a function of the app; give the HTTP task another name")
@@ -198,10 +198,10 @@ def _list(setup: Setup, json: bool) -> int:
     store = setup.home.client.store
     book = setup.home.http
     book.load()
-    partly(lambda: book.look(store))
+    partly(lambda: book.sync(store))
     from tarry.push import registry  # noqa: PLC0415 - the app may have no such tasks
 
-    flows = registry.flows(store) if book.endpoints else {}
+    flows = registry.read_flows(store) if book.endpoints else {}
     counts = partly(store.counts)
     waiting = _waiting(counts)
     facts = []
@@ -209,7 +209,7 @@ def _list(setup: Setup, json: bool) -> int:
         fact = _fact(task, setup.home.retry)
         if (endpoint := book.endpoints.get(task.name)) is not None:
             state = flows[task.name][0] if task.name in flows else None
-            fact |= _http(endpoint, state, waiting.get(task.name, 0), book.in_file(task.name))
+            fact |= _http(endpoint, state, waiting.get(task.name, 0), book.is_configured(task.name))
         facts.append(fact)
     if json:
         as_json(facts)
@@ -251,7 +251,7 @@ def _http(endpoint: "Endpoint", state: "Flow | None", waiting: int, in_file: boo
         "circuit": circuit(state),
         "trouble": (state.why if state else "") or None,
         "waiting": waiting,
-        "settings": endpoint.shown(),
+        "settings": endpoint.display_settings(),
     }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarry.app import App
     from tarry.client.client import Client
     from tarry.client.task import Task
-    from tarry.push.http.guard import Guard
+    from tarry.push.http.guard import AddressGuard
 
 
 NO_APP = "no app is named: give -a module:app, or set app in tarry.toml (`tarry init` writes one)"
@@ -89,17 +89,17 @@ class Setup:
         return self.home.client
 
     @property
-    def guard(self) -> "Guard":
+    def guard(self) -> "AddressGuard":
         """What HTTP tasks may reach."""
-        from tarry.push.http.guard import Guard  # noqa: PLC0415
+        from tarry.push.http.guard import AddressGuard  # noqa: PLC0415
 
-        return Guard(self.config.push.allow)
+        return AddressGuard(self.config.push.allow)
 
     def known_tasks(self) -> "Mapping[str, Task[Any, Any]]":
         """The app's tasks and the current HTTP tasks."""
         self.home.http.load()
         with contextlib.suppress(StoreError):
-            self.home.http.look(self.client.store)
+            self.home.http.sync(self.client.store)
         return self.home.tasks
 
 

@@ -184,7 +184,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     presence.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
-    keeper.take_on(1.0, app.http.follow(store))
+    keeper.take_on(1.0, app.http.sync_chore(store))
     _watch_backlogs(child, app, store, keeper)
     alerts = create_watch(app)
     child.report_ready()

@@ -11,29 +11,29 @@ from tarry.client.task import Task
 from tarry.config import Config
 from tarry.embedded import workplace
 from tarry.errors import ConfigError
-from tarry.push.certificates import trusted
-from tarry.push.delivery.cancel import WORD_WITHIN, Withdrawal, parsed, withdraw
-from tarry.push.delivery.task import HttpTask, Post
+from tarry.push.certificates import load_certificates
+from tarry.push.delivery.cancel import REPORT_TIMEOUT, CancelResult, cancel, parse_id
+from tarry.push.delivery.task import DeliveryPort, HttpTask
 from tarry.push.endpoint.settings import Endpoint, EndpointError
-from tarry.push.http.guard import Guard
-from tarry.push.registry import CELL, OFF, cells, checked, decoded
+from tarry.push.http.guard import AddressGuard
+from tarry.push.registry import OFF, TASK_CELL, check_endpoint, decode_settings, read_cells
 from tarry.store.base import Store
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
     from tarry.client.clock import Clock
     from tarry.model.job import Job
-    from tarry.push.delivery.coordinator import Office
-    from tarry.push.delivery.record import Record
+    from tarry.push.delivery.coordinator import DeliveryCoordinator
+    from tarry.push.delivery.record import AttemptRecord
     from tarry.push.journal.logs import Logs
 
 log = logging.getLogger("tarry.push")
 
-LOOK_EVERY = 0.5
+SYNC_INTERVAL = 0.5
 """Seconds between two looks at the store, while there is reason to look."""
 
 
-class Book:
+class HttpTaskCatalog:
     """Of one app. tasks: the app's, by name. take: told of each new one. changed: told when any has come or changed."""
 
     def __init__(
@@ -41,26 +41,26 @@ class Book:
         tasks: MutableMapping[str, Task[Any, Any]],
         config: Callable[[], Config],
         client: "Callable[[], Client]",
-        take: Callable[[HttpTask], None],
-        changed: Callable[[], None],
+        on_new: Callable[[HttpTask], None],
+        on_change: Callable[[], None],
         logs: "Callable[[], Logs | None]" = lambda: None,
     ) -> None:
         self.tasks = tasks
         self.config = config
         self._client = client
-        self._take = take
-        self._changed = changed
+        self._on_new = on_new
+        self._on_change = on_change
         self._logs = logs
-        self._filed: dict[str, Endpoint] = {}
+        self._configured: dict[str, Endpoint] = {}
         """Of the configuration."""
         self._cells: dict[str, bytes] | None = None
         """As they were at the last look; None: there was none."""
-        self._looked = 0.0
+        self._synced_at = 0.0
         self.trust = b""
         """Certificates of one's own authorities, PEM; once it is loaded thoroughly."""
         self._loaded = False
         self._lock = threading.RLock()
-        self._offices: list[Office] = []
+        self._coordinators: list[DeliveryCoordinator] = []
         """Of the workers in this process; the last one delivers for all."""
 
     @property
@@ -69,9 +69,9 @@ class Book:
         tasks = list(self.tasks.values())
         return {task.name: task.endpoint for task in tasks if isinstance(task, HttpTask)}
 
-    def in_file(self, name: str) -> bool:
+    def is_configured(self, name: str) -> bool:
         """It stands in the configuration."""
-        return name in self._filed
+        return name in self._configured
 
     def load(self, thoroughly: bool = False) -> None:
         """Those of the configuration. ConfigError, with the place, for what is wrong. thoroughly: also what is found
@@ -80,150 +80,150 @@ class Book:
             if self._loaded and not thoroughly:
                 return
             config = self.config()
-            guard = Guard(config.push.allow)
-            self.trust = trusted(config) if thoroughly else b""
+            guard = AddressGuard(config.push.allow)
+            self.trust = load_certificates(config) if thoroughly else b""
             for name, table in config.tasks.items():
-                self._filed[name] = self._read(name, table, guard if thoroughly else None)
-                if not isinstance(self.tasks.get(name, self), HttpTask | Book):
+                self._configured[name] = self._read(name, table, guard if thoroughly else None)
+                if not isinstance(self.tasks.get(name, self), HttpTask | HttpTaskCatalog):
                     raise ConfigError(
                         f"{config.place('tasks', name)}: a function is the task {name} already; rename one"
                     )
-                self._put(self._filed[name])
+                self._put(self._configured[name])
             self._loaded = True
 
-    def at_hand(self, name: str) -> HttpTask | None:
+    def get_cached(self, name: str) -> HttpTask | None:
         """The task of that name, if it is known for sure without a look at the store."""
-        known = self._loaded and (name in self._filed or time.monotonic() - self._looked < LOOK_EVERY)
+        known = self._loaded and (name in self._configured or time.monotonic() - self._synced_at < SYNC_INTERVAL)
         task = self.tasks.get(name) if known else None
         return task if isinstance(task, HttpTask) else None
 
     def find(self, name: str) -> HttpTask | None:
         """The task of that name, for who enqueues: of the store as it was half a second ago, or as it is now."""
         self.load()
-        if self.at_hand(name) is None:
-            self.look(self._client().store)
+        if self.get_cached(name) is None:
+            self.sync(self._client().store)
         task = self.tasks.get(name)
         return task if isinstance(task, HttpTask) else None
 
-    def look(self, store: Store) -> None:
+    def sync(self, store: Store) -> None:
         """Brings the tasks in step with the store; StoreError."""
         with self._lock:
-            found = cells(store, CELL)
-            self._looked = time.monotonic()
+            found = read_cells(store, TASK_CELL)
+            self._synced_at = time.monotonic()
             if found == self._cells:
                 return
             before, self._cells = self._cells or {}, found
             for name in before.keys() - found.keys():
-                self._gone(name)
+                self._remove(name)
             for name, cell in found.items():
                 if before.get(name) != cell:
-                    self._come(name, cell)
+                    self._apply_cell(name, cell)
 
-    def follow(self, store: Store) -> Callable[[], None]:
+    def sync_chore(self, store: Store) -> Callable[[], None]:
         """`look`, as a chore for the keeper."""
 
         def look_at_http_tasks() -> None:
-            self.look(store)
+            self.sync(store)
 
         return look_at_http_tasks
 
-    def serve(self, store: Store, slots: int, clock: "Clock | None" = None) -> "Office":
+    def start_coordinator(self, store: Store, slots: int, clock: "Clock | None" = None) -> "DeliveryCoordinator":
         """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
-        from tarry.push.delivery.coordinator import Office  # noqa: PLC0415 - only for who delivers
+        from tarry.push.delivery.coordinator import DeliveryCoordinator  # noqa: PLC0415 - only for who delivers
 
         self.load(thoroughly=True)
         self._logs()
-        office = Office(self, store, slots, clock)
-        self.look(store)
+        coordinator = DeliveryCoordinator(self, store, slots, clock)
+        self.sync(store)
         if self.endpoints:
-            office.start()
-        self._offices.append(office)
-        return office
+            coordinator.start()
+        self._coordinators.append(coordinator)
+        return coordinator
 
-    def left(self, office: "Office") -> None:
+    def remove_coordinator(self, coordinator: "DeliveryCoordinator") -> None:
         """It delivers no more."""
-        if office in self._offices:
-            self._offices.remove(office)
+        if coordinator in self._coordinators:
+            self._coordinators.remove(coordinator)
 
-    def withdraw(self, job: str | bytes, reason: str = "", within: float = WORD_WITHIN) -> Withdrawal:
+    def cancel(self, job: str | bytes, reason: str = "", timeout: float = REPORT_TIMEOUT) -> CancelResult:
         """Cancels a job, by its id, and says whether it was ever sent, for which it waits up to so many seconds for the
         job's worker. JobNotFound; StoreError."""
         self.load()
-        self.look(self._client().store)
-        return withdraw(self._client(), parsed(job), reason, within)
+        self.sync(self._client().store)
+        return cancel(self._client(), parse_id(job), reason, timeout)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: the parent's threads are not ours."""
         self._lock = threading.RLock()
-        self._offices, self._looked = [], 0.0
+        self._coordinators, self._synced_at = [], 0.0
 
-    def look_anew(self) -> None:
+    def expire_cache(self) -> None:
         """The store is another one now."""
-        self._looked = -LOOK_EVERY
+        self._synced_at = -SYNC_INTERVAL
 
     @property
     def store(self) -> Store:
         """Where the app's jobs are; StoreError."""
         return self._client().store
 
-    def _post(self) -> Post:
+    def _delivery_port(self) -> DeliveryPort:
         if workplace.stage is not None:
-            return cast("Post", workplace.stage.post(self))
-        if not self._offices:
+            return cast("DeliveryPort", workplace.stage.post(self))
+        if not self._coordinators:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"
             )
-        return self._offices[-1]
+        return self._coordinators[-1]
 
-    def _note(self, job: "Job", record: "Record", ended: bool) -> None:
+    def _log_attempt(self, job: "Job", record: "AttemptRecord", ended: bool) -> None:
         logs = self._logs()
         if logs is not None:
-            logs.attempted(job, record, ended)
+            logs.log_attempt(job, record, ended)
 
-    def _read(self, name: str, table: Any, guard: Guard | None) -> Endpoint:
+    def _read(self, name: str, table: Any, guard: AddressGuard | None) -> Endpoint:
         try:
-            return Endpoint.parse(name, table, checked=False) if guard is None else checked(name, table, guard)
+            return Endpoint.parse(name, table, checked=False) if guard is None else check_endpoint(name, table, guard)
         except EndpointError as error:
             keys = ("tasks", name, error.field) if error.field else ("tasks", name)
             raise ConfigError(f"{self.config().place(*keys)}: {error}") from None
 
-    def _come(self, name: str, cell: bytes) -> None:
+    def _apply_cell(self, name: str, cell: bytes) -> None:
         """What cannot be read is told, and changes nothing: perhaps a newer release wrote it."""
         try:
-            settings = decoded(cell)
-            if name in self._filed:
-                self._put(self._filed[name] if settings != OFF else _disabled(self._filed[name]))
+            settings = decode_settings(cell)
+            if name in self._configured:
+                self._put(self._configured[name] if settings != OFF else _disable(self._configured[name]))
             elif settings == OFF:
                 return  # it stood in the configuration once, or does on another host
-            elif isinstance(self.tasks.get(name, self), HttpTask | Book):
+            elif isinstance(self.tasks.get(name, self), HttpTask | HttpTaskCatalog):
                 # Whoever may write to the store may not thereby read this process's environment and files.
-                self._put(Endpoint.parse(name, settings, checked=False).confined(self.config().push.secrets))
+                self._put(Endpoint.parse(name, settings, checked=False).confine(self.config().push.secrets))
             else:
                 log.warning("the HTTP task %s of the store is not delivered here: a function is that task", name)
         except ConfigError as error:
             log.error("the HTTP task %s of the store: %s", name, error)
 
-    def _gone(self, name: str) -> None:
-        if name in self._filed:
-            self._put(self._filed[name])
+    def _remove(self, name: str) -> None:
+        if name in self._configured:
+            self._put(self._configured[name])
         elif isinstance(self.tasks.get(name), HttpTask):
             del self.tasks[name]
             log.warning("the HTTP task %s was removed; its jobs wait until there is one of that name", name)
-            self._changed()
+            self._on_change()
 
     def _put(self, endpoint: Endpoint) -> None:
         old = self.tasks.get(endpoint.name)
         if isinstance(old, HttpTask) and old.endpoint == endpoint:
             return
-        task = HttpTask(endpoint, self._client, self._post, self._note)
+        task = HttpTask(endpoint, self._client, self._delivery_port, self._log_attempt)
         if isinstance(old, HttpTask):
             task.hooks = old.hooks
-        self._take(task)
+        self._on_new(task)
         self.tasks[endpoint.name] = task
-        self._changed()
-        for office in self._offices:
-            office.start(at_once=False)
+        self._on_change()
+        for coordinator in self._coordinators:
+            coordinator.start(at_once=False)
 
 
-def _disabled(endpoint: Endpoint) -> Endpoint:
+def _disable(endpoint: Endpoint) -> Endpoint:
     return Endpoint.parse(endpoint.name, {**endpoint.settings, **OFF}, checked=False)

@@ -7,16 +7,16 @@ MOST = 1024 * 1024
 """Bytes."""
 
 
-def trusted(config: Config) -> bytes:
+def load_certificates(config: Config) -> bytes:
     """The certificates (PEM) of `[push] ca`; ConfigError, with the place and the file, if there are none."""
     if config.push.ca is None:
         return b""
     try:
         if config.push.ca.stat().st_size > MOST:
-            raise _wrong(config, f"it has more than {MOST // 1024} KiB")
+            raise _error(config, f"it has more than {MOST // 1024} KiB")
         found = config.push.ca.read_bytes()
     except OSError as error:
-        raise _wrong(config, f"it cannot be read: {error.strerror}") from None
+        raise _error(config, f"it cannot be read: {error.strerror}") from None
     _check(config, found)
     return found
 
@@ -28,11 +28,11 @@ def _check(config: Config, found: bytes) -> None:
     try:
         context.load_verify_locations(cadata=found.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError):
-        raise _wrong(config, "there is no certificate in it") from None
+        raise _error(config, "there is no certificate in it") from None
     if not context.cert_store_stats()["x509"]:
-        raise _wrong(config, "there is no certificate in it")
+        raise _error(config, "there is no certificate in it")
 
 
-def _wrong(config: Config, why: str) -> ConfigError:
+def _error(config: Config, why: str) -> ConfigError:
     place = config.place("push", "ca")
     return ConfigError(f"{place}: push.ca: {config.push.ca}: {why}; name a file of certificates as PEM")

@@ -13,9 +13,9 @@ import msgspec
 from tarry.errors import ConfigError, StoreBusy
 from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import EACH, TASK, Limit, limited
-from tarry.push.delivery.flow import FIRST, State
+from tarry.push.delivery.flow import INITIAL, FlowState
 from tarry.push.endpoint.settings import Endpoint, EndpointError
-from tarry.push.http.guard import Forbidden, Guard
+from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.settings import dotted
 from tarry.store.base import Store
 from tarry.store.shared.partly import there
@@ -23,7 +23,7 @@ from tarry.store.shared.partly import there
 if TYPE_CHECKING:
     from tarry.push.http.target import Target
 
-CELL, FLOW, GONE = "task:", "flow:", "gone:"
+TASK_CELL, FLOW_CELL, GONE_CELL = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
 """All that a cell may say of a task that stands in the configuration."""
 _TRIES = 20
@@ -33,12 +33,12 @@ _LOOPBACK = ("127.0.0.1", "::1")
 Settings = dict[str, Any]
 
 
-def cells(store: Store, prefix: str) -> dict[str, bytes]:
+def read_cells(store: Store, prefix: str) -> dict[str, bytes]:
     """By name, without the prefix; of several stores, those of the ones that are there."""
     return {name.removeprefix(prefix): cell for name, cell in there(lambda: store.cells(prefix)).items()}
 
 
-def decoded(cell: bytes) -> Settings:
+def decode_settings(cell: bytes) -> Settings:
     """The settings of a cell; ConfigError if another client wrote what are none."""
     try:
         return msgspec.json.decode(cell, type=dict[str, Any])
@@ -46,12 +46,12 @@ def decoded(cell: bytes) -> Settings:
         raise ConfigError(f"the store has no settings there: {error}") from None
 
 
-def there_is(store: Store, name: str) -> bool:
+def is_registered(store: Store, name: str) -> bool:
     """Whether one of that name is registered now."""
-    return there(lambda: store.cell(CELL + name)) is not None
+    return there(lambda: store.cell(TASK_CELL + name)) is not None
 
 
-def left_waiting(store: Store) -> set[str]:
+def removed_with_jobs(store: Store) -> set[str]:
     """Those that were removed while jobs waited, and of which there is none again."""
     held = {
         name.removeprefix(TASK)
@@ -59,83 +59,87 @@ def left_waiting(store: Store) -> set[str]:
         if name.startswith(TASK) and limit.most == 0
     }
     by_hand = {name.removeprefix(BY_HAND + TASK) for name in there(lambda: store.cells(BY_HAND))}
-    return held - by_hand - cells(store, CELL).keys() if held else held
+    return held - by_hand - read_cells(store, TASK_CELL).keys() if held else held
 
 
-def flows(store: Store) -> dict[str, tuple[State, bytes]]:
+def read_flows(store: Store) -> dict[str, tuple[FlowState, bytes]]:
     """How it goes at the endpoints of which that is known, and how the store has it."""
-    return {name: (state(cell), cell) for name, cell in cells(store, FLOW).items()}
+    return {name: (decode_flow(cell), cell) for name, cell in read_cells(store, FLOW_CELL).items()}
 
 
-def _off(cell: bytes) -> bool:
+def _is_off(cell: bytes) -> bool:
     """Left from when it stood in the configuration."""
     try:
-        return decoded(cell) == OFF
+        return decode_settings(cell) == OFF
     except ConfigError:
         return False
 
 
-def state(cell: bytes) -> State:
+def decode_flow(cell: bytes) -> FlowState:
     """Of one endpoint, as its cell has it."""
     try:
-        return msgspec.json.decode(cell, type=State)
+        return msgspec.json.decode(cell, type=FlowState)
     except msgspec.MsgspecError:
-        return State(FIRST)
+        return FlowState(INITIAL)
 
 
-def _confined(name: str, settings: Settings, guard: Guard, places: Collection[str]) -> Endpoint:
+def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: Collection[str]) -> Endpoint:
     """As `checked`; EndpointError also for a secret that stands where a registered task may not read."""
-    endpoint = checked(name, settings, guard).confined(places)
-    for trouble in endpoint.barred():
+    endpoint = check_endpoint(name, settings, guard).confine(places)
+    for trouble in endpoint.refusals():
         raise EndpointError(f"{dotted(('tasks', name))}: {trouble}")
     return endpoint
 
 
-def checked(name: str, settings: Settings, guard: Guard) -> Endpoint:
+def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoint:
     """The endpoint of these settings; EndpointError for what is wrong, or could never be reached."""
     endpoint = Endpoint.parse(name, settings)
-    from tarry.push.http.target import target  # noqa: PLC0415 - brings the HTTP client
+    from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
 
-    if refused := _refused(target(endpoint.url.sample), guard):
+    if refused := _refusal(parse_target(endpoint.url.sample), guard):
         raise EndpointError(f"{dotted(('tasks', name, 'url'))}: {refused}", "url")
     return endpoint
 
 
-def _refused(to: "Target", guard: Guard) -> Forbidden | None:
+def _refusal(to: "Target", guard: AddressGuard) -> ForbiddenAddress | None:
     """Why none of the addresses that are known without a name server may be reached."""
     refused = None
     own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: nobody else's
     for address in (to.host,) if to.literal else _LOOPBACK if own else ():
         try:
             guard.check(address, to.host, to.port)
-        except Forbidden as error:
+        except ForbiddenAddress as error:
             refused = refused or error
         else:
             return None
     return refused
 
 
-def add(store: Store, name: str, settings: Settings, guard: Guard, places: Collection[str] = ()) -> Endpoint:
+def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places: Collection[str] = ()) -> Endpoint:
     """Registers a new one; ConfigError if there is one, or it is none. Jobs that wait for one of that name go.
 
     places: `[push] secrets`, the only ones from which it may read a secret."""
-    endpoint = _confined(name, settings, guard, places)
-    was = store.cell(CELL + name)
-    if (was is not None and not _off(was)) or not store.write(CELL + name, msgspec.json.encode(endpoint.settings), was):
+    endpoint = _check_confined(name, settings, guard, places)
+    was = store.cell(TASK_CELL + name)
+    if (was is not None and not _is_off(was)) or not store.write(
+        TASK_CELL + name, msgspec.json.encode(endpoint.settings), was
+    ):
         raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
     forget_flow(store, name)
     # Not left to the workers: one that knows of no HTTP task learns of it by a job that it gets.
-    for lane, wanted in limits(endpoint, State(FIRST)).items():
-        limit(store, lane, wanted)
+    for lane, wanted in limits_of(endpoint, FlowState(INITIAL)).items():
+        set_limit(store, lane, wanted)
     return endpoint
 
 
-def edit(store: Store, name: str, changes: Mapping[str, Any], guard: Guard, places: Collection[str] = ()) -> Endpoint:
+def edit(
+    store: Store, name: str, changes: Mapping[str, Any], guard: AddressGuard, places: Collection[str] = ()
+) -> Endpoint:
     """Changes some settings; None takes one out. What was known of the endpoint is forgotten. places: see `add`."""
     found: list[Endpoint] = []
 
     def change(settings: Settings) -> Settings:
-        found[:] = [_confined(name, {**settings, **changes}, guard, places)]
+        found[:] = [_check_confined(name, {**settings, **changes}, guard, places)]
         return dict(found[0].settings)
 
     _change(store, name, change)
@@ -143,53 +147,53 @@ def edit(store: Store, name: str, changes: Mapping[str, Any], guard: Guard, plac
     return found[0]
 
 
-def switch(store: Store, name: str, enabled: bool, in_file: bool) -> None:
+def set_enabled(store: Store, name: str, enabled: bool, configured: bool) -> None:
     """Enables or disables one; what waits for it, waits. in_file: it stands in the configuration."""
-    if in_file:
-        _write(store, CELL + name, None if enabled else msgspec.json.encode(OFF))
+    if configured:
+        _write(store, TASK_CELL + name, None if enabled else msgspec.json.encode(OFF))
     else:
         _change(store, name, lambda settings: {**settings, "enabled": enabled})
     if enabled:
         forget_flow(store, name)
 
 
-def disable(store: Store, name: str, in_file: bool, why: str) -> None:
+def disable(store: Store, name: str, configured: bool, why: str) -> None:
     """Disables one whose endpoint says that it is gone."""
-    switch(store, name, False, in_file)
-    _write(store, GONE + name, why.encode())
+    set_enabled(store, name, False, configured)
+    _write(store, GONE_CELL + name, why.encode())
 
 
-def gone(store: Store) -> dict[str, str]:
+def disabled_reasons(store: Store) -> dict[str, str]:
     """Those that were disabled so and not enabled since, and what the endpoint said."""
-    return {name: cell.decode("utf-8", "replace") for name, cell in cells(store, GONE).items()}
+    return {name: cell.decode("utf-8", "replace") for name, cell in read_cells(store, GONE_CELL).items()}
 
 
 def remove(store: Store, name: str) -> int:
     """Forgets one. Its jobs that are not finished stay where they are: how many."""
     waiting = sum(tally.count for tally in store.counts() if tally.task == name and not tally.state.finished)
-    if not _write(store, CELL + name, None):
+    if not _write(store, TASK_CELL + name, None):
         raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
-    leave_waiting(store, name)
+    clear_removed(store, name)
     return waiting
 
 
-def leave_waiting(store: Store, name: str) -> None:
+def clear_removed(store: Store, name: str) -> None:
     """Of one that was removed nothing stays but what holds its jobs where they are, until there is one of that name or
     a function of that name declares its limits."""
     forget_flow(store, name)
-    limit(store, EACH + name, None)
+    set_limit(store, EACH + name, None)
     waiting = any(tally.task == name and not tally.state.finished for tally in there(store.counts))
-    limit(store, TASK + name, Limit(0) if waiting else None)
+    set_limit(store, TASK + name, Limit(0) if waiting else None)
 
 
-def limits(endpoint: Endpoint, state: State) -> dict[str, Limit | None]:
+def limits_of(endpoint: Endpoint, state: FlowState) -> dict[str, Limit | None]:
     """What the store keeps for it: how many at once now; one at a time for each key if they go in order."""
     most = min(state.allowed, endpoint.concurrency or state.allowed)
     each = None if endpoint.order is None else Limit(1)
     return {TASK + endpoint.name: limited(most if endpoint.enabled else 0, endpoint.rate), EACH + endpoint.name: each}
 
 
-def limit(store: Store, name: str, wanted: Limit | None) -> None:
+def set_limit(store: Store, name: str, wanted: Limit | None) -> None:
     """Sets it unless somebody has by hand."""
     if store.cell(BY_HAND + name) is None:
         store.limit(name, wanted)
@@ -197,16 +201,16 @@ def limit(store: Store, name: str, wanted: Limit | None) -> None:
 
 def forget_flow(store: Store, name: str) -> None:
     """Whatever happened there, it begins anew."""
-    _write(store, FLOW + name, None)
-    _write(store, GONE + name, None)
+    _write(store, FLOW_CELL + name, None)
+    _write(store, GONE_CELL + name, None)
 
 
 def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> None:
     for _ in range(_TRIES):
-        was = store.cell(CELL + name)
+        was = store.cell(TASK_CELL + name)
         if was is None:
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
-        if store.write(CELL + name, msgspec.json.encode(how(decoded(was))), was):
+        if store.write(TASK_CELL + name, msgspec.json.encode(how(decode_settings(was))), was):
             return
     raise StoreBusy(f"task {name} changes all the time; try again")
 

@@ -11,14 +11,14 @@ from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push import registry
-from tarry.push.catalog import Book
-from tarry.push.delivery.order import Order
+from tarry.push.catalog import HttpTaskCatalog
+from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.task import Post
-from tarry.push.delivery.verdict import Disabled, Verdict, judged
+from tarry.push.delivery.task import DeliveryPort
+from tarry.push.delivery.verdict import Disabled, Verdict, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failure, Why
+from tarry.push.http.failure import Failure, FailureKind
 from tarry.tasks.running import current_job
 
 ADDRESS = "nowhere:0"
@@ -80,7 +80,7 @@ class Answers:
         answerer = self._by_task.get(sent.task)
         said = _checked(sent.task, answerer(sent) if answerer else 200)
         if said is None:
-            return Failure(Why.UNANSWERED, "no answer came", sent=True, address=ADDRESS)
+            return Failure(FailureKind.UNANSWERED, "no answer came", sent=True, address=ADDRESS)
         reply = Reply(said) if isinstance(said, int) else said
         body = reply.body if reply.json is None else msgspec.json.encode(reply.json)
         headers = tuple((name.lower(), value) for name, value in reply.headers.items())
@@ -98,48 +98,50 @@ def _checked(task: str, said: Any) -> Said:
     return said  # type: ignore[no-any-return]
 
 
-class AtOnce(Order):
+class AtOnce(KeyOrder):
     """In the calling thread."""
 
-    async def turn(self, job: Job) -> int | None:
-        return self._turn(job)
+    async def check_turn(self, job: Job) -> int | None:
+        return self._check_turn(job)
 
-    async def stays(self, job: Job) -> None:
-        self._stays(job)
+    async def keep_first(self, job: Job) -> None:
+        self._keep_first(job)
 
-    async def leaves(self, job: Job) -> None:
-        self._leaves(job)
+    async def remove(self, job: Job) -> None:
+        self._remove(job)
 
 
-class Nowhere(Post):
-    """In place of an Office."""
+class Nowhere(DeliveryPort):
+    """In place of a DeliveryCoordinator."""
 
-    def __init__(self, book: Book, clock: Clock, answers: Answers) -> None:
-        self._book, self._clock, self._answers = book, clock, answers
-        self.most_result = book.config().max_body
+    def __init__(self, catalog: HttpTaskCatalog, clock: Clock, answers: Answers) -> None:
+        self._catalog, self._clock, self._answers = catalog, clock, answers
+        self.most_result = catalog.config().max_body
         self.slots = Slots(1)
         self.slots.alone = True
-        self._order = AtOnce(book.store, self.now)
+        self._order = AtOnce(catalog.store, self.now)
 
     @property
-    def order(self) -> Order:
+    def order(self) -> KeyOrder:
         return self._order
 
-    def held(self, name: str) -> float | None:
-        return None if self._book.endpoints[name].enabled else 10.0
+    def pause_for(self, name: str) -> float | None:
+        return None if self._catalog.endpoints[name].enabled else 10.0
 
     async def send(self, request: Any, limits: Any) -> Answer | Failure:
         headers = {name.lower(): value for name, value in request.headers}
         return self._answers.to(Sent(current_job().task, request.method, request.url, headers, request.body))
 
-    def judged(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
-        verdict = judged(endpoint, came, self.now() / SECOND)
+    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+        verdict = judge(endpoint, came, self.now() / SECOND)
         if isinstance(verdict, Disabled):
-            registry.disable(self._book.store, endpoint.name, self._book.in_file(endpoint.name), verdict.reason)
-            self._book.look(self._book.store)
+            registry.disable(
+                self._catalog.store, endpoint.name, self._catalog.is_configured(endpoint.name), verdict.reason
+            )
+            self._catalog.sync(self._catalog.store)
         return verdict
 
-    def withdrawn(self, job: Job, sent: bool) -> None:
+    def note_interrupted(self, job: Job, sent: bool) -> None:
         """Nobody cancels while a job runs."""
 
     def now(self) -> int:

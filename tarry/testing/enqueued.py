@@ -121,10 +121,10 @@ def _bound(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _body(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """An HTTP task takes one value, or its fields."""
-    from tarry.push.delivery.body import one  # noqa: PLC0415 - most tests have no such tasks
+    from tarry.push.delivery.body import single_value  # noqa: PLC0415 - most tests have no such tasks
 
     try:
-        return {"body": one(task.name, args, kwargs)}
+        return {"body": single_value(task.name, args, kwargs)}
     except ArgumentError as error:
         raise TypeError(str(error)) from None
 

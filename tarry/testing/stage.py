@@ -49,8 +49,8 @@ class Stage:
     def _put_back(self, clients: dict[App, Client]) -> None:
         for app in list(apps_module._apps):
             app._client = clients.get(app)
-            if app._book is not None:
-                app._book.look_anew()
+            if app._catalog is not None:
+                app._catalog.expire_cache()
 
     def client(self, store: Record, *args: Any, **kwargs: Any) -> Client:
         """An app's client."""
@@ -70,13 +70,13 @@ class Stage:
 
         return Answers()
 
-    def post(self, book: Any) -> Any:
+    def post(self, catalog: Any) -> Any:
         """What delivers the jobs of an app's HTTP tasks."""
         from tarry.testing.answers import Nowhere  # noqa: PLC0415 - as above
 
-        if book not in self._posts:
-            self._posts[book] = Nowhere(book, self.time, self.answers)
-        return self._posts[book]
+        if catalog not in self._posts:
+            self._posts[catalog] = Nowhere(catalog, self.time, self.answers)
+        return self._posts[catalog]
 
     def records(self) -> list[Record]:
         """Of the apps that had need of one so far."""

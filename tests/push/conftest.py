@@ -9,7 +9,7 @@ from tarry import App
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.push.certificates import Authority
-from tests.push.fixture import Desk
+from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
 
 
@@ -37,21 +37,23 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
+def delivery(server: Server, tmp_path: Path) -> Iterator[DeliveryFixture]:
     path = tmp_path / "tarry.db"
-    desk = Desk(App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False), server, tmp_path)
-    yield desk
-    desk.close()
+    delivery = DeliveryFixture(
+        App(f"sqlite:///{path}", closures=True), lambda: SqliteStore(path, durable=False), server, tmp_path
+    )
+    yield delivery
+    delivery.close()
 
 
 @pytest.fixture(params=["sqlite", "memory"])
-def any_desk(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[Desk]:
+def any_delivery(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[DeliveryFixture]:
     if request.param == "memory":
         store = MemoryStore()
-        desk = Desk(App(store, closures=True), lambda: store, server, tmp_path)
+        delivery = DeliveryFixture(App(store, closures=True), lambda: store, server, tmp_path)
     else:
         path = tmp_path / "tarry.db"
         connect = lambda: SqliteStore(path, durable=False)  # noqa: E731
-        desk = Desk(App(f"sqlite:///{path}", closures=True), connect, server, tmp_path)
-    yield desk
-    desk.close()
+        delivery = DeliveryFixture(App(f"sqlite:///{path}", closures=True), connect, server, tmp_path)
+    yield delivery
+    delivery.close()

@@ -8,8 +8,8 @@ from tarry import App
 from tarry.client.handle import Handle
 from tarry.config import Config, Push
 from tarry.model.job import Job
-from tarry.push.delivery.coordinator import Office
-from tarry.push.delivery.record import Record, records
+from tarry.push.delivery.coordinator import DeliveryCoordinator
+from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.store.base import Store
 from tarry.worker.worker import Settings
 from tests.engine.bench import Bench, ThreadWorker
@@ -18,14 +18,14 @@ from tests.push.server import Server
 HERE = Push(["127.0.0.1"])
 
 
-class Desk(Bench):
+class DeliveryFixture(Bench):
     """`tasks`: settings by name, as tarry.toml has them; a url that begins with `/` is the server's."""
 
     def __init__(self, app: App, connect: Callable[[], Store], server: Server, directory: Path) -> None:
         super().__init__(app, connect)
         self.server, self.directory = server, directory
-        self.offices: list[Office] = []
-        self.at_last.append(self._close_offices)
+        self.coordinators: list[DeliveryCoordinator] = []
+        self.at_last.append(self._close_coordinators)
 
     def settings(self, url: str = "/", **settings: Any) -> dict[str, Any]:
         return {"url": self.server.url() + url.removeprefix("/") if url.startswith("/") else url, **settings}
@@ -39,11 +39,11 @@ class Desk(Bench):
         """A worker that delivers until the test ends."""
         app = app or self.app
         store = self.store()
-        office = app.deliveries(store, slots)
-        self.offices.append(office)
+        coordinator = app.deliveries(store, slots)
+        self.coordinators.append(coordinator)
         app.declare_limits(store)
         made = Settings(threads=1, coroutines=slots, **settings)
-        worker = ThreadWorker(store, app.tasks, made, rules=app.rules, main_thread=False, find=office.find)
+        worker = ThreadWorker(store, app.tasks, made, rules=app.rules, main_thread=False, find=coordinator.find)
         self._workers.append(worker.start())
         return worker
 
@@ -52,9 +52,9 @@ class Desk(Bench):
         assert found is not None
         return found
 
-    def records(self, handle: Handle[Any]) -> list[Record]:
-        return records(self.job(handle))
+    def records(self, handle: Handle[Any]) -> list[AttemptRecord]:
+        return records_of(self.job(handle))
 
-    def _close_offices(self) -> None:
-        for office in self.offices:
-            office.close()
+    def _close_coordinators(self) -> None:
+        for coordinator in self.coordinators:
+            coordinator.close()

@@ -8,12 +8,12 @@ from typing import Any
 
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure
-from tarry.push.http.guard import Guard
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.guard import AddressGuard
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HERE = ["127.0.0.1"]
-PATIENT = Limits(10, 5)
+PATIENT = SendLimits(10, 5)
 
 
 def lookup(host: str) -> list[str]:
@@ -21,7 +21,7 @@ def lookup(host: str) -> list[str]:
 
 
 def sender(trust: bytes = b"", allow: tuple[str, ...] = ("127.0.0.1",)) -> Sender:
-    return Sender(Guard(allow), trust, lookup=lookup)
+    return Sender(AddressGuard(allow), trust, lookup=lookup)
 
 
 def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], trust: bytes = b"") -> Any:
@@ -35,21 +35,21 @@ def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], trust: bytes = b"") 
     return asyncio.run(whole())
 
 
-def sent(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Answer | Failure:
+def sent(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Answer | Failure:
     """What becomes of one request."""
-    whole = Request(**{"method": "POST", "url": url, "body": b"{}"} | request)
+    whole = HttpRequest(**{"method": "POST", "url": url, "body": b"{}"} | request)
     got = run(lambda sending: sending.send(whole, limits), trust)
     assert isinstance(got, Answer | Failure)
     return got
 
 
-def answered(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Answer:
+def answered(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Answer:
     got = sent(url, limits, trust, **request)
     assert isinstance(got, Answer), got
     return got
 
 
-def failed(url: str, limits: Limits = PATIENT, trust: bytes = b"", **request: Any) -> Failure:
+def failed(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Failure:
     got = sent(url, limits, trust, **request)
     assert isinstance(got, Failure), got
     assert "\n" not in got.reason

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.push.http.answer import MOST_BODY, Answer
-from tarry.push.rule.cel import MOST_TEXT, Rule, Said
+from tarry.push.rule.cel import MOST_TEXT, RetryRule, RuleResult
 from tarry.push.rule.costs import MOST_LOOPED
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.variables import MOST_NESTED
 
 
-def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> Said:
-    return Rule.parse(rule).says(msgspec.convert({"status": status, "body": body, **more}, Answer))
+def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:
+    return RetryRule.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, Answer))
 
 
 def refused(rule: str) -> tuple[str, int]:
-    with pytest.raises(Misplaced) as caught:
-        Rule.parse(rule)
+    with pytest.raises(SettingSyntaxError) as caught:
+        RetryRule.parse(rule)
     return str(caught.value), caught.value.at
 
 
@@ -71,9 +71,9 @@ def test_a_rule_sees_status_headers_and_time() -> None:
 
 
 def test_a_rule_that_says_so_is_quoted_in_the_reason() -> None:
-    assert said("status != 200", status=201) == Said(True, "the rule says so: status != 200")
+    assert said("status != 200", status=201) == RuleResult(True, "the rule says so: status != 200")
     assert said("status\n  != 200", status=201).reason == "the rule says so: status != 200"
-    assert said("status != 200") == Said(False, "")
+    assert said("status != 200") == RuleResult(False, "")
     assert len(said("status != 200 " + "&& status > 0 " * 60, status=201).reason) < 200
 
 
@@ -187,14 +187,14 @@ def test_what_is_no_rule_is_refused_with_its_place(rule: str, at: int, told: str
 
 def test_what_is_no_text_is_refused() -> None:
     for wrong in (None, 5, ["res.code != 200"]):
-        with pytest.raises(Misplaced, match="a rule is text"):
-            Rule.parse(wrong)  # type: ignore[arg-type]
+        with pytest.raises(SettingSyntaxError, match="a rule is text"):
+            RetryRule.parse(wrong)  # type: ignore[arg-type]
 
 
 def test_rules_of_the_same_text_are_equal_and_show_it() -> None:
-    assert Rule.parse("status > 1") == Rule("status > 1")
-    assert Rule.parse("status > 1") != Rule("status > 2")
-    assert Rule.parse("status > 1").cel == "status > 1"
+    assert RetryRule.parse("status > 1") == RetryRule("status > 1")
+    assert RetryRule.parse("status > 1") != RetryRule("status > 2")
+    assert RetryRule.parse("status > 1").cel == "status > 1"
 
 
 ONES = b"[" + b",".join([b"1"] * 8_000) + b"]"
@@ -253,7 +253,7 @@ def test_what_would_go_through_the_answer_in_each_round_of_a_loop_is_refused(rul
     ],
 )
 def test_loops_that_each_look_at_their_own_part_are_rules(rule: str) -> None:
-    assert Rule.parse(rule).text == rule
+    assert RetryRule.parse(rule).text == rule
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ def test_the_worst_pattern_takes_no_long_time(pattern: str) -> None:
 
 
 def took(rule: str, body: bytes) -> float:
-    parsed, answer = Rule.parse(rule), Answer(200, body=body)
+    parsed, answer = RetryRule.parse(rule), Answer(200, body=body)
     began = time.process_time()
-    parsed.says(answer)
+    parsed.evaluate(answer)
     return time.process_time() - began
 
 
@@ -320,7 +320,7 @@ texts = st.text(max_size=30) | st.lists(
 ).map("".join)
 
 RULES = [
-    Rule.parse(text)
+    RetryRule.parse(text)
     for text in (
         "res.code != 200 || res.data.a == 2",
         "res[0] == 1 || res.size() > 2 && body != ''",
@@ -332,8 +332,8 @@ RULES = [
 
 @given(bodies, st.sampled_from(RULES), st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2))
 @settings(deadline=None)
-def test_no_answer_breaks_a_rule(body: bytes, rule: Rule, headers: dict[str, str]) -> None:
-    found = rule.says(Answer(200, tuple(headers.items()), body))
+def test_no_answer_breaks_a_rule(body: bytes, rule: RetryRule, headers: dict[str, str]) -> None:
+    found = rule.evaluate(Answer(200, tuple(headers.items()), body))
     assert bool(found.reason) is found.again
     assert found.reason.isascii() or found.reason.encode()
 
@@ -343,8 +343,8 @@ def test_no_answer_breaks_a_rule(body: bytes, rule: Rule, headers: dict[str, str
 def test_whatever_is_written_is_a_rule_or_refused(text: str) -> None:
     place, told = 0, "a rule"
     try:
-        Rule.parse(text).says(Answer(200))
-    except Misplaced as error:
+        RetryRule.parse(text).evaluate(Answer(200))
+    except SettingSyntaxError as error:
         place, told = error.at, str(error)
     assert 0 <= place <= len(text) + 1
     assert told

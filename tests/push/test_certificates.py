@@ -9,34 +9,38 @@ from tarry.config import load
 from tarry.errors import ConfigError
 from tests.engine.bench import until
 from tests.push.certificates import Authority
-from tests.push.fixture import Desk
+from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
 
 
-def configured(desk: Desk, directory: Path, url: str, push: str) -> App:
+def configured(delivery: DeliveryFixture, directory: Path, url: str, push: str) -> App:
     (directory / "tarry.toml").write_text(f'[push]\nallow = ["127.0.0.1"]\n{push}[tasks.hook]\nurl = "{url}"\n')
-    desk.app.configure(load(directory=directory))
-    return desk.app
+    delivery.app.configure(load(directory=directory))
+    return delivery.app
 
 
 def test_what_it_has_signed_is_delivered_to(
-    desk: Desk, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, authority: Authority, certificate: Path
+    delivery: DeliveryFixture,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    authority: Authority,
+    certificate: Path,
 ) -> None:
     other = Authority(tmp_path_factory.mktemp("another"))
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "ours.pem").write_bytes(b"Ours, of 2026:\n" + other.pem + authority.pem)
     with Server(certificate) as server:
-        job = configured(desk, tmp_path, server.url(), 'ca = "certs/ours.pem"\n').enqueue("hook", {})
-        desk.deliver()
+        job = configured(delivery, tmp_path, server.url(), 'ca = "certs/ours.pem"\n').enqueue("hook", {})
+        delivery.deliver()
         assert job.result(15)["status"] == 200
 
 
-def test_without_it_nobody_trusts_that(desk: Desk, tmp_path: Path, certificate: Path) -> None:
+def test_without_it_nobody_trusts_that(delivery: DeliveryFixture, tmp_path: Path, certificate: Path) -> None:
     with Server(certificate) as server:
-        job = configured(desk, tmp_path, server.url(), "").enqueue("hook", {})
-        desk.deliver()
-        until(lambda: desk.records(job))
-        assert "signed by nobody who is trusted here" in desk.records(job)[0].reason
+        job = configured(delivery, tmp_path, server.url(), "").enqueue("hook", {})
+        delivery.deliver()
+        until(lambda: delivery.records(job))
+        assert "signed by nobody who is trusted here" in delivery.records(job)[0].reason
 
 
 @pytest.mark.parametrize(
@@ -49,11 +53,11 @@ def test_without_it_nobody_trusts_that(desk: Desk, tmp_path: Path, certificate: 
     ],
 )
 def test_a_file_that_is_none_is_told_with_its_place(
-    desk: Desk, tmp_path: Path, content: bytes | None, why: str
+    delivery: DeliveryFixture, tmp_path: Path, content: bytes | None, why: str
 ) -> None:
     if content is not None:
         (tmp_path / "ours.pem").write_bytes(content)
-    app = configured(desk, tmp_path, "https://a.example/", 'ca = "ours.pem"\n')
+    app = configured(delivery, tmp_path, "https://a.example/", 'ca = "ours.pem"\n')
     with pytest.raises(ConfigError) as wrong:
         app.http.load(thoroughly=True)
     assert str(wrong.value) == (

@@ -11,11 +11,11 @@ from tarry.config import Config, load
 from tarry.errors import ConfigError
 from tarry.push import registry
 from tarry.push.endpoint.settings import EndpointError
-from tarry.push.http.guard import Guard
+from tarry.push.http.guard import AddressGuard
 from tests.engine.bench import finished, until
-from tests.push.fixture import HERE, Desk
+from tests.push.fixture import HERE, DeliveryFixture
 
-GUARD = Guard(HERE.allow)
+GUARD = AddressGuard(HERE.allow)
 SECRET = "kept-by-the-worker-alone"
 TOKEN: dict[str, Any] = {"headers": {"x-token": "env:TARRY_TEST_TOKEN"}}
 
@@ -25,9 +25,9 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARRY_TEST_TOKEN", SECRET)
 
 
-def written(desk: Desk, **settings: Any) -> None:
+def written(delivery: DeliveryFixture, **settings: Any) -> None:
     """As by somebody who does not ask tarry."""
-    assert desk.store().write(f"{registry.CELL}hook", json.encode(desk.settings(**settings)), None)
+    assert delivery.store().write(f"{registry.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
 
 
 @pytest.mark.parametrize(
@@ -39,42 +39,44 @@ def written(desk: Desk, **settings: Any) -> None:
     ],
     ids=["header", "file", "second secret"],
 )
-def test_a_task_that_is_registered_at_run_time_may_not_name_a_place(desk: Desk, settings: dict[str, Any]) -> None:
-    store = desk.store()
+def test_a_task_that_is_registered_at_run_time_may_not_name_a_place(
+    delivery: DeliveryFixture, settings: dict[str, Any]
+) -> None:
+    store = delivery.store()
     with pytest.raises(
         EndpointError, match=r"tasks.hook: (env|file):.*only a task in tarry.toml may read that.*\[push\]"
     ):
-        registry.add(store, "hook", desk.settings(**settings), GUARD)
-    registry.add(store, "hook", desk.settings(), GUARD)
+        registry.add(store, "hook", delivery.settings(**settings), GUARD)
+    registry.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(EndpointError, match=r"only a task in tarry.toml may read that"):
         registry.edit(store, "hook", settings, GUARD)
 
 
 def test_one_that_was_written_into_the_store_is_not_sent_with_it(
-    any_desk: Desk, caplog: pytest.LogCaptureFixture
+    any_delivery: DeliveryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    any_desk.configure()
-    written(any_desk, **TOKEN)
-    any_desk.deliver()
-    any_desk.app.enqueue("hook", {})
+    any_delivery.configure()
+    written(any_delivery, **TOKEN)
+    any_delivery.deliver()
+    any_delivery.app.enqueue("hook", {})
     until(lambda: "nothing was sent: env:TARRY_TEST_TOKEN: only a task in tarry.toml may read" in caplog.text)
-    assert any_desk.server.seen == []
+    assert any_delivery.server.seen == []
 
 
-def test_places_that_are_listed_may_be_read(desk: Desk) -> None:
+def test_places_that_are_listed_may_be_read(delivery: DeliveryFixture) -> None:
     listed = replace(HERE, secrets=["env:TARRY_TEST_TOKEN"])
-    desk.app.configure(Config(push=listed, directory=desk.directory))
-    registry.add(desk.store(), "hook", desk.settings(**TOKEN), GUARD, listed.secrets)
-    desk.deliver()
-    finished(desk.app.enqueue("hook", {}))
-    assert desk.server.seen[0].header("x-token") == SECRET
+    delivery.app.configure(Config(push=listed, directory=delivery.directory))
+    registry.add(delivery.store(), "hook", delivery.settings(**TOKEN), GUARD, listed.secrets)
+    delivery.deliver()
+    finished(delivery.app.enqueue("hook", {}))
+    assert delivery.server.seen[0].header("x-token") == SECRET
 
 
-def test_those_of_the_configuration_are_free(desk: Desk) -> None:
-    desk.configure(hook=TOKEN)
-    desk.deliver()
-    finished(desk.app.enqueue("hook", {}))
-    assert desk.server.seen[0].header("x-token") == SECRET
+def test_those_of_the_configuration_are_free(delivery: DeliveryFixture) -> None:
+    delivery.configure(hook=TOKEN)
+    delivery.deliver()
+    finished(delivery.app.enqueue("hook", {}))
+    assert delivery.server.seen[0].header("x-token") == SECRET
 
 
 @pytest.mark.parametrize("place", ["TOKEN", "env:", "file:run/secrets/order", "env:A B"])

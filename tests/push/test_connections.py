@@ -13,9 +13,9 @@ from pyreqwest.client import Client
 
 from tarry import App
 from tarry.push.http.answer import MOST_BODY, Answer
-from tarry.push.http.failure import Failed, Failure, Why
-from tarry.push.http.pool import Clients, Place, builder
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.failure import Failure, FailureKind, RequestFailed
+from tarry.push.http.pool import ClientKey, ClientPool, client_builder
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.store.memory import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest
 from tests.engine.bench import Bench, finished
@@ -28,7 +28,7 @@ from tests.push.server import Line, Server, answer, end_before_answer, hang, raw
 def test_a_connection_is_used_again(server: Server) -> None:
     async def work(sending: Sender) -> None:
         for _ in range(5):
-            await sending.send(Request("POST", server.url("/", "hooks.example")), Limits())
+            await sending.send(HttpRequest("POST", server.url("/", "hooks.example")), SendLimits())
 
     run(work)
     assert {seen.connection for seen in server.seen} == {0}
@@ -38,8 +38,8 @@ def test_after_a_body_that_was_not_read_whole_the_connection_is_not_used_again(s
     server.says("/long", answer(200, b"x" * 300 * MOST_BODY))
 
     async def work(sending: Sender) -> None:
-        await sending.send(Request("POST", server.url("/long")), Limits())
-        await sending.send(Request("POST", server.url("/")), Limits())
+        await sending.send(HttpRequest("POST", server.url("/long")), SendLimits())
+        await sending.send(HttpRequest("POST", server.url("/")), SendLimits())
 
     run(work)
     assert [seen.connection for seen in server.seen] == [0, 1]
@@ -51,7 +51,7 @@ def test_connections_that_were_closed_under_us_cost_nothing(server: Server) -> N
 
     async def work(sending: Sender) -> None:
         for n in range(5):
-            got = await sending.send(Request("POST", server.url(), (), b"%d" % n), Limits())
+            got = await sending.send(HttpRequest("POST", server.url(), (), b"%d" % n), SendLimits())
             assert isinstance(got, Answer)
             await until(lambda: not kept(server.port))
 
@@ -63,10 +63,10 @@ def test_an_end_that_crosses_a_request_is_not_hidden_and_nothing_arrives_twice(s
     server.says("/", raw(HEAD + b"Content-Length: 2\r\n\r\nok", Line.end))
 
     async def work(sending: Sender) -> list[Answer | Failure]:
-        return [await sending.send(Request("POST", server.url(), (), b"%d" % n), Limits()) for n in range(50)]
+        return [await sending.send(HttpRequest("POST", server.url(), (), b"%d" % n), SendLimits()) for n in range(50)]
 
     got = run(work)
-    assert all(isinstance(one, Answer) or (one.why is Why.CLOSED and one.sent) for one in got)
+    assert all(isinstance(one, Answer) or (one.kind is FailureKind.CLOSED and one.sent) for one in got)
     assert [b"%d" % n for n, one in enumerate(got) if isinstance(one, Answer)] == [seen.body for seen in server.seen]
 
 
@@ -74,12 +74,12 @@ def test_what_a_kept_connection_may_have_taken_is_not_sent_again(server: Server)
     server.says("/end", end_before_answer)
 
     async def work(sending: Sender) -> Answer | Failure:
-        await sending.send(Request("POST", server.url("/")), Limits())
-        return await sending.send(Request("POST", server.url("/end")), Limits())
+        await sending.send(HttpRequest("POST", server.url("/")), SendLimits())
+        return await sending.send(HttpRequest("POST", server.url("/end")), SendLimits())
 
     got = run(work)
     assert isinstance(got, Failure)
-    assert (got.why, got.sent) == (Why.CLOSED, True)
+    assert (got.kind, got.sent) == (FailureKind.CLOSED, True)
     assert server.paths() == ["/", "/end"]
     assert server.seen[0].connection == server.seen[1].connection
 
@@ -96,7 +96,7 @@ def test_to_cancel_ends_the_wait_at_once_and_the_request_within_its_time(server:
     server.says("/", hang)
 
     async def work(sending: Sender) -> None:
-        task = asyncio.create_task(sending.send(Request("POST", server.url(), (), b"{}"), Limits(2, 1)))
+        task = asyncio.create_task(sending.send(HttpRequest("POST", server.url(), (), b"{}"), SendLimits(2, 1)))
         await until(lambda: len(server.seen) == 1)
         await cancelled(task, server)
 
@@ -109,7 +109,7 @@ def test_who_is_cancelled_while_connecting_sends_nothing(authority: Authority, c
     context.load_cert_chain(certificate)
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(15)
-    request = Request("POST", f"https://hooks.example:{listening.getsockname()[1]}/", (), b"{}")
+    request = HttpRequest("POST", f"https://hooks.example:{listening.getsockname()[1]}/", (), b"{}")
 
     def late() -> bytes:
         with listening.accept()[0] as plain:
@@ -121,7 +121,7 @@ def test_who_is_cancelled_while_connecting_sends_nothing(authority: Authority, c
                 return b""
 
     async def work(sending: Sender) -> bytes:
-        task = asyncio.create_task(sending.send(request, Limits(20, 10)))
+        task = asyncio.create_task(sending.send(request, SendLimits(20, 10)))
         await until(lambda: bool(select.select([listening], [], [], 0)[0]))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -137,7 +137,7 @@ def test_to_cancel_in_the_body_ends_the_request_too(server: Server) -> None:
     server.says("/", then_hang(HEAD + b"Content-Length: 9\r\n\r\nabc"))
 
     async def work(sending: Sender) -> None:
-        task = asyncio.create_task(sending.send(Request("POST", server.url()), Limits()))
+        task = asyncio.create_task(sending.send(HttpRequest("POST", server.url()), SendLimits()))
         await until(lambda: len(server.seen) == 1)
         await asyncio.sleep(0.1)
         await cancelled(task, server)
@@ -150,23 +150,23 @@ def test_to_close_ends_what_is_under_way(server: Server) -> None:
 
     async def work() -> tuple[Answer | Failure, Answer | Failure]:
         sending = sender()
-        task = asyncio.create_task(sending.send(Request("POST", server.url("/hang"), (), b"{}"), Limits(3, 1)))
+        task = asyncio.create_task(sending.send(HttpRequest("POST", server.url("/hang"), (), b"{}"), SendLimits(3, 1)))
         await until(lambda: len(server.seen) == 1)
         await sending.close()
-        return await task, await sending.send(Request("POST", server.url("/")), Limits())
+        return await task, await sending.send(HttpRequest("POST", server.url("/")), SendLimits())
 
     under_way, after = asyncio.run(work())
     assert isinstance(under_way, Failure)
     assert isinstance(after, Failure)
-    assert (under_way.why, under_way.sent) == (Why.LOCAL, True)
+    assert (under_way.kind, under_way.sent) == (FailureKind.LOCAL, True)
     assert under_way.elapsed < 3
-    assert (after.why, after.sent) == (Why.LOCAL, False)
+    assert (after.kind, after.sent) == (FailureKind.LOCAL, False)
 
 
 def test_to_close_closes_kept_connections(server: Server) -> None:
     async def work() -> None:
         sending = sender()
-        await sending.send(Request("POST", server.url()), Limits())
+        await sending.send(HttpRequest("POST", server.url()), SendLimits())
         await sending.close()
         await until(lambda: server.ended == 1)
 
@@ -192,33 +192,33 @@ def test_many_are_under_way_at_once_and_none_waits_for_another(server: Server) -
     server.says("/slow", together)
 
     async def work(sending: Sender) -> None:
-        slow = Request("POST", server.url("/slow", "hooks.example"), (), b"{}")
-        under_way = [asyncio.create_task(sending.send(slow, Limits(30, 20))) for _ in range(299)]
+        slow = HttpRequest("POST", server.url("/slow", "hooks.example"), (), b"{}")
+        under_way = [asyncio.create_task(sending.send(slow, SendLimits(30, 20))) for _ in range(299)]
         await until(lambda: server.paths().count("/slow") == 299)
-        other = await sending.send(Request("POST", server.url("/quick", "other.example"), (), b"{}"), Limits())
+        other = await sending.send(HttpRequest("POST", server.url("/quick", "other.example"), (), b"{}"), SendLimits())
         assert isinstance(other, Answer)
         assert not any(task.done() for task in under_way)
-        last = await sending.send(slow, Limits(30, 20))
+        last = await sending.send(slow, SendLimits(30, 20))
         assert all(isinstance(one, Answer) for one in [last, *await asyncio.gather(*under_way)])
 
     run(work)
 
 
-def place(port: int, host: str = "a.example", address: str = "127.0.0.1") -> Place:
-    return Place(host, address, port, False, 5.0)
+def place(port: int, host: str = "a.example", address: str = "127.0.0.1") -> ClientKey:
+    return ClientKey(host, address, port, False, 5.0)
 
 
-async def used(clients: Clients, at: Place, times: int = 1) -> None:
+async def used(clients: ClientPool, at: ClientKey, times: int = 1) -> None:
     for _ in range(times):
-        with clients.held(at) as held:
-            client = held.client or await clients.ready(held, 10)
+        with clients.get(at) as held:
+            client = held.client or await clients.wait_ready(held, 10)
             response = await client.get(f"http://{at.host}:{at.port}/").build().send()
             assert response.status == 200
 
 
 def test_clients_without_a_request_are_bounded(server: Server) -> None:
     async def work() -> None:
-        clients = Clients(builder(), most_idle=2)
+        clients = ClientPool(client_builder(), most_idle=2)
         for n in range(6):
             await used(clients, place(server.port, f"h{n}.example"))
         assert len(clients) == 2
@@ -231,9 +231,9 @@ def test_clients_without_a_request_are_bounded(server: Server) -> None:
 
 def test_clients_with_a_request_are_not_closed_for_others(server: Server) -> None:
     async def work() -> None:
-        clients = Clients(builder(), most_idle=0)
-        with clients.held(place(server.port)) as held:
-            client = await clients.ready(held, 10)
+        clients = ClientPool(client_builder(), most_idle=0)
+        with clients.get(place(server.port)) as held:
+            client = await clients.wait_ready(held, 10)
             await used(clients, place(server.port, "b.example"))
             assert (await client.get(server.url()).build().send()).status == 200
         await clients.close()
@@ -243,7 +243,7 @@ def test_clients_with_a_request_are_not_closed_for_others(server: Server) -> Non
 
 def test_clients_that_nobody_uses_are_closed_after_a_while(server: Server) -> None:
     async def work() -> None:
-        clients = Clients(builder(), idle=0.05)
+        clients = ClientPool(client_builder(), idle=0.05)
         await used(clients, place(server.port))
         await until(lambda: len(clients) == 0 and server.ended == 1)
         await used(clients, place(server.port))
@@ -253,14 +253,14 @@ def test_clients_that_nobody_uses_are_closed_after_a_while(server: Server) -> No
 
 
 def test_many_who_want_a_client_make_one(server: Server) -> None:
-    made: list[Place] = []
+    made: list[ClientKey] = []
 
-    def build(at: Place) -> Client:
+    def build(at: ClientKey) -> Client:
         made.append(at)
-        return builder()(at)
+        return client_builder()(at)
 
     async def work() -> None:
-        clients = Clients(build)
+        clients = ClientPool(build)
         await asyncio.gather(*[used(clients, place(server.port)) for _ in range(50)])
         await clients.close()
 
@@ -271,14 +271,14 @@ def test_many_who_want_a_client_make_one(server: Server) -> None:
 def test_a_client_that_cannot_be_made_is_tried_again(server: Server) -> None:
     broken = [OSError("no file descriptors")]
 
-    def build(at: Place) -> Client:
+    def build(at: ClientKey) -> Client:
         if broken:
             raise broken.pop()
-        return builder()(at)
+        return client_builder()(at)
 
     async def work() -> None:
-        clients = Clients(build)
-        with pytest.raises(Failed, match="no client can be made: no file descriptors"):
+        clients = ClientPool(build)
+        with pytest.raises(RequestFailed, match="no client can be made: no file descriptors"):
             await used(clients, place(server.port))
         await used(clients, place(server.port))
         await clients.close()
@@ -296,7 +296,9 @@ def test_in_a_worker(server: Server) -> None:
     async def deliver(number: int) -> int:
         if not senders:
             senders.append(sender())
-        got = await senders[0].send(Request("POST", server.url("/", "hooks.example"), (), b"%d" % number), Limits())
+        got = await senders[0].send(
+            HttpRequest("POST", server.url("/", "hooks.example"), (), b"%d" % number), SendLimits()
+        )
         assert isinstance(got, Answer)
         return got.status
 
@@ -315,7 +317,9 @@ def test_a_loop_that_ends_with_requests_under_way_ends_cleanly(server: Server) -
     async def begin() -> None:
         sending = sender()
         for _ in range(5):
-            tasks.append(asyncio.create_task(sending.send(Request("POST", server.url(), (), b"{}"), Limits(1, 1))))
+            tasks.append(
+                asyncio.create_task(sending.send(HttpRequest("POST", server.url(), (), b"{}"), SendLimits(1, 1)))
+            )
 
     def serve() -> None:
         loop.run_forever()

@@ -60,7 +60,7 @@ def refused(settings: Any, name: Any = "order.timeout") -> EndpointError:
 
 def test_all_settings_are_read() -> None:
     endpoint = Endpoint.parse("order.timeout", tomllib.loads(FULL))
-    assert endpoint.url.filled({"order": "a b"}) == "https://shop.example/orders/a%20b?token=sesame"
+    assert endpoint.url.fill({"order": "a b"}) == "https://shop.example/orders/a%20b?token=sesame"
     assert (endpoint.method, endpoint.queue, endpoint.priority) == ("PUT", "hooks", -5)
     assert [name for name, _ in endpoint.headers] == ["authorization", "x-key"]
     assert [secret.literal for secret in endpoint.secrets] == [True, True, True, False, False]
@@ -74,7 +74,7 @@ def test_all_settings_are_read() -> None:
     assert (endpoint.concurrency, endpoint.rate, endpoint.redirects) == (5, "10/s", 2)
     assert endpoint.alert == ("ops@example.org", "https://hooks.example/services/T00/hush?x=hush")
     assert endpoint.order is not None
-    assert endpoint.order.filled({"customer": {"id": 9}}) == "9"
+    assert endpoint.order.fill({"customer": {"id": 9}}) == "9"
     assert not endpoint.enabled
     assert endpoint.sends_body
 
@@ -124,15 +124,21 @@ def test_nobody_else_holds_the_settings() -> None:
 
 def test_secrets_are_not_shown() -> None:
     endpoint = Endpoint.parse("order.timeout", tomllib.loads(FULL))
-    shown = json.dumps(endpoint.shown())
+    shown = json.dumps(endpoint.display_settings())
     everything = f"{endpoint!r} {endpoint} {[endpoint]} {endpoint.headers!r} {endpoint.secrets!r} {shown}"
     for hidden in (HMAC, ED25519, RAW, "hush", "sesame"):
         assert hidden not in everything
     assert repr(endpoint) == "<Endpoint order.timeout PUT https://shop.example/orders/{order}?...>"
-    assert endpoint.shown()["secrets"] == ["***", "***", "***", "env:ORDER_SECRET", "file:/run/secrets/order"]
-    assert endpoint.shown()["headers"] == {"Authorization": "***", "X-Key": "env:TARRY_TEST_KEY"}
-    assert endpoint.shown()["alert"] == ["ops@example.org", "https://hooks.example/..."]
-    assert parsed(secret=RAW).shown() == {"url": URL, "secret": "***"}
+    assert endpoint.display_settings()["secrets"] == [
+        "***",
+        "***",
+        "***",
+        "env:ORDER_SECRET",
+        "file:/run/secrets/order",
+    ]
+    assert endpoint.display_settings()["headers"] == {"Authorization": "***", "X-Key": "env:TARRY_TEST_KEY"}
+    assert endpoint.display_settings()["alert"] == ["ops@example.org", "https://hooks.example/..."]
+    assert parsed(secret=RAW).display_settings() == {"url": URL, "secret": "***"}
     assert "rich" not in everything
     assert list(endpoint.__rich_repr__()) == [repr(endpoint)]
 
@@ -278,7 +284,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.delattr("tarry.push.http.target", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     cel._environment.cache_clear()
-    cel._compiled.cache_clear()
+    cel._compile.cache_clear()
     assert "pip install 'tarry[push]'" in str(refused({"url": URL, "retry_when": "status == 299"}))
 
 
@@ -304,6 +310,6 @@ def test_whatever_is_written_is_an_endpoint_or_refused_in_a_line(settings: dict[
         told = str(error)
     else:
         assert Endpoint.parse("a", endpoint.settings, checked) == endpoint
-        json.dumps(endpoint.shown())
+        json.dumps(endpoint.display_settings())
     assert "\n" not in told
     assert len(told) < 1000

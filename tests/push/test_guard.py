@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tarry.errors import ConfigError
 from tarry.push.http import local_addresses
-from tarry.push.http.guard import Forbidden, Guard
+from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 
 REFUSED = {
     "0.0.0.0": "unspecified",
@@ -72,8 +72,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("address", "kind"), REFUSED.items())
 def test_what_is_refused_and_why(address: str, kind: str) -> None:
-    with pytest.raises(Forbidden) as caught:
-        Guard().check(address, "hooks.example")
+    with pytest.raises(ForbiddenAddress) as caught:
+        AddressGuard().check(address, "hooks.example")
     assert str(caught.value).startswith(f"hooks.example is at {address}, ")
     assert kind in str(caught.value)
     assert 'unless [push] allow = ["' in str(caught.value)
@@ -104,25 +104,25 @@ def test_what_is_refused_and_why(address: str, kind: str) -> None:
     ],
 )
 def test_public_addresses_are_reached(address: str) -> None:
-    Guard().check(address)
+    AddressGuard().check(address)
 
 
 @pytest.mark.parametrize("address", [a for a in REFUSED if "2001:0:" not in a])
 def test_what_the_refusal_says_would_allow_it_does(address: str) -> None:
-    with pytest.raises(Forbidden) as caught:
-        Guard().check(address)
+    with pytest.raises(ForbiddenAddress) as caught:
+        AddressGuard().check(address)
     allowing = str(caught.value).partition('allow = ["')[2].partition('"')[0]
-    Guard([allowing]).check(address)
+    AddressGuard([allowing]).check(address)
 
 
 def test_a_network_is_allowed_and_no_more() -> None:
-    guard = Guard(["10.1.0.0/16", "fd12::/16"])
+    guard = AddressGuard(["10.1.0.0/16", "fd12::/16"])
     guard.check("10.1.2.3")
     guard.check("::ffff:10.1.2.3")
     guard.check("64:ff9b::10.1.2.3")
     guard.check("fd12::7")
     for other in ("10.2.0.1", "127.0.0.1", "fd13::1", "::ffff:10.2.0.1"):
-        with pytest.raises(Forbidden):
+        with pytest.raises(ForbiddenAddress):
             guard.check(other)
 
 
@@ -137,30 +137,30 @@ def test_a_network_is_allowed_and_no_more() -> None:
     ],
 )
 def test_metadata_has_to_be_named_itself(around: str, address: str) -> None:
-    with pytest.raises(Forbidden, match="passwords"):
-        Guard([around]).check(address)
+    with pytest.raises(ForbiddenAddress, match="passwords"):
+        AddressGuard([around]).check(address)
 
 
 def test_metadata_that_is_named_is_reached() -> None:
-    Guard(["169.254.169.254/32"]).check("169.254.169.254")
-    Guard(["169.254.169.254"]).check("::ffff:169.254.169.254")
+    AddressGuard(["169.254.169.254/32"]).check("169.254.169.254")
+    AddressGuard(["169.254.169.254"]).check("::ffff:169.254.169.254")
 
 
 @pytest.mark.parametrize("port", [22, 25, 6667, 0])
 def test_ports_of_other_protocols_are_refused(port: int) -> None:
-    with pytest.raises(Forbidden, match=f"1.1.1.1, port {port}, is another protocol's"):
-        Guard().check("1.1.1.1", port=port)
+    with pytest.raises(ForbiddenAddress, match=f"1.1.1.1, port {port}, is another protocol's"):
+        AddressGuard().check("1.1.1.1", port=port)
 
 
 def test_in_a_network_that_is_allowed_the_ports_are_its_owners() -> None:
-    Guard(["10.0.0.0/8"]).check("10.0.0.1", port=25)
-    with pytest.raises(Forbidden):
-        Guard(["10.0.0.0/8"]).check("10.0.0.1", port=0)
+    AddressGuard(["10.0.0.0/8"]).check("10.0.0.1", port=25)
+    with pytest.raises(ForbiddenAddress):
+        AddressGuard(["10.0.0.0/8"]).check("10.0.0.1", port=0)
 
 
 def test_a_refusal_is_one_line_that_names_host_address_and_setting() -> None:
-    with pytest.raises(Forbidden) as caught:
-        Guard().check("10.0.0.7", "intranet.example", 443)
+    with pytest.raises(ForbiddenAddress) as caught:
+        AddressGuard().check("10.0.0.7", "intranet.example", 443)
     assert str(caught.value) == (
         'intranet.example is at 10.0.0.7, private: not reached, unless [push] allow = ["10.0.0.7"] allows it'
     )
@@ -177,14 +177,14 @@ def test_a_refusal_is_one_line_that_names_host_address_and_setting() -> None:
 )
 def test_what_is_no_network_is_told(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        Guard([text])
+        AddressGuard([text])
 
 
 @given(st.ip_addresses())
 def test_what_python_holds_for_private_is_never_reached(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     try:
-        Guard().check(str(address))
-    except Forbidden:
+        AddressGuard().check(str(address))
+    except ForbiddenAddress:
         return
     assert not any((address.is_loopback, address.is_link_local, address.is_multicast, address.is_unspecified))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -201,22 +201,22 @@ class Clock:
         return self.now
 
 
-def refused(guard: Guard, address: str) -> str:
-    with pytest.raises(Forbidden) as caught:
+def refused(guard: AddressGuard, address: str) -> str:
+    with pytest.raises(ForbiddenAddress) as caught:
         guard.check(address)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("address", [*OURS, "::ffff:1.2.3.4", "64:ff9b::102:304"])
 def test_the_hosts_own_public_address_is_refused_unless_allowed(address: str) -> None:
-    assert "an address of this host" in refused(Guard(own=lambda: OURS), address)
-    Guard([*OURS, address], own=lambda: OURS).check(address)
-    Guard(own=lambda: ()).check(address)
+    assert "an address of this host" in refused(AddressGuard(own=lambda: OURS), address)
+    AddressGuard([*OURS, address], own=lambda: OURS).check(address)
+    AddressGuard(own=lambda: ()).check(address)
 
 
 def test_an_address_that_the_host_gets_later_is_refused_from_then_on() -> None:
     ours: list[str] = []
-    guard = Guard(own=lambda: ours)
+    guard = AddressGuard(own=lambda: ours)
     guard.check("1.2.3.4")
     ours.append("1.2.3.4")
     assert "an address of this host" in refused(guard, "1.2.3.4")
@@ -231,9 +231,9 @@ def test_they_are_read_anew_after_some_seconds(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(local_addresses, "_IPV6", inet6 := tmp_path / "if_inet6")
     monkeypatch.setattr(local_addresses, "time", clock := Clock())
     inet6.write_text("26064700000000000000000000000007 02 40 00 80 eth0\n")
-    known = local_addresses.OwnAddresses()
+    known = local_addresses.LocalAddresses()
     assert known() == {"2606:4700::7"}
     trie.write_text("Local:\n  |-- 1.2.3.4\n     /32 host LOCAL\n  |-- 1.2.3.255\n     /32 link BROADCAST\n")
     assert known() == {"2606:4700::7"}
-    clock.now += local_addresses.KEPT
+    clock.now += local_addresses.CACHE_TTL
     assert known() == set(OURS)

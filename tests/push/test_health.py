@@ -28,7 +28,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, note
 from tarry.push import registry
-from tarry.push.delivery.flow import State as Flow
+from tarry.push.delivery.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
@@ -400,8 +400,8 @@ def test_an_endpoint_that_is_gone(store: Store) -> None:
     (disabled,) = seen(store, NOW, FIVE, order=off)
     assert (disabled.key, disabled.details) == ("disabled order", ("answered 410 Gone",))
     assert disabled.todo == "once it is back: tarry tasks edit order enabled=true"
-    registry.switch(store, "order", True, False)
-    registry.switch(store, "order", False, False)
+    registry.set_enabled(store, "order", True, False)
+    registry.set_enabled(store, "order", False, False)
     assert seen(store, NOW, FIVE, order=off) == []
 
 

@@ -21,9 +21,9 @@ from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, SECOND
 from tarry.model.job import Job
-from tarry.push.delivery.order import Order
-from tarry.push.journal.append_file import Appended
-from tarry.push.journal.log_lines import Request, accepted, job_of
+from tarry.push.delivery.order import KeyOrder
+from tarry.push.journal.append_file import AppendFile
+from tarry.push.journal.log_lines import RequestLine, format_request, make_job
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.entry import Entry
@@ -31,7 +31,7 @@ from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
 from tests.cli.disk import MB, Disk
 from tests.engine.bench import finished, until
-from tests.push.fixture import Desk
+from tests.push.fixture import DeliveryFixture
 from tests.push.server import answer
 
 Line = dict[str, Any]
@@ -42,9 +42,9 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs" / "push"
 
 
-def configure(desk: Desk, logs: Path, **tasks: Line) -> None:
-    whole = {name: desk.settings(**task) for name, task in tasks.items()}
-    desk.app.configure(Config(tasks=whole, push=Push(["127.0.0.1"], log=logs), directory=desk.directory))
+def configure(delivery: DeliveryFixture, logs: Path, **tasks: Line) -> None:
+    whole = {name: delivery.settings(**task) for name, task in tasks.items()}
+    delivery.app.configure(Config(tasks=whole, push=Push(["127.0.0.1"], log=logs), directory=delivery.directory))
 
 
 def lines(file: Path) -> list[Line]:
@@ -60,61 +60,61 @@ def requests(logs: Path) -> list[Line]:
     return lines(logs / "request.log")
 
 
-class Away(Order):
+class Away(KeyOrder):
     """Of a store that goes away while something is under way."""
 
-    async def stays(self, job: Job) -> None:
+    async def keep_first(self, job: Job) -> None:
         raise StoreUnavailable("away")
 
 
 class TestRequests:
-    def test_a_line_has_all_that_the_job_is_made_of(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={"queue": "hooks", "priority": 3, "order": "{customer}"})
+    def test_a_line_has_all_that_the_job_is_made_of(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={"queue": "hooks", "priority": 3, "order": "{customer}"})
         body = {"customer": "Zoë", "lines": 'a\nb "c"'}
-        hook = desk.app.http.find("hook")
+        hook = delivery.app.http.find("hook")
         assert hook is not None
         job = hook.using(delay="1h", key="k", expires="2h", unique_for="1d").enqueue(body)
         (line,) = requests(logs)
         assert list(line)[:4] == ["time", "job", "task", "event"]
         assert (line["job"], line["task"], line["event"], line["queue"]) == (job.id, "hook", "accepted", "hooks")
         assert (line["body"], line["priority"], line["key"], line["lane"]) == (body, 3, "k", "Zoë")
-        kept = desk.job(job)
+        kept = delivery.job(job)
         text = (logs / "request.log").read_bytes()
-        assert job_of(_read(text), kept.since) == kept
+        assert make_job(_read(text), kept.since) == kept
         assert kept.unique == DAY
 
     @pytest.mark.parametrize("body", [b' {"a": 1.0}', b'{"a":\n1}', b'{"a": 1.0}', b'["\xff"]'])
     def test_bytes_come_back_as_they_were(self, body: bytes) -> None:
-        line = accepted(Job(uuid7(), "hook", body))
+        line = format_request(Job(uuid7(), "hook", body))
         assert line.count(b"\n") == 1
-        assert job_of(_read(line), 0).body == body
+        assert make_job(_read(line), 0).body == body
 
     @pytest.mark.parametrize("due", [0, 1, SECOND, 1_800_000_000_123_456, 2**62])
     def test_so_do_times(self, due: int) -> None:
-        job = job_of(_read(accepted(Job(uuid7(), "hook", b"{}", due=due, expires=due))), 0)
+        job = make_job(_read(format_request(Job(uuid7(), "hook", b"{}", due=due, expires=due))), 0)
         assert (job.due, job.expires) == (due, due)
 
-    def test_whoever_enqueues_them(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        desk.app.http.load()
+    def test_whoever_enqueues_them(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        delivery.app.http.load()
 
-        @desk.app.task
+        @delivery.app.task
         def function() -> None: ...
 
-        hook = desk.app.tasks["hook"]
-        desk.app.enqueue("hook", {"n": 0})
+        hook = delivery.app.tasks["hook"]
+        delivery.app.enqueue("hook", {"n": 0})
         hook.enqueue_many([({"n": n},) for n in range(1, 1500)])
         function.enqueue()
         assert [line["body"]["n"] for line in requests(logs)] == list(range(1500))
 
-    def test_also_from_a_loop(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        job = asyncio.run(desk.app.aenqueue("hook", {"n": 1}))
+    def test_also_from_a_loop(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        job = asyncio.run(delivery.app.aenqueue("hook", {"n": 1}))
         assert [line["job"] for line in requests(logs)] == [job.id]
 
-    def test_what_met_its_key_is_no_job_or_changes_the_one_there(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        hook = desk.app.http.find("hook")
+    def test_what_met_its_key_is_no_job_or_changes_the_one_there(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        hook = delivery.app.http.find("hook")
         assert hook is not None
         first = hook.using(key="k", delay="1h", unique_for="waiting").enqueue({"n": 1})
         hook.using(key="k", delay="1h").enqueue({"n": 2})
@@ -122,10 +122,10 @@ class TestRequests:
         told = [(line["event"], line["job"], line["body"]["n"]) for line in requests(logs)]
         assert told == [("accepted", first.id, 1), ("changed", first.id, 3)]
 
-    def test_what_lay_in_an_outbox_once_it_is_in_the_store(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        desk.app.http.load()
-        client, outbox = desk.app.client, Outbox(desk.directory / "outbox.db")
+    def test_what_lay_in_an_outbox_once_it_is_in_the_store(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        delivery.app.http.load()
+        client, outbox = delivery.app.client, Outbox(delivery.directory / "outbox.db")
         job = client.job("hook", b"{}")
         outbox.keep([Entry(job)])
         assert requests(logs) == []
@@ -134,14 +134,14 @@ class TestRequests:
         forwarder.close()
         assert [line["job"] for line in requests(logs)] == [ids.text(job.id)]
 
-    def test_what_is_done_by_hand(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        first, second, third = (desk.app.enqueue("hook", {"n": n}) for n in range(3))
+    def test_what_is_done_by_hand(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        first, second, third = (delivery.app.enqueue("hook", {"n": n}) for n in range(3))
         assert first.cancel()
         assert not first.cancel()
         assert first.retry()
-        assert desk.app.client.forget(second._id)
-        client = desk.app.client
+        assert delivery.app.client.forget(second._id)
+        client = delivery.app.client
         for page in matching(client, Query(task="hook")):
             changed(client, page, lambda job, now: lifecycle.cancelled(job, client.rules("hook", "default"), now))
         told = [(line["event"], line["job"]) for line in requests(logs)][3:]
@@ -166,15 +166,15 @@ print([name for name in sys.modules if name.startswith(("tarry.push.log", "tarry
 
 
 class TestAttempts:
-    def test_each_has_a_line(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={"schedule": [0.001]}, gone={"url": "/gone"}, lacks={"url": "/{order}"})
-        desk.server.says("/gone", answer(404))
-        desk.server.says("/", answer(500, b"no"))
-        jobs = [desk.app.enqueue(name, {}) for name in ("hook", "gone", "lacks")]
-        desk.deliver()
+    def test_each_has_a_line(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={"schedule": [0.001]}, gone={"url": "/gone"}, lacks={"url": "/{order}"})
+        delivery.server.says("/gone", answer(404))
+        delivery.server.says("/", answer(500, b"no"))
+        jobs = [delivery.app.enqueue(name, {}) for name in ("hook", "gone", "lacks")]
+        delivery.deliver()
         assert [finished(job) for job in jobs] == [State.DEAD] * 3
-        desk.server.says("/", answer(200, b"yes"))
-        well = desk.app.enqueue("hook", {})
+        delivery.server.says("/", answer(200, b"yes"))
+        well = delivery.app.enqueue("hook", {})
         assert finished(well) is State.DONE
         told = [
             (line["job"], line["attempt"], line["outcome"], line.get("ended", False))
@@ -197,11 +197,11 @@ class TestAttempts:
 
 
 class TestTroubles:
-    def test_what_is_nobodys_attempt_stands_in_the_error_log(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, unsent={"secret": "env:NOT_SET_ANYWHERE"}, gone={"url": "/gone"})
-        desk.server.says("/gone", answer(410))
-        unsent, _ = desk.app.enqueue("unsent", {}), desk.app.enqueue("gone", {})
-        desk.deliver()
+    def test_what_is_nobodys_attempt_stands_in_the_error_log(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, unsent={"secret": "env:NOT_SET_ANYWHERE"}, gone={"url": "/gone"})
+        delivery.server.says("/gone", answer(410))
+        unsent, _ = delivery.app.enqueue("unsent", {}), delivery.app.enqueue("gone", {})
+        delivery.deliver()
         file = logs / "error.log"
         until(lambda: file.exists() and "is disabled" in file.read_text() and "nothing was sent" in file.read_text())
         first, *_ = (line for line in lines(file) if "nothing was sent" in line["message"])
@@ -210,25 +210,25 @@ class TestTroubles:
         disabled, *_ = (line for line in lines(file) if "is disabled" in line["message"])
         assert (disabled["level"], "job" in disabled) == ("ERROR", False)
 
-    def test_so_does_an_order_that_could_not_be_kept(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={"order": "{customer}", "schedule": ["1h"]})
-        desk.server.says("/", answer(500))
-        desk.deliver()
-        (office,) = desk.offices
-        office.order = Away(desk.store(), office.now)
-        job = desk.app.enqueue("hook", {"customer": 7})
-        until(lambda: desk.job(job).failures)
+    def test_so_does_an_order_that_could_not_be_kept(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={"order": "{customer}", "schedule": ["1h"]})
+        delivery.server.says("/", answer(500))
+        delivery.deliver()
+        (coordinator,) = delivery.coordinators
+        coordinator.order = Away(delivery.store(), coordinator.now)
+        job = delivery.app.enqueue("hook", {"customer": 7})
+        until(lambda: delivery.job(job).failures)
         (line,) = lines(logs / "error.log")
         assert line["message"] == "hook: those behind this job may overtake it: away"
         assert line["job"] == job.id
 
     def test_a_traceback_is_part_of_the_line_and_nothing_can_forge_one(
-        self, desk: Desk, logs: Path, monkeypatch: pytest.MonkeyPatch
+        self, delivery: DeliveryFixture, logs: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        configure(desk, logs, hook={})
+        configure(delivery, logs, hook={})
         # What pytest captures has to travel between its processes, which this text cannot.
         monkeypatch.setattr(logging.getLogger("tarry.push"), "propagate", False)
-        assert desk.app.logs is not None
+        assert delivery.app.logs is not None
         try:
             raise ValueError("wrong\nlines")
         except ValueError:
@@ -237,10 +237,10 @@ class TestTroubles:
         assert line["message"] == "one\ntwo \\udcff"
         assert line["traceback"].endswith("ValueError: wrong\nlines")
 
-    def test_an_app_that_was_closed_writes_no_more(self, desk: Desk, logs: Path) -> None:
-        configure(desk, logs, hook={})
-        desk.app.enqueue("hook", {})
-        desk.app.close()
+    def test_an_app_that_was_closed_writes_no_more(self, delivery: DeliveryFixture, logs: Path) -> None:
+        configure(delivery, logs, hook={})
+        delivery.app.enqueue("hook", {})
+        delivery.app.close()
         logging.getLogger("tarry.push").warning("not ours")
         assert lines(logs / "error.log") == []
 
@@ -262,7 +262,7 @@ class TestFiles:
         assert rotated > 1
 
     def test_threads_share_one(self, tmp_path: Path) -> None:
-        file = Appended(tmp_path / "log")
+        file = AppendFile(tmp_path / "log")
 
         def write() -> None:
             for _ in range(500):
@@ -283,7 +283,7 @@ class TestFiles:
         assert whole == [b"x" * 99] * 2000
 
     def test_a_file_that_was_moved_away_is_let_go(self, tmp_path: Path) -> None:
-        file = Appended(tmp_path / "log")
+        file = AppendFile(tmp_path / "log")
         file.write(b"one\n")
         held = os.stat(file.path)
         file.path.unlink()
@@ -293,25 +293,25 @@ class TestFiles:
         assert file.path.read_bytes() == b"two\n"
 
     def test_not_everybody_may_read_it(self, tmp_path: Path) -> None:
-        Appended(tmp_path / "log").write(b"x\n")
+        AppendFile(tmp_path / "log").write(b"x\n")
         assert (tmp_path / "log").stat().st_mode & 0o007 == 0
 
     def test_jobs_go_on_without_the_directory(
-        self, desk: Desk, logs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, delivery: DeliveryFixture, logs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         logs.parent.mkdir(parents=True)
         logs.write_text("a file where the directory should be")
-        configure(desk, logs, hook={})
-        jobs = [desk.app.enqueue("hook", {"n": n}) for n in range(10)]
-        desk.deliver()
+        configure(delivery, logs, hook={})
+        jobs = [delivery.app.enqueue("hook", {"n": n}) for n in range(10)]
+        delivery.deliver()
         assert [finished(job) for job in jobs] == [State.DONE] * 10
-        assert desk.app.logs is not None
-        assert desk.app.logs.requests.lost == 10
+        assert delivery.app.logs is not None
+        assert delivery.app.logs.requests.lost == 10
         told = [record.message for record in caplog.records if record.name == "tarry.logs"]
         assert [text.partition(" cannot")[0] for text in told] == [f"{logs}/request.log", f"{logs}/notify.log"]
         assert told[0].endswith("(Not a directory): 1 lines are missing there; jobs go on")
         logs.unlink()
-        desk.app.enqueue("hook", {"n": 10})
+        delivery.app.enqueue("hook", {"n": 10})
         assert f"{logs}/request.log is written again; 10 lines are missing there" in caplog.text
         assert [line["body"]["n"] for line in requests(logs)] == [10]
 
@@ -322,7 +322,7 @@ class TestFiles:
         disk.close()
 
     def test_a_full_disk_tears_one_line_at_most(self, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
-        file, other = Appended(disk.path / "log"), Appended(disk.path / "log")
+        file, other = AppendFile(disk.path / "log"), AppendFile(disk.path / "log")
         file.write(b'{"n":0}\n')
         filler = disk.fill(but=8192)
         line = b'{"n":1,"x":"%b"}\n' % (b"x" * 20_000)
@@ -342,8 +342,8 @@ class TestFiles:
 _WRITER = """
 import json, sys
 from pathlib import Path
-from tarry.push.journal.append_file import Appended
-file, number = Appended(Path(sys.argv[1])), int(sys.argv[2])
+from tarry.push.journal.append_file import AppendFile
+file, number = AppendFile(Path(sys.argv[1])), int(sys.argv[2])
 for n in range(300):
     text = "x" * (300_000 if n % 50 == 0 else 40)
     file.write(json.dumps({"writer": number, "n": n, "text": text}).encode() + b"\\n")
@@ -351,8 +351,8 @@ assert not file.lost
 """
 
 
-def _read(line: bytes) -> Request:
-    return msgspec.json.decode(line, type=Request)
+def _read(line: bytes) -> RequestLine:
+    return msgspec.json.decode(line, type=RequestLine)
 
 
 def _open_files() -> set[tuple[int, int]]:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tarry.push.http.answer import Answer
 from tarry.push.rule import php_rules
-from tarry.push.rule.cel import Rule
-from tarry.push.rule.errors import Misplaced
-from tarry.push.rule.php_rules import MOST_DEPTH, found, looked_up, translated
+from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.php_rules import MOST_DEPTH, is_php_rule, look_up, translate
 
 EMPTY = '[null, false, 0, "", "0", [], {}]'
 
@@ -49,9 +49,9 @@ EMPTY = '[null, false, 0, "", "0", [], {}]'
     ],
 )
 def test_the_form_is_translated(rule: str, cel: str) -> None:
-    assert found(rule)
-    assert translated(rule).cel == cel
-    assert Rule.parse(rule).cel == cel
+    assert is_php_rule(rule)
+    assert translate(rule).cel == cel
+    assert RetryRule.parse(rule).cel == cel
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_form_is_translated(rule: str, cel: str) -> None:
     ],
 )
 def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool) -> None:
-    said = Rule.parse(rule).says(Answer(200, body=body.encode()))
+    said = RetryRule.parse(rule).evaluate(Answer(200, body=body.encode()))
     assert said.again is again
     assert not again or said.reason == f"the rule says so: {rule}"
 
@@ -109,7 +109,7 @@ def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool)
     ],
 )
 def test_what_a_rule_cannot_be_asked_about_is_asked_for_again(body: bytes, reason: str) -> None:
-    said = Rule.parse("{res.n} > 5").says(Answer(200, body=body))
+    said = RetryRule.parse("{res.n} > 5").evaluate(Answer(200, body=body))
     assert said.again
     assert said.reason.startswith(reason)
 
@@ -147,8 +147,8 @@ def test_what_a_rule_cannot_be_asked_about_is_asked_for_again(body: bytes, reaso
     ],
 )
 def test_what_cannot_be_translated_is_refused_with_its_place(rule: str, at: int, told: str) -> None:
-    with pytest.raises(Misplaced) as caught:
-        Rule.parse(rule)
+    with pytest.raises(SettingSyntaxError) as caught:
+        RetryRule.parse(rule)
     assert told in str(caught.value)
     assert caught.value.at == at
 
@@ -165,18 +165,18 @@ def test_what_cannot_be_translated_is_refused_with_its_place(rule: str, at: int,
     ],
 )
 def test_cel_is_not_taken_for_the_original_form(rule: str) -> None:
-    assert not found(rule)
+    assert not is_php_rule(rule)
 
 
 def test_the_deepest_that_is_taken_compiles() -> None:
     for opening, closing in (("(", ")"), ("!(", ")"), ("({res.b} || ", ")"), ("!({res.b} && {res.c} == 1 || ", ")")):
         depth = MOST_DEPTH // opening.count("!") // 2 if "!" in opening else MOST_DEPTH
-        Rule.parse(opening * depth + "{res.a} == 1" + closing * depth)
+        RetryRule.parse(opening * depth + "{res.a} == 1" + closing * depth)
 
 
 def test_paths_are_looked_up_in_the_answer() -> None:
     answer = {"a": {"b": [10, {"c": 1}]}, "0": "zero", "": 1}
-    assert looked_up(answer, ["a.b.0", "a.b.1.c", "a.b.2", "a.b.-1", "a.b.x", "0", "none", "a.b.\u0663"]) == {
+    assert look_up(answer, ["a.b.0", "a.b.1.c", "a.b.2", "a.b.-1", "a.b.x", "0", "none", "a.b.\u0663"]) == {
         "a.b.0": 10,
         "a.b.1.c": 1,
         "a.b.2": None,
@@ -231,18 +231,18 @@ rules = st.recursive(
 @settings(deadline=None)
 def test_whatever_is_written_is_translated_or_refused(text: str) -> None:
     try:
-        php_rules.translated(text)
-    except Misplaced as error:
+        php_rules.translate(text)
+    except SettingSyntaxError as error:
         place = error.at
     else:
         place = 0
-        if found(text):
-            Rule.parse(text)
+        if is_php_rule(text):
+            RetryRule.parse(text)
     assert 0 <= place <= len(text) + 1
 
 
 @given(rules, st.sampled_from(["{}", '{"code": 200}', '{"code": "x", "a": {"b": -1.5}}', '{"items": [null]}']))
 @settings(deadline=None)
 def test_every_rule_of_the_form_can_be_asked(rule: str, body: str) -> None:
-    said = Rule.parse(rule).says(Answer(200, body=body.encode()))
+    said = RetryRule.parse(rule).evaluate(Answer(200, body=body.encode()))
     assert said.reason in ("", f"the rule says so: {rule}") or len(rule) > 100

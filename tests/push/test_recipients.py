@@ -16,10 +16,10 @@ from tarry.alert.unsent import Unsent
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
-from tarry.push.endpoint.recipient import Kind, Recipient
+from tarry.push.endpoint.recipient import Recipient, RecipientKind
 from tarry.push.endpoint.secret import Secret
-from tarry.push.http.guard import Guard
-from tarry.push.http.sender import Limits
+from tarry.push.http.guard import AddressGuard
+from tarry.push.http.sender import SendLimits
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer, hang, redirect
 from tests.test_loading import loaded
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:Deprecati
 
 START = 1_800_000_000_000_000
 OPS, ANN = Recipient.parse("ops@example.org"), Recipient.parse("ann@example.org")
-LOCAL = Guard(["127.0.0.1"])
+LOCAL = AddressGuard(["127.0.0.1"])
 TOLD = message([Notice("dead t", START, "t: 1 job is dead", START, todo="look", details=("019: why",))], "ann", START)
 
 
@@ -65,12 +65,12 @@ def test_a_webhook_that_does_not_take_it(server: Server, status: int) -> None:
 
 def test_a_webhook_within_the_guard(server: Server) -> None:
     with pytest.raises(Unsent, match="loopback"):
-        webhook.send(server.url(), TOLD, [], Guard())
+        webhook.send(server.url(), TOLD, [], AddressGuard())
     assert server.seen == []
 
 
 def test_a_webhook_that_hangs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "LIMITS", Limits(total=0.3, connect=0.2))
+    monkeypatch.setattr(webhook, "LIMITS", SendLimits(total=0.3, connect=0.2))
     server.says("/", hang)
     with pytest.raises(Unsent, match="no answer"):
         webhook.send(server.url(), TOLD, [], LOCAL)
@@ -103,13 +103,13 @@ def test_a_channel_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "shown"),
     [
-        ("ops@example.org", Kind.MAIL, "ops@example.org"),
-        ("https://hooks.example:8443/hush?x", Kind.WEBHOOK, "https://hooks.example:8443/..."),
-        ("slack://hush/hush/hush", Kind.CHANNEL, "slack://..."),
-        ("mailto://ann:hush@mail.example", Kind.CHANNEL, "mailto://..."),
+        ("ops@example.org", RecipientKind.MAIL, "ops@example.org"),
+        ("https://hooks.example:8443/hush?x", RecipientKind.WEBHOOK, "https://hooks.example:8443/..."),
+        ("slack://hush/hush/hush", RecipientKind.CHANNEL, "slack://..."),
+        ("mailto://ann:hush@mail.example", RecipientKind.CHANNEL, "mailto://..."),
     ],
 )
-def test_recipients(text: str, kind: Kind, shown: str) -> None:
+def test_recipients(text: str, kind: RecipientKind, shown: str) -> None:
     one = Recipient.parse(text)
     assert (one.kind, one.shown, repr(one)) == (kind, shown, f"<Recipient {shown}>")
     assert one.id == Recipient.parse(text).id != ANN.id
@@ -143,7 +143,7 @@ def test_the_settings(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert [one.kind for one in said.to] == [Kind.MAIL, Kind.WEBHOOK]
+    assert [one.kind for one in said.to] == [RecipientKind.MAIL, RecipientKind.WEBHOOK]
     assert (said.alerts.group, said.alerts.every, said.alerts.memory, said.alerts.dead) == (
         10 * SECOND,
         10 * MINUTE,

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tarry.push.http import sender
-from tarry.push.http.failure import Why
-from tarry.push.http.sender import Limits
+from tarry.push.http.failure import FailureKind
+from tarry.push.http.sender import SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import answered, failed
 from tests.push.server import Server, answer, end_before_answer, redirect
 
-FOLLOWED = Limits(10, 5, redirects=3)
+FOLLOWED = SendLimits(10, 5, redirects=3)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -59,14 +59,14 @@ def test_so_many_and_no_more(server: Server) -> None:
     for n in range(5):
         server.says(f"/{n}", redirect(307, f"/{n + 1}"))
     got = failed(server.url("/0"), FOLLOWED)
-    assert (got.why, got.sent, got.reason) == (Why.REDIRECT, True, "3 redirects lead to yet another")
+    assert (got.kind, got.sent, got.reason) == (FailureKind.REDIRECT, True, "3 redirects lead to yet another")
     assert server.paths() == ["/0", "/1", "/2", "/3"]
     assert answered(server.url("/2"), FOLLOWED).status == 200
 
 
 def test_a_circle_ends(server: Server) -> None:
     server.says("/", redirect(308, "/"))
-    assert failed(server.url(), FOLLOWED).why is Why.REDIRECT
+    assert failed(server.url(), FOLLOWED).kind is FailureKind.REDIRECT
     assert len(server.seen) == 4
 
 
@@ -85,7 +85,7 @@ def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
     server.says("/", redirect(307, "/on"))
     server.says("/on", redirect(307, location))
     got = failed(server.url("/", "hooks.example"), FOLLOWED)
-    assert (got.why, got.sent, got.status) == (Why.FORBIDDEN, True, 307)
+    assert (got.kind, got.sent, got.status) == (FailureKind.FORBIDDEN, True, 307)
     assert "not reached, unless [push] allow" in got.reason
 
 
@@ -105,7 +105,7 @@ def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
 def test_what_is_no_url_leads_nowhere(server: Server, location: str) -> None:
     server.says("/", redirect(307, location))
     got = failed(server.url(), FOLLOWED)
-    assert (got.why, got.sent) == (Why.REDIRECT, True)
+    assert (got.kind, got.sent) == (FailureKind.REDIRECT, True)
     assert "redirects to nowhere" in got.reason
     assert "hunter2" not in got.reason
 
@@ -146,7 +146,7 @@ def test_none_leads_out_of_https(server: Server, authority: Authority, certifica
     with Server(certificate) as secure:
         secure.says("/", redirect(307, server.url("/x?token=hunter2")))
         got = failed(secure.url("/", "hooks.example"), FOLLOWED, authority.pem)
-    assert got.why is Why.REDIRECT
+    assert got.kind is FailureKind.REDIRECT
     assert got.reason.endswith(f"redirects out of HTTPS, to http://127.0.0.1:{server.port}")
     assert server.seen == []
 
@@ -156,7 +156,7 @@ def test_after_see_other_it_is_maybe_delivered_even_if_nobody_is_there(server: S
         url = gone.url("/")
     server.says("/", redirect(303, url))
     got = failed(server.url(), FOLLOWED)
-    assert (got.why, got.sent) == (Why.REFUSED, True)
+    assert (got.kind, got.sent) == (FailureKind.REFUSED, True)
 
 
 def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +165,9 @@ def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monke
     def fails(*_: object) -> None:
         raise ZeroDivisionError("hunter2")
 
-    monkeypatch.setattr(sender, "_carried", fails)
+    monkeypatch.setattr(sender, "_redirect_headers", fails)
     got = failed(server.url(), FOLLOWED)
-    assert (got.why, got.sent) == (Why.LOCAL, True)
+    assert (got.kind, got.sent) == (FailureKind.LOCAL, True)
     assert got.reason == "it broke here (ZeroDivisionError); see the log"
 
 
@@ -175,5 +175,5 @@ def test_the_whole_time_is_for_all_of_them(server: Server) -> None:
     server.says("/", redirect(307, "/on"))
     server.says("/on", end_before_answer)
     got = failed(server.url(), FOLLOWED)
-    assert (got.why, got.sent) == (Why.CLOSED, True)
+    assert (got.kind, got.sent) == (FailureKind.CLOSED, True)
     assert got.elapsed < FOLLOWED.total

@@ -14,13 +14,13 @@ from tarry.keeper.limits import set_by_hand
 from tarry.model.limit import Limit
 from tarry.push import registry
 from tarry.push.endpoint.settings import EndpointError
-from tarry.push.http.guard import Guard
+from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Store
 from tests.engine.bench import finished, until
-from tests.push.fixture import HERE, Desk
+from tests.push.fixture import HERE, DeliveryFixture
 from tests.push.server import answer
 
-GUARD, CELL = Guard(HERE.allow), registry.CELL + "hook"
+GUARD, CELL = AddressGuard(HERE.allow), registry.TASK_CELL + "hook"
 
 
 def from_file(directory: Path, text: str) -> App:
@@ -93,126 +93,128 @@ def test_a_function_and_a_url_of_one_name_are_refused(tmp_path: Path) -> None:
         app.http.load()
 
 
-def test_a_new_task_reaches_a_worker_that_knew_of_none(any_desk: Desk) -> None:
-    any_desk.configure()
-    any_desk.deliver()
-    registry.add(any_desk.store(), "hook", any_desk.settings(), GUARD)
+def test_a_new_task_reaches_a_worker_that_knew_of_none(any_delivery: DeliveryFixture) -> None:
+    any_delivery.configure()
+    any_delivery.deliver()
+    registry.add(any_delivery.store(), "hook", any_delivery.settings(), GUARD)
     began = time.monotonic()
-    job = any_desk.app.enqueue("hook", {"a": 1})
+    job = any_delivery.app.enqueue("hook", {"a": 1})
     assert finished(job) is State.DONE
     assert time.monotonic() - began < 5, "a look at an unknown task finds it"
 
 
-def test_a_change_reaches_who_delivers_and_who_enqueues(any_desk: Desk) -> None:
-    store = any_desk.store()
-    any_desk.configure()
-    registry.add(store, "hook", any_desk.settings(), GUARD)
-    any_desk.deliver()
-    assert any_desk.app.enqueue("hook", {}).result(15)["status"] == 200
-    any_desk.server.says("/new", answer(202))
-    registry.edit(store, "hook", any_desk.settings("/new") | {"delay": "1h", "queue": None}, GUARD)
-    until(lambda: any_desk.app.enqueue("hook", {}).state is State.SCHEDULED)
-    job = any_desk.app.tasks["hook"].using(delay=0).enqueue({})
+def test_a_change_reaches_who_delivers_and_who_enqueues(any_delivery: DeliveryFixture) -> None:
+    store = any_delivery.store()
+    any_delivery.configure()
+    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    any_delivery.deliver()
+    assert any_delivery.app.enqueue("hook", {}).result(15)["status"] == 200
+    any_delivery.server.says("/new", answer(202))
+    registry.edit(store, "hook", any_delivery.settings("/new") | {"delay": "1h", "queue": None}, GUARD)
+    until(lambda: any_delivery.app.enqueue("hook", {}).state is State.SCHEDULED)
+    job = any_delivery.app.tasks["hook"].using(delay=0).enqueue({})
     assert job.result(15)["status"] == 202
 
 
-def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_desk: Desk) -> None:
-    store = any_desk.store()
-    any_desk.configure()
-    registry.add(store, "hook", any_desk.settings(), GUARD)
-    any_desk.deliver()
-    assert any_desk.app.enqueue("hook", {}).result(15)
-    later = any_desk.app.tasks["hook"].using(delay=0.2).enqueue({"n": 2})
+def test_the_jobs_of_a_removed_task_wait_and_go_out_when_it_is_back(any_delivery: DeliveryFixture) -> None:
+    store = any_delivery.store()
+    any_delivery.configure()
+    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    any_delivery.deliver()
+    assert any_delivery.app.enqueue("hook", {}).result(15)
+    later = any_delivery.app.tasks["hook"].using(delay=0.2).enqueue({"n": 2})
     assert registry.remove(store, "hook") == 1
-    until(lambda: "hook" not in any_desk.app.tasks)
+    until(lambda: "hook" not in any_delivery.app.tasks)
     with pytest.raises(UnknownTask):
-        any_desk.app.enqueue("hook", {})
+        any_delivery.app.enqueue("hook", {})
     until(lambda: later.state is not State.SCHEDULED or later.record().epoch)
     assert not later.state.finished
-    assert len(any_desk.server.seen) == 1
-    registry.add(store, "hook", any_desk.settings(), GUARD)
+    assert len(any_delivery.server.seen) == 1
+    registry.add(store, "hook", any_delivery.settings(), GUARD)
     assert later.result(15)["status"] == 200
 
 
-def other_app(desk: Desk) -> App:
+def other_app(delivery: DeliveryFixture) -> App:
     """Another process on the same store, as after a change of the code or of the configuration."""
-    app = App(desk.app.store_url, closures=True)
-    desk.at_last.append(app.close)
-    desk.configure(app)
+    app = App(delivery.app.store_url, closures=True)
+    delivery.at_last.append(app.close)
+    delivery.configure(app)
     return app
 
 
-def test_one_that_is_back_is_found_by_a_worker_that_knew_of_none(desk: Desk) -> None:
-    store, app = desk.store(), other_app(desk)
-    desk.configure()
-    registry.add(store, "hook", desk.settings(), GUARD)
-    job = desk.app.enqueue("hook", {})
+def test_one_that_is_back_is_found_by_a_worker_that_knew_of_none(delivery: DeliveryFixture) -> None:
+    store, app = delivery.store(), other_app(delivery)
+    delivery.configure()
+    registry.add(store, "hook", delivery.settings(), GUARD)
+    job = delivery.app.enqueue("hook", {})
     assert registry.remove(store, "hook") == 1
-    desk.deliver(app)
+    delivery.deliver(app)
     assert finished(app.task(name="other")(lambda: 1).enqueue()) is State.DONE
     assert job.state is State.READY
-    registry.add(store, "hook", desk.settings(concurrency=3), GUARD)
+    registry.add(store, "hook", delivery.settings(concurrency=3), GUARD)
     assert job.result(15)["status"] == 200
     until(lambda: limit_of(store) == 3)
 
 
-def test_the_jobs_of_one_that_is_added_disabled_wait(desk: Desk) -> None:
-    store = desk.store()
-    desk.configure()
-    desk.deliver()
-    registry.add(store, "hook", desk.settings(enabled=False), GUARD)
+def test_the_jobs_of_one_that_is_added_disabled_wait(delivery: DeliveryFixture) -> None:
+    store = delivery.store()
+    delivery.configure()
+    delivery.deliver()
+    registry.add(store, "hook", delivery.settings(enabled=False), GUARD)
     assert limit_of(store) == 0
-    job = desk.app.enqueue("hook", {})
-    assert finished(desk.app.task(name="other")(lambda: 1).enqueue()) is State.DONE
-    assert (job.state, desk.server.seen) == (State.READY, [])
+    job = delivery.app.enqueue("hook", {})
+    assert finished(delivery.app.task(name="other")(lambda: 1).enqueue()) is State.DONE
+    assert (job.state, delivery.server.seen) == (State.READY, [])
 
 
-def test_a_function_of_that_name_gets_the_jobs_of_one_that_was_removed(desk: Desk) -> None:
-    store, app = desk.store(), other_app(desk)
-    desk.configure()
-    registry.add(store, "hook", desk.settings(), GUARD)
-    job = desk.app.enqueue("hook", {"n": 7})
+def test_a_function_of_that_name_gets_the_jobs_of_one_that_was_removed(delivery: DeliveryFixture) -> None:
+    store, app = delivery.store(), other_app(delivery)
+    delivery.configure()
+    registry.add(store, "hook", delivery.settings(), GUARD)
+    job = delivery.app.enqueue("hook", {"n": 7})
     registry.remove(store, "hook")
     assert limit_of(store) == 0
     app.task(name="hook")(lambda n: n)
-    desk.deliver(app)
+    delivery.deliver(app)
     assert job.result(15) == 7
 
 
-def test_one_that_is_taken_out_of_the_file_leaves_nothing_that_holds_its_jobs(desk: Desk) -> None:
-    store, without, function = desk.store(), other_app(desk), other_app(desk)
-    desk.configure(hook={"order": "{n}"})
-    desk.server.says("/", answer(410))
-    first = desk.deliver()
-    job = desk.app.enqueue("hook", {"n": 7})
+def test_one_that_is_taken_out_of_the_file_leaves_nothing_that_holds_its_jobs(delivery: DeliveryFixture) -> None:
+    store, without, function = delivery.store(), other_app(delivery), other_app(delivery)
+    delivery.configure(hook={"order": "{n}"})
+    delivery.server.says("/", answer(410))
+    first = delivery.deliver()
+    job = delivery.app.enqueue("hook", {"n": 7})
     until(lambda: limit_of(store) == 0)
     first.end()
-    desk.offices[0].close()
-    idle = desk.deliver(without)
+    delivery.coordinators[0].close()
+    idle = delivery.deliver(without)
     until(lambda: job.state is State.READY)
     idle.end()
     function.task(name="hook")(lambda n: n)
-    desk.deliver(function)
+    delivery.deliver(function)
     assert job.result(15) == 7
 
 
 def test_one_that_was_disabled_and_taken_out_of_the_file_may_be_added(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    delivery: DeliveryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, without = desk.store(), other_app(desk)
-    desk.configure(hook={})
-    registry.switch(store, "hook", False, in_file=True)
-    desk.deliver(without)
-    without.http.look(store)
+    store, without = delivery.store(), other_app(delivery)
+    delivery.configure(hook={})
+    registry.set_enabled(store, "hook", False, configured=True)
+    delivery.deliver(without)
+    without.http.sync(store)
     assert not caplog.records
-    registry.add(store, "hook", desk.settings(), GUARD)
+    registry.add(store, "hook", delivery.settings(), GUARD)
     assert without.enqueue("hook", {}).result(15)["status"] == 200
 
 
-def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, cells = desk.store(), registry.cells
-    desk.configure()
-    registry.add(store, "hook", desk.settings(order="{n}"), GUARD)
+def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(
+    delivery: DeliveryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, cells = delivery.store(), registry.read_cells
+    delivery.configure()
+    registry.add(store, "hook", delivery.settings(order="{n}"), GUARD)
 
     def removed_meanwhile(store: Store, prefix: str) -> Any:
         found = cells(store, prefix)
@@ -220,57 +222,57 @@ def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(desk: Desk, mon
             registry.remove(store, "hook")
         return found
 
-    monkeypatch.setattr(registry, "cells", removed_meanwhile)
-    desk.deliver()
+    monkeypatch.setattr(registry, "read_cells", removed_meanwhile)
+    delivery.deliver()
     assert (limit_of(store), limit_of(store, "hook", "each"), store.cells("flow:")) == (None, None, {})
 
 
-def test_a_disabled_one_holds_its_jobs_ready(any_desk: Desk) -> None:
-    store = any_desk.store()
-    any_desk.configure()
-    registry.add(store, "hook", any_desk.settings(enabled=False), GUARD)
-    any_desk.deliver()
+def test_a_disabled_one_holds_its_jobs_ready(any_delivery: DeliveryFixture) -> None:
+    store = any_delivery.store()
+    any_delivery.configure()
+    registry.add(store, "hook", any_delivery.settings(enabled=False), GUARD)
+    any_delivery.deliver()
     until(lambda: limit_of(store) == 0)
-    job = any_desk.app.enqueue("hook", {})
-    other = any_desk.app.task(name="other")(lambda: 1).enqueue()
+    job = any_delivery.app.enqueue("hook", {})
+    other = any_delivery.app.task(name="other")(lambda: 1).enqueue()
     assert finished(other) is State.DONE
     assert job.state is State.READY
     registry.edit(store, "hook", {"enabled": True}, GUARD)
     assert job.result(15)["status"] == 200
 
 
-def test_410_disables_it_until_somebody_enables_it(any_desk: Desk) -> None:
-    store = any_desk.store()
-    any_desk.configure()
-    registry.add(store, "hook", any_desk.settings(), GUARD)
-    any_desk.server.says("/", answer(410))
-    any_desk.deliver()
-    job = any_desk.app.enqueue("hook", {})
+def test_410_disables_it_until_somebody_enables_it(any_delivery: DeliveryFixture) -> None:
+    store = any_delivery.store()
+    any_delivery.configure()
+    registry.add(store, "hook", any_delivery.settings(), GUARD)
+    any_delivery.server.says("/", answer(410))
+    any_delivery.deliver()
+    job = any_delivery.app.enqueue("hook", {})
     until(lambda: limit_of(store) == 0)
     until(lambda: job.state is State.READY)
-    record = any_desk.job(job)
-    assert (record.failures, [one.outcome for one in any_desk.records(job)]) == (0, ["disabled"])
-    assert registry.decoded(registry.cells(store, registry.CELL)["hook"])["enabled"] is False
-    any_desk.server.says("/", answer(200))
+    record = any_delivery.job(job)
+    assert (record.failures, [one.outcome for one in any_delivery.records(job)]) == (0, ["disabled"])
+    assert registry.decode_settings(registry.read_cells(store, registry.TASK_CELL)["hook"])["enabled"] is False
+    any_delivery.server.says("/", answer(200))
     registry.edit(store, "hook", {"enabled": None}, GUARD)
     assert job.result(15)["status"] == 200
 
 
-def test_410_disables_also_what_stands_in_the_configuration(desk: Desk) -> None:
-    store = desk.store()
-    desk.configure(hook={})
-    desk.server.says("/", answer(410))
-    desk.deliver()
-    job = desk.app.enqueue("hook", {})
-    until(lambda: registry.cells(store, registry.CELL))
-    until(lambda: not desk.app.http.endpoints["hook"].enabled)
-    desk.server.says("/", answer(200))
-    registry.switch(store, "hook", True, in_file=True)
+def test_410_disables_also_what_stands_in_the_configuration(delivery: DeliveryFixture) -> None:
+    store = delivery.store()
+    delivery.configure(hook={})
+    delivery.server.says("/", answer(410))
+    delivery.deliver()
+    job = delivery.app.enqueue("hook", {})
+    until(lambda: registry.read_cells(store, registry.TASK_CELL))
+    until(lambda: not delivery.app.http.endpoints["hook"].enabled)
+    delivery.server.says("/", answer(200))
+    registry.set_enabled(store, "hook", True, configured=True)
     assert job.result(15)["status"] == 200
 
 
-def test_what_is_registered_is_checked_first(desk: Desk) -> None:
-    store = desk.store()
+def test_what_is_registered_is_checked_first(delivery: DeliveryFixture) -> None:
+    store = delivery.store()
     for settings, told in [
         ({"url": "http://10.0.0.7/"}, r"tasks.hook.url: 10.0.0.7, private: not reached, unless \[push\] allow"),
         ({"url": "https://a.example/", "retry_when": "res."}, "tasks.hook.retry_when, at"),
@@ -278,10 +280,10 @@ def test_what_is_registered_is_checked_first(desk: Desk) -> None:
     ]:
         with pytest.raises(EndpointError, match=told):
             registry.add(store, "hook", settings, GUARD)
-    assert not registry.cells(store, registry.CELL)
-    registry.add(store, "hook", desk.settings(), GUARD)
+    assert not registry.read_cells(store, registry.TASK_CELL)
+    registry.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(ConfigError, match="there is a task hook already"):
-        registry.add(store, "hook", desk.settings(), GUARD)
+        registry.add(store, "hook", delivery.settings(), GUARD)
     with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
         registry.edit(store, "hok", {"delay": "1m"}, GUARD)
     with pytest.raises(ConfigError, match="no HTTP task hok is registered"):
@@ -307,84 +309,86 @@ def test_what_is_registered_is_checked_first(desk: Desk) -> None:
 )
 def test_what_is_known_to_be_refused_is_refused_at_once_however_it_is_written(host: str, told: str) -> None:
     with pytest.raises(EndpointError) as refused:
-        registry.checked("hook", {"url": f"http://{host}/x"}, Guard())
+        registry.check_endpoint("hook", {"url": f"http://{host}/x"}, AddressGuard())
     assert str(refused.value).startswith(f"tasks.hook.url: {told}")
     assert 'unless [push] allow = ["' in str(refused.value)
 
 
 @pytest.mark.parametrize("allow", ["127.0.0.1", "::1", "127.0.0.0/8"])
 def test_localhost_may_be_allowed(allow: str) -> None:
-    registry.checked("hook", {"url": "http://localhost:8000/"}, Guard([allow]))
+    registry.check_endpoint("hook", {"url": "http://localhost:8000/"}, AddressGuard([allow]))
 
 
-def test_a_limit_that_was_set_by_hand_stays(desk: Desk) -> None:
-    store = desk.store()
-    desk.configure(hook={"concurrency": 7})
+def test_a_limit_that_was_set_by_hand_stays(delivery: DeliveryFixture) -> None:
+    store = delivery.store()
+    delivery.configure(hook={"concurrency": 7})
     set_by_hand(store, "task:hook", Limit(3))
-    desk.deliver()
-    assert desk.app.enqueue("hook", {}).result(15)
+    delivery.deliver()
+    assert delivery.app.enqueue("hook", {}).result(15)
     assert limit_of(store) == 3
 
 
-def test_a_cell_that_nobody_can_read_is_told_and_changes_nothing(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    store = desk.store()
-    desk.configure(hook={})
+def test_a_cell_that_nobody_can_read_is_told_and_changes_nothing(
+    delivery: DeliveryFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = delivery.store()
+    delivery.configure(hook={})
     store.write("task:strange", b"no json", None)
     store.write("task:newer", b'{"url":"https://a.example/","shape":"round"}', None)
-    desk.deliver()
-    assert desk.app.enqueue("hook", {}).result(15)
-    assert set(desk.app.http.endpoints) == {"hook"}
+    delivery.deliver()
+    assert delivery.app.enqueue("hook", {}).result(15)
+    assert set(delivery.app.http.endpoints) == {"hook"}
     assert "the HTTP task strange of the store: the store has no settings there" in caplog.text
     assert "unknown setting tasks.newer.shape" in caplog.text
 
 
-def test_the_next_of_a_key_waits_while_one_is_under_way(desk: Desk) -> None:
-    desk.configure(hook={"order": "{customer}"})
-    jobs = [desk.app.enqueue("hook", {"customer": n % 2, "n": n}) for n in range(20)]
-    desk.deliver()
+def test_the_next_of_a_key_waits_while_one_is_under_way(delivery: DeliveryFixture) -> None:
+    delivery.configure(hook={"order": "{customer}"})
+    jobs = [delivery.app.enqueue("hook", {"customer": n % 2, "n": n}) for n in range(20)]
+    delivery.deliver()
     for job in jobs:
         assert finished(job) is State.DONE
     for customer in (0, 1):
-        bodies = [seen.body for seen in desk.server.seen if b'"customer":%d' % customer in seen.body]
+        bodies = [seen.body for seen in delivery.server.seen if b'"customer":%d' % customer in seen.body]
         assert bodies == [b'{"customer":%d,"n":%d}' % (customer, n) for n in range(customer, 20, 2)]
     with pytest.raises(TypeError, match=r"hook: order: \{customer\}: the body has no customer there"):
-        desk.app.enqueue("hook", {})
+        delivery.app.enqueue("hook", {})
 
 
-def test_the_next_of_a_key_waits_until_the_one_before_is_settled(any_desk: Desk) -> None:
-    any_desk.configure(hook={"order": "{customer}", "schedule": [0.3] * 5})
+def test_the_next_of_a_key_waits_until_the_one_before_is_settled(any_delivery: DeliveryFixture) -> None:
+    any_delivery.configure(hook={"order": "{customer}", "schedule": [0.3] * 5})
     told: list[int] = []
 
     async def script(line: Any) -> None:
-        n = json.loads(any_desk.server.seen[-1].body)["n"]
+        n = json.loads(any_delivery.server.seen[-1].body)["n"]
         told.append(n)
         await answer(404 if n == 6 else 429 if told.count(n) < 3 and n in (0, 3) else 200)(line)
 
-    any_desk.server.says("/", script)
-    first = [any_desk.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5)]
-    any_desk.deliver()
+    any_delivery.server.says("/", script)
+    first = [any_delivery.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5)]
+    any_delivery.deliver()
     until(lambda: first[0].record().failures)
-    other = any_desk.app.enqueue("hook", {"customer": 2, "n": 100})
+    other = any_delivery.app.enqueue("hook", {"customer": 2, "n": 100})
     assert finished(other) is State.DONE
     assert not first[0].state.finished
-    later = [any_desk.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5, 9)]
+    later = [any_delivery.app.enqueue("hook", {"customer": 1, "n": n}) for n in range(5, 9)]
     for job in first + later:
         assert finished(job)
     told.remove(100)
     assert list(dict.fromkeys(told)) == list(range(9)), told
     assert told == sorted(told), told
-    until(lambda: not any_desk.store().cells("order:"))
+    until(lambda: not any_delivery.store().cells("order:"))
 
 
-def test_a_job_that_is_cancelled_holds_nobody_up(desk: Desk) -> None:
-    desk.configure(hook={"order": "{customer}", "schedule": ["1h"]})
-    desk.server.says("/", answer(429))
-    first = desk.app.enqueue("hook", {"customer": 1})
-    desk.deliver()
+def test_a_job_that_is_cancelled_holds_nobody_up(delivery: DeliveryFixture) -> None:
+    delivery.configure(hook={"order": "{customer}", "schedule": ["1h"]})
+    delivery.server.says("/", answer(429))
+    first = delivery.app.enqueue("hook", {"customer": 1})
+    delivery.deliver()
     until(lambda: first.record().failures)
-    desk.server.says("/", answer(200))
+    delivery.server.says("/", answer(200))
     assert first.cancel()
-    assert desk.app.enqueue("hook", {"customer": 1}).result(15)["status"] == 200
+    assert delivery.app.enqueue("hook", {"customer": 1}).result(15)["status"] == 200
 
 
 def limit_of(store: Store, name: str = "hook", kind: str = "task") -> int | None:

@@ -18,15 +18,15 @@ from tarry.errors import StoreBusy, TarryError
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job
-from tarry.push.delivery.record import Record
+from tarry.push.delivery.record import AttemptRecord
 from tarry.push.journal import replay as replaying
-from tarry.push.journal.log_lines import Request, accepted, attempted
+from tarry.push.journal.log_lines import RequestLine, format_attempt, format_request
 from tarry.push.journal.replay import Replay
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.opening import open_store
 from tests.engine.bench import finished, until
-from tests.push.fixture import Desk
+from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server, answer
 from tests.servers.redis import RedisServer
 
@@ -34,32 +34,32 @@ LONG_AGO = 3600.0
 
 
 class Lossy:
-    """A desk whose store loses jobs, and the logs of which they come back."""
+    """A delivery whose store loses jobs, and the logs of which they come back."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk, self.logs = desk, desk.directory / "logs"
+    def __init__(self, delivery: DeliveryFixture) -> None:
+        self.delivery, self.logs = delivery, delivery.directory / "logs"
 
     def configure(self, **tasks: dict[str, Any]) -> None:
-        whole = {name: self.desk.settings(**task) for name, task in tasks.items()}
+        whole = {name: self.delivery.settings(**task) for name, task in tasks.items()}
         push = Push(["127.0.0.1"], log=self.logs)
-        self.desk.app.configure(Config(tasks=whole, push=push, directory=self.desk.directory))
+        self.delivery.app.configure(Config(tasks=whole, push=push, directory=self.delivery.directory))
 
     def put(self, count: int, first: int = 0, **options: Any) -> list[Handle[Any]]:
-        hook = self.desk.app.http.find("hook")
+        hook = self.delivery.app.http.find("hook")
         assert hook is not None
         return hook.using(**options).enqueue_many([({"n": n},) for n in range(first, first + count)])
 
     def lose(self, *handles: Handle[Any]) -> None:
         """Nobody is told."""
-        store = self.desk.app.client.store
+        store = self.delivery.app.client.store
         jobs = [job for job in store.get([handle._id for handle in handles]) if job is not None]
         assert all(store.apply([lifecycle.forgotten(job) for job in jobs], store.time()))
 
     def jobs(self) -> list[Job]:
-        return self.desk.app.client.store.find(Query(limit=100_000))
+        return self.delivery.app.client.store.find(Query(limit=100_000))
 
     def replay(self, *logs: Path, ago: float = LONG_AGO, dry: bool = False) -> Replay:
-        store = self.desk.store()
+        store = self.delivery.store()
         return Replay(store, Clock(store.time), logs or (self.logs,), time.time() - ago, 2**20, dry)
 
     def tally(self, *logs: Path, **how: Any) -> dict[str, int]:
@@ -69,14 +69,14 @@ class Lossy:
 
     def note(self, handle: Handle[Any], *, ended: bool, name: str = "notify.log") -> None:
         job = Job(handle._id, "hook", b"{}")
-        line = attempted(job, Record(1, "", "delivered" if ended else "again", ""), ended)
+        line = format_attempt(job, AttemptRecord(1, "", "delivered" if ended else "again", ""), ended)
         with (self.logs / name).open("ab") as file:
             file.write(line)
 
 
 @pytest.fixture
-def lossy(desk: Desk) -> Lossy:
-    lossy = Lossy(desk)
+def lossy(delivery: DeliveryFixture) -> Lossy:
+    lossy = Lossy(delivery)
     lossy.configure(hook={})
     return lossy
 
@@ -102,20 +102,20 @@ class TestWhatComesBack:
         (handle,) = lossy.put(1)
         lossy.lose(handle)
         assert lossy.tally() == {"put_back": 1}
-        lossy.desk.deliver()
+        lossy.delivery.deliver()
         assert finished(handle) is State.DONE
-        assert [seen.body for seen in lossy.desk.server.seen] == [b'{"n":0}']
+        assert [seen.body for seen in lossy.delivery.server.seen] == [b'{"n":0}']
         lossy.lose(handle)
         assert lossy.tally() == {"ended": 1}
 
     def test_not_what_has_ended(self, lossy: Lossy) -> None:
-        lossy.desk.server.says("/", answer(404))
+        lossy.delivery.server.says("/", answer(404))
         dead, begun, cancelled, deleted, tried = handles = lossy.put(5, delay="1h")
         for handle in (dead, begun):
             lossy.note(handle, ended=True)
         lossy.note(tried, ended=False)
         assert cancelled.cancel()
-        assert lossy.desk.app.client.forget(deleted._id)
+        assert lossy.delivery.app.client.forget(deleted._id)
         assert begun.retry()
         lossy.lose(dead, begun, cancelled, tried)
         assert lossy.tally() == {"put_back": 2, "ended": 3}
@@ -133,7 +133,7 @@ class TestWhatComesBack:
     def test_not_what_had_to_begin_before(self, lossy: Lossy) -> None:
         lossy.put(1)
         job = altered(lossy.jobs()[0], id=ids.uuid7(), due=SECOND, expires=HOUR)
-        _append(lossy.logs / "request.log", accepted(job))
+        _append(lossy.logs / "request.log", format_request(job))
         assert lossy.tally() == {"known": 1, "expired": 1}
 
     def test_a_key_that_another_holds_is_told(self, lossy: Lossy) -> None:
@@ -141,8 +141,8 @@ class TestWhatComesBack:
         lossy.lose(lost)
         (other,) = lossy.put(1, key="k", delay="1h")
         replay = lossy.replay()
-        assert (replay.run().held, replay.tally.put_back, replay.tally.known) == (1, 0, 1)
-        (left,) = replay.left
+        assert (replay.run().held, replay.counts.put_back, replay.counts.known) == (1, 0, 1)
+        (left,) = replay.conflicts
         assert (left.job, left.key, left.holder) == (lost.id, "k", other.id)
 
     def test_only_what_was_accepted_since(self, lossy: Lossy) -> None:
@@ -188,8 +188,8 @@ class TestFiles:
         lossy.lose(*lossy.put(2))
         file = lossy.logs / "request.log"
         file.rename(lossy.logs / "request.log.1")
-        assert lossy.desk.app.logs is not None
-        lossy.desk.app.logs.reopen()
+        assert lossy.delivery.app.logs is not None
+        lossy.delivery.app.logs.reopen()
         lossy.lose(*lossy.put(3))
         named = lossy.logs / "request.log.1"
         assert lossy.tally(named) == {"put_back": 2}
@@ -205,8 +205,8 @@ class TestFiles:
         torn = second[:60] + second
         file.write_bytes(first + b"\n\xff\n" + long + wrong + torn + bare + third + first[:90])
         replay = lossy.replay(ago=10**8)
-        assert (replay.run().put_back, replay.tally.unreadable) == (3, 4)
-        assert replay.bad.places == [f"{file}, line {number}" for number in (3, 4, 5, 7)]
+        assert (replay.run().put_back, replay.counts.unreadable) == (3, 4)
+        assert replay.unreadable.places == [f"{file}, line {number}" for number in (3, 4, 5, 7)]
 
     def test_a_last_line_without_an_end_counts_if_it_is_whole(self, lossy: Lossy) -> None:
         lossy.lose(*lossy.put(2))
@@ -220,8 +220,8 @@ class TestFiles:
         packed = gzip.compress((lossy.logs / "request.log").read_bytes() * 1000)
         (lossy.logs / "request.log.2.gz").write_bytes(packed[: len(packed) // 2])
         replay = lossy.replay()
-        assert (replay.run().put_back, replay.tally.unreadable) == (1, 2)
-        assert all("it breaks off, or is no gzip" in place for place in replay.bad.places)
+        assert (replay.run().put_back, replay.counts.unreadable) == (1, 2)
+        assert all("it breaks off, or is no gzip" in place for place in replay.unreadable.places)
 
     def test_a_log_that_is_not_there(self, lossy: Lossy, tmp_path: Path) -> None:
         told = "request.log is not there: --from names it, or the directory"
@@ -236,7 +236,7 @@ class TestBesideOthers:
         lossy.note(first, ended=False)
         lossy.lose(first, second)
 
-        def meanwhile(lines: Iterable[Request]) -> Iterator[Request]:
+        def meanwhile(lines: Iterable[RequestLine]) -> Iterator[RequestLine]:
             yield from lines
             lossy.note(first, ended=True)
             (lossy.logs / "notify.log").rename(lossy.logs / "notify.log.1")
@@ -250,14 +250,14 @@ class TestBesideOthers:
         lossy.lose(*handles)
         replays = [lossy.replay() for _ in range(3)]
         _together([replay.run for replay in replays])
-        assert sum(replay.tally.put_back for replay in replays) == 3000
-        assert sum(replay.tally.known for replay in replays) == 6000
+        assert sum(replay.counts.put_back for replay in replays) == 3000
+        assert sum(replay.counts.known for replay in replays) == 6000
         assert len(lossy.jobs()) == 3000
 
     def test_one_waits_for_another_but_not_for_ever(self, lossy: Lossy, monkeypatch: pytest.MonkeyPatch) -> None:
         lossy.lose(*lossy.put(1))
-        store = lossy.desk.app.client.store
-        monkeypatch.setattr(replaying, "WAITS", 0.1)
+        store = lossy.delivery.app.client.store
+        monkeypatch.setattr(replaying, "LOCK_TIMEOUT", 0.1)
         assert store.hold("replay", "somebody", store.time() + HOUR, store.time())
         with pytest.raises(StoreBusy, match="another replay is under way on this store"):
             lossy.tally()
@@ -275,13 +275,13 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 def test_a_redis_that_lost_its_last_second(redis: RedisServer, server: Server, tmp_path: Path) -> None:
     """It is killed, and comes back with what it had on disk: of what came after that it knows nothing."""
-    desk = Desk(App(redis.url, closures=True), lambda: open_store(redis.url), server, tmp_path)
-    lossy = Lossy(desk)
+    delivery = DeliveryFixture(App(redis.url, closures=True), lambda: open_store(redis.url), server, tmp_path)
+    lossy = Lossy(delivery)
     lossy.configure(hook={})
     try:
         old = lossy.put(50, delay="1h")
         assert redis.call("SAVE") == "OK"
-        worker = desk.deliver()
+        worker = delivery.deliver()
         delivered = lossy.put(100, 50)
         until(lambda: all(handle.state is State.DONE for handle in delivered))
         worker.end()
@@ -292,14 +292,14 @@ def test_a_redis_that_lost_its_last_second(redis: RedisServer, server: Server, t
         assert {job.id for job in lossy.jobs()} == {handle._id for handle in old}
         replays = [lossy.replay() for _ in range(2)]
         _together([replay.run for replay in replays])
-        assert sum(replay.tally.put_back for replay in replays) == 90
+        assert sum(replay.counts.put_back for replay in replays) == 90
         assert lossy.tally() == {"known": 140, "ended": 110}
-        desk.deliver()
+        delivery.deliver()
         until(lambda: all(handle.state is State.DONE for handle in waiting[10:]))
         bodies = sorted(int(seen.body[5:-1]) for seen in server.seen)
         assert bodies == [*range(50, 150), *range(160, 250)]
     finally:
-        desk.close()
+        delivery.close()
 
 
 def _together(calls: Iterable[Callable[[], object]]) -> None:

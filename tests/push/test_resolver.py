@@ -10,10 +10,10 @@ import pytest
 
 from tarry.push.http import resolver
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failed, Failure, Why
-from tarry.push.http.guard import Forbidden, Guard
-from tarry.push.http.resolver import FAILED_FOR, FRESH, MOST_QUESTIONS, USABLE, Resolver
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.failure import Failure, FailureKind, RequestFailed
+from tarry.push.http.guard import AddressGuard, ForbiddenAddress
+from tarry.push.http.resolver import FAILED_FOR, FRESH_FOR, MOST_QUESTIONS, USABLE_FOR, Resolver
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.sending import until
 from tests.push.server import Server
 
@@ -47,10 +47,10 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(work())
 
 
-async def why(asking: Coroutine[Any, Any, Any]) -> tuple[Why, str]:
-    with pytest.raises(Failed) as caught:
+async def why(asking: Coroutine[Any, Any, Any]) -> tuple[FailureKind, str]:
+    with pytest.raises(RequestFailed) as caught:
         await asking
-    return caught.value.why, str(caught.value)
+    return caught.value.kind, str(caught.value)
 
 
 def test_many_who_ask_make_one_question() -> None:
@@ -58,12 +58,12 @@ def test_many_who_ask_make_one_question() -> None:
 
     async def work() -> None:
         names.open.clear()
-        resolving = Resolver(Guard(), names)
-        asking = [asyncio.create_task(resolving.find("a", 443, 10)) for _ in range(100)]
+        resolving = Resolver(AddressGuard(), names)
+        asking = [asyncio.create_task(resolving.resolve("a", 443, 10)) for _ in range(100)]
         await until(lambda: bool(names.asked))
         names.open.set()
         assert await asyncio.gather(*asking) == [["1.1.1.1", "2606:4700::1111"]] * 100
-        assert await resolving.find("a", 443, 10) == ["1.1.1.1", "2606:4700::1111"]
+        assert await resolving.resolve("a", 443, 10) == ["1.1.1.1", "2606:4700::1111"]
 
     run(work)
     assert names.asked == ["a"]
@@ -74,12 +74,15 @@ def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
 
     async def work() -> None:
         names.open.clear()
-        resolving = Resolver(Guard(), names)
-        first = asyncio.create_task(resolving.find("a", 443, 10))
-        second = asyncio.create_task(resolving.find("a", 443, 10))
+        resolving = Resolver(AddressGuard(), names)
+        first = asyncio.create_task(resolving.resolve("a", 443, 10))
+        second = asyncio.create_task(resolving.resolve("a", 443, 10))
         await until(lambda: bool(names.asked))
         first.cancel()
-        assert await why(resolving.find("a", 443, 0.05)) == (Why.LOOKUP, "a: no name server answered within 0.05 s")
+        assert await why(resolving.resolve("a", 443, 0.05)) == (
+            FailureKind.LOOKUP,
+            "a: no name server answered within 0.05 s",
+        )
         names.open.set()
         assert await second == ["1.1.1.1"]
 
@@ -92,9 +95,9 @@ def test_only_so_many_questions_at_once_and_who_waits_gives_up_in_time() -> None
 
     async def work() -> None:
         names.open.clear()
-        resolving = Resolver(Guard(), names)
-        asking = [why(resolving.find(f"h{n}", 443, 0.3)) for n in range(2 * MOST_QUESTIONS)]
-        assert {told for told, _ in await asyncio.gather(*asking)} == {Why.LOOKUP}
+        resolving = Resolver(AddressGuard(), names)
+        asking = [why(resolving.resolve(f"h{n}", 443, 0.3)) for n in range(2 * MOST_QUESTIONS)]
+        assert {told for told, _ in await asyncio.gather(*asking)} == {FailureKind.LOOKUP}
         assert len(names.asked) == MOST_QUESTIONS
         resolving.close()
         names.open.set()
@@ -112,10 +115,10 @@ def test_questions_that_hang_do_not_hold_up_new_hosts(monkeypatch: pytest.Monkey
         return ["1.1.1.1"]
 
     async def work() -> None:
-        resolving = Resolver(Guard(), lookup)
-        hung = [asyncio.ensure_future(resolving.find(f"h{n}", 443, 10)) for n in range(MOST_QUESTIONS)]
+        resolving = Resolver(AddressGuard(), lookup)
+        hung = [asyncio.ensure_future(resolving.resolve(f"h{n}", 443, 10)) for n in range(MOST_QUESTIONS)]
         await asyncio.sleep(0)
-        assert await resolving.find("new", 443, 10) == ["1.1.1.1"]
+        assert await resolving.resolve("new", 443, 10) == ["1.1.1.1"]
         assert not any(one.done() for one in hung)
         opened.set()
         assert await asyncio.gather(*hung) == [["1.1.1.1"]] * MOST_QUESTIONS, "a late answer is one"
@@ -131,9 +134,9 @@ def test_the_questions_that_hang_are_bounded_in_number(monkeypatch: pytest.Monke
 
     async def work() -> None:
         names.open.clear()
-        resolving = Resolver(Guard(), names)
-        asking = [why(resolving.find(f"h{n}", 443, 0.5)) for n in range(3 * MOST_QUESTIONS)]
-        assert {told for told, _ in await asyncio.gather(*asking)} == {Why.LOOKUP}
+        resolving = Resolver(AddressGuard(), names)
+        asking = [why(resolving.resolve(f"h{n}", 443, 0.5)) for n in range(3 * MOST_QUESTIONS)]
+        assert {told for told, _ in await asyncio.gather(*asking)} == {FailureKind.LOOKUP}
         assert len(names.asked) == MOST_QUESTIONS + 3
         resolving.close()
         names.open.set()
@@ -145,18 +148,18 @@ def test_an_answer_is_used_for_a_while_then_renewed_behind_the_back_then_awaited
     names, clock = Names(a=["1.1.1.1"]), Clock()
 
     async def work() -> None:
-        resolving = Resolver(Guard(), names, clock)
-        await resolving.find("a", 443, 10)
+        resolving = Resolver(AddressGuard(), names, clock)
+        await resolving.resolve("a", 443, 10)
         names.says["a"] = ["8.8.8.8"]
-        clock.now += FRESH - 1
-        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        clock.now += FRESH_FOR - 1
+        assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
         assert len(names.asked) == 1
         clock.now += 2
-        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
         await until(lambda: len(names.asked) == 2)
         names.says["a"] = ["9.9.9.9"]
-        clock.now += USABLE + 1
-        assert await resolving.find("a", 443, 10) == ["9.9.9.9"]
+        clock.now += USABLE_FOR + 1
+        assert await resolving.resolve("a", 443, 10) == ["9.9.9.9"]
 
     run(work)
 
@@ -165,17 +168,17 @@ def test_a_name_server_that_fails_does_not_take_away_what_was_known() -> None:
     names, clock = Names(a=["1.1.1.1"]), Clock()
 
     async def work() -> None:
-        resolving = Resolver(Guard(), names, clock)
-        await resolving.find("a", 443, 10)
+        resolving = Resolver(AddressGuard(), names, clock)
+        await resolving.resolve("a", 443, 10)
         names.says["a"] = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        clock.now += FRESH + 1
+        clock.now += FRESH_FOR + 1
         for n in range(3):
-            assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
-            await until(lambda n=n: len(names.asked) == 2 + n and not resolving._asking)  # type: ignore[misc]
+            assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
+            await until(lambda n=n: len(names.asked) == 2 + n and not resolving._lookups)  # type: ignore[misc]
             clock.now += FAILED_FOR + 0.1
-        clock.now += USABLE
-        assert await why(resolving.find("a", 443, 10)) == (
-            Why.LOOKUP,
+        clock.now += USABLE_FOR
+        assert await why(resolving.resolve("a", 443, 10)) == (
+            FailureKind.LOOKUP,
             "a cannot be looked up: Temporary failure in name resolution",
         )
 
@@ -186,13 +189,13 @@ def test_a_failure_is_told_for_a_moment_only() -> None:
     names, clock = Names(a=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), Clock()
 
     async def work() -> None:
-        resolving = Resolver(Guard(), names, clock)
+        resolving = Resolver(AddressGuard(), names, clock)
         for _ in range(5):
-            assert await why(resolving.find("a", 443, 10)) == (Why.NO_HOST, "a: no such host")
+            assert await why(resolving.resolve("a", 443, 10)) == (FailureKind.NO_HOST, "a: no such host")
         assert len(names.asked) == 1
         names.says["a"] = ["1.1.1.1"]
         clock.now += FAILED_FOR + 0.1
-        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
+        assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
 
     run(work)
 
@@ -200,35 +203,38 @@ def test_a_failure_is_told_for_a_moment_only() -> None:
 @pytest.mark.parametrize("error", [OSError("broken"), UnicodeError("label too long"), ValueError("odd")])
 def test_whatever_goes_wrong_is_told(error: Exception) -> None:
     async def work() -> None:
-        told = await why(Resolver(Guard(), Names(a=error)).find("a", 443, 10))
-        assert told == (Why.LOOKUP, f"a cannot be looked up: {error}")
+        told = await why(Resolver(AddressGuard(), Names(a=error)).resolve("a", 443, 10))
+        assert told == (FailureKind.LOOKUP, f"a cannot be looked up: {error}")
 
     run(work)
 
 
 def test_no_address_at_all() -> None:
     async def work() -> None:
-        assert await why(Resolver(Guard(), Names(a=[])).find("a", 443, 10)) == (Why.NO_HOST, "a has no address")
+        assert await why(Resolver(AddressGuard(), Names(a=[])).resolve("a", 443, 10)) == (
+            FailureKind.NO_HOST,
+            "a has no address",
+        )
 
     run(work)
 
 
 def test_only_addresses_that_may_be_reached_are_used() -> None:
     async def work() -> None:
-        resolving = Resolver(Guard(), Names(a=["10.0.0.1", "1.1.1.1", "::1"], b=["10.0.0.1", "127.0.0.1"]))
-        assert await resolving.find("a", 443, 10) == ["1.1.1.1"]
-        with pytest.raises(Forbidden, match=r"b is at 10\.0\.0\.1, private"):
-            await resolving.find("b", 443, 10)
+        resolving = Resolver(AddressGuard(), Names(a=["10.0.0.1", "1.1.1.1", "::1"], b=["10.0.0.1", "127.0.0.1"]))
+        assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
+        with pytest.raises(ForbiddenAddress, match=r"b is at 10\.0\.0\.1, private"):
+            await resolving.resolve("b", 443, 10)
 
     run(work)
 
 
 def test_an_address_where_nobody_is_comes_last() -> None:
     async def work() -> None:
-        resolving = Resolver(Guard(), Names(a=["1.1.1.1", "8.8.8.8"]))
-        await resolving.find("a", 443, 10)
-        resolving.lost("a", "1.1.1.1")
-        assert await resolving.find("a", 443, 10) == ["8.8.8.8", "1.1.1.1"]
+        resolving = Resolver(AddressGuard(), Names(a=["1.1.1.1", "8.8.8.8"]))
+        await resolving.resolve("a", 443, 10)
+        resolving.mark_unreachable("a", "1.1.1.1")
+        assert await resolving.resolve("a", 443, 10) == ["8.8.8.8", "1.1.1.1"]
 
     run(work)
 
@@ -237,27 +243,27 @@ def test_it_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "MOST_HOSTS", 10)
 
     async def work() -> int:
-        resolving = Resolver(Guard(), lambda host: ["1.1.1.1"])
+        resolving = Resolver(AddressGuard(), lambda host: ["1.1.1.1"])
         for n in range(30):
-            await resolving.find(f"h{n}", 443, 10)
-        return len(resolving._kept)
+            await resolving.resolve(f"h{n}", 443, 10)
+        return len(resolving._cache)
 
     assert run(work) == 10
 
 
 def test_the_system_knows_this_machine() -> None:
-    assert "127.0.0.1" in resolver.system("localhost")
+    assert "127.0.0.1" in resolver.system_lookup("localhost")
 
 
 def test_the_system_is_asked_for_names_that_no_system_has() -> None:
     with pytest.raises(socket.gaierror):
-        resolver.system("no-such-host.invalid")
+        resolver.system_lookup("no-such-host.invalid")
 
 
 def send(names: Names, url: str, times: int = 1) -> list[Answer | Failure]:
     async def work() -> list[Answer | Failure]:
-        sending = Sender(Guard(["127.0.0.0/24"]), lookup=names)
-        got = [await sending.send(Request("POST", url, (), b"{}"), Limits(10, 2)) for _ in range(times)]
+        sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
+        got = [await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits(10, 2)) for _ in range(times)]
         await sending.close()
         return got
 
@@ -272,10 +278,10 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to() -> None:
         names = Names(**{"rebinding.example": ["127.0.0.9"]})
 
         async def work() -> None:
-            sending = Sender(Guard(["127.0.0.9"]), lookup=names)
+            sending = Sender(AddressGuard(["127.0.0.9"]), lookup=names)
             url = server.url("/", "rebinding.example")
             for _ in range(3):
-                got = await sending.send(Request("POST", url, (), b"{}"), Limits())
+                got = await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits())
                 assert isinstance(got, Answer)
                 assert got.address == f"127.0.0.9:{server.port}"
                 names.says["rebinding.example"] = ["127.0.0.1"]
@@ -307,13 +313,13 @@ def test_a_host_that_moves_is_followed() -> None:
 
     async def work(one: Server, port: int) -> None:
         names, clock = Names(**{"hooks.example": ["127.0.0.1"]}), Clock()
-        sending = Sender(Guard(["127.0.0.0/24"]), lookup=names)
-        sending._resolver = Resolver(Guard(["127.0.0.0/24"]), names, clock)
-        request = Request("POST", one.url("/", "hooks.example"), (), b"{}")
-        assert isinstance(await sending.send(request, Limits()), Answer)
+        sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
+        sending._resolver = Resolver(AddressGuard(["127.0.0.0/24"]), names, clock)
+        request = HttpRequest("POST", one.url("/", "hooks.example"), (), b"{}")
+        assert isinstance(await sending.send(request, SendLimits()), Answer)
         names.says["hooks.example"] = ["127.0.0.2"]
-        clock.now += USABLE + 1
-        got = await sending.send(request, Limits())
+        clock.now += USABLE_FOR + 1
+        got = await sending.send(request, SendLimits())
         assert isinstance(got, Failure)
         assert got.address == f"127.0.0.2:{port}"
         await until(lambda: one.ended == 1)

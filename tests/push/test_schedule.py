@@ -10,10 +10,10 @@ from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules, after
 from tarry.model.outcome import Raised
-from tarry.push.endpoint.schedule import Schedule
+from tarry.push.endpoint.schedule import RetrySchedule
 
 
-def delays(schedule: Schedule, count: int, unit: int = MINUTE) -> list[float | None]:
+def delays(schedule: RetrySchedule, count: int, unit: int = MINUTE) -> list[float | None]:
     found = (schedule.delay(failures) for failures in range(1, count + 1))
     return [None if delay is None else delay / unit for delay in found]
 
@@ -46,33 +46,33 @@ def delays(schedule: Schedule, count: int, unit: int = MINUTE) -> list[float | N
 def test_each_form_gives_its_delays_and_then_no_more(
     settings: dict[str, Any], unit: int, expected: list[float | None]
 ) -> None:
-    assert delays(Schedule.parse(**settings), len(expected), unit) == expected
+    assert delays(RetrySchedule.parse(**settings), len(expected), unit) == expected
 
 
 def test_the_default_is_the_original_s() -> None:
-    schedule = Schedule.parse()
+    schedule = RetrySchedule.parse()
     assert schedule.attempts == 10
     assert schedule.until is None
-    assert Schedule.parse(["1m", "3m"]).attempts == 3
+    assert RetrySchedule.parse(["1m", "3m"]).attempts == 3
 
 
 def test_for_ever_means_for_ever() -> None:
-    schedule = Schedule.parse(max_attempts="forever")
+    schedule = RetrySchedule.parse(max_attempts="forever")
     assert schedule.attempts is None
     assert schedule.delay(10**9) == DAY, "no delay of a formula is longer"
 
 
 def test_until_a_time_counts_from_the_first_attempt() -> None:
-    schedule = Schedule.parse(["1m"], until="3d")
+    schedule = RetrySchedule.parse(["1m"], until="3d")
     assert schedule.attempts is None
     assert schedule.until == 3 * DAY
     assert schedule.delay(1000, age=3 * DAY - MINUTE) == MINUTE
     assert schedule.delay(1000, age=3 * DAY - MINUTE + 1) is None
-    assert Schedule.parse(["1m"], max_attempts=2, until="3d").delay(2) is None
+    assert RetrySchedule.parse(["1m"], max_attempts=2, until="3d").delay(2) is None
 
 
 def test_jitter_is_drawn_from_the_job_s_id() -> None:
-    schedule = Schedule.parse({"exponential": "10s", "jitter": 0.1})
+    schedule = RetrySchedule.parse({"exponential": "10s", "jitter": 0.1})
     found = {schedule.delay(1, seed=bytes([n])) for n in range(50)}
     assert len(found) > 40
     assert all(found_one is not None and 10 * SECOND <= found_one <= 11 * SECOND for found_one in found)
@@ -80,15 +80,15 @@ def test_jitter_is_drawn_from_the_job_s_id() -> None:
 
 
 def test_an_endpoint_may_ask_for_later_and_not_for_sooner() -> None:
-    schedule = Schedule.parse(["1m"], until="1h")
+    schedule = RetrySchedule.parse(["1m"], until="1h")
     assert schedule.delay(1, asked=10 * SECOND) == MINUTE
     assert schedule.delay(1, asked=5 * MINUTE) == 5 * MINUTE
     assert schedule.delay(1, asked=2 * HOUR) is None, "that would be after the time is over"
-    assert Schedule.parse(["1m"]).delay(2, asked=5 * MINUTE) is None, "the attempts are used up"
+    assert RetrySchedule.parse(["1m"]).delay(2, asked=5 * MINUTE) is None, "the attempts are used up"
 
 
 def test_the_life_of_a_job_goes_by_it() -> None:
-    rules = Rules(Schedule.parse(["1m", "3m"]).retry)
+    rules = Rules(RetrySchedule.parse(["1m", "3m"]).retry)
     id = (1_700_000_000_000).to_bytes(6, "big") + bytes(10)
     now = 1_700_000_000 * SECOND
     job = Job(id, "order.timeout", b"{}", state=State.RUNNING, failures=1)
@@ -137,7 +137,7 @@ def test_the_life_of_a_job_goes_by_it() -> None:
 )
 def test_what_is_no_schedule_is_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told) as caught:
-        Schedule.parse(**settings)
+        RetrySchedule.parse(**settings)
     assert "\n" not in str(caught.value)
 
 
@@ -169,7 +169,7 @@ def test_whatever_is_written_is_a_schedule_or_refused(
     written: Any, most: Any, until: Any, failures: int, seed: bytes, age: int, asked: int | None
 ) -> None:
     try:
-        schedule = Schedule.parse(written, most, until)
+        schedule = RetrySchedule.parse(written, most, until)
     except ValueError:
         return
     delay = schedule.delay(failures, seed, age, asked)

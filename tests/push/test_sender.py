@@ -6,9 +6,9 @@ import socket
 import pytest
 
 from tarry.push.http.answer import MOST_BODY, Answer
-from tarry.push.http.failure import Failure, Why
-from tarry.push.http.guard import Guard
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.guard import AddressGuard
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.sending import HEAD, answered, failed, run, until
 from tests.push.server import (
     Line,
@@ -78,8 +78,8 @@ def test_a_header_that_is_not_ascii_does_not_cost_the_answer(server: Server) -> 
 @pytest.mark.parametrize("host", ["[::1]", "six.example"])
 def test_ipv6(host: str) -> None:
     async def work(url: str) -> Answer | Failure:
-        sending = Sender(Guard(["::1"]), lookup=lambda name: ["::1"])
-        got = await sending.send(Request("POST", url, (), b"{}"), Limits())
+        sending = Sender(AddressGuard(["::1"]), lookup=lambda name: ["::1"])
+        got = await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits())
         await sending.close()
         return got
 
@@ -118,7 +118,7 @@ def test_of_ten_gigabytes_hardly_anything_is_taken(server: Server) -> None:
     server.says("/", streamed(10 * 1024**3, written))
 
     async def work(sending: Sender) -> None:
-        got = await sending.send(Request("POST", server.url()), Limits(30, 5))
+        got = await sending.send(HttpRequest("POST", server.url()), SendLimits(30, 5))
         assert isinstance(got, Answer)
         assert got.cut
         await until(lambda: server.ended == 1)
@@ -129,26 +129,30 @@ def test_of_ten_gigabytes_hardly_anything_is_taken(server: Server) -> None:
 
 def test_nothing_is_unpacked(server: Server) -> None:
     server.says("/", zipped(1024**3 // 8))
-    got = answered(server.url(), Limits(30, 5))
+    got = answered(server.url(), SendLimits(30, 5))
     assert got.body.startswith(b"\x1f\x8b")
     assert len(got.body) <= MOST_BODY
     assert server.seen[0].header("accept-encoding") == "identity"
 
 
-SENT_AND_LOST: dict[str, tuple[Script, Why, str]] = {
-    "no answer": (hang, Why.UNANSWERED, "no answer within"),
-    "half a head": (then_hang(HEAD + b"X-A: "), Why.UNANSWERED, "no answer within"),
-    "slow head": (parts([bytes([byte]) for byte in HEAD], 0.2), Why.UNANSWERED, "no answer within"),
-    "reset": (reset_before_answer, Why.CLOSED, "ended without an answer"),
-    "end": (end_before_answer, Why.CLOSED, "ended without an answer"),
-    "end in the head": (raw(HEAD + b"X-A: 1\r\n", Line.end), Why.CLOSED, "ended without an answer"),
-    "no HTTP": (raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", Line.end), Why.MALFORMED, "is no HTTP"),
-    "HTTP/0.9": (raw(b"hello", Line.end), Why.MALFORMED, "is no HTTP"),
-    "no status": (raw(b"HTTP/1.1 abc\r\n\r\n", Line.end), Why.MALFORMED, "is no HTTP"),
-    "two lengths": (raw(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), Why.MALFORMED, "is no HTTP"),
-    "a long head": (raw(HEAD + b"X: " + bytes(1 << 20).replace(b"\0", b"a")), Why.HEAD_TOO_LARGE, "too large"),
-    "a heavy head": (answer(200, b"", [("X", "a" * 70_000)]), Why.HEAD_TOO_LARGE, "more than 64 KiB"),
-    "many headers": (raw(HEAD + b"X: a\r\n" * 101 + b"\r\n"), Why.HEAD_TOO_LARGE, "too large"),
+SENT_AND_LOST: dict[str, tuple[Script, FailureKind, str]] = {
+    "no answer": (hang, FailureKind.UNANSWERED, "no answer within"),
+    "half a head": (then_hang(HEAD + b"X-A: "), FailureKind.UNANSWERED, "no answer within"),
+    "slow head": (parts([bytes([byte]) for byte in HEAD], 0.2), FailureKind.UNANSWERED, "no answer within"),
+    "reset": (reset_before_answer, FailureKind.CLOSED, "ended without an answer"),
+    "end": (end_before_answer, FailureKind.CLOSED, "ended without an answer"),
+    "end in the head": (raw(HEAD + b"X-A: 1\r\n", Line.end), FailureKind.CLOSED, "ended without an answer"),
+    "no HTTP": (raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", Line.end), FailureKind.MALFORMED, "is no HTTP"),
+    "HTTP/0.9": (raw(b"hello", Line.end), FailureKind.MALFORMED, "is no HTTP"),
+    "no status": (raw(b"HTTP/1.1 abc\r\n\r\n", Line.end), FailureKind.MALFORMED, "is no HTTP"),
+    "two lengths": (
+        raw(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+        FailureKind.MALFORMED,
+        "is no HTTP",
+    ),
+    "a long head": (raw(HEAD + b"X: " + bytes(1 << 20).replace(b"\0", b"a")), FailureKind.HEAD_TOO_LARGE, "too large"),
+    "a heavy head": (answer(200, b"", [("X", "a" * 70_000)]), FailureKind.HEAD_TOO_LARGE, "more than 64 KiB"),
+    "many headers": (raw(HEAD + b"X: a\r\n" * 101 + b"\r\n"), FailureKind.HEAD_TOO_LARGE, "too large"),
 }
 
 
@@ -156,8 +160,8 @@ SENT_AND_LOST: dict[str, tuple[Script, Why, str]] = {
 def test_what_was_sent_and_not_answered_is_maybe_delivered(server: Server, case: str) -> None:
     script, why, told = SENT_AND_LOST[case]
     server.says("/", script)
-    got = failed(server.url("/", "hooks.example"), Limits(1, 0.5))
-    assert (got.why, got.sent, got.address) == (why, True, f"127.0.0.1:{server.port}")
+    got = failed(server.url("/", "hooks.example"), SendLimits(1, 0.5))
+    assert (got.kind, got.sent, got.address) == (why, True, f"127.0.0.1:{server.port}")
     assert told in got.reason
     assert got.status == 0 or case == "a heavy head"
     assert len(server.seen) == 1
@@ -175,8 +179,8 @@ BROKEN: dict[str, Script] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_an_answer_that_breaks_off_has_its_status(server: Server, case: str) -> None:
     server.says("/", BROKEN[case])
-    got = failed(server.url(), Limits(1, 0.5))
-    assert (got.why, got.sent, got.status) == (Why.BROKEN, True, 503)
+    got = failed(server.url(), SendLimits(1, 0.5))
+    assert (got.kind, got.sent, got.status) == (FailureKind.BROKEN, True, 503)
     assert "answered 503" in got.reason
 
 
@@ -184,20 +188,20 @@ def test_nobody_listens() -> None:
     with Server() as server:
         url = server.url("/", "hooks.example")
     got = failed(url)
-    assert (got.why, got.sent) == (Why.REFUSED, False)
+    assert (got.kind, got.sent) == (FailureKind.REFUSED, False)
     assert got.reason.endswith("refuses the connection")
 
 
 def test_tls_that_is_not_answered_is_a_connection_that_takes_too_long(server: Server) -> None:
     """A server of plain HTTP that waits for the end of the line."""
-    got = failed(server.url().replace("http:", "https:"), Limits(10, 0.3))
-    assert (got.why, got.sent) == (Why.CONNECT_TIMEOUT, False)
+    got = failed(server.url().replace("http:", "https:"), SendLimits(10, 0.3))
+    assert (got.kind, got.sent) == (FailureKind.CONNECT_TIMEOUT, False)
     assert got.elapsed < 5
 
 
 def test_the_time_to_connect_is_less_than_the_whole_time(server: Server) -> None:
-    got = failed(server.url().replace("http:", "https:"), Limits(0.5, 5))
-    assert got.why in (Why.CONNECT_TIMEOUT, Why.TIMEOUT)
+    got = failed(server.url().replace("http:", "https:"), SendLimits(0.5, 5))
+    assert got.kind in (FailureKind.CONNECT_TIMEOUT, FailureKind.TIMEOUT)
     assert not got.sent
     assert got.elapsed < 5
 
@@ -207,14 +211,14 @@ def test_no_such_host() -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     async def work() -> Answer | Failure:
-        sending = Sender(Guard(), lookup=none)
-        got = await sending.send(Request("POST", "https://nowhere.example/"), Limits())
+        sending = Sender(AddressGuard(), lookup=none)
+        got = await sending.send(HttpRequest("POST", "https://nowhere.example/"), SendLimits())
         await sending.close()
         return got
 
     got = asyncio.run(work())
     assert isinstance(got, Failure)
-    assert (got.why, got.sent, got.reason) == (Why.NO_HOST, False, "nowhere.example: no such host")
+    assert (got.kind, got.sent, got.reason) == (FailureKind.NO_HOST, False, "nowhere.example: no such host")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_no_such_host() -> None:
 )
 def test_strange_ways_to_write_an_address_lead_nowhere(url: str) -> None:
     got = failed(url)
-    assert (got.why, got.sent) == (Why.FORBIDDEN, False)
+    assert (got.kind, got.sent) == (FailureKind.FORBIDDEN, False)
     assert "not reached, unless [push] allow" in got.reason
 
 
@@ -266,7 +270,7 @@ def test_strange_ways_to_write_an_address_lead_nowhere(url: str) -> None:
 )
 def test_what_is_no_url_is_told_and_not_repeated(url: str, told: str) -> None:
     got = failed(url)
-    assert (got.why, got.sent) == (Why.REQUEST, False)
+    assert (got.kind, got.sent) == (FailureKind.REQUEST, False)
     assert told in got.reason
     assert "hunter2" not in got.reason
 
@@ -290,7 +294,7 @@ def test_what_is_no_url_is_told_and_not_repeated(url: str, told: str) -> None:
 )
 def test_headers_cannot_be_injected(server: Server, header: tuple[str, str], told: str) -> None:
     got = failed(server.url(), headers=(header,))
-    assert (got.why, got.sent) == (Why.REQUEST, False)
+    assert (got.kind, got.sent) == (FailureKind.REQUEST, False)
     assert told in got.reason
     assert "hunter2" not in got.reason
     assert server.connections == 0
@@ -298,5 +302,5 @@ def test_headers_cannot_be_injected(server: Server, header: tuple[str, str], tol
 
 def test_a_method_cannot_be_made_up(server: Server) -> None:
     got = failed(server.url(), method="GET / HTTP/1.1\r\nX: ")
-    assert got.why is Why.REQUEST
+    assert got.kind is FailureKind.REQUEST
     assert server.connections == 0

@@ -1,4 +1,4 @@
-"""What push asks of a store, on each server: the same tests once more, at another desk."""
+"""What push asks of a store, on each server: the same tests once more, with other stores."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tarry import App
 from tarry.store.opening import open_store
-from tests.push.fixture import Desk
+from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
 from tests.push.test_flow import (
     test_never_more_at_once_than_it_says,
@@ -32,16 +32,16 @@ __all__ = [
 
 
 @pytest.fixture(params=["redis_server", "postgres_url", "mariadb_url"])
-def any_desk(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[Desk]:
+def any_delivery(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Iterator[DeliveryFixture]:
     place = request.getfixturevalue(request.param)
     if isinstance(place, RedisServer):
         place.empty()
     url = place.url if isinstance(place, RedisServer) else place
-    desk = Desk(App(url, closures=True), lambda: open_store(url, durable=False), server, tmp_path)
-    yield desk
-    desk.close()
+    delivery = DeliveryFixture(App(url, closures=True), lambda: open_store(url, durable=False), server, tmp_path)
+    yield delivery
+    delivery.close()
 
 
 @pytest.fixture
-def desk(any_desk: Desk) -> Desk:
-    return any_desk
+def delivery(any_delivery: DeliveryFixture) -> DeliveryFixture:
+    return any_delivery

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.delivery.slots import LATER, SLOW, SOON, Full, Slots, Visit
+from tarry.push.delivery.slots import LATER, SLOW, SOON, SlotLease, Slots, SlotsFull
 
 
 class Clock:
@@ -15,20 +15,20 @@ class Clock:
         return self.now
 
 
-def taken(slots: Slots, name: str, most: int = 1000) -> list[Visit]:
+def taken(slots: Slots, name: str, most: int = 1000) -> list[SlotLease]:
     """As many as it gets."""
-    visits: list[Visit] = []
+    visits: list[SlotLease] = []
     while len(visits) < most:
         try:
-            visits.append(slots.take(name))
-        except Full:
+            visits.append(slots.acquire(name))
+        except SlotsFull:
             break
     return visits
 
 
 def made_quick(slots: Slots, *names: str) -> None:
     for name in names:
-        slots.give(slots.take(name))
+        slots.release(slots.acquire(name))
 
 
 def test_those_that_have_not_answered_share_half_and_have_one_each_beyond() -> None:
@@ -61,14 +61,14 @@ def test_one_that_begins_to_hang_is_slow_from_then_on() -> None:
     made_quick(slots, "a", "b")
     hanging = taken(slots, "a", 60)
     clock.now += 2 * SLOW
-    with pytest.raises(Full) as full:
-        slots.take("a")
+    with pytest.raises(SlotsFull) as full:
+        slots.acquire("a")
     assert full.value.delay == LATER * 1_000_000
-    assert slots.crowded(["a", "b"]) == {"a": 60}
-    assert slots.crowded(["a", "b"]) == {}, "since it was asked last"
+    assert slots.pop_crowded(["a", "b"]) == {"a": 60}
+    assert slots.pop_crowded(["a", "b"]) == {}, "since it was asked last"
     assert len(taken(slots, "b", 20)) == 20
     for visit in hanging:
-        slots.give(visit)
+        slots.release(visit)
     made_quick(slots, "a")
     assert len(taken(slots, "a", 60)) == 60, "it answers again"
 
@@ -77,10 +77,10 @@ def test_who_is_only_new_comes_back_soon_and_is_not_said_to_be_slow() -> None:
     slots = Slots(20)
     taken(slots, "hangs")
     assert len(taken(slots, "new")) == 1
-    with pytest.raises(Full) as full:
-        slots.take("new")
+    with pytest.raises(SlotsFull) as full:
+        slots.acquire("new")
     assert full.value.delay == SOON * 1_000_000
-    assert slots.crowded(["hangs", "new"]) == {}
+    assert slots.pop_crowded(["hangs", "new"]) == {}
 
 
 def test_one_that_is_alone_is_bound_by_nothing() -> None:
@@ -93,7 +93,7 @@ def test_one_that_is_alone_is_bound_by_nothing() -> None:
 def test_few_slots_serve_as_well(count: int) -> None:
     slots = Slots(count)
     for name in "abc" * 3:
-        slots.give(slots.take(name))
+        slots.release(slots.acquire(name))
 
 
 @given(
@@ -103,15 +103,15 @@ def test_few_slots_serve_as_well(count: int) -> None:
 def test_what_is_counted_is_what_is_under_way(count: int, steps: list[tuple[str, bool, float]]) -> None:
     clock = Clock()
     slots = Slots(count, clock)
-    there: dict[str, list[Visit]] = {name: [] for name in "abcd"}
+    there: dict[str, list[SlotLease]] = {name: [] for name in "abcd"}
     for name, comes, passed in steps:
         clock.now += passed
         if comes:
             there[name] += taken(slots, name, 1)
         elif there[name]:
-            slots.give(there[name].pop())
+            slots.release(there[name].pop())
         assert sum(map(len, there.values())) <= count
     for visit in [visit for visits in there.values() for visit in visits]:
-        slots.give(visit)
+        slots.release(visit)
     made_quick(slots, *"abcd")
     assert sum(len(taken(slots, name)) for name in "abcd") == count

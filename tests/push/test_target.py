@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.push.http.target import OURS, checked, target
+from tarry.push.http.target import OURS, check_headers, parse_target
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,17 @@ from tarry.push.http.target import OURS, checked, target
     ],
 )
 def test_what_a_url_says(text: str, origin: str, literal: bool) -> None:
-    found = target(text)
+    found = parse_target(text)
     assert (found.origin, found.literal) == (origin, literal)
     assert not found.host.startswith("[")
 
 
 def test_a_fragment_stays_here() -> None:
-    assert str(target("https://hooks.example/a?b#c").url) == "https://hooks.example/a?b"
+    assert str(parse_target("https://hooks.example/a?b#c").url) == "https://hooks.example/a?b"
 
 
 def test_the_way_of_a_url_is_not_changed() -> None:
-    assert str(target("https://hooks.example/a%2Fb/%2e%2e%2f?x=%zz&y=+").url).endswith("?x=%zz&y=+")
+    assert str(parse_target("https://hooks.example/a%2Fb/%2e%2e%2f?x=%zz&y=+").url).endswith("?x=%zz&y=+")
 
 
 @given(st.text(max_size=60))
@@ -42,7 +42,7 @@ def test_whatever_is_no_url_is_told_in_one_line(text: str) -> None:
     for attempt in (text, f"http://{text}", f"https://{text}/", f"http://h/{text}"):
         found = refused = None
         try:
-            found = target(attempt)
+            found = parse_target(attempt)
         except ValueError as error:
             refused = str(error)
         if found is None:
@@ -59,9 +59,9 @@ def test_whatever_is_no_url_is_told_in_one_line(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_whatever_a_redirect_says(text: str) -> None:
-    here = target("https://hooks.example/a")
+    here = parse_target("https://hooks.example/a")
     try:
-        there = here.joined(text)
+        there = here.join(text)
     except ValueError:
         return
     assert there.scheme in ("http", "https")
@@ -71,7 +71,7 @@ def test_whatever_a_redirect_says(text: str) -> None:
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_whatever_is_no_header_is_told(name: str, value: str) -> None:
     try:
-        ((sent, content),) = checked([(name, value)])
+        ((sent, content),) = check_headers([(name, value)])
     except ValueError as refused:
         told = str(refused)
         assert "\n" not in told

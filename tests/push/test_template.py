@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tarry.push.endpoint.template import Template, Unfit, UrlTemplate
-from tarry.push.rule.errors import Misplaced
+from tarry.push.endpoint.template import Template, TemplateError, UrlTemplate
+from tarry.push.rule.errors import SettingSyntaxError
 
 BODY = {
     "order": 7,
@@ -32,7 +32,7 @@ BODY = {
     ],
 )
 def test_placeholders_are_filled_and_escaped_for_their_place(url: str, filled: str) -> None:
-    assert UrlTemplate.parse(url).filled(BODY) == filled
+    assert UrlTemplate.parse(url).fill(BODY) == filled
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_placeholders_are_filled_and_escaped_for_their_place(url: str, filled: s
     ],
 )
 def test_a_body_that_does_not_fit_is_told_with_the_reason(url: str, body: object, told: str) -> None:
-    with pytest.raises(Unfit) as caught:
-        UrlTemplate.parse(url).filled(body)
+    with pytest.raises(TemplateError) as caught:
+        UrlTemplate.parse(url).fill(body)
     assert told in str(caught.value)
 
 
@@ -97,14 +97,14 @@ def test_a_body_that_does_not_fit_is_told_with_the_reason(url: str, body: object
     ],
 )
 def test_what_is_no_url_to_call_is_refused_with_its_place(url: str, at: int, told: str) -> None:
-    with pytest.raises(Misplaced) as caught:
+    with pytest.raises(SettingSyntaxError) as caught:
         UrlTemplate.parse(url)
     assert told in str(caught.value)
     assert caught.value.at == at
 
 
 def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(Misplaced, match="a url is text"):
+    with pytest.raises(SettingSyntaxError, match="a url is text"):
         UrlTemplate.parse(5)  # type: ignore[arg-type]
 
 
@@ -118,12 +118,12 @@ def test_a_url_is_shown_without_its_query() -> None:
 
 
 def test_a_text_is_filled_as_it_is() -> None:
-    assert Template.parse("{customer.id}/{order}{{").filled(BODY) == "a/b c?#&+%é/7{"
+    assert Template.parse("{customer.id}/{order}{{").fill(BODY) == "a/b c?#&+%é/7{"
     assert not Template.parse("{order}").fixed
     assert Template.parse("order").fixed
-    with pytest.raises(Unfit):
-        Template.parse("{none}").filled(BODY)
-    with pytest.raises(Misplaced):
+    with pytest.raises(TemplateError):
+        Template.parse("{none}").fill(BODY)
+    with pytest.raises(SettingSyntaxError):
         Template.parse("{order")
 
 
@@ -136,8 +136,8 @@ dotted = st.lists(st.sampled_from([".", "..", "/", "%2e", "?", "#", "\\", "@", "
 def test_no_value_leads_anywhere_else(one: object, other: object) -> None:
     template = UrlTemplate.parse("https://h:8443/a/{one}/b/x{other}?q={one}&r={other}")
     try:
-        url = template.filled(json.loads(json.dumps({"one": one, "other": other})))
-    except Unfit:
+        url = template.fill(json.loads(json.dumps({"one": one, "other": other})))
+    except TemplateError:
         assume(False)
     found = urlsplit(url)
     assert (found.scheme, found.netloc, found.fragment) == ("https", "h:8443", "")
@@ -157,6 +157,6 @@ def test_whatever_is_written_is_a_url_or_refused(text: str) -> None:
     for written in (text, "https://h/" + text):
         try:
             UrlTemplate.parse(written)
-        except Misplaced as error:
+        except SettingSyntaxError as error:
             place = max(place, error.at - len(written))
     assert place <= 1

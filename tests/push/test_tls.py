@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failure, Why
-from tarry.push.http.sender import Limits, Request, Sender
+from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import PATIENT, answered, failed, kept, run, until
 from tests.push.server import H2Script, Server, end_before_answer
@@ -40,7 +40,7 @@ def test_a_certificate_that_is_not_good_is_told_and_nothing_is_sent(authority: A
     names, days, own, told = WRONG[case]
     with Server(authority.signed(names, days, own)) as server:
         got = failed(server.url("/", "hooks.example"), trust=authority.pem)
-        assert (got.why, got.sent) == (Why.TLS, False)
+        assert (got.kind, got.sent) == (FailureKind.TLS, False)
         assert told in got.reason
         assert server.seen == []
 
@@ -48,7 +48,7 @@ def test_a_certificate_that_is_not_good_is_told_and_nothing_is_sent(authority: A
 def test_an_authority_that_is_not_trusted(certificate: Path) -> None:
     with Server(certificate) as server:
         got = failed(server.url("/", "hooks.example"))
-        assert (got.why, got.sent) == (Why.TLS, False)
+        assert (got.kind, got.sent) == (FailureKind.TLS, False)
         assert "signed by nobody who is trusted here" in got.reason
 
 
@@ -56,15 +56,15 @@ def test_plain_http_where_tls_is_expected() -> None:
     with Server() as server:
         server.says("/", end_before_answer)
         url = server.url("/", "hooks.example").replace("http:", "https:")
-        got = failed(url, Limits(10, 0.5))
+        got = failed(url, SendLimits(10, 0.5))
         assert not got.sent
-        assert got.why in (Why.TLS, Why.CONNECT_TIMEOUT)
+        assert got.kind in (FailureKind.TLS, FailureKind.CONNECT_TIMEOUT)
 
 
 def test_tls_where_plain_http_is_expected(certificate: Path) -> None:
     with Server(certificate) as server:
-        got = failed(server.url("/", "hooks.example").replace("https:", "http:"), Limits(5, 1))
-        assert got.why in (Why.MALFORMED, Why.CLOSED)
+        got = failed(server.url("/", "hooks.example").replace("https:", "http:"), SendLimits(5, 1))
+        assert got.kind in (FailureKind.MALFORMED, FailureKind.CLOSED)
         assert server.seen == []
 
 
@@ -87,9 +87,9 @@ def test_http_2_has_many_requests_on_one_connection(authority: Authority, certif
     with Server(certificate, h2=True) as server:
 
         async def work(sending: Sender) -> None:
-            request = Request("POST", server.url("/", "hooks.example"), (), b"{}")
-            await sending.send(request, Limits())
-            got = await asyncio.gather(*[sending.send(request, Limits()) for _ in range(50)])
+            request = HttpRequest("POST", server.url("/", "hooks.example"), (), b"{}")
+            await sending.send(request, SendLimits())
+            got = await asyncio.gather(*[sending.send(request, SendLimits()) for _ in range(50)])
             assert all(isinstance(one, Answer) for one in got)
 
         run(work, authority.pem)
@@ -100,8 +100,8 @@ def test_http_2_has_many_requests_on_one_connection(authority: Authority, certif
 def test_http_2_that_does_not_answer(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/", H2Script(hangs=True))
-        got = failed(server.url("/", "hooks.example"), Limits(1.5, 1), authority.pem)
-        assert (got.why, got.sent) == (Why.UNANSWERED, True)
+        got = failed(server.url("/", "hooks.example"), SendLimits(1.5, 1), authority.pem)
+        assert (got.kind, got.sent) == (FailureKind.UNANSWERED, True)
 
 
 @pytest.mark.parametrize("body", [b"{}", b""])
@@ -123,9 +123,9 @@ def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
 
         async def work(sending: Sender) -> Any:
             url = server.url("/x", "hooks.example")
-            limits = Limits(3, 2) if hangs else PATIENT
-            assert isinstance(await sending.send(Request("POST", url, (), b"first"), limits), Answer)
-            requests = [Request("POST", server.url("/", "hooks.example"), (), b"%d" % n) for n in range(20)]
+            limits = SendLimits(3, 2) if hangs else PATIENT
+            assert isinstance(await sending.send(HttpRequest("POST", url, (), b"first"), limits), Answer)
+            requests = [HttpRequest("POST", server.url("/", "hooks.example"), (), b"%d" % n) for n in range(20)]
             return await asyncio.gather(*[sending.send(request, limits) for request in requests])
 
         got = run(work, authority.pem)
@@ -143,20 +143,20 @@ def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
 def test_http_2_with_a_head_that_is_too_large(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/", H2Script(headers=tuple((f"x-{n}", "a" * 1000) for n in range(100))))
-        got = failed(server.url("/", "hooks.example"), Limits(5, 1), authority.pem)
+        got = failed(server.url("/", "hooks.example"), SendLimits(5, 1), authority.pem)
     assert got.sent
-    assert got.why in (Why.HEAD_TOO_LARGE, Why.CLOSED)
+    assert got.kind in (FailureKind.HEAD_TOO_LARGE, FailureKind.CLOSED)
 
 
 def test_a_connection_of_http_2_that_ends_is_replaced(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
 
         async def work(sending: Sender) -> None:
-            request = Request("POST", server.url("/", "hooks.example"), (), b"{}")
-            assert isinstance(await sending.send(request, Limits()), Answer)
+            request = HttpRequest("POST", server.url("/", "hooks.example"), (), b"{}")
+            assert isinstance(await sending.send(request, SendLimits()), Answer)
             server.hang_up()
             await until(lambda: not kept(server.port))
-            assert isinstance(await sending.send(request, Limits()), Answer)
+            assert isinstance(await sending.send(request, SendLimits()), Answer)
 
         run(work, authority.pem)
     assert server.connections == 2
@@ -169,7 +169,7 @@ def test_a_client_for_one_scheme_never_speaks_the_other(certificate: Path) -> No
 
         async def work(sending: Sender) -> None:
             for url in urls + urls:
-                await sending.send(Request("POST", url, (), b"{}"), Limits())
+                await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits())
 
         run(work)
     assert len(plain.seen) == 2

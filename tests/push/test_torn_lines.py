@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tarry.push.journal.log_files import Part, Reader, Unreadable
+from tarry.push.journal.log_files import LineReader, LogPart, Unreadable
 
 REAL = b'{"time":"2026-11-22T02:03:04.123456Z","id":"real","body":{}}'
 FORGED = b'{"time":"2026-11-22T02:03:04.123456Z","id":"forged","body":{}}'
@@ -27,8 +27,8 @@ def found(line: bytes) -> list[str]:
     def read(text: bytes) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
 
-    reader = Reader(read, "2026", "2027", 10_000, Unreadable())
-    return [item["id"] for item in reader.items(cast("Part", Lines(line + b"\n")))]
+    reader = LineReader(read, "2026", "2027", 10_000, Unreadable())
+    return [item["id"] for item in reader.items(cast("LogPart", Lines(line + b"\n")))]
 
 
 @pytest.mark.parametrize("before", [b'"body":', b'"body": ', b'"body":[', b'"body":[1, ', b'"body":{"x":{"y":'])

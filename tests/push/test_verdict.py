@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judged, retry_after
+from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judge, retry_after
 from tarry.push.endpoint.settings import Endpoint
-from tarry.push.endpoint.success import Success
+from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failure, Why
+from tarry.push.http.failure import Failure, FailureKind
 
 NOW = 1_763_765_100.0
 
@@ -23,7 +23,7 @@ def endpoint(**settings: Any) -> Endpoint:
 
 
 def verdict(answer: Answer | Failure | int, **settings: Any) -> Verdict:
-    return judged(endpoint(**settings), Answer(answer) if isinstance(answer, int) else answer, NOW)
+    return judge(endpoint(**settings), Answer(answer) if isinstance(answer, int) else answer, NOW)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 226, 299])
@@ -113,7 +113,9 @@ def test_what_counts_as_success_can_be_said(success: Any, delivered: set[int]) -
         for status in (200, 204, 250, 299, 304, 404, 410, 500)
         if isinstance(verdict(status, success=success), Delivered)
     }
-    assert seen == {status for status in (200, 204, 250, 299, 304, 404, 410, 500) if status in Success.parse(success)}
+    assert seen == {
+        status for status in (200, 204, 250, 299, 304, 404, 410, 500) if status in SuccessCodes.parse(success)
+    }
     assert delivered <= seen
 
 
@@ -136,23 +138,33 @@ def test_a_rule_that_looks_at_the_status_decides_alone_on_an_answer_that_came(st
 
 
 def test_a_rule_is_not_asked_about_what_did_not_come() -> None:
-    assert isinstance(verdict(Failure(Why.REFUSED, "nobody listens"), retry_when="status == 1"), Again)
+    assert isinstance(verdict(Failure(FailureKind.REFUSED, "nobody listens"), retry_when="status == 1"), Again)
 
 
-@pytest.mark.parametrize("why", list(Why))
-def test_each_failure_has_its_meaning(why: Why) -> None:
+@pytest.mark.parametrize("why", list(FailureKind))
+def test_each_failure_has_its_meaning(why: FailureKind) -> None:
     found = verdict(Failure(why, "so it was"))
-    if why in (Why.REQUEST, Why.FORBIDDEN, Why.REDIRECT):
+    if why in (FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.REDIRECT):
         assert found == Final("so it was")
     else:
         assert isinstance(found, Again)
         assert found.reason == "so it was"
-        assert found.counted is (why is not Why.LOCAL)
-        assert found.busy is (why in (Why.CONNECT_TIMEOUT, Why.TIMEOUT, Why.UNANSWERED))
+        assert found.counted is (why is not FailureKind.LOCAL)
+        assert found.busy is (why in (FailureKind.CONNECT_TIMEOUT, FailureKind.TIMEOUT, FailureKind.UNANSWERED))
 
 
-@pytest.mark.parametrize("why", [Why.UNANSWERED, Why.CLOSED, Why.MALFORMED, Why.BROKEN, Why.LOCAL, Why.REDIRECT])
-def test_what_was_sent_and_not_answered_is_said_to_be_ambiguous(why: Why) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        FailureKind.UNANSWERED,
+        FailureKind.CLOSED,
+        FailureKind.MALFORMED,
+        FailureKind.BROKEN,
+        FailureKind.LOCAL,
+        FailureKind.REDIRECT,
+    ],
+)
+def test_what_was_sent_and_not_answered_is_said_to_be_ambiguous(why: FailureKind) -> None:
     found = verdict(Failure(why, "so it was", sent=True))
     assert isinstance(found, Again | Final)
     assert found.maybe
@@ -202,7 +214,7 @@ def test_a_date_counts_from_the_endpoint_s_own_clock() -> None:
 
 def test_retry_after_is_obeyed_with_a_rule_too_and_up_to_the_cap_that_is_given() -> None:
     answer = Answer(200, (("retry-after", "120"),), b'{"code": 1}')
-    found = judged(endpoint(retry_when=RULE), answer, NOW, cap=MINUTE)
+    found = judge(endpoint(retry_when=RULE), answer, NOW, cap=MINUTE)
     assert isinstance(found, Again)
     assert found.after == MINUTE
 
@@ -212,7 +224,7 @@ headers = st.lists(
     st.tuples(st.sampled_from(["retry-after", "location", "date", "x"]), st.text(max_size=30)), max_size=4
 ).map(tuple)
 answers: st.SearchStrategy[Answer | Failure] = st.builds(Answer, statuses, headers, st.binary(max_size=30)) | st.builds(
-    Failure, st.sampled_from(list(Why)), st.text(max_size=5), st.booleans()
+    Failure, st.sampled_from(list(FailureKind)), st.text(max_size=5), st.booleans()
 )
 ENDPOINTS = [
     endpoint(),
@@ -225,7 +237,7 @@ ENDPOINTS = [
 @settings(deadline=None)
 @given(st.sampled_from(ENDPOINTS), answers)
 def test_every_answer_has_a_meaning(terms: Endpoint, came: Answer | Failure) -> None:
-    found = judged(terms, came, NOW)
+    found = judge(terms, came, NOW)
     assert isinstance(found, Delivered | Again | Final | Disabled)
     if isinstance(found, Again):
         assert found.after is None or 0 <= found.after <= HOUR
@@ -237,7 +249,7 @@ CUT = "the answer was cut off in its body"
 
 def test_a_status_counts_although_the_body_broke_off() -> None:
     def broken(status: int, **settings: Any) -> Verdict:
-        return verdict(Failure(Why.BROKEN, "the body broke off", True, status=status), **settings)
+        return verdict(Failure(FailureKind.BROKEN, "the body broke off", True, status=status), **settings)
 
     assert broken(200) == Delivered(f"answered 200 OK; {CUT}")
     assert broken(404) == Final(f"answered 404 Not Found; {CUT}")

@@ -78,7 +78,7 @@ def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
     """Without those of the configuration while that is wrong."""
     with contextlib.suppress(ConfigError):
         app.http.load()
-    app.http.look(store)
+    app.http.sync(store)
     return app.http.endpoints
 
 

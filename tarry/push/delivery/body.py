@@ -25,7 +25,7 @@ class BodyCodec(Codec):
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The body of a job; ArgumentError if it is not one value, or cannot travel."""
-        value = one(self._task, args, kwargs)
+        value = single_value(self._task, args, kwargs)
         try:
             text = wire.checked(value)
         except (TypeError, ValueError, RecursionError) as error:
@@ -53,14 +53,14 @@ class BodyCodec(Codec):
         return msgspec.json.decode(note)
 
 
-def one(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def single_value(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The value of a call; ArgumentError unless it is one. Nothing at all is an empty object."""
     if len(args) > 1 or (args and kwargs):
         raise ArgumentError(f"{task}: {len(args) + len(kwargs)} arguments were given; {_ONE}")
     return args[0] if args else dict(kwargs)
 
 
-def sent(body: bytes) -> bytes:
+def payload_of(body: bytes) -> bytes:
     """What is sent of a job's body that can be decoded."""
     if body.lstrip()[:1] == b"{":
         return body

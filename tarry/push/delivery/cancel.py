@@ -14,23 +14,23 @@ from tarry.errors import JobNotFound
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.push.delivery.record import records
+from tarry.push.delivery.record import records_of
 from tarry.store import ids
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
 
-WORD_WITHIN = 5.0
+REPORT_TIMEOUT = 5.0
 """Seconds that its worker has to say whether it was sent; one that hears of the cancel only by its lease takes one."""
-_LOOK_EVERY = 0.02
+_POLL_INTERVAL = 0.02
 
 NEVER = "it was never sent"
 MAYBE = "it had been sent already: maybe delivered"
 BEFORE = "it is not sent again; an attempt before was: maybe delivered"
-UNSAID = "its worker has not said whether it had been sent: maybe delivered"
+UNKNOWN = "its worker has not said whether it had been sent: maybe delivered"
 
 
-class Withdrawal(Struct, frozen=True):
+class CancelResult(Struct, frozen=True):
     """What came of a cancel."""
 
     cancelled: bool
@@ -42,70 +42,70 @@ class Withdrawal(Struct, frozen=True):
     """The same in a line, for people."""
 
 
-def withdraw(client: "Client", id: bytes, reason: str = "", within: float = WORD_WITHIN) -> Withdrawal:
+def cancel(client: "Client", id: bytes, reason: str = "", timeout: float = REPORT_TIMEOUT) -> CancelResult:
     """Cancels a job of an HTTP task, and waits up to so many seconds for its worker's word where it is under way.
     JobNotFound; StoreError."""
     job = client.cancelled(id, reason)
     if job is None:
-        return _ended(client.get(id).record())
+        return _already_ended(client.get(id).record())
     if job.state is not State.RUNNING:
-        return Withdrawal(True, sent_before(job), told(sent_before(job), False))
-    sent = _word(client, job, within)
-    return Withdrawal(True, sent, UNSAID if sent is None else told(sent, True))
+        return CancelResult(True, was_sent_before(job), describe_sent(was_sent_before(job), False))
+    sent = _wait_for_report(client, job, timeout)
+    return CancelResult(True, sent, UNKNOWN if sent is None else describe_sent(sent, True))
 
 
-def sent_before(job: Job) -> bool:
+def was_sent_before(job: Job) -> bool:
     """By an attempt that has ended: as far as it is on record, or died with its worker."""
-    return job.losses > 0 or any(record.sent for record in records(job))
+    return job.losses > 0 or any(record.sent for record in records_of(job))
 
 
-def told(sent: bool, running: bool) -> str:
+def describe_sent(sent: bool, running: bool) -> str:
     """In words."""
     return NEVER if not sent else MAYBE if running else BEFORE
 
 
-def word(job: Job, sent: bool) -> Change:
+def report_sent(job: Job, sent: bool) -> Change:
     """What a worker says of a job that was cancelled under its hands."""
     note: dict[str, Any] = msgspec.json.decode(job.note)
-    sent_ever = sent or sent_before(job)
-    note["message"] = "; ".join(filter(None, [note.get("message"), told(sent_ever, sent)]))
+    sent_ever = sent or was_sent_before(job)
+    note["message"] = "; ".join(filter(None, [note.get("message"), describe_sent(sent_ever, sent)]))
     return lifecycle.told(job, msgspec.json.encode(note | {"sent": sent_ever}))
 
 
-def said(job: Job) -> bool | None:
+def reported_sent(job: Job) -> bool | None:
     """Whether it was sent, by its worker's word; None: it has not had it yet."""
     sent = msgspec.json.decode(job.note).get("sent")
     return sent if isinstance(sent, bool) else None
 
 
-def _word(client: "Client", job: Job, within: float) -> bool | None:
+def _wait_for_report(client: "Client", job: Job, within: float) -> bool | None:
     until = time.monotonic() + within
     while time.monotonic() < until:
         there = client.look([job.id])[0]
         if there is None or (there.state, there.epoch) != (State.CANCELLED, job.epoch):
             return None
-        if (sent := said(there)) is not None:
+        if (sent := reported_sent(there)) is not None:
             return sent
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_INTERVAL)
     return None
 
 
-def _ended(job: Job) -> Withdrawal:
+def _already_ended(job: Job) -> CancelResult:
     if not job.state.finished:
-        return Withdrawal(False, None, f"it changes all the time, and is {job.state}; try again")
+        return CancelResult(False, None, f"it changes all the time, and is {job.state}; try again")
     sent = _was_sent(job)
     how = "never sent" if sent is False else "delivered" if job.state is State.DONE else "maybe delivered"
-    return Withdrawal(False, sent, f"it is {job.state} already: {how}")
+    return CancelResult(False, sent, f"it is {job.state} already: {how}")
 
 
 def _was_sent(job: Job) -> bool | None:
     if job.state is not State.CANCELLED:
-        return job.state is State.DONE or sent_before(job)
+        return job.state is State.DONE or was_sent_before(job)
     message = msgspec.json.decode(job.note).get("message", "")
     return False if message.endswith(NEVER) else True if message.endswith((MAYBE, BEFORE)) else None
 
 
-def parsed(job: str | bytes) -> bytes:
+def parse_id(job: str | bytes) -> bytes:
     """The id; JobNotFound if it is none."""
     try:
         return ids.parsed(job) if isinstance(job, str) else job

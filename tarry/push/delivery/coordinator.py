@@ -23,62 +23,62 @@ from tarry.model.job import State as JobState
 from tarry.model.limit import TASK, Limit
 from tarry.push import registry
 from tarry.push.delivery import flow
-from tarry.push.delivery.cancel import said, word
-from tarry.push.delivery.flow import FIRST, Seen, State
-from tarry.push.delivery.order import Order
+from tarry.push.delivery.cancel import report_sent, reported_sent
+from tarry.push.delivery.flow import INITIAL, FlowState, Observed
+from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.slots import Slots
-from tarry.push.delivery.snapshot import Look
-from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, judged
+from tarry.push.delivery.snapshot import StoreSnapshot
+from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failure, Why
-from tarry.push.http.guard import Guard
+from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
 
 if TYPE_CHECKING:
-    from tarry.push.catalog import Book
-    from tarry.push.http.sender import Limits, Request, Sender
+    from tarry.push.catalog import HttpTaskCatalog
+    from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 log = logging.getLogger("tarry.push")
 
 TICK = 0.5
 """Seconds between two looks; more where one takes more than a twentieth of that of a processor: not where the store is
 slow, since then it is not we who are busy."""
-_OURS = (Why.REQUEST, Why.FORBIDDEN, Why.LOCAL, Why.REDIRECT)
+_OWN_FAILURES = (FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.LOCAL, FailureKind.REDIRECT)
 """Failures that tell nothing of how the endpoint is."""
 MOST_MISSED = 1000
-MOST_WITHDRAWN = 10_000
-ENDS_WITHIN = 5.0
+MOST_INTERRUPTED = 10_000
+JOIN_TIMEOUT = 5.0
 
 
-class Office:
+class DeliveryCoordinator:
     """Of one worker."""
 
-    def __init__(self, book: "Book", store: Store, slots: int, clock: Clock | None = None) -> None:
-        self._book, self._store, self._slots = book, store, slots
+    def __init__(self, catalog: "HttpTaskCatalog", store: Store, slots: int, clock: Clock | None = None) -> None:
+        self._catalog, self._store, self._slots = catalog, store, slots
         self._clock = clock or Clock(store.time)
-        self.order = Order(store, self.now)
-        self._guard = Guard(book.config().push.allow)
-        self.most_result = book.config().max_body
+        self.order = KeyOrder(store, self.now)
+        self._guard = AddressGuard(catalog.config().push.allow)
+        self.most_result = catalog.config().max_body
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.slots = Slots(slots)
-        self._seen: dict[str, Seen] = {}
-        self._withdrawn: deque[tuple[Job, bool]] = deque()
+        self._observed: dict[str, Observed] = {}
+        self._interrupted: deque[tuple[Job, bool]] = deque()
         """Attempts that were broken off, and whether they had been sent: not told to the store yet."""
         self._gone: dict[str, str] = {}
         """Endpoints that said so, and the words."""
-        self._held: dict[str, tuple[float, bool]] = {}
+        self._paused: dict[str, tuple[float, bool]] = {}
         """Until when nothing is sent to whom, microseconds since the epoch; and whether the store holds its jobs."""
-        self._last: Look | None = None
+        self._last_snapshot: StoreSnapshot | None = None
         """None: not all that followed from it was done."""
         self._offset = 0
         """Microseconds that the store's clock is ahead of ours."""
         self._missed: dict[str, float] = {}
         """When it was last looked for a task that there was not."""
         self._lock = threading.Lock()
-        self._wake, self._over = threading.Event(), False
+        self._wake, self._closed = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._backoff = Backoff()
 
@@ -91,18 +91,18 @@ class Office:
             self._missed.clear()
         self._missed[name] = now
         try:
-            self._book.look(self._store)
+            self._catalog.sync(self._store)
         except StoreError:
             return None
-        return self._book.tasks.get(name)
+        return self._catalog.tasks.get(name)
 
     def start(self, at_once: bool = True) -> None:
         """From now on it follows the store; at_once: it has looked when this returns. StoreError if that is away."""
         with self._lock:
             if self._thread is not None:
                 return
-            self._thread = threading.Thread(target=self._follow, name="tarry-push", daemon=True)
-        _open_files()
+            self._thread = threading.Thread(target=self._run, name="tarry-push", daemon=True)
+        _raise_file_limit()
         if at_once:
             self._tick()
         else:
@@ -111,52 +111,52 @@ class Office:
 
     def close(self) -> None:
         """What was seen last is told to the store, if it is there."""
-        self._book.left(self)
-        self._over = True
+        self._catalog.remove_coordinator(self)
+        self._closed = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(ENDS_WITHIN)
+            self._thread.join(JOIN_TIMEOUT)
 
     def now(self) -> int:
         """Microseconds since the epoch, by the store's clock."""
         return time.time_ns() // 1000 + self._offset
 
-    def held(self, name: str) -> float | None:
+    def pause_for(self, name: str) -> float | None:
         """See `Post`."""
-        until, stored = self._held.get(name, (0.0, False))
+        until, stored = self._paused.get(name, (0.0, False))
         left = until - self.now()
         if left <= 0:
             return None
         return 0.0 if stored else min(left / SECOND, 10.0)
 
-    async def send(self, request: "Request", limits: "Limits") -> Answer | Failure:
+    async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
         """By the sender of the running loop."""
         loop = asyncio.get_running_loop()
         sender = self._senders.get(loop)
         if sender is None:
-            sender = self._opened(loop)
+            sender = self._open_sender(loop)
         return await sender.send(request, limits)
 
-    def judged(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
         """See `Post`."""
-        verdict = judged(endpoint, came, time.time())
-        self._note(endpoint.name, came, verdict)
+        verdict = judge(endpoint, came, time.time())
+        self._observe(endpoint.name, came, verdict)
         return verdict
 
-    def withdrawn(self, job: Job, sent: bool) -> None:
+    def note_interrupted(self, job: Job, sent: bool) -> None:
         """See `Post`."""
-        if len(self._withdrawn) < MOST_WITHDRAWN:
-            self._withdrawn.append((job, sent))
+        if len(self._interrupted) < MOST_INTERRUPTED:
+            self._interrupted.append((job, sent))
             self._wake.set()
 
-    def _opened(self, loop: asyncio.AbstractEventLoop) -> "Sender":
+    def _open_sender(self, loop: asyncio.AbstractEventLoop) -> "Sender":
         from tarry.push.http.sender import Sender  # noqa: PLC0415 - brings the HTTP client
 
-        sender = self._senders[loop] = Sender(self._guard, self._book.trust)
-        self._closing.add(loop.create_task(self._until_the_end(loop, sender)))
+        sender = self._senders[loop] = Sender(self._guard, self._catalog.trust)
+        self._closing.add(loop.create_task(self._close_with_loop(loop, sender)))
         return sender
 
-    async def _until_the_end(self, loop: asyncio.AbstractEventLoop, sender: "Sender") -> None:
+    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, sender: "Sender") -> None:
         """Of the loop, which cancels what is left in it."""
         try:
             await loop.create_future()
@@ -164,10 +164,10 @@ class Office:
             del self._senders[loop]
             await sender.close()
 
-    def _note(self, name: str, came: Answer | Failure, verdict: Verdict) -> None:
-        seen = self._seen.setdefault(name, Seen())
+    def _observe(self, name: str, came: Answer | Failure, verdict: Verdict) -> None:
+        seen = self._observed.setdefault(name, Observed())
         done = isinstance(verdict, Delivered)
-        failed = not done and came.why not in _OURS if isinstance(came, Failure) else came.status >= 500
+        failed = not done and came.kind not in _OWN_FAILURES if isinstance(came, Failure) else came.status >= 500
         busy = isinstance(verdict, Again) and verdict.busy
         if isinstance(verdict, Again) and verdict.after:
             seen.pause = max(seen.pause, self.now() + verdict.after)
@@ -181,13 +181,13 @@ class Office:
         if isinstance(verdict, Disabled):
             seen.why = verdict.reason
             self._gone[name] = verdict.reason
-            self._held[name] = (math.inf, False)
+            self._paused[name] = (math.inf, False)
         if seen.pause or seen.row >= flow.FAILURES or self._gone:
             self._wake.set()
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         pause = TICK
-        while not self._over:
+        while not self._closed:
             self._wake.wait(pause)
             self._wake.clear()
             began = time.thread_time()
@@ -205,7 +205,7 @@ class Office:
 
     def _wait_for_store(self) -> None:
         """Until the next try is due, whatever is to be told meanwhile, or it is over."""
-        while not self._over and (left := self._backoff.left(time.monotonic())):
+        while not self._closed and (left := self._backoff.left(time.monotonic())):
             self._wake.wait(left)
             self._wake.clear()
 
@@ -213,78 +213,84 @@ class Office:
         """Brings the tasks, what is known of their endpoints, and their limits in step with the store."""
         now = self._clock.now()
         self._offset = now - time.time_ns() // 1000
-        self._disable()
-        self._say_withdrawn()
-        self._book.look(self._store)
-        endpoints = self._book.endpoints
-        seen, self._seen = self._seen, {}
+        self._disable_gone()
+        self._report_interrupted()
+        self._catalog.sync(self._store)
+        endpoints = self._catalog.endpoints
+        seen, self._observed = self._observed, {}
         limits = {name: limit for name, (limit, _) in self._store.limits().items()}
         by_hand = self._store.cells(BY_HAND).keys() if endpoints else set[str]()
-        look = Look(endpoints, registry.cells(self._store, registry.FLOW), limits, by_hand, self._most(endpoints))
-        for name, mine in self.slots.crowded(endpoints).items():
-            seen.setdefault(name, Seen()).room = mine
-        self._step(look, seen, now)
-        for name in self._held.keys() - endpoints.keys() - self._gone.keys():
-            self._held.pop(name, None)
+        look = StoreSnapshot(
+            endpoints,
+            registry.read_cells(self._store, registry.FLOW_CELL),
+            limits,
+            by_hand,
+            self._max_concurrency(endpoints),
+        )
+        for name, mine in self.slots.pop_crowded(endpoints).items():
+            seen.setdefault(name, Observed()).room = mine
+        self._update_endpoints(look, seen, now)
+        for name in self._paused.keys() - endpoints.keys() - self._gone.keys():
+            self._paused.pop(name, None)
 
-    def _step(self, look: Look, seen: dict[str, Seen], now: int) -> None:
+    def _update_endpoints(self, look: StoreSnapshot, seen: dict[str, Observed], now: int) -> None:
         """For those of which there is anything new, or for which a time runs."""
-        minded = look.news(self._last) | seen.keys() | self._held.keys()
-        self._last = None  # unless all of it is done
+        minded = look.changed_since(self._last_snapshot) | seen.keys() | self._paused.keys()
+        self._last_snapshot = None  # unless all of it is done
         for name, endpoint in look.endpoints.items():
             if name in minded:
-                state = self._moved(endpoint, look.cells.get(name), seen.get(name, Seen()), look.most, now)
-                if self._limited(endpoint, state, look.limits, look.by_hand):
-                    self._check_there(name)
-                self._hold(endpoint, state, look.limits)
-        self._last = look
+                state = self._advance_flow(endpoint, look.cells.get(name), seen.get(name, Observed()), look.most, now)
+                if self._apply_limits(endpoint, state, look.limits, look.by_hand):
+                    self._check_registered(name)
+                self._update_pause(endpoint, state, look.limits)
+        self._last_snapshot = look
 
-    def _disable(self) -> None:
+    def _disable_gone(self) -> None:
         while self._gone:
             name, why = next(iter(self._gone.items()))
             try:
-                registry.disable(self._store, name, self._book.in_file(name), why)
+                registry.disable(self._store, name, self._catalog.is_configured(name), why)
                 log.error("the HTTP task %s is disabled: %s", name, why)
             except ConfigError as error:  # somebody removed it meanwhile
                 log.info("%s", error)
             del self._gone[name]
 
-    def _say_withdrawn(self) -> None:
+    def _report_interrupted(self) -> None:
         """Of most it is nothing: they were not cancelled, but go back, as where this worker ends."""
-        while self._withdrawn:
-            job, sent = self._withdrawn[0]
+        while self._interrupted:
+            job, sent = self._interrupted[0]
             there = self._store.get([job.id])[0]
             cancelled = (JobState.CANCELLED, job.epoch)
-            if there is not None and (there.state, there.epoch) == cancelled and said(there) is None:
-                self._store.apply([word(there, sent)], self.now())
-            self._withdrawn.popleft()
+            if there is not None and (there.state, there.epoch) == cancelled and reported_sent(there) is None:
+                self._store.apply([report_sent(there, sent)], self.now())
+            self._interrupted.popleft()
 
-    def _most(self, endpoints: dict[str, Endpoint]) -> int:
+    def _max_concurrency(self, endpoints: dict[str, Endpoint]) -> int:
         """What one endpoint may have at once: half of a worker's slots, so that others' deliveries always find some; if
         there are no others, all, and as many in line."""
-        others = sum(task.is_async and not task.steered for task in list(self._book.tasks.values()))
+        others = sum(task.is_async and not task.steered for task in list(self._catalog.tasks.values()))
         alone = others + sum(endpoint.enabled for endpoint in endpoints.values()) <= 1
         self.slots.alone = alone
         return max(1, 2 * self._slots if alone else self._slots // 2)
 
-    def _moved(self, endpoint: Endpoint, was: bytes | None, seen: Seen, most: int, now: int) -> State:
+    def _advance_flow(self, endpoint: Endpoint, was: bytes | None, seen: Observed, most: int, now: int) -> FlowState:
         """The state after what was seen here, as the store has it then."""
         most = min(most, endpoint.concurrency or most)
-        state = State(min(max(FIRST, self._slots // 10), most)) if was is None else registry.state(was)
-        new = flow.after(state, seen, most, now)
+        state = FlowState(min(max(INITIAL, self._slots // 10), most)) if was is None else registry.decode_flow(was)
+        new = flow.next_state(state, seen, most, now)
         if new == state:
             return state
-        if not self._store.write(registry.FLOW + endpoint.name, msgspec.json.encode(new), was):
+        if not self._store.write(registry.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
             # Another worker moved it at this moment. What was seen here is told the next time.
-            _merge(self._seen.setdefault(endpoint.name, Seen()), seen)
+            _merge(self._observed.setdefault(endpoint.name, Observed()), seen)
             return state
-        _tell(endpoint, state, new)
+        _log_circuit(endpoint, state, new)
         return new
 
-    def _limited(self, endpoint: Endpoint, state: State, limits: dict[str, Limit], by_hand: Any) -> bool:
+    def _apply_limits(self, endpoint: Endpoint, state: FlowState, limits: dict[str, Limit], by_hand: Any) -> bool:
         """Makes the store keep what follows from the state; whether anything was to be changed."""
         changed = False
-        for name, limit in registry.limits(endpoint, state).items():
+        for name, limit in registry.limits_of(endpoint, state).items():
             if limits.get(name) != limit and BY_HAND + name not in by_hand:
                 self._store.limit(name, limit)
                 changed = True
@@ -292,21 +298,21 @@ class Office:
                     limits[name] = limit
         return changed
 
-    def _check_there(self, name: str) -> None:
+    def _check_registered(self, name: str) -> None:
         """Whoever removed it since we looked did not see what we have written since."""
-        if not self._book.in_file(name) and not registry.there_is(self._store, name):
-            registry.leave_waiting(self._store, name)
+        if not self._catalog.is_configured(name) and not registry.is_registered(self._store, name):
+            registry.clear_removed(self._store, name)
 
-    def _hold(self, endpoint: Endpoint, state: State, limits: dict[str, Limit]) -> None:
+    def _update_pause(self, endpoint: Endpoint, state: FlowState, limits: dict[str, Limit]) -> None:
         until = state.until if endpoint.enabled else math.inf
         stored = limits.get(TASK + endpoint.name, Limit()).most == 0
         if until:
-            self._held[endpoint.name] = (until, stored)
+            self._paused[endpoint.name] = (until, stored)
         elif endpoint.name not in self._gone:
-            self._held.pop(endpoint.name, None)
+            self._paused.pop(endpoint.name, None)
 
 
-def _merge(into: Seen, seen: Seen) -> None:
+def _merge(into: Observed, seen: Observed) -> None:
     into.row = into.row if into.well else into.row + seen.row
     into.well += seen.well
     into.busy += seen.busy
@@ -315,7 +321,7 @@ def _merge(into: Seen, seen: Seen) -> None:
     into.why = into.why or seen.why
 
 
-def _tell(endpoint: Endpoint, before: State, now: State) -> None:
+def _log_circuit(endpoint: Endpoint, before: FlowState, now: FlowState) -> None:
     if now.opened > before.opened:
         log.warning(
             "%s: nothing is sent to %s for %d s: %s",
@@ -328,7 +334,7 @@ def _tell(endpoint: Endpoint, before: State, now: State) -> None:
         log.warning("%s: %s answers again", endpoint.name, endpoint.url.origin)
 
 
-def _open_files() -> None:
+def _raise_file_limit() -> None:
     """As many as this process may: each delivery needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

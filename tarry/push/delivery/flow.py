@@ -14,20 +14,20 @@ from msgspec.structs import replace
 
 from tarry.model.duration import MINUTE, SECOND
 
-FIRST = 20
+INITIAL = 20
 """At once, of an endpoint of which nothing is known; or a tenth of a worker's slots, if that is more."""
-EVERY = SECOND // 2
+CHANGE_INTERVAL = SECOND // 2
 """Microseconds between two changes of how many."""
 FAILURES = 5
 """In a row, over all hosts, until the circuit opens; those longer ago than `FORGOTTEN` do not count."""
-FORGOTTEN = MINUTE
-ROOMED = 30 * SECOND
+FAILURE_TTL = MINUTE
+ROOM_TTL = 30 * SECOND
 """How long what a worker said of its room holds."""
-OPEN, MOST_OPEN = 2 * SECOND, 2 * MINUTE
+FIRST_OPEN, MOST_OPEN = 2 * SECOND, 2 * MINUTE
 """Microseconds for which the circuit is open the first time, doubled each further time, and at most."""
 
 
-class State(Struct, frozen=True, omit_defaults=True):
+class FlowState(Struct, frozen=True, omit_defaults=True):
     """Of one endpoint. Times are microseconds since the epoch, by the store's clock."""
 
     most: int
@@ -57,7 +57,7 @@ class State(Struct, frozen=True, omit_defaults=True):
         return 0 if self.until else 1 if self.probing else self.most
 
 
-class Seen(Struct):
+class Observed(Struct):
     """What came of the requests of one worker since it was last asked."""
 
     well: int = 0
@@ -76,42 +76,42 @@ class Seen(Struct):
         return bool(self.well or self.busy or self.row or self.pause or self.room)
 
 
-def after(state: State, seen: Seen, most: int, now: int) -> State:
+def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
     """The state after that. most: for how many at once this worker has room."""
     if state.until and now >= state.until:
         state = replace(state, until=0, probing=state.opened > 0)
     if not seen:
         return state
-    state = _fitted(replace(state, why=seen.why or state.why), min(most, seen.room or most), now)
-    most, failures = min(most, state.room), _in_a_row(state, seen, now)
+    state = _fit_to_room(replace(state, why=seen.why or state.why), min(most, seen.room or most), now)
+    most, failures = min(most, state.room), _consecutive_failures(state, seen, now)
     if state.until:
         # What comes now was begun before.
         return replace(state, until=max(state.until, seen.pause))
     if state.probing and not (seen.well or seen.row):
-        return _paused(state, seen, now)
+        return _pause(state, seen, now)
     if state.probing:
-        return _closed(state, most, now) if seen.well and not seen.row else _opened(state, now)
+        return _close_circuit(state, most, now) if seen.well and not seen.row else _open_circuit(state, now)
     state = replace(state, failures=failures, failed=now if seen.row else state.failed)
     if failures >= FAILURES:
-        return _opened(state, now)
-    return _paused(_paced(state, seen, most, now), seen, now)
+        return _open_circuit(state, now)
+    return _pause(_adjust(state, seen, most, now), seen, now)
 
 
-def _fitted(state: State, most: int, now: int) -> State:
+def _fit_to_room(state: FlowState, most: int, now: int) -> FlowState:
     """To the worker that has the least room, so that those with more do not raise what it lowers."""
     age = now - state.roomed
-    if not state.room or most < state.room or age > ROOMED or (most == state.room and age > ROOMED // 3):
+    if not state.room or most < state.room or age > ROOM_TTL or (most == state.room and age > ROOM_TTL // 3):
         state = replace(state, room=most, roomed=now)
     return replace(state, most=min(state.most, state.room))
 
 
-def _in_a_row(state: State, seen: Seen, now: int) -> int:
-    before = 0 if seen.well or now - state.failed > FORGOTTEN else state.failures
+def _consecutive_failures(state: FlowState, seen: Observed, now: int) -> int:
+    before = 0 if seen.well or now - state.failed > FAILURE_TTL else state.failures
     return before + seen.row
 
 
-def _paced(state: State, seen: Seen, most: int, now: int) -> State:
-    if now - state.at < EVERY:
+def _adjust(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
+    if now - state.at < CHANGE_INTERVAL:
         return state
     if seen.busy:
         return replace(state, most=max(1, state.most // 2), rising=False, at=now)
@@ -121,13 +121,13 @@ def _paced(state: State, seen: Seen, most: int, now: int) -> State:
     return state
 
 
-def _paused(state: State, seen: Seen, now: int) -> State:
+def _pause(state: FlowState, seen: Observed, now: int) -> FlowState:
     return replace(state, until=seen.pause) if seen.pause > now else state
 
 
-def _opened(state: State, now: int) -> State:
+def _open_circuit(state: FlowState, now: int) -> FlowState:
     """For longer each time; afterwards fewer at once."""
-    length = min(OPEN << min(state.opened, 20), MOST_OPEN)
+    length = min(FIRST_OPEN << min(state.opened, 20), MOST_OPEN)
     most = max(1, state.most // 2)
     return replace(
         state,
@@ -141,6 +141,6 @@ def _opened(state: State, now: int) -> State:
     )
 
 
-def _closed(state: State, most: int, now: int) -> State:
-    most = min(state.most, FIRST, most)
-    return State(most, at=now, why=state.why, room=state.room, roomed=state.roomed)
+def _close_circuit(state: FlowState, most: int, now: int) -> FlowState:
+    most = min(state.most, INITIAL, most)
+    return FlowState(most, at=now, why=state.why, room=state.room, roomed=state.roomed)

@@ -22,25 +22,25 @@ _BEHIND = SECOND // 20
 _TRIES, _SIZE = 20, 16
 
 
-class Order:
+class KeyOrder:
     """Of the keys of HTTP tasks."""
 
     def __init__(self, store: Store, now: Callable[[], int]) -> None:
         self._store, self._now = store, now
 
-    async def turn(self, job: Job) -> int | None:
+    async def check_turn(self, job: Job) -> int | None:
         """None if it may go; else after how many microseconds to ask again: it is listed then. StoreError."""
-        return await asyncio.to_thread(self._turn, job)
+        return await asyncio.to_thread(self._check_turn, job)
 
-    async def stays(self, job: Job) -> None:
+    async def keep_first(self, job: Job) -> None:
         """It goes back to be tried again, and the others wait for it."""
-        await asyncio.to_thread(self._stays, job)
+        await asyncio.to_thread(self._keep_first, job)
 
-    async def leaves(self, job: Job) -> None:
+    async def remove(self, job: Job) -> None:
         """It has ended."""
-        await asyncio.to_thread(self._leaves, job)
+        await asyncio.to_thread(self._remove, job)
 
-    def _turn(self, job: Job) -> int | None:
+    def _check_turn(self, job: Job) -> int | None:
         for _ in range(_TRIES):
             listed, was = self._read(job)
             first = self._first(listed)
@@ -63,10 +63,10 @@ class Order:
             del listed[0]
         return None
 
-    def _stays(self, job: Job) -> None:
+    def _keep_first(self, job: Job) -> None:
         self._change(job, lambda listed: listed if job.id in listed else [job.id, *listed])
 
-    def _leaves(self, job: Job) -> None:
+    def _remove(self, job: Job) -> None:
         self._change(job, lambda listed: [id for id in listed if id != job.id])
 
     def _change(self, job: Job, how: Callable[[list[bytes]], list[bytes]]) -> None:

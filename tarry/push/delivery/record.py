@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tarry.model.job import Job
 from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
 from tarry.push.http.answer import Answer, Headers
-from tarry.push.http.failure import Failure, Why
+from tarry.push.http.failure import Failure, FailureKind
 from tarry.tasks import progress
 
 MOST_KEPT = 20
@@ -25,7 +25,7 @@ MOST_TEXT = 32 * 1024
 _WORDS: dict[type[Verdict], str] = {Delivered: "delivered", Again: "again", Final: "final", Disabled: "disabled"}
 
 
-class Record(Struct, omit_defaults=True):
+class AttemptRecord(Struct, omit_defaults=True):
     """One attempt."""
 
     attempt: int
@@ -60,11 +60,11 @@ class Record(Struct, omit_defaults=True):
         return self.status > 0 or self.maybe
 
 
-def recorded(attempt: int, began: float, first: int, came: Answer | Failure, verdict: Verdict) -> Record:
+def make_record(attempt: int, began: float, first: int, came: Answer | Failure, verdict: Verdict) -> AttemptRecord:
     """The record of an attempt. began: seconds since the epoch."""
-    record = Record(
+    record = AttemptRecord(
         attempt,
-        spoken(began),
+        format_time(began),
         _WORDS[type(verdict)],
         verdict.reason,
         first,
@@ -76,26 +76,26 @@ def recorded(attempt: int, began: float, first: int, came: Answer | Failure, ver
     )
     if isinstance(came, Failure):
         return record
-    answer = _fitted(came.kept(), MOST_ANSWER)
+    answer = _shrink_text(came.kept(), MOST_ANSWER)
     cut = came.cut or len(answer.encode()) < len(came.body)
-    headers = _first(came.headers, MOST_HEAD)
+    headers = _first_headers(came.headers, MOST_HEAD)
     return replace(record, version=came.version, url=came.url, headers=headers, answer=answer, cut=cut)
 
 
-def interrupted(attempt: int, began: float, first: int) -> Record:
+def interrupted_record(attempt: int, began: float, first: int) -> AttemptRecord:
     """The record of an attempt that was sent and then broken off here, as when a worker ends."""
-    came = Failure(Why.CLOSED, "broken off here before an answer came", True, time.time() - began)
-    return recorded(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
+    came = Failure(FailureKind.CLOSED, "broken off here before an answer came", True, time.time() - began)
+    return make_record(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
 
 
-def fitted(record: Record, most: int) -> Record:
+def shrink_record(record: AttemptRecord, most: int) -> AttemptRecord:
     """The record with less of the answer and without headers, if otherwise its JSON took more than so many bytes."""
     if len(msgspec.json.encode(record)) <= most:
         return record
-    return replace(record, headers=(), answer=_fitted(record.answer, max(0, most - 1024)), cut=True)
+    return replace(record, headers=(), answer=_shrink_text(record.answer, max(0, most - 1024)), cut=True)
 
 
-def text(before: Sequence[Record], last: Record) -> str:
+def format_records(before: Sequence[AttemptRecord], last: AttemptRecord) -> str:
     """The lines of all records, the last one whole."""
     older = [replace(one, headers=(), answer=one.answer[:MOST_OLD]) for one in before][-(MOST_KEPT - 1) :]
     lines = [msgspec.json.encode(one).decode() for one in (*older, last)]
@@ -104,23 +104,23 @@ def text(before: Sequence[Record], last: Record) -> str:
     return "\n".join(lines)
 
 
-def records(job: Job) -> list[Record]:
+def records_of(job: Job) -> list[AttemptRecord]:
     """What is kept of the attempts that did not deliver, the oldest first."""
     output = progress.output(job.progress)
-    return [] if output is None else read(output.text)
+    return [] if output is None else parse_records(output.text)
 
 
-def read(lines: str) -> list[Record]:
+def parse_records(lines: str) -> list[AttemptRecord]:
     """The records of these lines, as far as they are any."""
-    return [record for line in lines.splitlines() for record in _read(line)]
+    return [record for line in lines.splitlines() for record in _parse_line(line)]
 
 
-def spoken(moment: float) -> str:
+def format_time(moment: float) -> str:
     """Seconds since the epoch as RFC 3339 has it, to the millisecond."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def first_due(job: Job, before: Sequence[Record], enqueued: int) -> int:
+def first_due(job: Job, before: Sequence[AttemptRecord], enqueued: int) -> int:
     """When the first attempt was due that the schedule counts from, microseconds since the epoch. A job that was begun
     anew counts from then. enqueued: what the first due time was when it was enqueued, if that is known, else 0."""
     if not job.failures:
@@ -129,14 +129,14 @@ def first_due(job: Job, before: Sequence[Record], enqueued: int) -> int:
     return known or enqueued or job.due
 
 
-def _read(line: str) -> list[Record]:
+def _parse_line(line: str) -> list[AttemptRecord]:
     try:
-        return [msgspec.json.decode(line, type=Record)]
+        return [msgspec.json.decode(line, type=AttemptRecord)]
     except msgspec.MsgspecError:
         return []
 
 
-def _first(headers: Headers, most: int) -> Headers:
+def _first_headers(headers: Headers, most: int) -> Headers:
     """As many of the first as fit into so many bytes of JSON."""
     kept: list[tuple[str, str]] = []
     for name, value in headers:
@@ -147,7 +147,7 @@ def _first(headers: Headers, most: int) -> Headers:
     return tuple(kept)
 
 
-def _fitted(answer: str, most: int) -> str:
+def _shrink_text(answer: str, most: int) -> str:
     """As much of it as takes no more bytes of JSON."""
     while (size := len(msgspec.json.encode(answer))) > most + 2:
         answer = answer[: min(len(answer) * most // size, len(answer) - 1)]

@@ -10,7 +10,7 @@ from tarry.model.limit import Limit
 from tarry.push.endpoint.settings import Endpoint
 
 
-class Look(Struct):
+class StoreSnapshot(Struct):
     """At one moment."""
 
     endpoints: Mapping[str, Endpoint]
@@ -22,16 +22,16 @@ class Look(Struct):
     most: int
     """For how many at once there is room here."""
 
-    def news(self, last: "Look | None") -> set[str]:
+    def changed_since(self, last: "StoreSnapshot | None") -> set[str]:
         """Of which endpoints anything is other than at the last look."""
         if last is None or last.most != self.most:
             return set(self.endpoints)
         names = {name for name, endpoint in self.endpoints.items() if last.endpoints.get(name) is not endpoint}
         names |= {name for name, _ in self.cells.items() ^ last.cells.items()}
-        names |= {_of(name) for name, _ in self.limits.items() ^ last.limits.items()}
-        return names | {_of(name) for name in self.by_hand ^ last.by_hand}
+        names |= {_task_of(name) for name, _ in self.limits.items() ^ last.limits.items()}
+        return names | {_task_of(name) for name in self.by_hand ^ last.by_hand}
 
 
-def _of(limit: str) -> str:
+def _task_of(limit: str) -> str:
     """The task that a limit is of."""
     return limit.removeprefix(BY_HAND).partition(":")[2]

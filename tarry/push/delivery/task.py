@@ -17,25 +17,25 @@ from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED
 from tarry.model.outcome import Outcome, Returned
 from tarry.model.verdict import Fail, RetryAfter, Snooze
-from tarry.push.delivery.body import BodyCodec, one, sent
-from tarry.push.delivery.cancel import sent_before, told
-from tarry.push.delivery.order import Order
+from tarry.push.delivery.body import BodyCodec, payload_of, single_value
+from tarry.push.delivery.cancel import describe_sent, was_sent_before
+from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.record import (
     MOST_TEXT,
-    Record,
+    AttemptRecord,
     first_due,
-    fitted,
-    interrupted,
-    read,
-    recorded,
-    records,
-    spoken,
-    text,
+    format_records,
+    format_time,
+    interrupted_record,
+    make_record,
+    parse_records,
+    records_of,
+    shrink_record,
 )
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict
 from tarry.push.endpoint.settings import Endpoint
-from tarry.push.endpoint.template import Unfit
+from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure
 from tarry.store import ids
@@ -47,7 +47,7 @@ from tarry.tasks.running import Running, current_job
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
-    from tarry.push.http.sender import Limits, Request
+    from tarry.push.http.sender import HttpRequest, SendLimits
     from tarry.push.http.sign import Signer
 
 log = logging.getLogger("tarry.push")
@@ -56,15 +56,15 @@ DUE = "tarry-due"
 """The header of a job that tells when it was due first, in microseconds since the epoch: a retry changes `Job.due`."""
 SLACK = 10.0
 """Seconds that an attempt may take longer than the endpoint's timeout, before it counts as stuck."""
-UNABLE = 10
+UNABLE_PAUSE = 10
 """Seconds until a delivery is tried again that this machine could not make."""
 
 
-class PutBack(Interrupted):
+class NotSent(Interrupted):
     """Nothing was sent: the job goes back as it was, and no attempt is used up."""
 
 
-class Post(Protocol):
+class DeliveryPort(Protocol):
     """What sends, and what is known of endpoints, in the process that delivers."""
 
     most_result: int
@@ -72,20 +72,20 @@ class Post(Protocol):
     slots: Slots
     """Whose turn it is while there are more deliveries than slots."""
 
-    def held(self, name: str) -> float | None:
+    def pause_for(self, name: str) -> float | None:
         """Seconds for which nothing is to be sent to that endpoint, 0.0 if the store sees to it; None: go on."""
 
-    async def send(self, request: "Request", limits: "Limits") -> Answer | Failure:
+    async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
         """Raises only if it is cancelled."""
 
-    def judged(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
         """What it means; and takes note of it for the endpoint."""
 
     @property
-    def order(self) -> Order:
+    def order(self) -> KeyOrder:
         """Who is first of a key."""
 
-    def withdrawn(self, job: Job, sent: bool) -> None:
+    def note_interrupted(self, job: Job, sent: bool) -> None:
         """An attempt was broken off, or its outcome came too late; if that is for a cancel, the job's record is to say
         whether it was sent."""
 
@@ -93,11 +93,11 @@ class Post(Protocol):
         """Microseconds since the epoch by the store's clock; waits for nothing."""
 
 
-Noted = Callable[[Job, Record, bool], None]
+AttemptListener = Callable[[Job, AttemptRecord, bool], None]
 """Told of each attempt, and whether the job has ended with it."""
 
 
-def _unnoted(job: Job, record: Record, ended: bool) -> None: ...
+def _ignore_attempt(job: Job, record: AttemptRecord, ended: bool) -> None: ...
 
 
 class HttpTask(AsyncTask[..., Any]):
@@ -107,14 +107,18 @@ class HttpTask(AsyncTask[..., Any]):
     steered = True
 
     def __init__(
-        self, endpoint: Endpoint, client: "Callable[[], Client]", post: Callable[[], Post], noted: Noted = _unnoted
+        self,
+        endpoint: Endpoint,
+        client: "Callable[[], Client]",
+        post: Callable[[], DeliveryPort],
+        noted: AttemptListener = _ignore_attempt,
     ) -> None:
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
         in_order = {"limit_by": self._key, "limit": 1, "limit_all": most, "rate_all": endpoint.rate}
-        self._delivers = post
-        delivery = Delivery(endpoint, post, noted)
+        self._port = post
+        delivery = Deliverer(endpoint, post, noted)
         super().__init__(
             delivery.deliver,
             client,
@@ -134,138 +138,138 @@ class HttpTask(AsyncTask[..., Any]):
 
     def parting(self, job: Job, reason: str) -> str:
         """With whether it was sent, where that is known already."""
-        known = [] if job.state is State.RUNNING else [told(sent_before(job), False)]
+        known = [] if job.state is State.RUNNING else [describe_sent(was_sent_before(job), False)]
         return "; ".join([reason, *known] if reason else known)
 
     def came_too_late(self, job: Job, printed: str, outcome: Outcome) -> None:
         """As `Post.withdrawn`. Also if we broke in on it, since the HTTP library may pass over that where it has the
         answer already; of two words on a job the first stays."""
-        sent = isinstance(outcome, Returned) or any(one.sent for one in read(printed))
+        sent = isinstance(outcome, Returned) or any(one.sent for one in parse_records(printed))
         with contextlib.suppress(ConfigError):
-            self._delivers().withdrawn(job, sent)
+            self._port().note_interrupted(job, sent)
 
     def _key(self, *args: Any, **kwargs: Any) -> str:
         """Whose turn it is; ArgumentError if the body does not say."""
         assert self.endpoint.order is not None
         try:
-            return self.endpoint.order.filled(one(self.name, args, kwargs))
-        except Unfit as error:
+            return self.endpoint.order.fill(single_value(self.name, args, kwargs))
+        except TemplateError as error:
             raise ArgumentError(f"{self.name}: order: {error}") from None
 
 
-class Delivery:
+class Deliverer:
     """Makes the attempts at an endpoint's jobs."""
 
-    def __init__(self, endpoint: Endpoint, post: Callable[[], Post], noted: Noted) -> None:
+    def __init__(self, endpoint: Endpoint, post: Callable[[], DeliveryPort], noted: AttemptListener) -> None:
         self._endpoint = endpoint
-        self._post = post
+        self._port = post
         self._noted = noted
         self._signed: tuple[tuple[str, ...], Signer] | None = None
 
     async def deliver(self, body: Any) -> dict[str, Any]:
         """Sends the job's body, or what its placeholders make of the url; what is kept of the attempt."""
         running = current_job().running
-        job, post = running.job, self._post()
+        job, post = running.job, self._port()
         if running.interrupt is not None:
-            post.withdrawn(job, sent=False)
-            raise PutBack
-        if (pause := post.held(job.task)) is not None:
-            raise Snooze(pause) if pause else PutBack
+            post.note_interrupted(job, sent=False)
+            raise NotSent
+        if (pause := post.pause_for(job.task)) is not None:
+            raise Snooze(pause) if pause else NotSent
         try:
             if self._endpoint.order is None:
-                return await self._attempted(running, post, body)
-            return await self._in_turn(running, post, body)
+                return await self._attempt(running, post, body)
+            return await self._attempt_in_order(running, post, body)
         except asyncio.CancelledError as stopped:
-            post.withdrawn(job, getattr(stopped, "sent", False))
+            post.note_interrupted(job, getattr(stopped, "sent", False))
             raise
 
-    async def _in_turn(self, running: Running, post: Post, body: Any) -> dict[str, Any]:
+    async def _attempt_in_order(self, running: Running, post: DeliveryPort, body: Any) -> dict[str, Any]:
         """If it is the first of its key; who comes back is, and who has ended is no more."""
         order, job = post.order, running.job
         try:
-            pause = await order.turn(job)
+            pause = await order.check_turn(job)
         except StoreError:
             raise Snooze(1) from None
         if pause is not None:
             raise Snooze(timedelta(microseconds=pause))
         try:
-            result = await self._attempted(running, post, body)
+            result = await self._attempt(running, post, body)
         except (RetryAfter, Snooze):
             try:
-                await order.stays(job)
+                await order.keep_first(job)
             except StoreError as error:
                 log.warning("%s: those behind this job may overtake it: %s", job.task, error)
             raise
         except Fail:
-            await self._ended(post, job)
+            await self._leave_order(post, job)
             raise
-        await self._ended(post, job)
+        await self._leave_order(post, job)
         return result
 
-    async def _ended(self, post: Post, job: Job) -> None:
+    async def _leave_order(self, post: DeliveryPort, job: Job) -> None:
         """Should the store not be told, those behind it see by themselves that it has ended."""
         with contextlib.suppress(StoreError):
-            await post.order.leaves(job)
+            await post.order.remove(job)
 
-    async def _attempted(self, running: Running, post: Post, body: Any) -> dict[str, Any]:
+    async def _attempt(self, running: Running, post: DeliveryPort, body: Any) -> dict[str, Any]:
         job = running.job
-        before = records(job) if job.progress else []
+        before = records_of(job) if job.progress else []
         due, now = _enqueued_due(job), post.now()
         first = first_due(job, before, due)
         self._check_age(job, first, now)
         try:
             request = self._request(job, body, due or job.due, now)
-        except (Unfit, ValueError) as error:
-            raise self._given_up(job, first, str(error)) from None
+        except (TemplateError, ValueError) as error:
+            raise self._final_failure(job, first, str(error)) from None
         except (ConfigError, ImportError) as error:
             log.warning("%s: nothing was sent: %s", job.task, error)
-            raise Snooze(UNABLE) from None
-        visit, began = post.slots.take(job.task), time.time()
+            raise Snooze(UNABLE_PAUSE) from None
+        visit, began = post.slots.acquire(job.task), time.time()
         try:
             came = await post.send(request, self._limits)
         except asyncio.CancelledError as stopped:
             if getattr(stopped, "sent", False):
-                record = interrupted(job.attempt, began, first)
-                _keep(running, before, record)
+                record = interrupted_record(job.attempt, began, first)
+                _save_records(running, before, record)
                 self._noted(job, record, False)
             raise
         finally:
-            post.slots.give(visit)
-        verdict = post.judged(self._endpoint, came)
-        record = recorded(job.attempt, began, first, came, verdict)
+            post.slots.release(visit)
+        verdict = post.judge(self._endpoint, came)
+        record = make_record(job.attempt, began, first, came, verdict)
         if isinstance(verdict, Delivered):
             self._noted(job, record, True)
             return _result(record, post.most_result)
-        _keep(running, before, record)
-        follows = self._what_follows(verdict, job, first, post.now())
+        _save_records(running, before, record)
+        follows = self._next_step(verdict, job, first, post.now())
         self._noted(job, record, isinstance(follows, Fail))
         raise follows
 
-    def _given_up(self, job: Job, first: int, why: str) -> Fail:
+    def _final_failure(self, job: Job, first: int, why: str) -> Fail:
         """Nothing was sent, and nothing will be."""
-        self._noted(job, Record(job.attempt, spoken(time.time()), "final", why, first), True)
+        self._noted(job, AttemptRecord(job.attempt, format_time(time.time()), "final", why, first), True)
         return Fail(why)
 
     def _check_age(self, job: Job, first: int, now: int) -> None:
         until = self._endpoint.schedule.until
         if until is not None and job.failures and now >= first + until:
-            raise self._given_up(job, first, "its time is over: until says for how long it is tried")
+            raise self._final_failure(job, first, "its time is over: until says for how long it is tried")
 
-    def _request(self, job: Job, body: Any, due: int, now: int) -> "Request":
+    def _request(self, job: Job, body: Any, due: int, now: int) -> "HttpRequest":
         """ConfigError or ImportError: this worker cannot, as where a secret is not in its place or the extra `push` is
         not there. Unfit: the body lacks what the url needs."""
         from tarry.push.http import sign  # noqa: PLC0415 - only who sends needs the HTTP client
-        from tarry.push.http.sender import Request  # noqa: PLC0415
+        from tarry.push.http.sender import HttpRequest  # noqa: PLC0415
 
         endpoint = self._endpoint
         if endpoint.retry_when is not None:
             endpoint.retry_when.check()
-        url = endpoint.url.filled(body)
-        payload = sent(job.body) if endpoint.sends_body else b""
+        url = endpoint.url.fill(body)
+        payload = payload_of(job.body) if endpoint.sends_body else b""
         own = endpoint.header_pairs()
         kind = (("content-type", "application/json"),) if payload else ()
         ours = sign.headers(self._signer(), ids.text(job.id), job.attempt, due, now / SECOND, payload)
-        return Request(endpoint.method, url, own + _without(kind, own) + ours, payload)
+        return HttpRequest(endpoint.method, url, own + _without(kind, own) + ours, payload)
 
     def _signer(self) -> "Signer":
         """Made anew when a secret has changed at its place."""
@@ -277,12 +281,12 @@ class Delivery:
         return self._signed[1]
 
     @cached_property
-    def _limits(self) -> "Limits":
-        from tarry.push.http.sender import Limits  # noqa: PLC0415 - as above
+    def _limits(self) -> "SendLimits":
+        from tarry.push.http.sender import SendLimits  # noqa: PLC0415 - as above
 
-        return Limits(self._endpoint.timeout, self._endpoint.connect_timeout, self._endpoint.redirects)
+        return SendLimits(self._endpoint.timeout, self._endpoint.connect_timeout, self._endpoint.redirects)
 
-    def _what_follows(self, verdict: Verdict, job: Job, first: int, now: int) -> Exception:
+    def _next_step(self, verdict: Verdict, job: Job, first: int, now: int) -> Exception:
         """What to raise for what is no delivery."""
         if isinstance(verdict, Final):
             return Fail(verdict.reason)
@@ -290,15 +294,15 @@ class Delivery:
             return Snooze(1)  # and then it waits with the others
         assert isinstance(verdict, Again)
         if not verdict.counted:
-            return Snooze(UNABLE)
+            return Snooze(UNABLE_PAUSE)
         schedule, failures = self._endpoint.schedule, job.failures + 1
         delay = schedule.delay(failures, job.id, now - first, verdict.after)
         if delay is None:
             return Fail(f"{verdict.reason}; after {failures} attempts no other follows")
-        return Unanswered(delay, verdict.reason)
+        return DeliveryRetry(delay, verdict.reason)
 
 
-class Unanswered(RetryAfter):
+class DeliveryRetry(RetryAfter):
     """Not accepted; tried again after so many microseconds."""
 
     def __init__(self, delay: int, reason: str) -> None:
@@ -319,20 +323,20 @@ def _without(pairs: tuple[tuple[str, str], ...], others: Sequence[tuple[str, str
     return tuple(pair for pair in pairs if pair[0] not in names)
 
 
-def _result(record: Record, most: int) -> dict[str, Any]:
+def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
     """What the job keeps as its result: never so large that a delivery would count as failed for it."""
-    small = fitted(record, most)
+    small = shrink_record(record, most)
     if small is not record and len(msgspec.json.encode(small)) > most:
         return {"status": record.status}
     kept: dict[str, Any] = msgspec.to_builtins(small)
     return kept
 
 
-def _keep(running: Running, before: Sequence[Record], record: Record) -> None:
+def _save_records(running: Running, before: Sequence[AttemptRecord], record: AttemptRecord) -> None:
     """With the job, in its output: written with the end of the attempt."""
     if running.marks is None:
         return
     tail = Tail(MOST_TEXT)
-    tail.line(text(before, record))
+    tail.line(format_records(before, record))
     running.tail = tail
     running.marks.tell(running)

@@ -9,19 +9,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.model.duration import HOUR, SECOND
-from tarry.push.endpoint.success import Success
+from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.answer import Answer
-from tarry.push.http.failure import Failure, Why
-from tarry.push.rule.cel import Rule
+from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.rule.cel import RetryRule
 
-CAP = HOUR
+MAX_RETRY_AFTER = HOUR
 """No Retry-After is obeyed for longer."""
 MAYBE = "maybe delivered"
 
-_AGAIN = frozenset({408, 425, 429})
+_RETRYABLE = frozenset({408, 425, 429})
 _BUSY = frozenset({408, 429, 502, 503, 504})
-_SLOW = frozenset({Why.CONNECT_TIMEOUT, Why.TIMEOUT, Why.UNANSWERED})
-_FINAL = frozenset({Why.REQUEST, Why.FORBIDDEN, Why.REDIRECT})
+_SLOW = frozenset({FailureKind.CONNECT_TIMEOUT, FailureKind.TIMEOUT, FailureKind.UNANSWERED})
+_FINAL = frozenset({FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.REDIRECT})
 
 
 class Delivered(Struct, frozen=True):
@@ -61,20 +61,20 @@ class Disabled(Struct, frozen=True):
 Verdict = Delivered | Again | Final | Disabled
 
 
-class Terms(Protocol):
+class SuccessRules(Protocol):
     """What an endpoint says about answers; an Endpoint is such."""
 
     @property
-    def retry_when(self) -> Rule | None: ...
+    def retry_when(self) -> RetryRule | None: ...
 
     @property
-    def success(self) -> Success: ...
+    def success(self) -> SuccessCodes: ...
 
     @property
-    def one_url(self) -> bool: ...
+    def has_fixed_url(self) -> bool: ...
 
 
-def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> Verdict:
+def judge(terms: SuccessRules, came: Answer | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
     """What came of an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
     Without a rule: the status codes that are success; again after 408, 425, 429, 5xx and network errors; 410 disables
@@ -84,49 +84,51 @@ def judged(terms: Terms, came: Answer | Failure, now: float, cap: int = CAP) -> 
     status counts without one also where the body broke off.
     """
     if isinstance(came, Failure):
-        if came.why is Why.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
-            verdict = judged(terms, Answer(came.status), now, cap)
+        if came.kind is FailureKind.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
+            verdict = judge(terms, Answer(came.status), now, cap)
             return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
-        return _failed(came)
+        return _judge_failure(came)
     after, busy = retry_after(came, now, cap), came.status in _BUSY
     if terms.retry_when is not None:
-        said = terms.retry_when.says(came)
+        said = terms.retry_when.evaluate(came)
         if said.again:
-            return Again(f"answered {_spoken(came.status)}; {said.reason}", after, busy=busy)
+            return Again(f"answered {_format_status(came.status)}; {said.reason}", after, busy=busy)
         if terms.retry_when.reads_status or came.status in terms.success:
-            return Delivered(f"answered {_spoken(came.status)}; the rule is content")
-    return _by_status(terms, came, after, busy)
+            return Delivered(f"answered {_format_status(came.status)}; the rule is content")
+    return _judge_status(terms, came, after, busy)
 
 
-def _by_status(terms: Terms, came: Answer, after: int | None, busy: bool) -> Verdict:
+def _judge_status(terms: SuccessRules, came: Answer, after: int | None, busy: bool) -> Verdict:
     if came.status in terms.success:
-        return Delivered(f"answered {_spoken(came.status)}")
-    if came.status in _AGAIN or came.status >= 500:
-        return Again(f"answered {_spoken(came.status)}", after, busy=busy)
-    if came.status == HTTPStatus.GONE and terms.one_url and not came.url:
-        return Disabled(f"answered {_spoken(came.status)}: the endpoint is disabled; enable it once it is back")
+        return Delivered(f"answered {_format_status(came.status)}")
+    if came.status in _RETRYABLE or came.status >= 500:
+        return Again(f"answered {_format_status(came.status)}", after, busy=busy)
+    if came.status == HTTPStatus.GONE and terms.has_fixed_url and not came.url:
+        return Disabled(f"answered {_format_status(came.status)}: the endpoint is disabled; enable it once it is back")
     return Final(_refusal(came))
 
 
-def _failed(failure: Failure) -> Verdict:
+def _judge_failure(failure: Failure) -> Verdict:
     reason = f"{failure.reason}; {MAYBE}" if failure.sent else failure.reason
-    if failure.why in _FINAL:
+    if failure.kind in _FINAL:
         return Final(reason, failure.sent)
     # What was sent and not answered may have been acted on, so it counts, whoever was to blame.
-    counted = failure.why is not Why.LOCAL or failure.sent
-    return Again(reason, None, failure.sent, failure.why in _SLOW, counted)
+    counted = failure.kind is not FailureKind.LOCAL or failure.sent
+    return Again(reason, None, failure.sent, failure.kind in _SLOW, counted)
 
 
 def _refusal(answer: Answer) -> str:
-    said = f"answered {_spoken(answer.status)}"
+    said = f"answered {_format_status(answer.status)}"
     if answer.status not in range(300, 400):
         return said
     if not (location := answer.header("location")):
         return f"{said}, which is no success here; add it to success if it is one"
-    return f"{said}, to {_shown(location)}; redirects are not followed so far: set the url to that, or redirects"
+    return (
+        f"{said}, to {_redact_location(location)}; redirects are not followed so far: set the url to that, or redirects"
+    )
 
 
-def _shown(location: str) -> str:
+def _redact_location(location: str) -> str:
     """Without what may be secret in it."""
     text = location.partition("?")[0].partition("#")[0]
     try:
@@ -137,14 +139,14 @@ def _shown(location: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _spoken(status: int) -> str:
+def _format_status(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
 
 
-def retry_after(answer: Answer, now: float, cap: int = CAP) -> int | None:
+def retry_after(answer: Answer, now: float, cap: int = MAX_RETRY_AFTER) -> int | None:
     """Microseconds for which the answer asks to be left alone, from 0 to the cap; None: it does not, or not legibly."""
     text = answer.header("retry-after").strip()
     if text.isascii() and text.isdigit():

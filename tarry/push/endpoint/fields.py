@@ -14,9 +14,9 @@ from tarry.model.job import MAX_PRIORITY
 from tarry.model.limit import limited
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE, Secret
-from tarry.push.endpoint.success import Success
+from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.cel import Rule
+from tarry.push.rule.cel import RetryRule
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_TEXT = 200
@@ -25,16 +25,16 @@ MOST_REDIRECTS, MOST_ALERTS, MOST_SECRETS = 10, 20, 10
 
 _OURS = ("webhook-", "tarry-", "idempotency-key")
 
-Reader = Callable[[Any, bool], Any]
+FieldReader = Callable[[Any, bool], Any]
 """Of a value and whether it is to be checked with what the extra `push` brings."""
 
 
 def _url(written: Any, checked: bool) -> UrlTemplate:
     found = UrlTemplate.parse(written)
     if checked:
-        from tarry.push.http.target import target  # noqa: PLC0415 - brings the HTTP client
+        from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
 
-        target(found.sample)
+        parse_target(found.sample)
     return found
 
 
@@ -59,7 +59,7 @@ def _headers(written: Any, checked: bool) -> tuple[tuple[str, Secret], ...]:
     if checked:
         from tarry.push.http import target  # noqa: PLC0415 - brings the HTTP client
 
-        target.checked((name, value.value() if value.literal else "") for name, value in found)
+        target.check_headers((name, value.value() if value.literal else "") for name, value in found)
     return found
 
 
@@ -104,7 +104,7 @@ def _text(written: Any, checked: bool) -> str:
     return written
 
 
-def _whole(least: int, most: int) -> Reader:
+def _whole(least: int, most: int) -> FieldReader:
     def read(written: Any, checked: bool) -> int:
         if type(written) is not int or not least <= written <= most:
             raise ValueError(f"{_brief(written)} is no whole number from {least} to {most}; write one")
@@ -113,14 +113,14 @@ def _whole(least: int, most: int) -> Reader:
     return read
 
 
-def _rule(written: Any, checked: bool) -> Rule:
+def _rule(written: Any, checked: bool) -> RetryRule:
     if not checked and isinstance(written, str):
-        return Rule(written)
-    return Rule.parse(written)
+        return RetryRule(written)
+    return RetryRule.parse(written)
 
 
-def _success(written: Any, checked: bool) -> Success:
-    return Success.parse(written)
+def _success(written: Any, checked: bool) -> SuccessCodes:
+    return SuccessCodes.parse(written)
 
 
 def _rate(written: Any, checked: bool) -> str:
@@ -159,7 +159,7 @@ def _brief(written: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, FieldReader] = {
     "url": _url,
     "method": _method,
     "headers": _headers,

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from tarry.push.endpoint.template import UrlTemplate
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.errors import SettingSyntaxError
 
 MOST_TEXT = 2048
 """Characters of one."""
@@ -16,7 +16,7 @@ _MAIL = re.compile(r"[^\s@<>(),;:\"\\\[\]]{1,64}@[^\s@<>(),;:\"\\/\[\]]{1,255}")
 _CHANNEL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://[^\s]+")
 
 
-class Kind(StrEnum):
+class RecipientKind(StrEnum):
     """How somebody is reached."""
 
     MAIL = "mail"
@@ -28,7 +28,7 @@ class Recipient(Struct, frozen=True):
     """One of them. `text` may be as good as a password: who knows it can write there."""
 
     text: str
-    kind: Kind
+    kind: RecipientKind
 
     @classmethod
     def parse(cls, text: str) -> "Recipient":
@@ -45,9 +45,9 @@ class Recipient(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """For people."""
-        if self.kind is Kind.MAIL:
+        if self.kind is RecipientKind.MAIL:
             return self.text
-        start = UrlTemplate.parse(self.text).origin + "/" if self.kind is Kind.WEBHOOK else f"{self.scheme}://"
+        start = UrlTemplate.parse(self.text).origin + "/" if self.kind is RecipientKind.WEBHOOK else f"{self.scheme}://"
         return f"{start}..."
 
     @property
@@ -59,16 +59,16 @@ class Recipient(Struct, frozen=True):
         return f"<Recipient {self.shown}>"
 
 
-def _kind(text: str) -> Kind | None:
+def _kind(text: str) -> RecipientKind | None:
     if text.lower().startswith(("http://", "https://")):
-        return Kind.WEBHOOK if _is_fixed(text) else None
+        return RecipientKind.WEBHOOK if _is_fixed(text) else None
     if _MAIL.fullmatch(text):
-        return Kind.MAIL
-    return Kind.CHANNEL if _CHANNEL.fullmatch(text) else None
+        return RecipientKind.MAIL
+    return RecipientKind.CHANNEL if _CHANNEL.fullmatch(text) else None
 
 
 def _is_fixed(text: str) -> bool:
     try:
         return UrlTemplate.parse(text).fixed
-    except Misplaced:
+    except SettingSyntaxError:
         return False

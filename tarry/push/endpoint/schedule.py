@@ -34,7 +34,7 @@ _NAMES = ("exponential", "factor", "max", "jitter")
 _LEAST_FACTOR, _MOST_FACTOR = 1.1, 100
 
 
-class Schedule(Struct, frozen=True, eq=False):
+class RetrySchedule(Struct, frozen=True, eq=False):
     """A schedule of attempts, as the rule for retries that the job's life goes by."""
 
     retry: Retry
@@ -59,7 +59,7 @@ class Schedule(Struct, frozen=True, eq=False):
         return None if self.until is not None and age + later > self.until else later
 
     @classmethod
-    def parse(cls, written: Any = None, max_attempts: Any = None, until: Any = None) -> "Schedule":
+    def parse(cls, written: Any = None, max_attempts: Any = None, until: Any = None) -> "RetrySchedule":
         """The schedule of what TOML or JSON has, None where it says nothing; ValueError if that is none."""
         ends = None if until is None else _positive(until)
         delays, jitter = _delays(DEFAULT if written is None else written)

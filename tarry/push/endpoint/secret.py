@@ -23,11 +23,11 @@ class Secret:
     """A text that is shown nowhere. Two of the same text are equal. barred: it may not be read from its place, since
     who wrote it is not who chose what this process may read."""
 
-    __slots__ = ("_written", "barred")
+    __slots__ = ("_written", "is_barred")
 
     def __init__(self, written: str, barred: bool = False) -> None:
         self._written = written
-        self.barred = barred and not self.literal
+        self.is_barred = barred and not self.literal
 
     @property
     def literal(self) -> bool:
@@ -40,7 +40,7 @@ class Secret:
 
     def value(self) -> str:
         """The value; ConfigError, with the place's name, if there is none there or it may not be read."""
-        if self.barred:
+        if self.is_barred:
             raise self.refusal()
         kind, _, place = self._written.partition(":")
         if self.literal:
@@ -54,7 +54,7 @@ class Secret:
             f' "{self._written}" to the list secrets under [push]'
         )
 
-    def confined(self, places: Collection[str]) -> "Secret":
+    def confine(self, places: Collection[str]) -> "Secret":
         """It, to be read only where it stands in the settings itself or is one of these places."""
         return Secret(self._written, barred=self._written not in places)
 

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.push.endpoint.fields import FIELDS, MOST_TEXT, READERS
 from tarry.push.endpoint.recipient import Recipient
-from tarry.push.endpoint.schedule import Schedule
+from tarry.push.endpoint.schedule import RetrySchedule
 from tarry.push.endpoint.secret import PLACE, Secret
-from tarry.push.endpoint.success import Success
+from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
-from tarry.push.rule.cel import Rule
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.cel import RetryRule
+from tarry.push.rule.errors import SettingSyntaxError
 from tarry.settings import dotted
 
 TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0
@@ -55,9 +55,9 @@ class Endpoint(Struct, frozen=True, eq=False):
     connect_timeout: float = CONNECT_TIMEOUT
     queue: str = "default"
     priority: int = 0
-    retry_when: Rule | None = None
-    success: Success = Success()
-    schedule: Schedule = Schedule.parse()
+    retry_when: RetryRule | None = None
+    success: SuccessCodes = SuccessCodes()
+    schedule: RetrySchedule = RetrySchedule.parse()
     """With `max_attempts` and `until`."""
     concurrency: int | None = None
     """At once, over all hosts."""
@@ -80,7 +80,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         checked: also whether the rule compiles, the secrets sign, and url and headers can be sent, for which the extra
         `push` has to be there. Who reads what was checked before, or only puts jobs, does without.
         """
-        return _Reading(name, checked).endpoint(settings)
+        return _SettingsReader(name, checked).read(settings)
 
     @property
     def sends_body(self) -> bool:
@@ -88,7 +88,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         return self.method in _BODIES
 
     @property
-    def one_url(self) -> bool:
+    def has_fixed_url(self) -> bool:
         """The url is the same for all jobs: what it answers is said of the endpoint, not of one job's own place."""
         return self.url.fixed
 
@@ -96,19 +96,19 @@ class Endpoint(Struct, frozen=True, eq=False):
         """The headers with their values, which may be secret; ConfigError if one is not where it should be."""
         return tuple((name, value.value()) for name, value in self.headers)
 
-    def confined(self, places: Collection[str]) -> "Endpoint":
+    def confine(self, places: Collection[str]) -> "Endpoint":
         """It, as far as whoever may write to the store is trusted: of secrets that stand elsewhere (`env:NAME`,
         `file:PATH`), with none but these."""
-        headers = tuple((name, value.confined(places)) for name, value in self.headers)
-        return replace(self, headers=headers, secrets=tuple(secret.confined(places) for secret in self.secrets))
+        headers = tuple((name, value.confine(places)) for name, value in self.headers)
+        return replace(self, headers=headers, secrets=tuple(secret.confine(places) for secret in self.secrets))
 
-    def barred(self) -> Iterator[str]:
+    def refusals(self) -> Iterator[str]:
         """For each secret that may not be read from its place, why."""
         for secret in self._values():
-            if secret.barred:
+            if secret.is_barred:
                 yield str(secret.refusal())
 
-    def troubles(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """What is not in its place here: secrets, and headers."""
         for secret in self._values():
             try:
@@ -135,12 +135,12 @@ class Endpoint(Struct, frozen=True, eq=False):
                     " of Standard Webhooks decode it: write whsec_ before it if it is base64"
                 )
 
-    def shown(self) -> dict[str, Any]:
+    def display_settings(self) -> dict[str, Any]:
         """The settings for people: without secrets, values of headers, queries, and what webhooks' paths let one do."""
         hidden: dict[str, Any] = {"url": self.url.shown}
         for name in ("secret", "secrets", "headers"):
             if name in self.settings:
-                hidden[name] = _hidden(self.settings[name])
+                hidden[name] = _hide(self.settings[name])
         if "alert" in self.settings:
             hidden["alert"] = [Recipient.parse(text).shown for text in self.alert]
         return {**self.settings, **hidden}
@@ -158,27 +158,27 @@ class Endpoint(Struct, frozen=True, eq=False):
         return hash(self.name)
 
 
-def _hidden(written: Any) -> Any:
+def _hide(written: Any) -> Any:
     if isinstance(written, dict):
-        return {name: _hidden(value) for name, value in written.items()}
+        return {name: _hide(value) for name, value in written.items()}
     if isinstance(written, list):
-        return [_hidden(value) for value in written]
+        return [_hide(value) for value in written]
     return written if PLACE.fullmatch(str(written)) else "***"
 
 
-class _Reading:
+class _SettingsReader:
     """One endpoint while it is read."""
 
     def __init__(self, name: str, checked: bool) -> None:
         self._name = name
         self._checked = checked
 
-    def endpoint(self, written: Any) -> Endpoint:
+    def read(self, written: Any) -> Endpoint:
         if not isinstance(self._name, str) or not re.fullmatch(rf"[^\x00-\x1f\x7f]{{1,{MOST_TEXT}}}", self._name):
             raise EndpointError(f"tasks.{str(self._name)[:40]!r}: no name; write a text of 1 to {MOST_TEXT} characters")
         settings = self._known(written)
-        fields = {key: self._read(key, value) for key, value in settings.items() if key in READERS}
-        self._together(settings, fields)
+        fields = {key: self._read_field(key, value) for key, value in settings.items() if key in READERS}
+        self._check_combinations(settings, fields)
         fields["schedule"] = self._schedule(settings)
         if "secret" in fields:
             fields["secrets"] = fields.pop("secret")
@@ -187,53 +187,53 @@ class _Reading:
     def _known(self, written: Any) -> dict[str, Any]:
         """A copy that nobody else holds, without what JSON says to be nothing."""
         if not isinstance(written, dict):
-            raise self._wrong("", 'no table of settings; write url = "https://host/path"')
+            raise self._error("", 'no table of settings; write url = "https://host/path"')
         if (unknown := next((key for key in written if key not in FIELDS), None)) is not None:
-            raise self._unknown(str(unknown))
+            raise self._unknown_error(str(unknown))
         if written.get("url") is None:
-            raise self._wrong("url", 'it is missing; write url = "https://host/path"')
+            raise self._error("url", 'it is missing; write url = "https://host/path"')
         settings = {key: value for key, value in written.items() if value is not None}
         try:
             copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._wrong("", f"{error}; write what JSON can hold") from None
+            raise self._error("", f"{error}; write what JSON can hold") from None
         return copy
 
-    def _read(self, key: str, value: Any) -> Any:
+    def _read_field(self, key: str, value: Any) -> Any:
         try:
             return READERS[key](value, self._checked)
         except ImportError as error:
-            raise self._wrong(key, f"it is checked with the extra push: pip install 'tarry[push]' ({error})") from None
+            raise self._error(key, f"it is checked with the extra push: pip install 'tarry[push]' ({error})") from None
         except (ValueError, ConfigError) as error:
-            raise self._wrong(key, str(error), error.at if isinstance(error, Misplaced) else 0) from None
+            raise self._error(key, str(error), error.at if isinstance(error, SettingSyntaxError) else 0) from None
 
-    def _together(self, settings: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    def _check_combinations(self, settings: Mapping[str, Any], fields: dict[str, Any]) -> None:
         timeout = fields.get("timeout", TIMEOUT)
         if fields.setdefault("connect_timeout", min(CONNECT_TIMEOUT, timeout)) > timeout:
-            raise self._wrong("connect_timeout", f"it is longer than the timeout of {timeout:g} s; write less")
+            raise self._error("connect_timeout", f"it is longer than the timeout of {timeout:g} s; write less")
         for one, other, why in (
             ("retry_when", "success", "a rule decides alone; write the status into it, as in status >= 300"),
             ("secret", "secrets", "write all of them into secrets"),
         ):
             if one in settings and other in settings:
-                raise self._wrong(other, f"it stands beside {one}: {why}")
+                raise self._error(other, f"it stands beside {one}: {why}")
 
-    def _schedule(self, settings: Mapping[str, Any]) -> Schedule:
-        schedule, given = Schedule.parse(), dict[str, Any]()
+    def _schedule(self, settings: Mapping[str, Any]) -> RetrySchedule:
+        schedule, given = RetrySchedule.parse(), dict[str, Any]()
         # One after the other, so that it is known which is wrong.
         for key in ("max_attempts", "until", "schedule"):
             given["written" if key == "schedule" else key] = settings.get(key)
             try:
-                schedule = Schedule.parse(**given)
+                schedule = RetrySchedule.parse(**given)
             except ValueError as error:
-                raise self._wrong(key, str(error)) from None
+                raise self._error(key, str(error)) from None
         return schedule
 
-    def _wrong(self, key: str, why: str, at: int = 0) -> EndpointError:
+    def _error(self, key: str, why: str, at: int = 0) -> EndpointError:
         place = dotted(("tasks", self._name, key) if key else ("tasks", self._name))
         return EndpointError(f"{place}{f', at {at}' if at else ''}: {' '.join(why.split())}", key)
 
-    def _unknown(self, key: str) -> EndpointError:
+    def _unknown_error(self, key: str) -> EndpointError:
         near = difflib.get_close_matches(key.lower(), FIELDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(FIELDS)}"
         return EndpointError(f"unknown setting {dotted(('tasks', self._name, key[:80]))}; {advice}", key)

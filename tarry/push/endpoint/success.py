@@ -9,7 +9,7 @@ _CLASS, _RANGE = re.compile(r"([2-5])xx", re.IGNORECASE), re.compile(r"(\d{3})(?
 _EXPECTED = 'write "2xx", "200-299", 204, or a list of these'
 
 
-class Success(Struct, frozen=True):
+class SuccessCodes(Struct, frozen=True):
     """A set of status codes; `status in success`."""
 
     ranges: tuple[tuple[int, int], ...] = ((200, 299),)
@@ -19,7 +19,7 @@ class Success(Struct, frozen=True):
         return any(first <= status <= last for first, last in self.ranges)
 
     @classmethod
-    def parse(cls, written: Any) -> "Success":
+    def parse(cls, written: Any) -> "SuccessCodes":
         """The set of what TOML or JSON has; ValueError if that is none."""
         parts = written.split(",") if isinstance(written, str) else written if isinstance(written, list) else [written]
         if not 0 < len(parts) <= 100:

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
-from tarry.push.rule.errors import Misplaced
-from tarry.push.rule.json_path import ABSENT, inside
+from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.json_path import ABSENT, get_child
 
 MOST_URL, MOST_FILLED = 2000, 8000
 """Characters of a url as written, and with its values."""
@@ -26,7 +26,7 @@ _DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _MISPERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-class Unfit(ValueError):
+class TemplateError(ValueError):
     """The body has not what a placeholder needs, and never will: no attempt can help."""
 
 
@@ -39,15 +39,15 @@ class Placeholder(Struct, frozen=True):
         """The text of what the body has there; Unfit if there is nothing, or no text, number, true or false."""
         value = body
         for name in self.path.split("."):
-            if (value := inside(value, name)) is ABSENT:
-                raise Unfit(f"{{{self.path}}}: the body has no {name} there")
+            if (value := get_child(value, name)) is ABSENT:
+                raise TemplateError(f"{{{self.path}}}: the body has no {name} there")
         match value:
             case bool():
                 return "true" if value else "false"
             case str() | int() | float():
                 return str(value)
         kind = "null" if value is None else "a list" if isinstance(value, list) else "an object"
-        raise Unfit(f"{{{self.path}}}: the body has {kind} there, and a placeholder takes a text or a number")
+        raise TemplateError(f"{{{self.path}}}: the body has {kind} there, and a placeholder takes a text or a number")
 
 
 class Template(Struct, frozen=True):
@@ -59,14 +59,14 @@ class Template(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> "Template":
         """The template of this text; Misplaced if its braces are wrong."""
-        return cls(text, tuple(_parsed(text)))
+        return cls(text, tuple(_parse(text)))
 
     @property
     def fixed(self) -> bool:
         """It has no placeholder."""
         return all(isinstance(part, str) for part in self.parts)
 
-    def filled(self, body: Any) -> str:
+    def fill(self, body: Any) -> str:
         """The text with the values of the body, a decoded JSON value, as they are; Unfit if it lacks one."""
         return "".join(part if isinstance(part, str) else part.value(body) for part in self.parts)
 
@@ -86,7 +86,7 @@ class UrlTemplate(Struct, frozen=True):
         _check_url(text)
         path: list[str | Placeholder] = []
         query: list[str | Placeholder] = []
-        for part in _parsed(text):
+        for part in _parse(text):
             literal = "" if isinstance(part, Placeholder) else _without_braces(part)
             if query or "?" not in literal:
                 (query or path).append(literal or part)
@@ -117,18 +117,18 @@ class UrlTemplate(Struct, frozen=True):
         """For people: without the query, which may hold what is not for everybody."""
         return self.text.partition("?")[0] + ("?..." if self.query else "")
 
-    def filled(self, body: Any) -> str:
+    def fill(self, body: Any) -> str:
         """The URL for this body, a decoded JSON value; Unfit if it lacks a value, or one would change the path."""
         path = "".join(part if isinstance(part, str) else _segment(part, body) for part in self.path)
         if any(isinstance(part, Placeholder) for part in self.path):
-            _stays(path, self.text)
-        url = path + "".join(part if isinstance(part, str) else _escaped(part, body) for part in self.query)
+            _check_segments(path, self.text)
+        url = path + "".join(part if isinstance(part, str) else _escape(part, body) for part in self.query)
         if len(url) > MOST_FILLED:
-            raise Unfit(f"the url has {len(url)} characters with the values of the body; at most {MOST_FILLED}")
+            raise TemplateError(f"the url has {len(url)} characters with the values of the body; at most {MOST_FILLED}")
         return url
 
 
-def _parsed(text: str) -> Iterator[str | Placeholder]:
+def _parse(text: str) -> Iterator[str | Placeholder]:
     for match in _PART.finditer(text):
         at = match.start() + 1
         if match["path"] is not None:
@@ -136,7 +136,9 @@ def _parsed(text: str) -> Iterator[str | Placeholder]:
         elif match[0] in ("{{", "}}"):
             yield match[0][0]
         elif match[0] in ("{", "}"):
-            raise Misplaced(f"a {match[0]} without its other half; write {match[0] * 2} for the sign itself", at)
+            raise SettingSyntaxError(
+                f"a {match[0]} without its other half; write {match[0] * 2} for the sign itself", at
+            )
         else:
             yield match[0]
 
@@ -148,22 +150,24 @@ def _without_braces(text: str) -> str:
 def _path(text: str, at: int) -> str:
     names = [name.strip() for name in text.split(".")]
     if not all(_NAME.fullmatch(name) for name in names):
-        raise Misplaced("a placeholder names a field of the body; write {order}, {customer.id} or {items.0}", at)
+        raise SettingSyntaxError(
+            "a placeholder names a field of the body; write {order}, {customer.id} or {items.0}", at
+        )
     return ".".join(names)
 
 
 def _check_url(text: str) -> None:
     """Misplaced for what is no URL to call."""
     if not isinstance(text, str):
-        raise Misplaced('a url is text; write "https://host/path"')
+        raise SettingSyntaxError('a url is text; write "https://host/path"')
     if len(text) > MOST_URL:
-        raise Misplaced(f"it has {len(text)} characters; at most {MOST_URL}", MOST_URL + 1)
+        raise SettingSyntaxError(f"it has {len(text)} characters; at most {MOST_URL}", MOST_URL + 1)
     found = _AUTHORITY.match(text)
     brace = re.search(r"[{}]", text[: found.end() if found else text.find("://") + 1])
     if brace:
-        raise Misplaced(_CHOOSES, brace.start() + 1)
+        raise SettingSyntaxError(_CHOOSES, brace.start() + 1)
     if found is None:
-        raise Misplaced('no URL to call; write "https://host/path"', 1)
+        raise SettingSyntaxError('no URL to call; write "https://host/path"', 1)
     _check_characters(re.sub(r"\{[^{}]*\}", lambda inner: "x" * len(inner[0]), text))
     _check_authority(found["authority"], found.start("authority") + 1)
 
@@ -171,26 +175,28 @@ def _check_url(text: str) -> None:
 def _check_characters(text: str) -> None:
     if strange := _STRANGE.search(text):
         escaped = quote(strange[0], safe="", errors="replace")
-        raise Misplaced(f"no URL has {strange[0]!r} in it; write {escaped}", strange.start() + 1)
+        raise SettingSyntaxError(f"no URL has {strange[0]!r} in it; write {escaped}", strange.start() + 1)
     if bare := _MISPERCENT.search(text):
-        raise Misplaced("no URL has % without two hexadecimal digits; write %25", bare.start() + 1)
+        raise SettingSyntaxError("no URL has % without two hexadecimal digits; write %25", bare.start() + 1)
     if "#" in text:
-        raise Misplaced("what follows # is never sent; leave it out", text.index("#") + 1)
+        raise SettingSyntaxError("what follows # is never sent; leave it out", text.index("#") + 1)
 
 
 def _check_authority(authority: str, at: int) -> None:
     if "@" in authority:
-        raise Misplaced("user and password do not belong into a url; write headers = { authorization = ... }", at)
+        raise SettingSyntaxError(
+            "user and password do not belong into a url; write headers = { authorization = ... }", at
+        )
     try:
         found = urlsplit(f"//{authority}")
         host, port = found.hostname, found.port
     except ValueError:
-        raise Misplaced("the host or the port is none; write https://host:8443/path", at) from None
+        raise SettingSyntaxError("the host or the port is none; write https://host:8443/path", at) from None
     if not host or port == 0:
-        raise Misplaced("there is no host or the port is 0; write https://host:8443/path", at)
+        raise SettingSyntaxError("there is no host or the port is 0; write https://host:8443/path", at)
 
 
-def _escaped(placeholder: Placeholder, body: Any) -> str:
+def _escape(placeholder: Placeholder, body: Any) -> str:
     return quote(placeholder.value(body), safe="", errors="replace")
 
 
@@ -199,13 +205,13 @@ def _segment(placeholder: Placeholder, body: Any) -> str:
     escaped."""
     value = placeholder.value(body)
     if found := re.search(r"[/\\]", value):
-        raise Unfit(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
+        raise TemplateError(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
     return quote(value, safe="", errors="replace")
 
 
-def _stays(url: str, text: str) -> None:
+def _check_segments(url: str, text: str) -> None:
     """Unfit for empty and dotted segments that came with values: `..` would lead elsewhere, and nothing too."""
     written, filled = text.partition("?")[0].split("/")[3:], url.split("/")[3:]
     for before, after in zip(written, filled, strict=True):
         if "{" in before and (not after or _DOTS.fullmatch(after)):
-            raise Unfit(f"{before}: the body has {after!r} there, which would change the path")
+            raise TemplateError(f"{before}: the body has {after!r} there, which would change the path")

@@ -8,7 +8,7 @@ from pyreqwest.exceptions import (
     RequestTimeoutError,
 )
 
-from tarry.push.http.failure import Failed, Why
+from tarry.push.http.failure import FailureKind, RequestFailed
 
 _CONNECTING = "client error (Connect)"
 """hyper's own word for all that happens before a byte of the request is written."""
@@ -19,7 +19,7 @@ _LONGEST = 200
 _TLS = ("certificate", "tls", "handshake", "alert")
 _LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
 _CERTIFICATE = "invalid peer certificate: "
-_SPOKEN = {
+_CERTIFICATE_ERRORS = {
     "UnknownIssuer": "its certificate is signed by nobody who is trusted here",
     "CaUsedAsEndEntity": "its certificate is self-signed, and trusted by nobody here",
     "certificate expired": "its certificate has expired",
@@ -28,45 +28,51 @@ _SPOKEN = {
 }
 
 
-def unanswered(error: PyreqwestError, limit: float, name: str, sent: bool) -> Failed:
+def no_answer_error(error: PyreqwestError, limit: float, name: str, sent: bool) -> RequestFailed:
     """No head came. `limit`: seconds that were left; `name`: of whom; `sent`: it may have gone out."""
     causes = _causes(error)
     if _CONNECTING in causes:
-        return _unconnected(error, causes[-1], name)
+        return _connect_error(error, causes[-1], name)
     if isinstance(error, ClientClosedError):
-        return Failed(Why.LOCAL, "the sender was closed while the request was under way", sent)
+        return RequestFailed(FailureKind.LOCAL, "the sender was closed while the request was under way", sent)
     if isinstance(error, RequestTimeoutError):
-        why, what = (Why.UNANSWERED, "no answer") if sent else (Why.TIMEOUT, "nothing could be sent")
-        return Failed(why, f"{name}: {what} within {limit:.3g} s", sent)
+        why, what = (FailureKind.UNANSWERED, "no answer") if sent else (FailureKind.TIMEOUT, "nothing could be sent")
+        return RequestFailed(why, f"{name}: {what} within {limit:.3g} s", sent)
     if "too large" in causes[-1] or "too big" in causes[-1]:
-        return Failed(Why.HEAD_TOO_LARGE, f"{name}: the head of the answer is too large", sent=True)
+        return RequestFailed(FailureKind.HEAD_TOO_LARGE, f"{name}: the head of the answer is too large", sent=True)
     if isinstance(error, DecodeError):
-        return Failed(Why.MALFORMED, f"{name}: the answer is no HTTP: {causes[-1]}", sent=True)
+        return RequestFailed(FailureKind.MALFORMED, f"{name}: the answer is no HTTP: {causes[-1]}", sent=True)
     sent = sent and not any(words in causes[-1] for words in _NOT_BEGUN)
-    return Failed(Why.CLOSED, f"{name}: the connection ended without an answer: {causes[-1]}", sent)
+    return RequestFailed(FailureKind.CLOSED, f"{name}: the connection ended without an answer: {causes[-1]}", sent)
 
 
-def broken(error: PyreqwestError, status: int, name: str) -> Failed:
+def broken_body_error(error: PyreqwestError, status: int, name: str) -> RequestFailed:
     """The head came, and has that status."""
     if isinstance(error, RequestTimeoutError):
-        return Failed(Why.BROKEN, f"{name} answered {status}, and the body did not end in time", sent=True)
-    return Failed(Why.BROKEN, f"{name} answered {status}, and the body broke off: {_causes(error)[-1]}", sent=True)
+        return RequestFailed(
+            FailureKind.BROKEN, f"{name} answered {status}, and the body did not end in time", sent=True
+        )
+    return RequestFailed(
+        FailureKind.BROKEN, f"{name} answered {status}, and the body broke off: {_causes(error)[-1]}", sent=True
+    )
 
 
-def _unconnected(error: PyreqwestError, cause: str, name: str) -> Failed:
+def _connect_error(error: PyreqwestError, cause: str, name: str) -> RequestFailed:
     if isinstance(error, RequestTimeoutError):
-        return Failed(Why.CONNECT_TIMEOUT, f"{name}: not connected in time")
+        return RequestFailed(FailureKind.CONNECT_TIMEOUT, f"{name}: not connected in time")
     if "Connection refused" in cause:
-        return Failed(Why.REFUSED, f"{name} refuses the connection")
+        return RequestFailed(FailureKind.REFUSED, f"{name} refuses the connection")
     if any(word in cause for word in _LOCAL):
-        return Failed(Why.LOCAL, f"{name}: no connection can be made here: {cause}")
+        return RequestFailed(FailureKind.LOCAL, f"{name}: no connection can be made here: {cause}")
     if cause.startswith(_CERTIFICATE):
         text = cause.removeprefix(_CERTIFICATE)
-        spoken = next((said for word, said in _SPOKEN.items() if word in text), "its certificate is not good")
-        return Failed(Why.TLS, f"{name}: {spoken} ({text})")
+        spoken = next(
+            (said for word, said in _CERTIFICATE_ERRORS.items() if word in text), "its certificate is not good"
+        )
+        return RequestFailed(FailureKind.TLS, f"{name}: {spoken} ({text})")
     if any(word in cause for word in _TLS):
-        return Failed(Why.TLS, f"{name}: no TLS: {cause}")
-    return Failed(Why.UNREACHABLE, f"{name} is not reached: {cause}")
+        return RequestFailed(FailureKind.TLS, f"{name}: no TLS: {cause}")
+    return RequestFailed(FailureKind.UNREACHABLE, f"{name} is not reached: {cause}")
 
 
 def _causes(error: PyreqwestError) -> list[str]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tarry.errors import TarryError
 
 
-class Why(StrEnum):
+class FailureKind(StrEnum):
     """What went wrong. In the order of a request's life."""
 
     REQUEST = "request"
@@ -47,7 +47,7 @@ class Why(StrEnum):
 class Failure(Struct, frozen=True):
     """No whole answer came. `reason` is one line for people and holds no secret."""
 
-    why: Why
+    kind: FailureKind
     reason: str
     sent: bool = False
     """Some of the request may have arrived, so it may have been acted on: maybe delivered."""
@@ -61,9 +61,9 @@ class Failure(Struct, frozen=True):
     """As in Answer."""
 
 
-class Failed(TarryError):
+class RequestFailed(TarryError):
     """On its way to becoming a Failure."""
 
-    def __init__(self, why: Why, reason: str, sent: bool = False) -> None:
+    def __init__(self, kind: FailureKind, reason: str, sent: bool = False) -> None:
         super().__init__(reason)
-        self.why, self.sent = why, sent
+        self.kind, self.sent = kind, sent

@@ -68,11 +68,11 @@ PORTS = frozenset(map(int, _OTHERS.split()))
 """Those of other protocols, which no browser speaks HTTP to either (fetch.spec.whatwg.org, "bad port")."""
 
 
-class Forbidden(TarryError):
+class ForbiddenAddress(TarryError):
     """The guard refuses an address, or a port; the message says which, of which host, and what would allow it."""
 
 
-class Guard:
+class AddressGuard:
     """Knows what may be reached."""
 
     def __init__(self, allow: Iterable[str] = (), own: Callable[[], Collection[str]] = own_addresses) -> None:
@@ -80,34 +80,34 @@ class Guard:
         own: addresses of this host, which are refused unless allowed. ConfigError: a text of `allow` is neither."""
         self._allow = [_network(text) for text in allow]
         self._own = own
-        self._verdict = lru_cache(4096)(self._judged)
+        self._cached_refusal = lru_cache(4096)(self._refusal)
 
     def check(self, address: str, host: str = "", port: int = 443) -> None:
         """Forbidden, if this address may not be connected to at this port; host: who was said to live there."""
-        refused = self._verdict(address, port) or self._refused_as_own(address)
+        refused = self._cached_refusal(address, port) or self._refusal_as_own(address)
         if refused is not None:
             kind, allowing = refused
             whose = f"{host} is at {address}" if host and host != address else address
-            raise Forbidden(f"{whose}, {kind}: not reached, unless [push] {allowing} allows it")
+            raise ForbiddenAddress(f"{whose}, {kind}: not reached, unless [push] {allowing} allows it")
 
-    def _judged(self, text: str, port: int) -> tuple[str, str] | None:
+    def _refusal(self, text: str, port: int) -> tuple[str, str] | None:
         """What it is, and the setting that would allow it; None: it may be reached."""
         try:
             address = ip_address(text)
         except ValueError:
             return "no address", "nothing"
-        for one in (address, *_inside(address)):
+        for one in (address, *_embedded_ipv4(address)):
             if kind := self._kind(one):
                 return (kind if one == address else f"which stands for {one}, {kind}"), f'allow = ["{one}"]'
         if port == 0 or (port in PORTS and not self._allows(address)):
             return f"port {port}, is another protocol's", f'allow = ["{address}"]'
         return None
 
-    def _refused_as_own(self, text: str) -> tuple[str, str] | None:
+    def _refusal_as_own(self, text: str) -> tuple[str, str] | None:
         """Not remembered, since the host's addresses change."""
         ours = self._own()
         address = ip_address(text)
-        for one in (address, *_inside(address)):
+        for one in (address, *_embedded_ipv4(address)):
             if str(one) in ours and not self._allows(one):
                 return "an address of this host", f'allow = ["{one}"]'
         return None
@@ -116,7 +116,7 @@ class Guard:
         """Why it is refused; empty if it is not."""
         if address in METADATA:
             return "" if ip_network(address) in self._allow else "where a cloud gives out passwords"
-        return "" if self._allows(address) else _special(address)
+        return "" if self._allows(address) else _special_kind(address)
 
     def _allows(self, address: Address) -> bool:
         return any(address in network for network in self._allow if network.version == address.version)
@@ -142,11 +142,11 @@ _KINDS: list[tuple[Network, str]] = [
 ]
 
 
-def _special(address: Address) -> str:
+def _special_kind(address: Address) -> str:
     for network, kind in _KINDS:
         if network.version == address.version and address in network:
             return kind
-    if address.version == 6 and address not in _PUBLIC_6 and not any(_inside(address)):
+    if address.version == 6 and address not in _PUBLIC_6 and not any(_embedded_ipv4(address)):
         return "reserved"
     return ""
 
@@ -158,7 +158,7 @@ _TEREDO = ip_network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
-def _inside(address: Address) -> Iterator[IPv4Address]:
+def _embedded_ipv4(address: Address) -> Iterator[IPv4Address]:
     """The IPv4 addresses that packets to it may end at."""
     if address.version == 4:
         return

@@ -5,22 +5,22 @@ import time
 from ipaddress import ip_address
 from pathlib import Path
 
-KEPT = 5.0
+CACHE_TTL = 5.0
 """Seconds for which the addresses are used as they were read: they change when an interface comes or goes."""
 _IPV4, _IPV6 = Path("/proc/net/fib_trie"), Path("/proc/net/if_inet6")
 
 
-class OwnAddresses:
+class LocalAddresses:
     """May be asked by many threads: at worst they are read twice."""
 
     def __init__(self) -> None:
-        self._read_at = -KEPT
+        self._read_at = -CACHE_TTL
         self._known: frozenset[str] = frozenset()
 
     def __call__(self) -> frozenset[str]:
         """As `str(ip_address(...))` writes them. Empty where the system does not say."""
         now = time.monotonic()
-        if now - self._read_at >= KEPT:
+        if now - self._read_at >= CACHE_TTL:
             self._known, self._read_at = _read(), now
         return self._known
 
@@ -61,5 +61,5 @@ def _by_name() -> set[str]:
         return set()
 
 
-own_addresses = OwnAddresses()
+own_addresses = LocalAddresses()
 """One for the process: reading them takes a system call or two."""

@@ -10,8 +10,8 @@ from typing import Self
 from msgspec import Struct
 from pyreqwest.client import Client, ClientBuilder
 
-from tarry.push.http.daemon_thread import aside
-from tarry.push.http.failure import Failed, Why
+from tarry.push.http.daemon_thread import run_in_thread
+from tarry.push.http.failure import FailureKind, RequestFailed
 
 MOST_IDLE = 512
 """Clients without a request are closed beyond these, those not used for longest first. Those with a request are as many
@@ -27,10 +27,10 @@ _CLOSING = 5.0
 _PING, _PONG = 15.0, 10.0
 """HTTP/2: seconds between two questions whether the other side is still there, and for its answer."""
 
-Build = Callable[["Place"], Client]
+Build = Callable[["ClientKey"], Client]
 
 
-class Place(Struct, frozen=True):
+class ClientKey(Struct, frozen=True):
     """What one client is for."""
 
     host: str
@@ -46,11 +46,11 @@ class Place(Struct, frozen=True):
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
-def builder(trust: bytes = b"", agent: str = "tarry") -> Build:
+def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
     """Makes clients that trust the system's certificates, and those of `trust` (PEM). What follows redirects, answers
     in other encodings, or goes by a proxy of the environment is off."""
 
-    def build(place: Place) -> Client:
+    def build(place: ClientKey) -> Client:
         made = ClientBuilder().user_agent(agent).no_proxy().follow_redirects(False).referer(False)
         made = made.gzip(False).brotli(False).zstd(False).deflate(False)
         made = made.http2(place.secure).http2_keep_alive_interval(timedelta(seconds=_PING))
@@ -66,30 +66,30 @@ def builder(trust: bytes = b"", agent: str = "tarry") -> Build:
     return build
 
 
-class Held:
+class PooledClient:
     """A client, its making, and how many requests it has: each holds it `with` a block, and it is not closed before."""
 
-    def __init__(self, owner: "Clients", place: Place, making: "asyncio.Task[Client]") -> None:
-        self._owner, self.place, self.making = owner, place, making
+    def __init__(self, owner: "ClientPool", place: ClientKey, making: "asyncio.Task[Client]") -> None:
+        self._owner, self.key, self.building = owner, place, making
         self.client: Client | None = None
-        self.users, self.used = 0, 0.0
-        self.old = False
+        self.users, self.last_used = 0, 0.0
+        self.is_outdated = False
         """Its origin has moved to another address."""
 
     def __enter__(self) -> Self:
-        self._owner.began(self)
+        self._owner.add_user(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._owner.ended(self)
+        self._owner.remove_user(self)
 
 
-class Clients:
+class ClientPool:
     """Belongs to one event loop."""
 
     def __init__(self, build: Build, most_idle: int = MOST_IDLE, idle: float = IDLE) -> None:
         self._build, self._most_idle, self._idle = build, most_idle, idle
-        self._all: OrderedDict[Place, Held] = OrderedDict()
+        self._all: OrderedDict[ClientKey, PooledClient] = OrderedDict()
         self._busy = 0
         """How many of them have a request."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -99,36 +99,36 @@ class Clients:
     def __len__(self) -> int:
         return len(self._all)
 
-    def held(self, place: Place) -> Held:
+    def get(self, place: ClientKey) -> PooledClient:
         """What is to be held `with` a block; `ready` makes it usable."""
         held = self._all.get(place)
         if held is None:
-            return self._new(place)
+            return self._create(place)
         self._all.move_to_end(place)
         return held
 
-    def began(self, held: Held) -> None:
+    def add_user(self, held: PooledClient) -> None:
         """It has one request more."""
         self._busy += not held.users
         held.users += 1
 
-    def ended(self, held: Held) -> None:
+    def remove_user(self, held: PooledClient) -> None:
         """It has one less."""
         held.users -= 1
         self._busy -= not held.users
-        held.used = asyncio.get_running_loop().time()
-        if held.old and not held.users and self._all.get(held.place) is held:
-            self._drop(held.place)
-        self._shed()
+        held.last_used = asyncio.get_running_loop().time()
+        if held.is_outdated and not held.users and self._all.get(held.key) is held:
+            self._drop(held.key)
+        self._drop_idle()
 
-    async def ready(self, held: Held, limit: float) -> Client:
+    async def wait_ready(self, held: PooledClient, limit: float) -> Client:
         """Its client, once it is made; `limit`: seconds. Failed: it cannot be, as when no file descriptors are left."""
-        await asyncio.wait([held.making], timeout=limit)
-        if not held.making.done() or held.making.cancelled():
-            raise Failed(Why.LOCAL, "no client was made in time, or the sender is closed")
-        if error := held.making.exception():
-            raise Failed(Why.LOCAL, f"no client can be made: {str(error)[:200]}")
-        held.client = held.making.result()
+        await asyncio.wait([held.building], timeout=limit)
+        if not held.building.done() or held.building.cancelled():
+            raise RequestFailed(FailureKind.LOCAL, "no client was made in time, or the sender is closed")
+        if error := held.building.exception():
+            raise RequestFailed(FailureKind.LOCAL, f"no client can be made: {str(error)[:200]}")
+        held.client = held.building.result()
         return held.client
 
     async def close(self) -> None:
@@ -141,47 +141,47 @@ class Clients:
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING)
 
-    def _new(self, place: Place) -> Held:
+    def _create(self, place: ClientKey) -> PooledClient:
         if self._closed:
-            raise Failed(Why.LOCAL, "the sender is closed")
+            raise RequestFailed(FailureKind.LOCAL, "the sender is closed")
         loop = asyncio.get_running_loop()
-        held = Held(self, place, loop.create_task(aside(lambda: self._build(place))))
-        held.making.add_done_callback(lambda making: self._made(place, making))
+        held = PooledClient(self, place, loop.create_task(run_in_thread(lambda: self._build(place))))
+        held.building.add_done_callback(lambda making: self._on_built(place, making))
         self._outdate(place)
         self._all[place] = held
         if self._timer is None:
             self._timer = loop.call_later(self._idle, self._tick)
         return held
 
-    def _made(self, place: Place, making: "asyncio.Task[Client]") -> None:
+    def _on_built(self, place: ClientKey, making: "asyncio.Task[Client]") -> None:
         held = self._all.get(place)
-        if (making.cancelled() or making.exception()) and held is not None and held.making is making:
+        if (making.cancelled() or making.exception()) and held is not None and held.building is making:
             del self._all[place]
 
-    def _outdate(self, new: Place) -> None:
+    def _outdate(self, new: ClientKey) -> None:
         for place, held in list(self._all.items()):
             if (place.host, place.port, place.secure) == (new.host, new.port, new.secure) and place != new:
-                held.old = held.old or place.address != new.address
-                if held.old and not held.users:
+                held.is_outdated = held.is_outdated or place.address != new.address
+                if held.is_outdated and not held.users:
                     self._drop(place)
 
-    def _shed(self) -> None:
+    def _drop_idle(self) -> None:
         while len(self._all) - self._busy > self._most_idle:
             self._drop(next(place for place, held in self._all.items() if not held.users))
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         before = loop.time() - self._idle
-        for place in [place for place, held in self._all.items() if not held.users and held.used < before]:
+        for place in [place for place, held in self._all.items() if not held.users and held.last_used < before]:
             self._drop(place)
         self._timer = loop.call_later(self._idle / 4, self._tick) if self._all else None
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: ClientKey) -> None:
         held = self._all.pop(place, None)
         if held is None:
             return
         if held.client is None:
-            held.making.cancel()
+            held.building.cancel()
         else:
             task = asyncio.get_running_loop().create_task(held.client.close())
             self._closing.add(task)

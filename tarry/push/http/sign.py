@@ -43,7 +43,7 @@ class Signer:
         stands. ConfigError: which of them is none, without saying what it is."""
         if len(secrets) > MOST_SECRETS:
             raise ConfigError(f"{len(secrets)} secrets are too many: {MOST_SECRETS} sign at most; remove old ones")
-        made = [_made(secret, f"secret {n} of {len(secrets)}") for n, secret in enumerate(secrets, 1)]
+        made = [_make_sign(secret, f"secret {n} of {len(secrets)}") for n, secret in enumerate(secrets, 1)]
         self._signs = [sign for sign, _ in made]
         self.public = tuple(key for _, key in made if key)
         """The `whpk_` keys by which receivers check what the ed25519 secrets sign."""
@@ -96,10 +96,10 @@ def _second(moment: int) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat()[:19]
 
 
-def _made(secret: str, name: str) -> tuple[_Sign, str]:
+def _make_sign(secret: str, name: str) -> tuple[_Sign, str]:
     """What signs with it, and its public key if it has one."""
     if secret.startswith(PRIVATE):
-        return _asymmetric(_decoded(secret, PRIVATE, name), name)
+        return _asymmetric(_decode(secret, PRIVATE, name), name)
     if secret.startswith(PUBLIC):
         raise ConfigError(f"{name} is a public key, which cannot sign: write the private one, {PRIVATE}...")
     return _symmetric(_key(secret, name)), ""
@@ -107,7 +107,7 @@ def _made(secret: str, name: str) -> tuple[_Sign, str]:
 
 def _key(secret: str, name: str) -> bytes:
     if secret.startswith(SYMMETRIC):
-        key = _decoded(secret, SYMMETRIC, name)
+        key = _decode(secret, SYMMETRIC, name)
         if not _LEAST <= len(key) <= _MOST:
             raise ConfigError(f"{name} has {len(key)} bytes: {SYMMETRIC} takes base64 of {_LEAST} to {_MOST} of them")
         return key
@@ -116,7 +116,7 @@ def _key(secret: str, name: str) -> bytes:
     return secret.encode()
 
 
-def _decoded(secret: str, prefix: str, name: str) -> bytes:
+def _decode(secret: str, prefix: str, name: str) -> bytes:
     text = secret.removeprefix(prefix).rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -48,7 +48,7 @@ class Target(Struct, frozen=True):
         """`https://hooks.example:443`."""
         return f"{self.scheme}://{self.url.host_str}:{self.port}"
 
-    def joined(self, location: str) -> "Target":
+    def join(self, location: str) -> "Target":
         """Where a redirect from here leads; ValueError: nowhere."""
         if _NOT_IN_URLS.search(location) or len(location) > LONGEST_URL:
             raise ValueError("it is no URL")
@@ -56,7 +56,7 @@ class Target(Struct, frozen=True):
 
 
 @lru_cache(4096)
-def target(text: str) -> Target:
+def parse_target(text: str) -> Target:
     """ValueError: it is no URL that can be sent to; the message says why and does not repeat it, since URLs may hold
     secrets."""
     if len(text) > LONGEST_URL:
@@ -94,9 +94,9 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def checked(headers: Iterable[tuple[str, str]]) -> Headers:
+def check_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     """The same, names in lower case; ValueError: one of them cannot be sent, and why; its value is not repeated."""
-    made = tuple([(_checked_name(name), value) for name, value in headers])
+    made = tuple([(_check_name(name), value) for name, value in headers])
     whole = "".join([name + value for name, value in made])
     if not (whole.isascii() and whole.isprintable()):
         for name, value in made:
@@ -107,7 +107,7 @@ def checked(headers: Iterable[tuple[str, str]]) -> Headers:
 
 
 @lru_cache(1024)
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"header {name[:80]!r} is no name of one: letters, digits and - make one")
     if name.lower() in OURS:

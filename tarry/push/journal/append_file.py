@@ -13,12 +13,12 @@ from tarry import files
 log = logging.getLogger("tarry.logs")
 """Not below `tarry.push`, whose warnings go into such a file themselves."""
 
-LOOKS_EVERY = 0.05
+CHECK_INTERVAL = 0.05
 """Seconds between two looks whether the path is another file by now: a third of what a line costs."""
-TOLD_EVERY = 60.0
+REPORT_INTERVAL = 60.0
 
 
-class Appended:
+class AppendFile:
     """Each `write` is one call of the system, so that nobody's line is torn by another's, on a local disk.
 
     Nothing that the disk does is raised: what could not be written is counted, and told once a minute.
@@ -29,27 +29,27 @@ class Appended:
         self.lost = 0
         """Lines that could not be written by this process, in all."""
         self._descriptor: _Descriptor | None = None
-        self._looks_at = -math.inf
+        self._check_at = -math.inf
         self._torn = False
-        self._untold, self._told = 0, -math.inf
+        self._unreported, self._reported_at = 0, -math.inf
 
     def write(self, lines: bytes) -> None:
         """Whole lines, each with its end."""
         try:
             written = self._append(b"\n" + lines if self._torn else lines)
         except OSError as error:
-            self._missed(lines, error.strerror or type(error).__name__)
+            self._count_lost(lines, error.strerror or type(error).__name__)
             return
         if written:
             # A part of them: the disk is full.
             self._torn = True
-            self._missed(lines[written:], os.strerror(errno.ENOSPC))
-        elif self._torn or self._untold:
-            self._back()
+            self._count_lost(lines[written:], os.strerror(errno.ENOSPC))
+        elif self._torn or self._unreported:
+            self._report_recovery()
 
     def reopen(self) -> None:
         """Looks now whether the path is another file, and lets go of one that was moved away."""
-        self._looks_at = -math.inf
+        self._check_at = -math.inf
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 self._current()
@@ -63,12 +63,12 @@ class Appended:
 
     def _current(self) -> "_Descriptor":
         held = self._descriptor
-        if held is None or time.monotonic() >= self._looks_at:
-            held = self._followed(held)
-            self._looks_at = time.monotonic() + LOOKS_EVERY
+        if held is None or time.monotonic() >= self._check_at:
+            held = self._reopen_if_moved(held)
+            self._check_at = time.monotonic() + CHECK_INTERVAL
         return held
 
-    def _followed(self, held: "_Descriptor | None") -> "_Descriptor":
+    def _reopen_if_moved(self, held: "_Descriptor | None") -> "_Descriptor":
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.path)
             if held is not None and (found.st_dev, found.st_ino) == held.identity:
@@ -77,17 +77,19 @@ class Appended:
         opened = self._descriptor = _Descriptor(self.path)
         return opened
 
-    def _missed(self, lines: bytes, why: str) -> None:
-        self._looks_at = -math.inf
+    def _count_lost(self, lines: bytes, why: str) -> None:
+        self._check_at = -math.inf
         count = max(1, lines.count(b"\n"))
         self.lost += count
-        self._untold += count
-        if time.monotonic() - self._told >= TOLD_EVERY:
-            self._told = time.monotonic()
-            log.error("%s cannot be written (%s): %d lines are missing there; jobs go on", self.path, why, self._untold)
+        self._unreported += count
+        if time.monotonic() - self._reported_at >= REPORT_INTERVAL:
+            self._reported_at = time.monotonic()
+            log.error(
+                "%s cannot be written (%s): %d lines are missing there; jobs go on", self.path, why, self._unreported
+            )
 
-    def _back(self) -> None:
-        untold, self._untold, self._torn, self._told = self._untold, 0, False, -math.inf
+    def _report_recovery(self) -> None:
+        untold, self._unreported, self._torn, self._reported_at = self._unreported, 0, False, -math.inf
         log.warning("%s is written again; %d lines are missing there", self.path, untold)
 
 

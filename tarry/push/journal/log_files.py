@@ -16,7 +16,7 @@ from tarry.errors import TarryError
 
 T = TypeVar("T")
 
-MOST_TOLD = 10
+MOST_PLACES = 10
 """Places of what cannot be read; the rest is only counted."""
 _TRIES = 10
 _HEAD = b'{"time":"'
@@ -37,11 +37,11 @@ class Unreadable:
     def add(self, place: str) -> None:
         """One more."""
         self.count += 1
-        if len(self.places) < MOST_TOLD:
+        if len(self.places) < MOST_PLACES:
             self.places.append(place)
 
 
-class Part:
+class LogPart:
     """One file; OSError."""
 
     def __init__(self, path: Path) -> None:
@@ -59,11 +59,11 @@ class Part:
         while line := self._file.readline(most):
             self.number += 1
             if len(line) == most and not line.endswith(b"\n"):
-                self._pass_over(most)
+                self._skip_line(most)
                 line = b"...\n"
             yield line
 
-    def back(self, line: bytes) -> None:
+    def unread(self, line: bytes) -> None:
         """The last line was only the start of one that is still being written, perhaps."""
         if self._file is self._raw:
             self._raw.seek(-len(line), os.SEEK_CUR)
@@ -74,7 +74,7 @@ class Part:
         self._file.close()
         self._raw.close()
 
-    def _pass_over(self, most: int) -> None:
+    def _skip_line(self, most: int) -> None:
         while (rest := self._file.readline(most)) and not rest.endswith(b"\n"):
             pass
 
@@ -84,7 +84,7 @@ class LogFiles:
 
     def __init__(self, path: Path, since: float) -> None:
         self._path, self._since = path, since
-        self.parts: list[Part] = []
+        self.parts: list[LogPart] = []
         for _ in range(_TRIES):
             try:
                 self._open()
@@ -93,12 +93,12 @@ class LogFiles:
                 self.close()
         raise TarryError(f"{path} is rotated all the time; try again")
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Takes on a new file, if it was rotated meanwhile."""
         try:
             found = os.stat(self._path)
             if (found.st_dev, found.st_ino) not in {part.identity for part in self.parts}:
-                self.parts.append(Part(self._path))
+                self.parts.append(LogPart(self._path))
         except FileNotFoundError:
             return
 
@@ -110,12 +110,12 @@ class LogFiles:
 
     def _open(self) -> None:
         # First the one that is written to: should it be rotated now, it is found under its new name, too.
-        self.look()
+        self.refresh()
         known = {part.identity for part in self.parts}
         rotated = re.compile(re.escape(self._path.name) + r"[.-][\w.-]+")
         for path in self._path.parent.iterdir():
             if rotated.fullmatch(path.name) and path.stat().st_mtime >= self._since:
-                part = Part(path)
+                part = LogPart(path)
                 if part.identity in known:
                     part.close()
                 else:
@@ -123,7 +123,7 @@ class LogFiles:
         self.parts.sort(key=lambda part: part.written)
 
 
-class Reader(Generic[T]):
+class LineReader(Generic[T]):
     """Reads lines of a time, by `read`, which raises ValueError for one that is none. since, until: as lines have them.
     most: bytes of a line."""
 
@@ -132,24 +132,24 @@ class Reader(Generic[T]):
         self._since, self._until = since.encode(), until.encode()
         self._most, self._bad = most, bad
 
-    def items(self, part: Part) -> Iterator[T]:
+    def items(self, part: LogPart) -> Iterator[T]:
         """What its lines say. A last line without an end is no error."""
         try:
             for line in part.lines(self._most):
                 if line.isspace() or (_WHOLE_TIME.match(line) and not self._since <= line[_TIME] <= self._until):
                     continue
                 try:
-                    yield self._found(line)
+                    yield self._parse(line)
                 except ValueError:
                     if line.endswith(b"\n"):
                         self._bad.add(f"{part.path}, line {part.number}")
                     else:
-                        part.back(line)
+                        part.unread(line)
                         return
         except (EOFError, zlib.error, gzip.BadGzipFile):
             self._bad.add(f"{part.path}, after line {part.number}: it breaks off, or is no gzip")
 
-    def _found(self, line: bytes) -> T:
+    def _parse(self, line: bytes) -> T:
         """Perhaps behind one that was torn when the disk was full; but never what stands inside of that: a job's body
         may look like a line, and whoever enqueues it would have `tarry replay` make jobs as they like."""
         at = 0

@@ -12,7 +12,7 @@ from tarry.client.witness import Event
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.model.lifecycle import placed
-from tarry.push.delivery.record import Record
+from tarry.push.delivery.record import AttemptRecord
 from tarry.store import ids
 
 Moment = str | int
@@ -24,7 +24,7 @@ _raw = msgspec.json.Decoder(Raw)
 _encode = msgspec.json.Encoder().encode
 
 
-class Request(Struct, omit_defaults=True, gc=False):
+class RequestLine(Struct, omit_defaults=True, gc=False):
     """A line of request.log: of a job that was accepted, all that is needed to put it back."""
 
     time: str
@@ -45,7 +45,7 @@ class Request(Struct, omit_defaults=True, gc=False):
     headers: Raw | UnsetType = UNSET
 
 
-class Attempt(Struct, omit_defaults=True, gc=False):
+class AttemptLine(Struct, omit_defaults=True, gc=False):
     """The start of a line of notify.log; the Record of the attempt follows."""
 
     time: str
@@ -55,7 +55,7 @@ class Attempt(Struct, omit_defaults=True, gc=False):
     """Delivered, or no other attempt follows."""
 
 
-class Trouble(Struct, omit_defaults=True):
+class ErrorLine(Struct, omit_defaults=True):
     """A line of error.log."""
 
     time: str
@@ -68,21 +68,21 @@ class Trouble(Struct, omit_defaults=True):
     traceback: str = ""
 
 
-def stamp(moment: int) -> str:
+def format_time(moment: int) -> str:
     """Microseconds since the epoch as all lines have them: of one length, so that they sort as text."""
     return f"{_second(moment // SECOND)}.{moment % SECOND:06}Z"
 
 
 def now() -> str:
     """By this host's clock."""
-    return stamp(time.time_ns() // 1000)
+    return format_time(time.time_ns() // 1000)
 
 
-def accepted(job: Job, event: Event = "accepted") -> bytes:
+def format_request(job: Job, event: Event = "accepted") -> bytes:
     """The line of a job as it is."""
-    plain = _plain(job.body)
+    plain = _fits_in_line(job.body)
     return _line(
-        Request(
+        RequestLine(
             now(),
             ids.text(job.id),
             job.task,
@@ -101,29 +101,29 @@ def accepted(job: Job, event: Event = "accepted") -> bytes:
     )
 
 
-def done_by_hand(job: Job, event: Event) -> bytes:
+def format_action(job: Job, event: Event) -> bytes:
     """The line of a job that was cancelled, deleted or retried."""
-    return _line(Request(now(), ids.text(job.id), job.task, event))
+    return _line(RequestLine(now(), ids.text(job.id), job.task, event))
 
 
-def attempted(job: Job, record: Record, ended: bool) -> bytes:
+def format_attempt(job: Job, record: AttemptRecord, ended: bool) -> bytes:
     """The line of an attempt."""
-    head = _encode(Attempt(now(), ids.text(job.id), job.task, ended))
+    head = _encode(AttemptLine(now(), ids.text(job.id), job.task, ended))
     return b"%b,%b\n" % (head[:-1], _encode(record)[1:])
 
 
-_requests = msgspec.json.Decoder(Request)
+_requests = msgspec.json.Decoder(RequestLine)
 
 
-def request_of(line: bytes) -> Request:
+def parse_request(line: bytes) -> RequestLine:
     """A line of request.log; ValueError if it is none, or has not all of the job that it is to have."""
     request = _requests.decode(line)
     if request.event in ("accepted", "changed"):
-        job_of(request, 0)
+        make_job(request, 0)
     return request
 
 
-def job_of(line: Request, at: int) -> Job:
+def make_job(line: RequestLine, at: int) -> Job:
     """The job of an accepted line, as if it had been enqueued then; ValueError if the line has not all of it."""
     if line.body is UNSET and not line.body_base64:
         raise ValueError("it has no body")
@@ -133,10 +133,10 @@ def job_of(line: Request, at: int) -> Job:
         base64.b64decode(line.body_base64, validate=True) if isinstance(line.body, UnsetType) else bytes(line.body),
         line.queue,
         line.priority,
-        due := microseconds_of(line.due),
+        due := parse_moment(line.due),
         placed(due, at),
         since=at,
-        expires=microseconds_of(line.expires),
+        expires=parse_moment(line.expires),
         key=line.key,
         unique=line.unique,
         holds=0 if line.key is None else HELD,
@@ -145,7 +145,7 @@ def job_of(line: Request, at: int) -> Job:
     )
 
 
-def microseconds_of(moment: Moment) -> int:
+def parse_moment(moment: Moment) -> int:
     """Since the epoch; ValueError if it is no time."""
     if isinstance(moment, int):
         return moment
@@ -155,7 +155,7 @@ def microseconds_of(moment: Moment) -> int:
 
 def _moment(moment: int) -> Moment:
     try:
-        return stamp(moment) if moment else 0
+        return format_time(moment) if moment else 0
     except (ValueError, OverflowError, OSError):
         return moment
 
@@ -166,7 +166,7 @@ def _second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _plain(body: bytes) -> bool:
+def _fits_in_line(body: bytes) -> bool:
     """It can stand in a line as it is."""
     if b"\n" in body or body[:1] not in _OPEN or body[-1:] not in _CLOSED:
         return False

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from tarry.model.duration import SECOND
-from tarry.push.journal.log_files import LogFiles, Reader, Unreadable
-from tarry.push.journal.log_lines import request_of, stamp
+from tarry.push.journal.log_files import LineReader, LogFiles, Unreadable
+from tarry.push.journal.log_lines import format_time, parse_request
 from tarry.push.journal.logs import ATTEMPTS, REQUESTS
 from tarry.store import ids
 
@@ -41,7 +41,7 @@ class _Line(Struct):
     ended: bool = False
 
 
-class Fate(Struct, frozen=True):
+class LoggedOutcome(Struct, frozen=True):
     """Of a job that was accepted."""
 
     ended: bool = False
@@ -50,7 +50,7 @@ class Fate(Struct, frozen=True):
     """The newest line of request.log that says how it was changed."""
 
 
-class Ends:
+class LoggedOutcomes:
     """Of the logs of some directories, since then (seconds since the epoch), as far as they are written. OSError."""
 
     def __init__(self, directories: Iterable[Path], since: float, most: int, bad: Unreadable) -> None:
@@ -60,8 +60,11 @@ class Ends:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute(_TABLE)
-        time = (stamp(max(round((since - _EARLIER) * SECOND), 0)), _FOR_EVER, most)
-        readers = {ATTEMPTS: Reader(_ended, *time, bad), REQUESTS: Reader(_moved, *time, Unreadable())}
+        time = (format_time(max(round((since - _EARLIER) * SECOND), 0)), _FOR_EVER, most)
+        readers = {
+            ATTEMPTS: LineReader(_read_attempt, *time, bad),
+            REQUESTS: LineReader(_read_request, *time, Unreadable()),
+        }
         self._logs = [
             (LogFiles(directory / name, since - _EARLIER), reader)
             for directory in directories
@@ -71,19 +74,19 @@ class Ends:
     def catch_up(self) -> None:
         """Takes in what was written since it was called last."""
         for files, reader in self._logs:
-            files.look()
+            files.refresh()
             found = chain.from_iterable(reader.items(part) for part in files.parts)
             self._db.execute("BEGIN")
             self._db.executemany(_NOTE, (fact for fact in found if fact is not None))
             self._db.execute("COMMIT")
 
-    def of(self, jobs: Sequence[bytes]) -> dict[bytes, Fate]:
+    def find(self, jobs: Sequence[bytes]) -> dict[bytes, LoggedOutcome]:
         """Of those, by id, of which anything is known."""
         places = ", ".join("?" * len(jobs))
         rows: dict[bytes, dict[int, tuple[str, bytes]]] = {}
         for id, kind, at, line in self._db.execute(f"SELECT * FROM fact WHERE id IN ({places})", jobs):
             rows.setdefault(id, {})[kind] = (at, line)
-        return {id: _fate(facts) for id, facts in rows.items()}
+        return {id: _outcome(facts) for id, facts in rows.items()}
 
     def close(self) -> None:
         """Of the files."""
@@ -92,25 +95,25 @@ class Ends:
             files.close()
 
 
-def _fate(facts: dict[int, tuple[str, bytes]]) -> Fate:
+def _outcome(facts: dict[int, tuple[str, bytes]]) -> LoggedOutcome:
     nothing = ("", b"")
     ended, begun = facts.get(_ENDED, nothing)[0], facts.get(_BEGUN, nothing)[0]
-    return Fate(ended > begun, facts.get(_CHANGED, nothing)[1])
+    return LoggedOutcome(ended > begun, facts.get(_CHANGED, nothing)[1])
 
 
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def _ended(line: bytes) -> _Fact | None:
+def _read_attempt(line: bytes) -> _Fact | None:
     found = _decoder.decode(line)
     id = ids.parsed(found.job)
     return (id, _ENDED, found.time, b"") if found.ended else None
 
 
-def _moved(line: bytes) -> _Fact | None:
+def _read_request(line: bytes) -> _Fact | None:
     found = _decoder.decode(line)
     id = ids.parsed(found.job)
     kind = _KINDS.get(found.event)
     if kind == _CHANGED:
-        request_of(line)
+        parse_request(line)
     return None if kind is None else (id, kind, found.time, line if kind == _CHANGED else b"")

@@ -16,26 +16,26 @@ from tarry.client.clock import Clock
 from tarry.errors import StoreBusy, StoreError, TarryError
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.push.journal.log_files import LogFiles, Part, Reader, Unreadable
-from tarry.push.journal.log_lines import Request, job_of, now, request_of, stamp
+from tarry.push.journal.log_files import LineReader, LogFiles, LogPart, Unreadable
+from tarry.push.journal.log_lines import RequestLine, format_time, make_job, now, parse_request
 from tarry.push.journal.logs import REQUESTS
-from tarry.push.journal.outcomes import Ends
+from tarry.push.journal.outcomes import LoggedOutcomes
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.worker.owner import new_name
 
-AT_ONCE, MOST_AT_ONCE = 1000, 16_000_000
+BATCH_JOBS, BATCH_BYTES = 1000, 16_000_000
 """Jobs that the store is asked for, and about how many bytes of them."""
 LISTED = 50
-HELD = 30 * SECOND
+LOCK_TTL = 30 * SECOND
 """How long nobody else begins if this process is killed."""
-WAITS, LOOKS_EVERY = 60.0, 0.2
+LOCK_TIMEOUT, LOCK_POLL = 60.0, 0.2
 """Seconds to wait for another replay."""
 _MOST_LINE = 1024 * 1024
 """Bytes that a line takes beside the body."""
 
 
-class Left(Struct, frozen=True):
+class KeyConflict(Struct, frozen=True):
     """A job that is not put back, since another holds its key."""
 
     job: str
@@ -44,7 +44,7 @@ class Left(Struct, frozen=True):
     holder: str
 
 
-class Tally(Struct):
+class ReplayCounts(Struct):
     """How many jobs of each kind."""
 
     put_back: int = 0
@@ -75,68 +75,68 @@ class Replay:
         self._since, self._most = since, 2 * max_body + _MOST_LINE
         self._logs = [log / REQUESTS if log.is_dir() else log for log in logs]
         self._name = new_name()
-        self.tally = Tally()
-        self.bad = Unreadable()
+        self.counts = ReplayCounts()
+        self.unreadable = Unreadable()
         self.first: list[Job] = []
         """Of those that are put back, the first few."""
-        self.left: list[Left] = []
+        self.conflicts: list[KeyConflict] = []
         """Of those whose key is held, the first few."""
         for given, log in zip(logs, self._logs, strict=True):
             if not (log.exists() or (given.is_dir() and any(given.glob(f"{REQUESTS}[.-]*")))):
                 raise TarryError(f"{log} is not there: --from names it, or the directory of [push] log")
 
-    def run(self, watched: Callable[[Iterable[Request]], Iterable[Request]] = iter) -> Tally:
+    def run(self, observe: Callable[[Iterable[RequestLine]], Iterable[RequestLine]] = iter) -> ReplayCounts:
         """What became of the jobs. watched: is given them to pass them on. TarryError, OSError; what was put back
         until then stays, and a second run goes on."""
-        self._hold(WAITS)
+        self._lock(LOCK_TIMEOUT)
         try:
             with contextlib.closing(self._ends()) as ends:
                 ends.catch_up()
-                for requests in _batches(watched(self._requests())):
-                    self._hold()
+                for requests in _batches(observe(self._requests())):
+                    self._lock()
                     self._put_back(requests, ends)
         finally:
-            self._let_go()
-        self.tally.unreadable = self.bad.count
-        return self.tally
+            self._unlock()
+        self.counts.unreadable = self.unreadable.count
+        return self.counts
 
-    def _ends(self) -> Ends:
-        return Ends(dict.fromkeys(log.parent for log in self._logs), self._since, self._most, self.bad)
+    def _ends(self) -> LoggedOutcomes:
+        return LoggedOutcomes(dict.fromkeys(log.parent for log in self._logs), self._since, self._most, self.unreadable)
 
-    def _requests(self) -> Iterator[Request]:
+    def _requests(self) -> Iterator[RequestLine]:
         """What was accepted up to now; what is accepted from now on is in the store."""
-        reader = Reader(request_of, stamp(round(self._since * SECOND)), now(), self._most, self.bad)
+        reader = LineReader(parse_request, format_time(round(self._since * SECOND)), now(), self._most, self.unreadable)
         for log in self._logs:
-            with contextlib.closing(_Opened(log, self._since)) as opened:
+            with contextlib.closing(_OpenLog(log, self._since)) as opened:
                 for part in opened.parts:
                     yield from (line for line in reader.items(part) if line.event == "accepted")
 
-    def _put_back(self, requests: Sequence[Request], ends: Ends) -> None:
+    def _put_back(self, requests: Sequence[RequestLine], ends: LoggedOutcomes) -> None:
         by_id = {ids.parsed(line.job): line for line in requests}
         wanted = self._without_ended(list(by_id), ends)
         there = self._store.get(wanted)
         lost = [id for id, job in zip(wanted, there, strict=True) if job is None]
-        self.tally.known += len(wanted) - len(lost)
+        self.counts.known += len(wanted) - len(lost)
         # One that was not there may have been delivered, and forgotten, since the logs were read.
         ends.catch_up()
         lost = self._without_ended(lost, ends)
-        fates = ends.of(lost)
+        fates = ends.find(lost)
         at = self._clock.now()
-        lines = [request_of(fates[id].line) if id in fates and fates[id].line else by_id[id] for id in lost]
-        self._insert(self._fitting([job_of(line, at) for line in lines], at))
+        lines = [parse_request(fates[id].line) if id in fates and fates[id].line else by_id[id] for id in lost]
+        self._insert(self._insertable([make_job(line, at) for line in lines], at))
 
-    def _without_ended(self, wanted: list[bytes], ends: Ends) -> list[bytes]:
-        fates = ends.of(wanted)
+    def _without_ended(self, wanted: list[bytes], ends: LoggedOutcomes) -> list[bytes]:
+        fates = ends.find(wanted)
         left = [id for id in wanted if not (id in fates and fates[id].ended)]
-        self.tally.ended += len(wanted) - len(left)
+        self.counts.ended += len(wanted) - len(left)
         return left
 
-    def _fitting(self, jobs: Sequence[Job], at: int) -> list[Job]:
+    def _insertable(self, jobs: Sequence[Job], at: int) -> list[Job]:
         """Those that may be put back."""
         fresh = [job for job in jobs if not job.expires or job.expires > at]
         fitting = [job for job in fresh if self._store.fits(job)]
-        self.tally.expired += len(jobs) - len(fresh)
-        self.tally.misplaced += len(fresh) - len(fitting)
+        self.counts.expired += len(jobs) - len(fresh)
+        self.counts.misplaced += len(fresh) - len(fitting)
         return fitting
 
     def _insert(self, jobs: list[Job]) -> None:
@@ -147,48 +147,48 @@ class Replay:
         self._count([job for job, id in zip(jobs, lives, strict=True) if job.id == id])
         for job, id in zip(jobs, lives, strict=True):
             if job.id != id:
-                self.tally.held += 1
-                if len(self.left) < LISTED:
-                    self.left.append(Left(ids.text(job.id), job.task, job.key, ids.text(id)))
+                self.counts.held += 1
+                if len(self.conflicts) < LISTED:
+                    self.conflicts.append(KeyConflict(ids.text(job.id), job.task, job.key, ids.text(id)))
 
     def _count(self, put_back: Sequence[Job]) -> None:
-        self.tally.put_back += len(put_back)
+        self.counts.put_back += len(put_back)
         self.first += put_back[: LISTED - len(self.first)]
 
-    def _hold(self, waits: float = 0.0) -> None:
+    def _lock(self, waits: float = 0.0) -> None:
         """Alone on this store from here on."""
         end = time.monotonic() + waits
-        while not self._dry and not self._store.hold("replay", self._name, (at := self._clock.now()) + HELD, at):
+        while not self._dry and not self._store.hold("replay", self._name, (at := self._clock.now()) + LOCK_TTL, at):
             if time.monotonic() >= end:
                 raise StoreBusy("another replay is under way on this store: run this one when that has ended")
-            time.sleep(LOOKS_EVERY)
+            time.sleep(LOCK_POLL)
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if not self._dry:
             with contextlib.suppress(StoreError):
                 at = self._clock.now()
                 self._store.hold("replay", self._name, at, at)
 
 
-class _Opened:
+class _OpenLog:
     """What is to be read of one log: all of it, or the one file that was named."""
 
     def __init__(self, log: Path, since: float) -> None:
         self._files = LogFiles(log, since) if log.name == REQUESTS else None
-        self.parts: list[Part] = self._files.parts if self._files is not None else [Part(log)]
+        self.parts: list[LogPart] = self._files.parts if self._files is not None else [LogPart(log)]
 
     def close(self) -> None:
         for part in self.parts:
             part.close()
 
 
-def _batches(lines: Iterable[Request]) -> Iterator[list[Request]]:
-    batch: list[Request] = []
+def _batches(lines: Iterable[RequestLine]) -> Iterator[list[RequestLine]]:
+    batch: list[RequestLine] = []
     size = 0
     for line in lines:
         batch.append(line)
         size += len(line.body_base64) if isinstance(line.body, UnsetType) else memoryview(line.body).nbytes
-        if len(batch) == AT_ONCE or size > MOST_AT_ONCE:
+        if len(batch) == BATCH_JOBS or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:

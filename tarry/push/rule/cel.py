@@ -18,8 +18,8 @@ from msgspec import Struct
 from tarry.errors import ConfigError
 from tarry.push.http.answer import Answer
 from tarry.push.rule import cel_tree, php_rules, variables
-from tarry.push.rule.costs import MOST_LOOPED, bounded, patterns
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.costs import MOST_LOOPED, check_cost, patterns
+from tarry.push.rule.errors import SettingSyntaxError
 
 MOST_TEXT = 1000
 """Characters of a rule."""
@@ -29,7 +29,7 @@ _EXAMPLE = "as in res.code != 200"
 _COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 
 
-class Said(Struct, frozen=True):
+class RuleResult(Struct, frozen=True):
     """What a rule made of an answer."""
 
     again: bool
@@ -37,51 +37,53 @@ class Said(Struct, frozen=True):
     """One line; why again."""
 
 
-class Rule(Struct, frozen=True):
+class RetryRule(Struct, frozen=True):
     """A rule that was checked; two of the same text are equal."""
 
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> "Rule":
+    def parse(cls, text: str) -> "RetryRule":
         """The rule of this text; Misplaced with the position and the way out if it is none, or costs too much."""
         if not isinstance(text, str) or not text.strip():
-            raise Misplaced(f"a rule is text, {_EXAMPLE}")
+            raise SettingSyntaxError(f"a rule is text, {_EXAMPLE}")
         if len(text) > MOST_TEXT:
-            raise Misplaced(f"it has {len(text)} characters; a rule has at most {MOST_TEXT}", MOST_TEXT + 1)
+            raise SettingSyntaxError(f"it has {len(text)} characters; a rule has at most {MOST_TEXT}", MOST_TEXT + 1)
         if bad := re.search(r"[\0\ud800-\udfff]", text):
-            raise Misplaced("a character that no text has; take it out", bad.start() + 1)
-        _compiled(text)
+            raise SettingSyntaxError("a character that no text has; take it out", bad.start() + 1)
+        _compile(text)
         return cls(text)
 
     @property
     def cel(self) -> str:
         """What is evaluated: the text, or its translation."""
-        return _compiled(self.text).cel
+        return _compile(self.text).cel
 
     @property
     def reads_status(self) -> bool:
         """Whether the status is part of it; ConfigError without the extra `push`."""
-        return _compiled(self.text).reads_status
+        return _compile(self.text).reads_status
 
     def check(self) -> None:
         """ConfigError if it cannot be asked here: without the extra `push`, or if nobody has checked it before."""
         try:
-            _compiled(self.text)
-        except Misplaced as error:
+            _compile(self.text)
+        except SettingSyntaxError as error:
             raise ConfigError(f"retry_when: {error}") from None
 
-    def says(self, answer: Answer) -> Said:
+    def evaluate(self, answer: Answer) -> RuleResult:
         """Whether to call again. Also if the rule cannot be asked: the answer is empty, is no JSON, or lacks what the
         rule needs. Raises nothing that comes of the answer; ConfigError without the extra `push`."""
-        compiled = _compiled(self.text)
+        compiled = _compile(self.text)
         if compiled.loops and len(answer.body) > MOST_LOOPED:
-            return Said(True, f"the answer has {len(answer.body)} bytes; rules with a loop read at most {MOST_LOOPED}")
-        json, lacking = variables.decoded(answer, compiled.paths) if compiled.needs_json else ({}, "")
-        return _evaluated(self.text, compiled, variables.plain(answer) | json, lacking)
+            return RuleResult(
+                True, f"the answer has {len(answer.body)} bytes; rules with a loop read at most {MOST_LOOPED}"
+            )
+        json, lacking = variables.json_variables(answer, compiled.paths) if compiled.needs_json else ({}, "")
+        return _evaluate(self.text, compiled, variables.plain_variables(answer) | json, lacking)
 
 
-class _Compiled(Struct, frozen=True):
+class _CompiledRule(Struct, frozen=True):
     cel: str
     expression: Any
     paths: tuple[str, ...] | None
@@ -92,16 +94,16 @@ class _Compiled(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1000)
-def _compiled(text: str) -> _Compiled:
+def _compile(text: str) -> _CompiledRule:
     paths = None
     source = text
-    if php_rules.found(text):
-        source, paths = (translation := php_rules.translated(text)).cel, translation.paths
+    if php_rules.is_php_rule(text):
+        source, paths = (translation := php_rules.translate(text)).cel, translation.paths
     expression = _expression(source, braced=paths is not None)
-    parts = cel_tree.read(expression.serialize())
-    bounded(parts)
+    parts = cel_tree.read_tree(expression.serialize())
+    check_cost(parts)
     _check_patterns(parts)
-    return _Compiled(
+    return _CompiledRule(
         source, expression, paths, not parts.names.isdisjoint(("res", "at")), "status" in parts.names, parts.depth > 0
     )
 
@@ -112,20 +114,22 @@ def _expression(source: str, braced: bool) -> Any:
         expression = environment.compile(source)
     except RuntimeError as error:
         if braced:
-            raise Misplaced(f"it cannot be translated; write the rule in CEL, {_EXAMPLE}") from None
+            raise SettingSyntaxError(f"it cannot be translated; write the rule in CEL, {_EXAMPLE}") from None
         _refuse(source, str(error))
     if (kind := expression.return_type()) != boolean:
         named = "what the answer has there" if kind.name() == "DYN" else f"a value ({kind.name().lower()})"
-        raise Misplaced(f"it gives {named}, not true or false; compare it with something, {_EXAMPLE}")
+        raise SettingSyntaxError(f"it gives {named}, not true or false; compare it with something, {_EXAMPLE}")
     return expression
 
 
-def _check_patterns(parts: cel_tree.Tree) -> None:
+def _check_patterns(parts: cel_tree.CelTree) -> None:
     for pattern in patterns(parts):
         probe = _environment(False)[0].compile("body.matches(headers['pattern'])")
         trouble = probe.eval(data={"body": "", "headers": {"pattern": pattern}}).value()
         if not isinstance(trouble, bool):
-            raise Misplaced(f"{_plainly(str(trouble))}; patterns are RE2's: https://github.com/google/re2/wiki/Syntax")
+            raise SettingSyntaxError(
+                f"{_plain_message(str(trouble))}; patterns are RE2's: https://github.com/google/re2/wiki/Syntax"
+            )
 
 
 @lru_cache
@@ -146,13 +150,13 @@ def _environment(braced: bool) -> tuple[Any, Any]:
 def _refuse(source: str, message: str) -> NoReturn:
     found = _COMPLAINT.search(message)
     if found is None or int(found[1]) < 1:
-        raise Misplaced("it is nested too deep, or too long a chain; write it flatter")
+        raise SettingSyntaxError("it is nested too deep, or too long a chain; write it flatter")
     line, column, why = int(found[1]), int(found[2]), found[3]
     at = sum(len(text) + 1 for text in source.split("\n")[: line - 1]) + column
-    raise Misplaced(_in_short(why), min(at, len(source) + 1))
+    raise SettingSyntaxError(_explain(why), min(at, len(source) + 1))
 
 
-def _in_short(why: str) -> str:
+def _explain(why: str) -> str:
     """The compiler's words, with a way out."""
     if unknown := re.search(r"undeclared reference to '(\S+)'", why):
         near = difflib.get_close_matches(unknown[1], _VARIABLES, 1)
@@ -169,7 +173,7 @@ def _in_short(why: str) -> str:
     return f"{why}; write a comparison, {_EXAMPLE}"
 
 
-def _evaluated(text: str, compiled: _Compiled, bound: Mapping[str, Any], lacking: str) -> Said:
+def _evaluate(text: str, compiled: _CompiledRule, bound: Mapping[str, Any], lacking: str) -> RuleResult:
     line = " ".join(text.split())
     shown = line if len(line) <= 100 else line[:97] + "..."
     try:
@@ -177,20 +181,22 @@ def _evaluated(text: str, compiled: _Compiled, bound: Mapping[str, Any], lacking
     except Exception as error:  # the iteration budget, and whatever the binding has not thought of
         value = str(error)
     if value is True:
-        return Said(True, f"the rule says so: {shown}")
+        return RuleResult(True, f"the rule says so: {shown}")
     if value is False:
-        return Said(False)
-    return Said(True, f"{lacking}, and the rule needs it: {shown}" if lacking else f"{_trouble(str(value))}: {shown}")
+        return RuleResult(False)
+    return RuleResult(
+        True, f"{lacking}, and the rule needs it: {shown}" if lacking else f"{_evaluation_error(str(value))}: {shown}"
+    )
 
 
-def _trouble(message: str) -> str:
+def _evaluation_error(message: str) -> str:
     """What CEL says went wrong, without its codes."""
     if missing := re.search(r"Key not found in map : (.*)", message):
         return f"the answer has no {missing[1][:100]}, which the rule needs"
-    return f"the rule cannot be asked ({_plainly(message)})"
+    return f"the rule cannot be asked ({_plain_message(message)})"
 
 
-def _plainly(message: str) -> str:
+def _plain_message(message: str) -> str:
     """The first line of what CEL says, without its codes."""
     lines = re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", message).splitlines() or ["no reason given"]
     return lines[0][:200]

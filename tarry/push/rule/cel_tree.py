@@ -20,7 +20,7 @@ _SIMPLE = frozenset({"int", "double", "size", "-_", "_-_", "_*_", "_/_", "_%_", 
 """Functions that give a number, true or false."""
 
 
-class Kind(Enum):
+class ArgumentKind(Enum):
     """What an argument of a call is, as far as its size is known before there is an answer."""
 
     CONSTANT = "a number, text, true, false or null that stands there"
@@ -30,7 +30,7 @@ class Kind(Enum):
     OTHER = "anything, as large as an answer may be"
 
 
-class Call(Struct, frozen=True):
+class CelCall(Struct, frozen=True):
     """One call of a function or operator: `_+_`, `size`, `@in`."""
 
     function: str
@@ -40,61 +40,65 @@ class Call(Struct, frozen=True):
     """Its last argument is a number that stands there."""
     text: str | None = None
     """The text that stands there as its last argument."""
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[ArgumentKind, ...] = ()
     """Of its arguments; of a method, first that of which it is one."""
 
 
-class Tree(Struct, frozen=True):
+class CelTree(Struct, frozen=True):
     """The names and calls of an expression."""
 
     names: frozenset[str]
-    calls: tuple[Call, ...]
+    calls: tuple[CelCall, ...]
     depth: int
     """How many loops (`all`, `exists`, `map`, ...) are inside each other at most."""
     looped: int
     """How many nodes of the tree are done again and again."""
 
 
-def read(serialized: bytes) -> Tree:
+def read_tree(serialized: bytes) -> CelTree:
     """The tree of `Expression.serialize()`."""
     names: set[str] = set()
-    calls: list[Call] = []
+    calls: list[CelCall] = []
     deepest = looped = 0
-    rest: list[tuple[bytes, int, bytes]] = [(_one(_one(serialized, 2), 4), 0, b"")]
+    rest: list[tuple[bytes, int, bytes]] = [(_field(_field(serialized, 2), 4), 0, b"")]
     while rest:
         node, depth, own = rest.pop()
         deepest, looped = max(deepest, depth), looped + (depth > 0)
         for kind, inner in _fields(node):
             if kind == _IDENT:
-                names.add(_one(inner, 1).decode())
+                names.add(_field(inner, 1).decode())
             elif kind == _CALL:
                 calls.append(_call(inner, depth, own))
             elif kind == _LIST and depth:
                 looped += _LIST_COSTS + sum(_ELEMENT_COSTS for number, _ in _fields(inner) if number == 1)
             variable = _variable(inner, depth) if kind == _LOOP else own
             rest += ((child, deep, variable if deep > depth else own) for child, deep in _children(kind, inner, depth))
-    return Tree(frozenset(names), tuple(calls), deepest, looped)
+    return CelTree(frozenset(names), tuple(calls), deepest, looped)
 
 
-def _call(node: bytes, depth: int, own: bytes) -> Call:
+def _call(node: bytes, depth: int, own: bytes) -> CelCall:
     arguments = [value for number, value in _fields(node) if number == 3]
-    constant = dict(_fields(_one(arguments[-1], _CONST))) if arguments else {}
+    constant = dict(_fields(_field(arguments[-1], _CONST))) if arguments else {}
     text = constant[_TEXT].decode() if _TEXT in constant else None
     kinds = tuple(_kind(value, own) for number, value in _fields(node) if number in (1, 3))
-    return Call(_one(node, 2).decode(), depth, not _NUMBERS.isdisjoint(constant), text, kinds)
+    return CelCall(_field(node, 2).decode(), depth, not _NUMBERS.isdisjoint(constant), text, kinds)
 
 
-def _kind(node: bytes, own: bytes) -> Kind:
+def _kind(node: bytes, own: bytes) -> ArgumentKind:
     """own: the variable whose values all together are no larger than the answer."""
     kind, inner = next(_fields_of_kinds(node), (0, b""))
     if kind == _CONST:
-        return Kind.CONSTANT
+        return ArgumentKind.CONSTANT
     if kind == _LIST:
         elements = [value for number, value in _fields(inner) if number == 1]
-        return Kind.CONSTANTS if all(_kind(one, b"") is Kind.CONSTANT for one in elements) else Kind.OTHER
-    if kind == _CALL and _one(inner, 2).decode() in _SIMPLE:
-        return Kind.SIMPLE
-    return Kind.OWN if own and _root(node) == own else Kind.OTHER
+        return (
+            ArgumentKind.CONSTANTS
+            if all(_kind(one, b"") is ArgumentKind.CONSTANT for one in elements)
+            else ArgumentKind.OTHER
+        )
+    if kind == _CALL and _field(inner, 2).decode() in _SIMPLE:
+        return ArgumentKind.SIMPLE
+    return ArgumentKind.OWN if own and _root(node) == own else ArgumentKind.OTHER
 
 
 def _root(node: bytes) -> bytes:
@@ -102,11 +106,11 @@ def _root(node: bytes) -> bytes:
     while True:
         kind, inner = next(_fields_of_kinds(node), (0, b""))
         if kind == _IDENT:
-            return _one(inner, 1)
+            return _field(inner, 1)
         if kind == _SELECT:
-            node = _one(inner, 1)
-        elif kind == _CALL and _one(inner, 2) == _INDEX.encode():
-            node = _one(inner, 3)
+            node = _field(inner, 1)
+        elif kind == _CALL and _field(inner, 2) == _INDEX.encode():
+            node = _field(inner, 3)
         else:
             return b""
 
@@ -114,7 +118,7 @@ def _root(node: bytes) -> bytes:
 def _variable(loop: bytes, depth: int) -> bytes:
     """The variable of an outermost loop over a part of the answer: it goes through that once. A list that is written
     into the rule could have the whole answer in it many times, and an inner loop is done many times."""
-    return _one(loop, 1) if depth == 0 and _root(_one(loop, 2)) else b""
+    return _field(loop, 1) if depth == 0 and _root(_field(loop, 2)) else b""
 
 
 def _fields_of_kinds(node: bytes) -> Iterator[tuple[int, bytes]]:
@@ -132,7 +136,7 @@ def _children(kind: int, node: bytes, depth: int) -> Iterator[tuple[bytes, int]]
             yield from ((inner, depth) for part, inner in _fields(value) if part in (3, 4))
 
 
-def _one(message: bytes, wanted: int) -> bytes:
+def _field(message: bytes, wanted: int) -> bytes:
     return next((value for number, value in _fields(message) if number == wanted), b"")
 
 

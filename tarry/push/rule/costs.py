@@ -5,8 +5,8 @@ at most, all together; that bound is CEL's own."""
 import re
 from collections.abc import Iterator
 
-from tarry.push.rule.cel_tree import Call, Kind, Tree
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.cel_tree import ArgumentKind, CelCall, CelTree
+from tarry.push.rule.errors import SettingSyntaxError
 
 MOST_LOOPED = 16 * 1024
 """Bytes of an answer that a rule with `all` or `exists` goes through."""
@@ -21,29 +21,31 @@ _CHEAP = {
 _COMPARING = {"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"}
 _READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}
 """What reads all of a text."""
-_SMALL = {Kind.CONSTANT, Kind.SIMPLE, Kind.CONSTANTS}
-_OURS = {Kind.CONSTANT, Kind.SIMPLE, Kind.OWN, Kind.CONSTANTS}
+_SMALL = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.CONSTANTS}
+_OURS = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.OWN, ArgumentKind.CONSTANTS}
 _PATTERN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<count>\{\d*(?:,\d*)?\})|.", re.DOTALL)
 _UNICODE, _MANY = re.compile(r"\\[pP]"), 50
 """A class of characters such as \\p{L}, and about how many steps it takes."""
 
 
-def bounded(parts: Tree) -> None:
+def check_cost(parts: CelTree) -> None:
     """Misplaced for what could take long, or much memory."""
     if parts.depth > _MOST_LOOPS:
-        raise Misplaced(f"{parts.depth} loops inside each other; at most {_MOST_LOOPS}")
+        raise SettingSyntaxError(f"{parts.depth} loops inside each other; at most {_MOST_LOOPS}")
     if sum(call.function == "_+_" for call in parts.calls) > _MOST_SUMS:
-        raise Misplaced(f"more than {_MOST_SUMS} additions; write fewer")
+        raise SettingSyntaxError(f"more than {_MOST_SUMS} additions; write fewer")
     for call in parts.calls:
         if call.depth:
             _check_looped(call)
     if parts.looped > _MOST_LOOPED_NODES:
-        raise Misplaced("what its loops do can take too long; write fewer comparisons into them")
-    if sum(map(_size, patterns(parts))) > _MOST_PATTERNS:
-        raise Misplaced("its patterns can take too much; write them shorter, or with smaller counts than in {100}")
+        raise SettingSyntaxError("what its loops do can take too long; write fewer comparisons into them")
+    if sum(map(_program_size, patterns(parts))) > _MOST_PATTERNS:
+        raise SettingSyntaxError(
+            "its patterns can take too much; write them shorter, or with smaller counts than in {100}"
+        )
 
 
-def _check_looped(call: Call) -> None:
+def _check_looped(call: CelCall) -> None:
     """Misplaced for what is not done in about the same short time each time, or, all times together, in a time that
     grows with the answer only."""
     kinds = set(call.kinds)
@@ -51,34 +53,36 @@ def _check_looped(call: Call) -> None:
         return
     if call.function in _COMPARING:
         if kinds.isdisjoint(_SMALL) and not kinds <= _OURS:
-            raise Misplaced(
+            raise SettingSyntaxError(
                 "a comparison inside of a loop can take too long; compare with a number or text that stands there, or"
                 " two parts of what an outermost loop is at"
             )
     elif call.function == "@in":
-        if call.kinds[1] is not Kind.CONSTANTS and not kinds <= _OURS:
-            raise Misplaced('in inside of a loop can take too long; write the list there, as in x in ["a", "b"]')
+        if call.kinds[1] is not ArgumentKind.CONSTANTS and not kinds <= _OURS:
+            raise SettingSyntaxError(
+                'in inside of a loop can take too long; write the list there, as in x in ["a", "b"]'
+            )
     elif call.function in _READING:
         if not kinds <= _OURS:
-            raise Misplaced(
+            raise SettingSyntaxError(
                 f"{call.function} inside of a loop can take too long, unless it is of what an outermost loop is at; put"
                 " it before the loop"
             )
     else:
         named = "map, filter and adding" if call.function == "_+_" else call.function
-        raise Misplaced(f"{named} inside of a loop can take too much; use all or exists with comparisons")
+        raise SettingSyntaxError(f"{named} inside of a loop can take too much; use all or exists with comparisons")
 
 
-def patterns(parts: Tree) -> Iterator[str]:
+def patterns(parts: CelTree) -> Iterator[str]:
     """The regular expressions of a rule; Misplaced for one that only the answer would show."""
     for call in parts.calls:
         if call.function == "matches":
             if call.text is None:
-                raise Misplaced('matches takes a pattern that stands there, as in body.matches("^ok")')
+                raise SettingSyntaxError('matches takes a pattern that stands there, as in body.matches("^ok")')
             yield call.text
 
 
-def _size(pattern: str) -> int:
+def _program_size(pattern: str) -> int:
     """About how many steps the program of a pattern has: a count such as {100} repeats what is before it."""
     groups = [(0, 0)]
     for part in _PATTERN.finditer(pattern):

@@ -1,7 +1,7 @@
 """The complaint about a text that people wrote: what is wrong, and at which character."""
 
 
-class Misplaced(ValueError):
+class SettingSyntaxError(ValueError):
     """The text is none of its kind; the message says why and what to write. `at`: the number of the character, from 1;
     0: the text as a whole."""
 

@@ -6,7 +6,7 @@ ABSENT: Any = object()
 """There is nothing."""
 
 
-def inside(value: Any, name: str) -> Any:
+def get_child(value: Any, name: str) -> Any:
     """What an object has under that name, or a list at that position from 0; ABSENT."""
     if isinstance(value, dict):
         return value.get(name, ABSENT)

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.push.rule import php_tokens
-from tarry.push.rule.errors import Misplaced
-from tarry.push.rule.json_path import ABSENT, inside
+from tarry.push.rule.errors import SettingSyntaxError
+from tarry.push.rule.json_path import ABSENT, get_child
 from tarry.push.rule.php_tokens import STRING, Token
 
 MOST_DEPTH = 10
@@ -27,14 +27,14 @@ _ORDER = ("<", "<=", ">", ">=")
 _EMPTY = '[null, false, 0, "", "0", [], {}]'
 
 
-class Translated(Struct, frozen=True):
+class Translation(Struct, frozen=True):
     """The rule in CEL, and the paths that it finds in the map `at`."""
 
     cel: str
     paths: tuple[str, ...]
 
 
-class _Piece(Struct, frozen=True):
+class _Expression(Struct, frozen=True):
     """A part of the translation."""
 
     kind: str
@@ -47,32 +47,32 @@ class _Piece(Struct, frozen=True):
     """It needs no parentheses as a part of another."""
 
 
-def found(rule: str) -> bool:
+def is_php_rule(rule: str) -> bool:
     """It is written in this form: it has a `{res....}` outside of strings. CEL has no such thing."""
     return _PATH.search(re.sub(STRING, '""', rule)) is not None
 
 
-def translated(rule: str) -> Translated:
+def translate(rule: str) -> Translation:
     """The same rule in CEL; Misplaced where it cannot be translated."""
-    reader = _Reader(php_tokens.tokens(rule), len(rule) + 1)
-    whole = reader.condition(reader.either(0))
+    reader = _Parser(php_tokens.tokenize(rule), len(rule) + 1)
+    whole = reader.condition(reader.parse_or(0))
     if reader.next is not None:
         php_tokens.refuse(reader.next)
-    return Translated(whole.cel, tuple(dict.fromkeys(reader.paths)))
+    return Translation(whole.cel, tuple(dict.fromkeys(reader.paths)))
 
 
-def looked_up(answer: Any, paths: Sequence[str]) -> Mapping[str, Any]:
+def look_up(answer: Any, paths: Sequence[str]) -> Mapping[str, Any]:
     """What the answer has at these paths; None for nothing."""
     return {path: _at(answer, path) for path in paths}
 
 
 def _at(value: Any, path: str) -> Any:
     for name in path.split("."):
-        value = inside(value, name)
+        value = get_child(value, name)
     return None if value is ABSENT else value
 
 
-class _Reader:
+class _Parser:
     """Reads tokens by PHP's precedence: ! before < <= > >= before == != === !== before && before ||."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
@@ -85,113 +85,113 @@ class _Reader:
         """The token that is to be read, None at the end."""
         return self._rest[-1] if self._rest else None
 
-    def either(self, depth: int) -> _Piece:
+    def parse_or(self, depth: int) -> _Expression:
         """A chain of ||, or what binds tighter."""
-        return self._chain("||", self._both, depth)
+        return self._parse_chain("||", self._parse_and, depth)
 
-    def condition(self, piece: _Piece) -> _Piece:
+    def condition(self, piece: _Expression) -> _Expression:
         """The piece as something true or false."""
         if piece.kind == "path":
-            return _Piece("condition", f"!({piece.cel} in {_EMPTY})", piece.at)
+            return _Expression("condition", f"!({piece.cel} in {_EMPTY})", piece.at)
         if piece.kind in ("number", "string") or piece.cel == "null":
-            raise Misplaced(f"{piece.cel} is no condition; compare it with a {{res...}}", piece.at)
+            raise SettingSyntaxError(f"{piece.cel} is no condition; compare it with a {{res...}}", piece.at)
         return piece
 
-    def _both(self, depth: int) -> _Piece:
-        return self._chain("&&", self._equality, depth)
+    def _parse_and(self, depth: int) -> _Expression:
+        return self._parse_chain("&&", self._parse_equality, depth)
 
-    def _chain(self, sign: str, part: Callable[[int], _Piece], depth: int) -> _Piece:
+    def _parse_chain(self, sign: str, part: Callable[[int], _Expression], depth: int) -> _Expression:
         first = part(depth)
         parts = [first]
-        while self._taken(sign):
+        while self._accept(sign):
             parts.append(part(depth))
         if len(parts) == 1:
             return first
-        cel = f" {sign} ".join(_enclosed(self.condition(one)) for one in parts)
-        return _Piece("condition", cel, first.at, single=False)
+        cel = f" {sign} ".join(_parenthesize(self.condition(one)) for one in parts)
+        return _Expression("condition", cel, first.at, single=False)
 
-    def _equality(self, depth: int) -> _Piece:
-        return self._pair(_EQUAL, self._comparison, _equal, depth)
+    def _parse_equality(self, depth: int) -> _Expression:
+        return self._parse_pair(_EQUAL, self._parse_comparison, _compare_equal, depth)
 
-    def _comparison(self, depth: int) -> _Piece:
-        return self._pair(_ORDER, self._unary, _ordered, depth)
+    def _parse_comparison(self, depth: int) -> _Expression:
+        return self._parse_pair(_ORDER, self._parse_unary, _compare_order, depth)
 
-    def _pair(
+    def _parse_pair(
         self,
         signs: Iterable[str],
-        part: Callable[[int], _Piece],
-        made: Callable[[_Piece, _Piece, str], str],
+        part: Callable[[int], _Expression],
+        combine: Callable[[_Expression, _Expression, str], str],
         depth: int,
-    ) -> _Piece:
+    ) -> _Expression:
         """Two operands with one of the signs between them, or only one."""
         left = part(depth)
-        if (sign := self._taken(*signs)) is None:
+        if (sign := self._accept(*signs)) is None:
             return left
         right = part(depth)
         for piece in (left, right):
             if piece.kind == "condition":
-                raise Misplaced(f"{sign.text} compares fields and constants only; put parentheses", piece.at)
+                raise SettingSyntaxError(f"{sign.text} compares fields and constants only; put parentheses", piece.at)
         if "path" not in (left.kind, right.kind):
-            raise Misplaced(f"{sign.text} compares two constants; write {{res.name}} on one side", sign.at)
+            raise SettingSyntaxError(f"{sign.text} compares two constants; write {{res.name}} on one side", sign.at)
         if self.next is not None and self.next.text in signs:
-            raise Misplaced(f"{self.next.text} has no left side; put parentheses and &&", self.next.at)
-        return _Piece("condition", made(left, right, sign.text), left.at, single=False)
+            raise SettingSyntaxError(f"{self.next.text} has no left side; put parentheses and &&", self.next.at)
+        return _Expression("condition", combine(left, right, sign.text), left.at, single=False)
 
-    def _unary(self, depth: int) -> _Piece:
-        sign = self._taken("!")
+    def _parse_unary(self, depth: int) -> _Expression:
+        sign = self._accept("!")
         if sign is None:
-            return self._primary(depth)
-        inner = self.condition(self._unary(self._deeper(depth, sign)))
-        return _Piece("condition", f"!{_enclosed(inner)}", sign.at)
+            return self._parse_primary(depth)
+        inner = self.condition(self._parse_unary(self._check_depth(depth, sign)))
+        return _Expression("condition", f"!{_parenthesize(inner)}", sign.at)
 
-    def _primary(self, depth: int) -> _Piece:
-        if opening := self._taken("("):
-            inner = self.either(self._deeper(depth, opening))
-            if self._taken(")") is None:
-                raise Misplaced("the parenthesis has no end; write )", opening.at)
+    def _parse_primary(self, depth: int) -> _Expression:
+        if opening := self._accept("("):
+            inner = self.parse_or(self._check_depth(depth, opening))
+            if self._accept(")") is None:
+                raise SettingSyntaxError("the parenthesis has no end; write )", opening.at)
             return inner
         if self.next is None:
-            raise Misplaced("it ends too early; write a {res.name} or a constant", self._end)
+            raise SettingSyntaxError("it ends too early; write a {res.name} or a constant", self._end)
         token = self._rest.pop()
         if token.kind == "sign":
-            raise Misplaced(f"{token.text} stands where a {{res.name}} or a constant should", token.at)
-        return self._operand(token)
+            raise SettingSyntaxError(f"{token.text} stands where a {{res.name}} or a constant should", token.at)
+        return self._make_operand(token)
 
-    def _operand(self, token: Token) -> _Piece:
+    def _make_operand(self, token: Token) -> _Expression:
         if token.kind == "path":
-            path = php_tokens.path(token)
+            path = php_tokens.parse_path(token)
             self.paths.append(path)
-            return _Piece("path", f"at[{_quoted(path)}]", token.at)
-        value = php_tokens.value(token)
-        return _Piece(token.kind, _constant(value), token.at, value)
+            return _Expression("path", f"at[{_quote(path)}]", token.at)
+        value = php_tokens.parse_value(token)
+        return _Expression(token.kind, _constant(value), token.at, value)
 
-    def _taken(self, *signs: str) -> Token | None:
+    def _accept(self, *signs: str) -> Token | None:
         if self.next is not None and self.next.kind == "sign" and self.next.text in signs:
             return self._rest.pop()
         return None
 
-    def _deeper(self, depth: int, token: Token) -> int:
+    def _check_depth(self, depth: int, token: Token) -> int:
         if depth == MOST_DEPTH:
-            raise Misplaced(f"nested more than {MOST_DEPTH} deep; write it flatter", token.at)
+            raise SettingSyntaxError(f"nested more than {MOST_DEPTH} deep; write it flatter", token.at)
         return depth + 1
 
 
 def _constant(value: Any) -> str:
     """A value as CEL writes it."""
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else json.dumps(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _enclosed(piece: _Piece) -> str:
+def _parenthesize(piece: _Expression) -> str:
     return piece.cel if piece.single else f"({piece.cel})"
 
 
-def _equal(left: _Piece, right: _Piece, sign: str) -> str:
+def _compare_equal(left: _Expression, right: _Expression, sign: str) -> str:
     path, other = (left, right) if left.kind == "path" else (right, left)
     alike = [other.cel, *_other_spelling(other)] if len(sign) == 2 else [other.cel]
     if len(alike) == 1:
@@ -200,19 +200,21 @@ def _equal(left: _Piece, right: _Piece, sign: str) -> str:
     return among if _EQUAL[sign] == "==" else f"!({among})"
 
 
-def _other_spelling(constant: _Piece) -> list[str]:
+def _other_spelling(constant: _Expression) -> list[str]:
     """Of a number its text; of a text the number in it."""
     if constant.kind == "number":
-        return [_quoted(f"{constant.value:.15g}" if isinstance(constant.value, float) else str(constant.value))]
-    number = php_tokens.number(constant.value) if constant.kind == "string" else None
+        return [_quote(f"{constant.value:.15g}" if isinstance(constant.value, float) else str(constant.value))]
+    number = php_tokens.parse_number(constant.value) if constant.kind == "string" else None
     return [] if number is None else [_constant(number)]
 
 
-def _ordered(left: _Piece, right: _Piece, sign: str) -> str:
+def _compare_order(left: _Expression, right: _Expression, sign: str) -> str:
     for piece in (left, right):
         if piece.kind == "word":
-            raise Misplaced(f"{piece.cel} is neither more nor less than anything; use == or !=", piece.at)
-    numbers = [php_tokens.number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)]
+            raise SettingSyntaxError(f"{piece.cel} is neither more nor less than anything; use == or !=", piece.at)
+    numbers = [
+        php_tokens.parse_number(piece.value) if piece.kind == "string" else piece.value for piece in (left, right)
+    ]
     if all(number is None for number in numbers):
         return f"{left.cel} {sign} {right.cel}"
     sides = [

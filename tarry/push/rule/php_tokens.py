@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tarry.push.rule.errors import Misplaced
+from tarry.push.rule.errors import SettingSyntaxError
 
 STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _TOKEN = re.compile(
@@ -32,7 +32,7 @@ class Token(Struct, frozen=True):
     """From 1."""
 
 
-def tokens(rule: str) -> list[Token]:
+def tokenize(rule: str) -> list[Token]:
     """The tokens of a rule; Misplaced at what is none."""
     found, at = [], _end(_BLANK, rule, 0)
     while at < len(rule):
@@ -52,34 +52,36 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 def refuse(token: Token) -> NoReturn:
     """Says what is wrong with a token that cannot stand where it stands."""
     if token.text.startswith("="):
-        raise Misplaced("= compares nothing; write ==", token.at)
+        raise SettingSyntaxError("= compares nothing; write ==", token.at)
     if token.text[:1] in "\"'":
-        raise Misplaced("the text has no end; close the quotes", token.at)
+        raise SettingSyntaxError("the text has no end; close the quotes", token.at)
     if token.text.startswith("{"):
-        raise Misplaced("no field of the answer; write {res.name}", token.at)
-    raise Misplaced(f"{token.text} cannot be translated; write the rule in CEL, as in res.code != 200", token.at)
+        raise SettingSyntaxError("no field of the answer; write {res.name}", token.at)
+    raise SettingSyntaxError(
+        f"{token.text} cannot be translated; write the rule in CEL, as in res.code != 200", token.at
+    )
 
 
-def path(token: Token) -> str:
+def parse_path(token: Token) -> str:
     """`data.msg` of `{ res.data.msg }`."""
     names = [name.strip() for name in token.text[1:-1].strip()[len("res") :].strip().split(".")[1:]]
     if not all(names):
-        raise Misplaced("an empty name between full stops; write {res.name}", token.at)
+        raise SettingSyntaxError("an empty name between full stops; write {res.name}", token.at)
     return ".".join(names)
 
 
-def value(token: Token) -> Any:
+def parse_value(token: Token) -> Any:
     """What a constant stands for."""
     if token.kind == "string":
-        return _unquoted(token)
+        return _unquote(token)
     if token.kind == "word":
         return {"true": True, "false": False, "null": None}[token.text.lower()]
-    if (found := number(token.text)) is None:
-        raise Misplaced("the number is too large", token.at)
+    if (found := parse_number(token.text)) is None:
+        raise SettingSyntaxError("the number is too large", token.at)
     return found
 
 
-def number(text: str) -> int | float | None:
+def parse_number(text: str) -> int | float | None:
     """The number that PHP sees in a text, None if it sees none."""
     if not _NUMBER.fullmatch(text.strip(" \t\n\r\v\f")) or len(text) > 100:
         return None
@@ -90,10 +92,10 @@ def number(text: str) -> int | float | None:
     return rounded if math.isfinite(rounded) else None
 
 
-def _unquoted(token: Token) -> str:
+def _unquote(token: Token) -> str:
     text = token.text[1:-1]
     if token.text[0] == "'":
         return re.sub(r"\\([\\'])", r"\1", text)
     if variable := re.search(r"(?<!\\)(?:\\\\)*(\$[A-Za-z_{]|\{\$)", text):
-        raise Misplaced("a variable of PHP; write \\$ for a dollar", token.at + 1 + variable.start(1))
+        raise SettingSyntaxError("a variable of PHP; write \\$ for a dollar", token.at + 1 + variable.start(1))
     return re.sub(r'\\([\\"$nrt])', lambda match: _ESCAPES.get(match[1], match[1]), text)

@@ -16,7 +16,7 @@ _LONG_INTEGER = re.compile(rb"\d{19}")
 _BOM = b"\xef\xbb\xbf"
 
 
-def plain(answer: Answer) -> dict[str, Any]:
+def plain_variables(answer: Answer) -> dict[str, Any]:
     """All but the JSON, by variable."""
     return {
         "status": answer.status,
@@ -26,7 +26,7 @@ def plain(answer: Answer) -> dict[str, Any]:
     }
 
 
-def decoded(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+def json_variables(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
     """The JSON as `res`, or as `at` with what these paths lead to; or no variable, and why there is none: a rule such
     as `status == 204 ? false : res.code != 200` may still do without."""
     if not answer.body.strip():
@@ -37,7 +37,7 @@ def decoded(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any]
         found = _json(answer.body)
     except (ValueError, RecursionError, OverflowError):
         return {}, "the answer is no JSON"
-    return {"res": found} if paths is None else {"at": php_rules.looked_up(found, paths)}, ""
+    return {"res": found} if paths is None else {"at": php_rules.look_up(found, paths)}, ""
 
 
 def _json(body: bytes) -> Any:
@@ -45,7 +45,7 @@ def _json(body: bytes) -> Any:
     found = msgspec.json.decode(body.removeprefix(_BOM))
     if body.count(b"[") + body.count(b"{") > MOST_NESTED:
         _check_nesting([found])
-    return _tame(found) if b"\\u0000" in body or _LONG_INTEGER.search(body) else found
+    return _make_safe(found) if b"\\u0000" in body or _LONG_INTEGER.search(body) else found
 
 
 def _check_nesting(level: list[Any]) -> None:
@@ -56,16 +56,16 @@ def _check_nesting(level: list[Any]) -> None:
         raise ValueError("nested too deep")
 
 
-def _tame(value: Any) -> Any:
+def _make_safe(value: Any) -> Any:
     """No integer of more than 64 bits, and no NUL."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else float(value)
     if isinstance(value, list):
-        return [_tame(inner) for inner in value]
+        return [_make_safe(inner) for inner in value]
     if isinstance(value, dict):
-        return {_clean(key): _tame(inner) for key, inner in value.items()}
+        return {_clean(key): _make_safe(inner) for key, inner in value.items()}
     return value
 
 
