@@ -1,5 +1,7 @@
-"""Which HTTP tasks there are: those of the configuration, and those that are registered in the store. It keeps an app's
-tasks in step with both."""
+"""The HTTP tasks of an app: those of the configuration and those registered in the store.
+
+The catalog keeps the app's task table in step with both.
+"""
 
 import logging
 import threading
@@ -30,11 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.push")
 
 SYNC_INTERVAL = 0.5
-"""Seconds between two looks at the store, while there is reason to look."""
+"""Seconds between two reads of the store by `find`."""
 
 
 class HttpTaskCatalog:
-    """Of one app. tasks: the app's, by name. take: told of each new one. changed: told when any has come or changed."""
+    """The HTTP tasks of one app.
+
+    tasks: the app's table, by name. on_new: called with each new task. on_change: called when a task was added,
+    changed or removed.
+    """
 
     def __init__(
         self,
@@ -52,30 +58,32 @@ class HttpTaskCatalog:
         self._on_change = on_change
         self._logs = logs
         self._configured: dict[str, Endpoint] = {}
-        """Of the configuration."""
+        """The endpoints of the configuration, by name."""
         self._cells: dict[str, bytes] | None = None
-        """As they were at the last look; None: there was none."""
+        """The cells as they were at the last read; None: not read yet."""
         self._synced_at = 0.0
         self.trust = b""
-        """Certificates of one's own authorities, PEM; once it is loaded thoroughly."""
+        """Certificates of extra authorities, PEM; set by a thorough `load`."""
         self._loaded = False
         self._lock = threading.RLock()
         self._coordinators: list[DeliveryCoordinator] = []
-        """Of the workers in this process; the last one delivers for all."""
+        """One for each worker in this process. The last one delivers for all."""
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """All, by name."""
+        """All endpoints, by name."""
         tasks = list(self.tasks.values())
         return {task.name: task.endpoint for task in tasks if isinstance(task, HttpTask)}
 
     def is_configured(self, name: str) -> bool:
-        """It stands in the configuration."""
+        """Whether the configuration has this task."""
         return name in self._configured
 
     def load(self, thoroughly: bool = False) -> None:
-        """Those of the configuration. ConfigError, with the place, for what is wrong. thoroughly: also what is found
-        only with the extra `push`, as who delivers does, not who enqueues."""
+        """Loads the tasks of the configuration; ConfigError with the place of a mistake.
+
+        thoroughly: also runs the checks that need the extra `push`. Workers do that, producers do not.
+        """
         with self._lock:
             if self._loaded and not thoroughly:
                 return
@@ -92,13 +100,13 @@ class HttpTaskCatalog:
             self._loaded = True
 
     def get_cached(self, name: str) -> HttpTask | None:
-        """The task of that name, if it is known for sure without a look at the store."""
+        """The task of that name, if the cached state is fresh enough to answer without the store."""
         known = self._loaded and (name in self._configured or time.monotonic() - self._synced_at < SYNC_INTERVAL)
         task = self.tasks.get(name) if known else None
         return task if isinstance(task, HttpTask) else None
 
     def find(self, name: str) -> HttpTask | None:
-        """The task of that name, for who enqueues: of the store as it was half a second ago, or as it is now."""
+        """The task of that name, for a producer. The answer is at most `SYNC_INTERVAL` old."""
         self.load()
         if self.get_cached(name) is None:
             self.sync(self._client().store)
@@ -106,7 +114,7 @@ class HttpTaskCatalog:
         return task if isinstance(task, HttpTask) else None
 
     def sync(self, store: Store) -> None:
-        """Brings the tasks in step with the store; StoreError."""
+        """Updates the tasks from the store; StoreError."""
         with self._lock:
             found = read_cells(store, TASK_CELL)
             self._synced_at = time.monotonic()
@@ -120,7 +128,7 @@ class HttpTaskCatalog:
                     self._apply_cell(name, cell)
 
     def sync_chore(self, store: Store) -> Callable[[], None]:
-        """`look`, as a chore for the keeper."""
+        """`sync`, as a chore for the keeper."""
 
         def look_at_http_tasks() -> None:
             self.sync(store)
@@ -128,7 +136,7 @@ class HttpTaskCatalog:
         return look_at_http_tasks
 
     def start_coordinator(self, store: Store, slots: int, clock: "Clock | None" = None) -> "DeliveryCoordinator":
-        """What delivers here, for as long as a worker works. slots: how many deliveries at once. ConfigError."""
+        """Starts the coordinator of one worker, to be closed by it. slots: deliveries at once. ConfigError."""
         from tarry.push.delivery.coordinator import DeliveryCoordinator  # noqa: PLC0415 - only for who delivers
 
         self.load(thoroughly=True)
@@ -141,29 +149,31 @@ class HttpTaskCatalog:
         return coordinator
 
     def remove_coordinator(self, coordinator: "DeliveryCoordinator") -> None:
-        """It delivers no more."""
+        """Forgets a coordinator that was closed."""
         if coordinator in self._coordinators:
             self._coordinators.remove(coordinator)
 
     def cancel(self, job: str | bytes, reason: str = "", timeout: float = REPORT_TIMEOUT) -> CancelResult:
-        """Cancels a job, by its id, and says whether it was ever sent, for which it waits up to so many seconds for the
-        job's worker. JobNotFound; StoreError."""
+        """Cancels a job, by its id, and says whether it was ever sent.
+
+        timeout: seconds to wait for the report of the job's worker. JobNotFound; StoreError.
+        """
         self.load()
         self.sync(self._client().store)
         return cancel(self._client(), parse_id(job), reason, timeout)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: the parent's threads are not ours."""
+        """Resets the state in a forked child, which has none of the parent's threads."""
         self._lock = threading.RLock()
         self._coordinators, self._synced_at = [], 0.0
 
     def expire_cache(self) -> None:
-        """The store is another one now."""
+        """Makes the next `find` read the store: the app has another store now."""
         self._synced_at = -SYNC_INTERVAL
 
     @property
     def store(self) -> Store:
-        """Where the app's jobs are; StoreError."""
+        """The store of the app's jobs; StoreError."""
         return self._client().store
 
     def _delivery_port(self) -> DeliveryPort:
@@ -188,15 +198,15 @@ class HttpTaskCatalog:
             raise ConfigError(f"{self.config().place(*keys)}: {error}") from None
 
     def _apply_cell(self, name: str, cell: bytes) -> None:
-        """What cannot be read is told, and changes nothing: perhaps a newer release wrote it."""
+        """Applies one cell. One that cannot be read is logged and skipped: a newer release may have written it."""
         try:
             settings = decode_settings(cell)
             if name in self._configured:
                 self._put(self._configured[name] if settings != OFF else _disable(self._configured[name]))
             elif settings == OFF:
-                return  # it stood in the configuration once, or does on another host
+                return  # left by a configuration that had the task, or by another host that still has it
             elif isinstance(self.tasks.get(name, self), HttpTask | HttpTaskCatalog):
-                # Whoever may write to the store may not thereby read this process's environment and files.
+                # Write access to the store must not give read access to this process's environment and files.
                 self._put(Endpoint.parse(name, settings, checked=False).confine(self.config().push.secrets))
             else:
                 log.warning("the HTTP task %s of the store is not delivered here: a function is that task", name)

@@ -1,4 +1,4 @@
-"""Whose certificates are trusted besides those that the system trusts."""
+"""Certificate authorities that are trusted besides the system's."""
 
 from tarry.config import Config
 from tarry.errors import ConfigError

@@ -1,8 +1,8 @@
-"""HTTP tasks that are registered at run time: cells of the store, for all hosts and over restarts.
+"""HTTP tasks that are registered at run time. They live in cells of the store, so all hosts see them after any restart.
 
-The cell `task:NAME` has the settings, as JSON; that of a task which stands in the configuration only says
-`{"enabled": false}`, or is not there. The cell `flow:NAME` has how it goes at the endpoint, see `flow`; the cell
-`gone:NAME`, why it was disabled, if the endpoint itself said so.
+- `task:NAME` has the settings as JSON. For a task of the configuration it is `{"enabled": false}` or missing.
+- `flow:NAME` has the flow state of the endpoint, see `flow`.
+- `gone:NAME` has the reason why the task was disabled, if the endpoint itself answered that it is gone.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TASK_CELL, FLOW_CELL, GONE_CELL = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
-"""All that a cell may say of a task that stands in the configuration."""
+"""The only value that a cell may have for a task of the configuration."""
 _TRIES = 20
 
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -34,12 +34,12 @@ Settings = dict[str, Any]
 
 
 def read_cells(store: Store, prefix: str) -> dict[str, bytes]:
-    """By name, without the prefix; of several stores, those of the ones that are there."""
+    """The cells by name, without the prefix. Shards that are away are left out."""
     return {name.removeprefix(prefix): cell for name, cell in there(lambda: store.cells(prefix)).items()}
 
 
 def decode_settings(cell: bytes) -> Settings:
-    """The settings of a cell; ConfigError if another client wrote what are none."""
+    """The settings of a cell; ConfigError if the cell holds something else."""
     try:
         return msgspec.json.decode(cell, type=dict[str, Any])
     except msgspec.MsgspecError as error:
@@ -47,12 +47,12 @@ def decode_settings(cell: bytes) -> Settings:
 
 
 def is_registered(store: Store, name: str) -> bool:
-    """Whether one of that name is registered now."""
+    """Whether a task of that name is registered now."""
     return there(lambda: store.cell(TASK_CELL + name)) is not None
 
 
 def removed_with_jobs(store: Store) -> set[str]:
-    """Those that were removed while jobs waited, and of which there is none again."""
+    """Names of tasks that were removed while jobs waited, and were not registered again."""
     held = {
         name.removeprefix(TASK)
         for name, (limit, _) in there(store.limits).items()
@@ -63,12 +63,12 @@ def removed_with_jobs(store: Store) -> set[str]:
 
 
 def read_flows(store: Store) -> dict[str, tuple[FlowState, bytes]]:
-    """How it goes at the endpoints of which that is known, and how the store has it."""
+    """The flow states by name, each with its cell as stored."""
     return {name: (decode_flow(cell), cell) for name, cell in read_cells(store, FLOW_CELL).items()}
 
 
 def _is_off(cell: bytes) -> bool:
-    """Left from when it stood in the configuration."""
+    """Whether the cell is a leftover of a task that the configuration had."""
     try:
         return decode_settings(cell) == OFF
     except ConfigError:
@@ -76,7 +76,7 @@ def _is_off(cell: bytes) -> bool:
 
 
 def decode_flow(cell: bytes) -> FlowState:
-    """Of one endpoint, as its cell has it."""
+    """The flow state in a cell; the initial one if the cell cannot be read."""
     try:
         return msgspec.json.decode(cell, type=FlowState)
     except msgspec.MsgspecError:
@@ -84,7 +84,7 @@ def decode_flow(cell: bytes) -> FlowState:
 
 
 def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: Collection[str]) -> Endpoint:
-    """As `checked`; EndpointError also for a secret that stands where a registered task may not read."""
+    """As `check_endpoint`; EndpointError also for a secret in a place that a registered task may not read."""
     endpoint = check_endpoint(name, settings, guard).confine(places)
     for trouble in endpoint.refusals():
         raise EndpointError(f"{dotted(('tasks', name))}: {trouble}")
@@ -92,7 +92,7 @@ def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: 
 
 
 def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoint:
-    """The endpoint of these settings; EndpointError for what is wrong, or could never be reached."""
+    """The endpoint of these settings; EndpointError if they are wrong or the address can never be reached."""
     endpoint = Endpoint.parse(name, settings)
     from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
 
@@ -102,7 +102,7 @@ def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoi
 
 
 def _refusal(to: "Target", guard: AddressGuard) -> ForbiddenAddress | None:
-    """Why none of the addresses that are known without a name server may be reached."""
+    """Why the guard refuses the host, if that can be said without a name server."""
     refused = None
     own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: nobody else's
     for address in (to.host,) if to.literal else _LOOPBACK if own else ():
@@ -116,9 +116,10 @@ def _refusal(to: "Target", guard: AddressGuard) -> ForbiddenAddress | None:
 
 
 def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places: Collection[str] = ()) -> Endpoint:
-    """Registers a new one; ConfigError if there is one, or it is none. Jobs that wait for one of that name go.
+    """Registers a task; ConfigError if the name is taken or the settings are wrong. Jobs of that name can run.
 
-    places: `[push] secrets`, the only ones from which it may read a secret."""
+    places: `[push] secrets`, the only places from which the task may read a secret.
+    """
     endpoint = _check_confined(name, settings, guard, places)
     was = store.cell(TASK_CELL + name)
     if (was is not None and not _is_off(was)) or not store.write(
@@ -126,7 +127,7 @@ def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places
     ):
         raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
     forget_flow(store, name)
-    # Not left to the workers: one that knows of no HTTP task learns of it by a job that it gets.
+    # Set here, not by the workers: a worker that knows no HTTP task learns of this one only by claiming a job of it.
     for lane, wanted in limits_of(endpoint, FlowState(INITIAL)).items():
         set_limit(store, lane, wanted)
     return endpoint
@@ -135,7 +136,7 @@ def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places
 def edit(
     store: Store, name: str, changes: Mapping[str, Any], guard: AddressGuard, places: Collection[str] = ()
 ) -> Endpoint:
-    """Changes some settings; None takes one out. What was known of the endpoint is forgotten. places: see `add`."""
+    """Changes some settings; None removes one. Resets the flow state of the endpoint. places: see `add`."""
     found: list[Endpoint] = []
 
     def change(settings: Settings) -> Settings:
@@ -148,7 +149,7 @@ def edit(
 
 
 def set_enabled(store: Store, name: str, enabled: bool, configured: bool) -> None:
-    """Enables or disables one; what waits for it, waits. in_file: it stands in the configuration."""
+    """Enables or disables a task. Its jobs wait while it is disabled. configured: the configuration has it."""
     if configured:
         _write(store, TASK_CELL + name, None if enabled else msgspec.json.encode(OFF))
     else:
@@ -158,18 +159,18 @@ def set_enabled(store: Store, name: str, enabled: bool, configured: bool) -> Non
 
 
 def disable(store: Store, name: str, configured: bool, why: str) -> None:
-    """Disables one whose endpoint says that it is gone."""
+    """Disables a task whose endpoint answers that it is gone. why: for people."""
     set_enabled(store, name, False, configured)
     _write(store, GONE_CELL + name, why.encode())
 
 
 def disabled_reasons(store: Store) -> dict[str, str]:
-    """Those that were disabled so and not enabled since, and what the endpoint said."""
+    """Tasks that `disable` disabled and nobody enabled since, with the reasons."""
     return {name: cell.decode("utf-8", "replace") for name, cell in read_cells(store, GONE_CELL).items()}
 
 
 def remove(store: Store, name: str) -> int:
-    """Forgets one. Its jobs that are not finished stay where they are: how many."""
+    """Removes a task. Its unfinished jobs stay in the store; returns how many they are."""
     waiting = sum(tally.count for tally in store.counts() if tally.task == name and not tally.state.finished)
     if not _write(store, TASK_CELL + name, None):
         raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
@@ -178,8 +179,10 @@ def remove(store: Store, name: str) -> int:
 
 
 def clear_removed(store: Store, name: str) -> None:
-    """Of one that was removed nothing stays but what holds its jobs where they are, until there is one of that name or
-    a function of that name declares its limits."""
+    """Clears the state of a removed task, except for the limit that holds back its jobs.
+
+    That limit stays until a task of that name is registered, or a function of that name declares its limits.
+    """
     forget_flow(store, name)
     set_limit(store, EACH + name, None)
     waiting = any(tally.task == name and not tally.state.finished for tally in there(store.counts))
@@ -187,20 +190,20 @@ def clear_removed(store: Store, name: str) -> None:
 
 
 def limits_of(endpoint: Endpoint, state: FlowState) -> dict[str, Limit | None]:
-    """What the store keeps for it: how many at once now; one at a time for each key if they go in order."""
+    """The limits that the store keeps for an endpoint: how many at once now, and one at a time per key with `order`."""
     most = min(state.allowed, endpoint.concurrency or state.allowed)
     each = None if endpoint.order is None else Limit(1)
     return {TASK + endpoint.name: limited(most if endpoint.enabled else 0, endpoint.rate), EACH + endpoint.name: each}
 
 
 def set_limit(store: Store, name: str, wanted: Limit | None) -> None:
-    """Sets it unless somebody has by hand."""
+    """Sets a limit, unless somebody has set it by hand."""
     if store.cell(BY_HAND + name) is None:
         store.limit(name, wanted)
 
 
 def forget_flow(store: Store, name: str) -> None:
-    """Whatever happened there, it begins anew."""
+    """Resets what is known of the endpoint."""
     _write(store, FLOW_CELL + name, None)
     _write(store, GONE_CELL + name, None)
 
@@ -216,7 +219,7 @@ def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> Non
 
 
 def _write(store: Store, cell: str, value: bytes | None) -> bool:
-    """Sets it, whatever it was; whether it was there."""
+    """Sets a cell, whatever it was; returns whether it existed."""
     for _ in range(_TRIES):
         was = store.cell(cell)
         if (was is None and value is None) or store.write(cell, value, was):

@@ -1,7 +1,7 @@
-"""How the body of an HTTP task's job travels: what was enqueued is what is sent, byte for byte.
+"""The body of an HTTP task's job. What was enqueued is sent byte for byte.
 
-A job's body is a JSON object, which is sent as it stands; or an array of one element, as every task has its arguments,
-of which the element is sent.
+A body that is a JSON object is sent as it is. Any other value is kept in an array of one element, as every task keeps
+its arguments, and that element is sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class BodyCodec(Codec):
-    """Takes one value, or its fields by name."""
+    """Encodes one value, or its fields given by name."""
 
     def __init__(self, task: str, fn: Callable[..., Any]) -> None:
         self._task = task
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """The body of a job; ArgumentError if it is not one value, or cannot travel."""
+        """The body of a job; ArgumentError if there is not one value or JSON cannot hold it."""
         value = single_value(self._task, args, kwargs)
         try:
             text = wire.checked(value)
@@ -33,7 +33,7 @@ class BodyCodec(Codec):
         return text if text.startswith(b"{") else b"[%s]" % text
 
     def decode(self, body: bytes) -> Arguments:
-        """The value, as JSON has it; ArgumentError if the body is no JSON, or of several values."""
+        """The value, decoded from JSON; ArgumentError if the body is no JSON or has several values."""
         try:
             found = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
@@ -45,23 +45,23 @@ class BodyCodec(Codec):
         return found or [{}], {}
 
     def encode_result(self, value: Any) -> bytes:
-        """As every task's."""
+        """The result as JSON, as for every task."""
         return wire.encode(value)
 
     def decode_result(self, note: bytes) -> Any:
-        """As JSON has it."""
+        """The result, decoded from JSON."""
         return msgspec.json.decode(note)
 
 
 def single_value(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The value of a call; ArgumentError unless it is one. Nothing at all is an empty object."""
+    """The one value of a call; ArgumentError if there are several. No argument at all means an empty object."""
     if len(args) > 1 or (args and kwargs):
         raise ArgumentError(f"{task}: {len(args) + len(kwargs)} arguments were given; {_ONE}")
     return args[0] if args else dict(kwargs)
 
 
 def payload_of(body: bytes) -> bytes:
-    """What is sent of a job's body that can be decoded."""
+    """The bytes to send for a job's body, which must be one that `BodyCodec.decode` accepts."""
     if body.lstrip()[:1] == b"{":
         return body
     elements = _ELEMENTS.decode(body)

@@ -1,7 +1,7 @@
-"""A job of an HTTP task that is no longer wanted, and the question whether it was sent.
+"""Cancelling a job of an HTTP task, and finding out whether it was sent.
 
-Who waits is never sent. Of one that is under way only its worker knows, which hears of the cancel at once, lets nothing
-go out that has not gone out by then, and says in the job's record which of the two it was.
+A job that waits is not sent any more. For a running job only its worker knows. The worker hears of the cancel at once,
+sends nothing that has not been sent by then, and reports in the job's record whether it was sent.
 """
 
 import time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tarry.client.client import Client
 
 REPORT_TIMEOUT = 5.0
-"""Seconds that its worker has to say whether it was sent; one that hears of the cancel only by its lease takes one."""
+"""Seconds to wait for the worker's report. A worker that hears of the cancel only by its lease takes one second."""
 _POLL_INTERVAL = 0.02
 
 NEVER = "it was never sent"
@@ -31,20 +31,22 @@ UNKNOWN = "its worker has not said whether it had been sent: maybe delivered"
 
 
 class CancelResult(Struct, frozen=True):
-    """What came of a cancel."""
+    """The result of a cancel."""
 
     cancelled: bool
-    """False: it had ended already, and stays as it was."""
+    """False: the job had ended already, and is unchanged."""
     sent: bool | None
-    """False: it has never been sent, and never will be. True: some of it has gone out, in this attempt or in one
-    before, so it may have been acted on. None: its worker did not say in time."""
+    """False: it was never sent and never will be. True: an attempt was sent at least in part, so the endpoint may have
+    processed it. None: the worker did not report in time."""
     said: str
-    """The same in a line, for people."""
+    """The same in one line, for people."""
 
 
 def cancel(client: "Client", id: bytes, reason: str = "", timeout: float = REPORT_TIMEOUT) -> CancelResult:
-    """Cancels a job of an HTTP task, and waits up to so many seconds for its worker's word where it is under way.
-    JobNotFound; StoreError."""
+    """Cancels a job of an HTTP task. If it runs, waits up to `timeout` seconds for its worker's report.
+
+    JobNotFound; StoreError.
+    """
     job = client.cancelled(id, reason)
     if job is None:
         return _already_ended(client.get(id).record())
@@ -55,17 +57,17 @@ def cancel(client: "Client", id: bytes, reason: str = "", timeout: float = REPOR
 
 
 def was_sent_before(job: Job) -> bool:
-    """By an attempt that has ended: as far as it is on record, or died with its worker."""
+    """Whether an earlier attempt was sent: one on record, or one that ended with a crash of its worker."""
     return job.losses > 0 or any(record.sent for record in records_of(job))
 
 
 def describe_sent(sent: bool, running: bool) -> str:
-    """In words."""
+    """One line for people. running: the job ran when it was cancelled."""
     return NEVER if not sent else MAYBE if running else BEFORE
 
 
 def report_sent(job: Job, sent: bool) -> Change:
-    """What a worker says of a job that was cancelled under its hands."""
+    """The change by which a worker reports whether a cancelled job was sent."""
     note: dict[str, Any] = msgspec.json.decode(job.note)
     sent_ever = sent or was_sent_before(job)
     note["message"] = "; ".join(filter(None, [note.get("message"), describe_sent(sent_ever, sent)]))
@@ -73,7 +75,7 @@ def report_sent(job: Job, sent: bool) -> Change:
 
 
 def reported_sent(job: Job) -> bool | None:
-    """Whether it was sent, by its worker's word; None: it has not had it yet."""
+    """Whether the job was sent, as its worker reported; None: there is no report yet."""
     sent = msgspec.json.decode(job.note).get("sent")
     return sent if isinstance(sent, bool) else None
 
@@ -106,7 +108,7 @@ def _was_sent(job: Job) -> bool | None:
 
 
 def parse_id(job: str | bytes) -> bytes:
-    """The id; JobNotFound if it is none."""
+    """The id in bytes; JobNotFound if the text is no id."""
     try:
         return ids.parsed(job) if isinstance(job, str) else job
     except ValueError as error:

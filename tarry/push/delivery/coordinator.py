@@ -1,5 +1,7 @@
-"""What the deliveries of one worker have in common: a sender for each event loop, the state of the endpoints, and a
-thread that brings both in step with the store, so that no delivery waits for it."""
+"""What the deliveries of one worker share: a sender for each event loop, and the state of the endpoints.
+
+A thread keeps that state in step with the store, so that no delivery waits for the store.
+"""
 
 import asyncio
 import contextlib
@@ -43,17 +45,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.push")
 
 TICK = 0.5
-"""Seconds between two looks; more where one takes more than a twentieth of that of a processor: not where the store is
-slow, since then it is not we who are busy."""
+"""Seconds between two updates. More if one takes over a twentieth of that in CPU time, so that updates take at most 5 %
+of a processor. A slow store does not count: waiting for it costs no CPU time."""
 _OWN_FAILURES = (FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.LOCAL, FailureKind.REDIRECT)
-"""Failures that tell nothing of how the endpoint is."""
+"""Failures that say nothing about the endpoint."""
 MOST_MISSED = 1000
 MOST_INTERRUPTED = 10_000
 JOIN_TIMEOUT = 5.0
 
 
 class DeliveryCoordinator:
-    """Of one worker."""
+    """Coordinates the deliveries of one worker; a `DeliveryPort`."""
 
     def __init__(self, catalog: "HttpTaskCatalog", store: Store, slots: int, clock: Clock | None = None) -> None:
         self._catalog, self._store, self._slots = catalog, store, slots
@@ -66,24 +68,24 @@ class DeliveryCoordinator:
         self.slots = Slots(slots)
         self._observed: dict[str, Observed] = {}
         self._interrupted: deque[tuple[Job, bool]] = deque()
-        """Attempts that were broken off, and whether they had been sent: not told to the store yet."""
+        """Interrupted attempts that the store does not know of yet, and whether each had been sent."""
         self._gone: dict[str, str] = {}
-        """Endpoints that said so, and the words."""
+        """Endpoints that answered that they are gone, with the reason."""
         self._paused: dict[str, tuple[float, bool]] = {}
-        """Until when nothing is sent to whom, microseconds since the epoch; and whether the store holds its jobs."""
+        """By endpoint: the end of its pause, microseconds since the epoch; and whether the store holds its jobs."""
         self._last_snapshot: StoreSnapshot | None = None
-        """None: not all that followed from it was done."""
+        """None: the last update did not finish."""
         self._offset = 0
-        """Microseconds that the store's clock is ahead of ours."""
+        """Microseconds that the store's clock is ahead of this host's."""
         self._missed: dict[str, float] = {}
-        """When it was last looked for a task that there was not."""
+        """By name: when a task was last looked for in vain."""
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._backoff = Backoff()
 
     def find(self, name: str) -> Task[Any, Any] | None:
-        """The task of a job that this worker does not know, if it is an HTTP task by now. For the pump."""
+        """The HTTP task of that name, if it was registered since. The pump asks for tasks that it does not know."""
         now = time.monotonic()
         if now - self._missed.get(name, -math.inf) < TICK:
             return None
@@ -97,7 +99,7 @@ class DeliveryCoordinator:
         return self._catalog.tasks.get(name)
 
     def start(self, at_once: bool = True) -> None:
-        """From now on it follows the store; at_once: it has looked when this returns. StoreError if that is away."""
+        """Starts the thread. at_once: the first update is done before this returns; StoreError if the store is away."""
         with self._lock:
             if self._thread is not None:
                 return
@@ -110,7 +112,7 @@ class DeliveryCoordinator:
         self._thread.start()
 
     def close(self) -> None:
-        """What was seen last is told to the store, if it is there."""
+        """Ends the thread, which writes the last observations to the store, if that is reachable."""
         self._catalog.remove_coordinator(self)
         self._closed = True
         self._wake.set()
@@ -122,7 +124,7 @@ class DeliveryCoordinator:
         return time.time_ns() // 1000 + self._offset
 
     def pause_for(self, name: str) -> float | None:
-        """See `Post`."""
+        """See `DeliveryPort`."""
         until, stored = self._paused.get(name, (0.0, False))
         left = until - self.now()
         if left <= 0:
@@ -130,7 +132,7 @@ class DeliveryCoordinator:
         return 0.0 if stored else min(left / SECOND, 10.0)
 
     async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
-        """By the sender of the running loop."""
+        """Sends with the sender of the running loop."""
         loop = asyncio.get_running_loop()
         sender = self._senders.get(loop)
         if sender is None:
@@ -138,13 +140,13 @@ class DeliveryCoordinator:
         return await sender.send(request, limits)
 
     def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
-        """See `Post`."""
+        """See `DeliveryPort`."""
         verdict = judge(endpoint, came, time.time())
         self._observe(endpoint.name, came, verdict)
         return verdict
 
     def note_interrupted(self, job: Job, sent: bool) -> None:
-        """See `Post`."""
+        """See `DeliveryPort`."""
         if len(self._interrupted) < MOST_INTERRUPTED:
             self._interrupted.append((job, sent))
             self._wake.set()
@@ -157,7 +159,7 @@ class DeliveryCoordinator:
         return sender
 
     async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, sender: "Sender") -> None:
-        """Of the loop, which cancels what is left in it."""
+        """Closes the sender when the loop ends, which cancels the tasks that are left in it."""
         try:
             await loop.create_future()
         finally:
@@ -204,13 +206,13 @@ class DeliveryCoordinator:
             self._tick()
 
     def _wait_for_store(self) -> None:
-        """Until the next try is due, whatever is to be told meanwhile, or it is over."""
+        """Waits until the next try is due or the coordinator is closed. Other wake-ups do not end the wait."""
         while not self._closed and (left := self._backoff.left(time.monotonic())):
             self._wake.wait(left)
             self._wake.clear()
 
     def _tick(self) -> None:
-        """Brings the tasks, what is known of their endpoints, and their limits in step with the store."""
+        """Updates the tasks, the flow states and the limits, in both directions."""
         now = self._clock.now()
         self._offset = now - time.time_ns() // 1000
         self._disable_gone()
@@ -234,9 +236,9 @@ class DeliveryCoordinator:
             self._paused.pop(name, None)
 
     def _update_endpoints(self, look: StoreSnapshot, seen: dict[str, Observed], now: int) -> None:
-        """For those of which there is anything new, or for which a time runs."""
+        """Updates the endpoints that changed, were used, or are paused."""
         minded = look.changed_since(self._last_snapshot) | seen.keys() | self._paused.keys()
-        self._last_snapshot = None  # unless all of it is done
+        self._last_snapshot = None  # set again once all of it is done
         for name, endpoint in look.endpoints.items():
             if name in minded:
                 state = self._advance_flow(endpoint, look.cells.get(name), seen.get(name, Observed()), look.most, now)
@@ -256,7 +258,7 @@ class DeliveryCoordinator:
             del self._gone[name]
 
     def _report_interrupted(self) -> None:
-        """Of most it is nothing: they were not cancelled, but go back, as where this worker ends."""
+        """Reports interrupted attempts whose job was cancelled. Most jobs were not: they are requeued."""
         while self._interrupted:
             job, sent = self._interrupted[0]
             there = self._store.get([job.id])[0]
@@ -266,29 +268,31 @@ class DeliveryCoordinator:
             self._interrupted.popleft()
 
     def _max_concurrency(self, endpoints: dict[str, Endpoint]) -> int:
-        """What one endpoint may have at once: half of a worker's slots, so that others' deliveries always find some; if
-        there are no others, all, and as many in line."""
+        """How many requests one endpoint may have at once: half of the slots, so that others always find some.
+
+        If there are no other deliveries: all slots, and as many jobs in line.
+        """
         others = sum(task.is_async and not task.steered for task in list(self._catalog.tasks.values()))
         alone = others + sum(endpoint.enabled for endpoint in endpoints.values()) <= 1
         self.slots.alone = alone
         return max(1, 2 * self._slots if alone else self._slots // 2)
 
     def _advance_flow(self, endpoint: Endpoint, was: bytes | None, seen: Observed, most: int, now: int) -> FlowState:
-        """The state after what was seen here, as the store has it then."""
+        """Writes the state that follows from what was seen here, and returns the state that the store has then."""
         most = min(most, endpoint.concurrency or most)
         state = FlowState(min(max(INITIAL, self._slots // 10), most)) if was is None else registry.decode_flow(was)
         new = flow.next_state(state, seen, most, now)
         if new == state:
             return state
         if not self._store.write(registry.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
-            # Another worker moved it at this moment. What was seen here is told the next time.
+            # Another worker wrote it at this moment. What was seen here is kept for the next update.
             _merge(self._observed.setdefault(endpoint.name, Observed()), seen)
             return state
         _log_circuit(endpoint, state, new)
         return new
 
     def _apply_limits(self, endpoint: Endpoint, state: FlowState, limits: dict[str, Limit], by_hand: Any) -> bool:
-        """Makes the store keep what follows from the state; whether anything was to be changed."""
+        """Sets the limits that follow from the state; returns whether any changed."""
         changed = False
         for name, limit in registry.limits_of(endpoint, state).items():
             if limits.get(name) != limit and BY_HAND + name not in by_hand:
@@ -299,7 +303,7 @@ class DeliveryCoordinator:
         return changed
 
     def _check_registered(self, name: str) -> None:
-        """Whoever removed it since we looked did not see what we have written since."""
+        """Clears the limits again if the task was removed meanwhile: whoever removed it did not see them."""
         if not self._catalog.is_configured(name) and not registry.is_registered(self._store, name):
             registry.clear_removed(self._store, name)
 
@@ -335,7 +339,7 @@ def _log_circuit(endpoint: Endpoint, before: FlowState, now: FlowState) -> None:
 
 
 def _raise_file_limit() -> None:
-    """As many as this process may: each delivery needs one."""
+    """Raises the limit of open files to the most that is allowed: each delivery needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

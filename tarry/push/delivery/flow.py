@@ -1,12 +1,12 @@
-"""How many requests an endpoint gets at once, and when it gets none: decided from what comes of them, for all hosts
-together.
+"""Flow control and circuit breaker of an endpoint, for all hosts together.
 
-It begins with a few, doubles while all goes well until the first trouble, then goes up by one, and down by half when it
-answers 429 or 503 or not in time. After `FAILURES` in a row its circuit opens: nothing is sent for a while, then one
-request, and what comes of that says whether it closes or opens for longer.
+The concurrency starts low. It doubles while all requests succeed, until the first trouble; then it grows by one, and
+halves when the endpoint answers 429 or 503 or times out. After `FAILURES` in a row the circuit opens: nothing is sent
+for a while, then one probe, whose outcome closes the circuit or opens it for longer.
 
-The state is a cell of the store, changed only as it was seen, and what follows from it is the task's limit there: jobs
-that must wait are ready in the store and take nobody's slot. What several workers see at once counts as one change.
+The state is a cell of the store, written only if it is unchanged since it was read. The task's limit in the store
+follows from it, so jobs that must wait stay ready in the store and take no slot. What several workers see at the same
+time counts as one change.
 """
 
 from msgspec import Struct
@@ -15,61 +15,61 @@ from msgspec.structs import replace
 from tarry.model.duration import MINUTE, SECOND
 
 INITIAL = 20
-"""At once, of an endpoint of which nothing is known; or a tenth of a worker's slots, if that is more."""
+"""Concurrency of an endpoint of which nothing is known; or a tenth of a worker's slots, if that is more."""
 CHANGE_INTERVAL = SECOND // 2
-"""Microseconds between two changes of how many."""
+"""Microseconds between two changes of the concurrency."""
 FAILURES = 5
-"""In a row, over all hosts, until the circuit opens; those longer ago than `FORGOTTEN` do not count."""
+"""Consecutive failures, over all hosts, until the circuit opens. Those older than `FAILURE_TTL` do not count."""
 FAILURE_TTL = MINUTE
 ROOM_TTL = 30 * SECOND
-"""How long what a worker said of its room holds."""
+"""Microseconds for which a worker's report of its room is valid."""
 FIRST_OPEN, MOST_OPEN = 2 * SECOND, 2 * MINUTE
 """Microseconds for which the circuit is open the first time, doubled each further time, and at most."""
 
 
 class FlowState(Struct, frozen=True, omit_defaults=True):
-    """Of one endpoint. Times are microseconds since the epoch, by the store's clock."""
+    """The state of one endpoint. Times are microseconds since the epoch, by the store's clock."""
 
     most: int
-    """At once, while the circuit is closed."""
+    """The concurrency while the circuit is closed."""
     rising: bool = True
-    """There was no trouble yet."""
+    """No trouble so far: the concurrency may double."""
     at: int = 0
     """When `most` last changed."""
     failures: int = 0
-    """In a row, the last one at `failed`."""
+    """Consecutive failures, the last one at `failed`."""
     failed: int = 0
     until: int = 0
-    """Nothing starts before; 0: it is open for business."""
+    """Nothing is sent before; 0: no pause."""
     opened: int = 0
-    """How often in a row the circuit has opened; 0: it is closed."""
+    """How often the circuit has opened in a row; 0: it is closed."""
     probing: bool = False
-    """The circuit is half open: one at a time, to see how it goes."""
+    """The circuit is half open: one request at a time."""
     why: str = ""
-    """What the last trouble was, in a line."""
+    """The last trouble, in one line."""
     room: int = 0
-    """The least that a worker has room for, of those that deliver to it; said last at `roomed`."""
+    """The smallest room that any of its workers has; last reported at `roomed`."""
     roomed: int = 0
 
     @property
     def allowed(self) -> int:
-        """At once, now."""
+        """The concurrency now."""
         return 0 if self.until else 1 if self.probing else self.most
 
 
 class Observed(Struct):
-    """What came of the requests of one worker since it was last asked."""
+    """Outcomes of one worker's requests since the last update."""
 
     well: int = 0
-    """Answered as by somebody who can do more."""
+    """Answers that show no overload."""
     busy: int = 0
-    """429, 503, or not in time."""
+    """Answers 429 or 503, and timeouts."""
     row: int = 0
-    """Failures since the last that was none."""
+    """Failures since the last success."""
     pause: int = 0
-    """Until when it asked for no request at all, microseconds since the epoch."""
+    """The endpoint asked for no requests until then, microseconds since the epoch."""
     room: int = 0
-    """How many it had here when it was so slow that no more were let in; 0: that was not so."""
+    """How many requests were open here when the worker refused more because of slowness; 0: it did not."""
     why: str = ""
 
     def __bool__(self) -> bool:
@@ -77,7 +77,7 @@ class Observed(Struct):
 
 
 def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
-    """The state after that. most: for how many at once this worker has room."""
+    """The state after these observations. most: for how many at once this worker has room."""
     if state.until and now >= state.until:
         state = replace(state, until=0, probing=state.opened > 0)
     if not seen:
@@ -85,7 +85,7 @@ def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowSta
     state = _fit_to_room(replace(state, why=seen.why or state.why), min(most, seen.room or most), now)
     most, failures = min(most, state.room), _consecutive_failures(state, seen, now)
     if state.until:
-        # What comes now was begun before.
+        # These requests began before the pause.
         return replace(state, until=max(state.until, seen.pause))
     if state.probing and not (seen.well or seen.row):
         return _pause(state, seen, now)
@@ -98,7 +98,7 @@ def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowSta
 
 
 def _fit_to_room(state: FlowState, most: int, now: int) -> FlowState:
-    """To the worker that has the least room, so that those with more do not raise what it lowers."""
+    """Fits the state to the worker with the least room, so that workers with more room do not raise it again."""
     age = now - state.roomed
     if not state.room or most < state.room or age > ROOM_TTL or (most == state.room and age > ROOM_TTL // 3):
         state = replace(state, room=most, roomed=now)
@@ -126,7 +126,7 @@ def _pause(state: FlowState, seen: Observed, now: int) -> FlowState:
 
 
 def _open_circuit(state: FlowState, now: int) -> FlowState:
-    """For longer each time; afterwards fewer at once."""
+    """Opens the circuit, for longer each time, and halves the concurrency."""
     length = min(FIRST_OPEN << min(state.opened, 20), MOST_OPEN)
     most = max(1, state.most // 2)
     return replace(

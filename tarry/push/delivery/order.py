@@ -1,8 +1,8 @@
 """Order by a key, through retries: while a job waits for its next attempt, those behind it wait too.
 
-One at a time of each key is the store's own limit. Where that does not do, since the first of a key goes back to be
-tried again, a cell has the ids of those that wait, in their order: only the first of them may go. The cell is gone as
-soon as nobody waits, and as a rule there is none.
+The store's limit of the key runs one job at a time. That is not enough when the first job of a key is requeued for a
+retry. Then a cell lists the ids of the waiting jobs in their order, and only the first of them may run. The cell is
+deleted as soon as no job waits. Most keys never have one.
 """
 
 from collections.abc import Callable
@@ -16,28 +16,28 @@ from tarry.tasks.lazily import asyncio
 
 CELL = "order:"
 MOST_LISTED = 1000
-"""Of a key; those behind them keep no order among themselves until it is their turn to be listed."""
+"""Ids listed for a key. Jobs behind them have no order among themselves until they are listed."""
 _BEHIND = SECOND // 20
-"""Microseconds after the first that the next look whether it is gone."""
+"""Microseconds after the first job is due that the next jobs check whether it has ended."""
 _TRIES, _SIZE = 20, 16
 
 
 class KeyOrder:
-    """Of the keys of HTTP tasks."""
+    """Keeps the order of the jobs of each key."""
 
     def __init__(self, store: Store, now: Callable[[], int]) -> None:
         self._store, self._now = store, now
 
     async def check_turn(self, job: Job) -> int | None:
-        """None if it may go; else after how many microseconds to ask again: it is listed then. StoreError."""
+        """None if the job may run; else lists it, and returns the microseconds until it may ask again. StoreError."""
         return await asyncio.to_thread(self._check_turn, job)
 
     async def keep_first(self, job: Job) -> None:
-        """It goes back to be tried again, and the others wait for it."""
+        """Lists the job as first of its key: it is requeued for a retry, and the others wait for it."""
         await asyncio.to_thread(self._keep_first, job)
 
     async def remove(self, job: Job) -> None:
-        """It has ended."""
+        """Removes a job that has ended."""
         await asyncio.to_thread(self._remove, job)
 
     def _check_turn(self, job: Job) -> int | None:
@@ -55,7 +55,7 @@ class KeyOrder:
         raise StoreBusy(f"the order of {job.task} changes all the time")
 
     def _first(self, listed: list[bytes]) -> Job | None:
-        """The first that is not finished; those before it are taken out."""
+        """The first listed job that is not finished. Removes those before it from the list."""
         while listed:
             (job,) = self._store.get(listed[:1])
             if job is not None and not job.state.finished:

@@ -1,5 +1,8 @@
-"""What is kept of each attempt. The one that delivered is the job's result; those before it stand in its output, each a
-JSON object in a line: the newest as a whole, older ones without headers and with less of the answer."""
+"""The records of attempts.
+
+The record of the attempt that delivered is the job's result. The records before it are in the job's output, each a JSON
+object on a line: the newest in full, older ones without headers and with less of the answer.
+"""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ from tarry.push.http.failure import Failure, FailureKind
 from tarry.tasks import progress
 
 MOST_KEPT = 20
-"""Attempts, the newest; of one that is told again and again only the last tellings remain."""
+"""Attempts, the newest ones."""
 MOST_HEAD, MOST_ANSWER, MOST_OLD = 4096, 8192, 200
 """Bytes of headers and of the answer in the newest record, and characters of the answer in older ones."""
 MOST_TEXT = 32 * 1024
@@ -34,9 +37,9 @@ class AttemptRecord(Struct, omit_defaults=True):
     outcome: str
     """`delivered`, `again`, `final` or `disabled`."""
     reason: str
-    """In one line; what the rule said is part of it."""
+    """One line, with the reason that the rule gave."""
     first: int = 0
-    """When the first attempt since the job was last begun anew was due: microseconds since the epoch."""
+    """When the first attempt was due, since the last manual retry: microseconds since the epoch."""
     status: int = 0
     """0: no answer came."""
     address: str = ""
@@ -47,7 +50,7 @@ class AttemptRecord(Struct, omit_defaults=True):
     url: str = ""
     """Who answered, where redirects led elsewhere."""
     maybe: bool = False
-    """It may have been delivered all the same."""
+    """It may have been delivered although no answer says so."""
     headers: Headers = ()
     answer: str = ""
     """The start of it."""
@@ -56,7 +59,7 @@ class AttemptRecord(Struct, omit_defaults=True):
 
     @property
     def sent(self) -> bool:
-        """Some of it has gone out."""
+        """Whether some of the request has been sent."""
         return self.status > 0 or self.maybe
 
 
@@ -83,20 +86,20 @@ def make_record(attempt: int, began: float, first: int, came: Answer | Failure, 
 
 
 def interrupted_record(attempt: int, began: float, first: int) -> AttemptRecord:
-    """The record of an attempt that was sent and then broken off here, as when a worker ends."""
+    """The record of an attempt that was sent and then interrupted here, as when a worker stops."""
     came = Failure(FailureKind.CLOSED, "broken off here before an answer came", True, time.time() - began)
     return make_record(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
 
 
 def shrink_record(record: AttemptRecord, most: int) -> AttemptRecord:
-    """The record with less of the answer and without headers, if otherwise its JSON took more than so many bytes."""
+    """The record, without headers and with less of the answer if its JSON is longer than `most` bytes."""
     if len(msgspec.json.encode(record)) <= most:
         return record
     return replace(record, headers=(), answer=_shrink_text(record.answer, max(0, most - 1024)), cut=True)
 
 
 def format_records(before: Sequence[AttemptRecord], last: AttemptRecord) -> str:
-    """The lines of all records, the last one whole."""
+    """All records as lines, the last one in full."""
     older = [replace(one, headers=(), answer=one.answer[:MOST_OLD]) for one in before][-(MOST_KEPT - 1) :]
     lines = [msgspec.json.encode(one).decode() for one in (*older, last)]
     while len(lines) > 1 and sum(map(len, lines)) > MOST_TEXT // 2:
@@ -105,13 +108,13 @@ def format_records(before: Sequence[AttemptRecord], last: AttemptRecord) -> str:
 
 
 def records_of(job: Job) -> list[AttemptRecord]:
-    """What is kept of the attempts that did not deliver, the oldest first."""
+    """The records of attempts that did not deliver, the oldest first."""
     output = progress.output(job.progress)
     return [] if output is None else parse_records(output.text)
 
 
 def parse_records(lines: str) -> list[AttemptRecord]:
-    """The records of these lines, as far as they are any."""
+    """The records in these lines. Other lines are skipped."""
     return [record for line in lines.splitlines() for record in _parse_line(line)]
 
 
@@ -121,8 +124,10 @@ def format_time(moment: float) -> str:
 
 
 def first_due(job: Job, before: Sequence[AttemptRecord], enqueued: int) -> int:
-    """When the first attempt was due that the schedule counts from, microseconds since the epoch. A job that was begun
-    anew counts from then. enqueued: what the first due time was when it was enqueued, if that is known, else 0."""
+    """The time from which the schedule counts: when the first attempt was due, microseconds since the epoch.
+
+    A manual retry starts a new count. enqueued: the first due time from the job's headers; 0: not known.
+    """
     if not job.failures:
         return job.due
     known = before[-1].first if before and before[-1].attempt <= job.failures else 0
@@ -137,7 +142,7 @@ def _parse_line(line: str) -> list[AttemptRecord]:
 
 
 def _first_headers(headers: Headers, most: int) -> Headers:
-    """As many of the first as fit into so many bytes of JSON."""
+    """The first headers, as many as fit into `most` bytes of JSON."""
     kept: list[tuple[str, str]] = []
     for name, value in headers:
         most -= len(msgspec.json.encode((name, value)))
@@ -148,7 +153,7 @@ def _first_headers(headers: Headers, most: int) -> Headers:
 
 
 def _shrink_text(answer: str, most: int) -> str:
-    """As much of it as takes no more bytes of JSON."""
+    """The start of the answer that fits into `most` bytes of JSON."""
     while (size := len(msgspec.json.encode(answer))) > most + 2:
         answer = answer[: min(len(answer) * most // size, len(answer) - 1)]
     return answer

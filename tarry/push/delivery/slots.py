@@ -1,8 +1,9 @@
-"""How the slots of one worker are shared out among its endpoints, so that a quick one finds one however many hang.
+"""Shares the slots of one worker out among its endpoints, so that a quick endpoint finds one however many hang.
 
-What was sent cannot be taken back, so this is decided before. Slow is who has not answered yet, or whose last answer or
-oldest unanswered request took longer than `SLOW`: all slow ones together have half of the slots, and beyond that one
-each. The last eighth is for those that are quick, and of these each leaves as many free as it takes.
+This is decided before a request is sent, since a sent request cannot be taken back. An endpoint is slow if it has not
+answered yet, or if its last answer or its oldest open request took longer than `SLOW`. All slow endpoints together get
+half of the slots, and beyond that one each. The last eighth is for quick endpoints; each of them leaves as many slots
+free as it takes.
 """
 
 import threading
@@ -15,15 +16,15 @@ from tarry.model.verdict import Snooze
 SLOW = 1.0
 """Seconds."""
 SOON, LATER = 0.25, 1.0
-"""Seconds until one that found no room asks again; later if its endpoint is known to be slow."""
+"""Seconds until a job that found no slot asks again; the longer one if its endpoint is slow."""
 
 
 class SlotsFull(Snooze):
-    """There is no room for it now."""
+    """No slot is free for this endpoint now."""
 
 
 class SlotLease:
-    """One request that is under way."""
+    """The slot of one open request."""
 
     __slots__ = ("began", "endpoint")
 
@@ -36,28 +37,28 @@ class _EndpointSlots:
 
     def __init__(self) -> None:
         self.leases: dict[SlotLease, None] = {}
-        """The oldest first."""
+        """Of the open requests, the oldest first."""
         self.is_quick = self.refused = False
 
     def is_slow(self, now: float) -> bool:
-        """Its oldest request is not answered for too long."""
+        """Whether its oldest request has waited too long for an answer."""
         return bool(self.leases) and now - next(iter(self.leases)).began > SLOW
 
 
 class Slots:
-    """Safe from threads."""
+    """The slots of one worker. Thread-safe."""
 
     def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.alone = False
-        """There is nobody else to leave room for."""
+        """There are no other deliveries to leave slots for."""
         self._count, self._clock = count, clock
         self._endpoints: dict[str, _EndpointSlots] = {}
         self._all = self._slow = 0
-        """Under way in all, and at slow ones."""
+        """Open requests: all of them, and those at slow endpoints."""
         self._lock = threading.Lock()
 
     def acquire(self, name: str) -> SlotLease:
-        """A slot for a request to that endpoint, to be given back; Full."""
+        """Takes a slot for a request to that endpoint; `release` it. SlotsFull."""
         with self._lock:
             now = self._clock()
             one = self._endpoints.get(name)
@@ -74,7 +75,7 @@ class Slots:
             return visit
 
     def release(self, visit: SlotLease) -> None:
-        """It has been answered, or has failed."""
+        """Frees the slot of a request that was answered or failed."""
         one = visit.endpoint
         with self._lock:
             now = self._clock()
@@ -86,7 +87,7 @@ class Slots:
                 self._set_quick(one, quick)
 
     def pop_crowded(self, known: Collection[str]) -> dict[str, int]:
-        """The slow ones that found no room since this was asked last, and how many they have. known: all there are."""
+        """Slow endpoints that were refused since the last call, with their open requests. known: all endpoints."""
         with self._lock:
             for name in [name for name, one in self._endpoints.items() if not one.leases and name not in known]:
                 del self._endpoints[name]

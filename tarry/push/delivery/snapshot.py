@@ -1,5 +1,7 @@
-"""What an office saw in the store, so that it need only mind what has changed since: there may be thousands of
-endpoints, of which few are in use."""
+"""What the coordinator read from the store. It compares two snapshots and handles only what changed.
+
+There may be thousands of endpoints, of which few are in use.
+"""
 
 from collections.abc import Mapping, Set
 
@@ -11,19 +13,19 @@ from tarry.push.endpoint.settings import Endpoint
 
 
 class StoreSnapshot(Struct):
-    """At one moment."""
+    """The store at one moment."""
 
     endpoints: Mapping[str, Endpoint]
     cells: Mapping[str, bytes]
-    """How it goes at them, as the store has it."""
+    """The flow states, as stored."""
     limits: dict[str, Limit]
     by_hand: Set[str]
-    """Limits that somebody has set by hand."""
+    """Names of limits that somebody has set by hand."""
     most: int
-    """For how many at once there is room here."""
+    """How many requests one endpoint may have at once here."""
 
     def changed_since(self, last: "StoreSnapshot | None") -> set[str]:
-        """Of which endpoints anything is other than at the last look."""
+        """Names of endpoints that differ from the last snapshot in anything."""
         if last is None or last.most != self.most:
             return set(self.endpoints)
         names = {name for name, endpoint in self.endpoints.items() if last.endpoints.get(name) is not endpoint}
@@ -33,5 +35,5 @@ class StoreSnapshot(Struct):
 
 
 def _task_of(limit: str) -> str:
-    """The task that a limit is of."""
+    """The name of the task that a limit belongs to."""
     return limit.removeprefix(BY_HAND).partition(":")[2]

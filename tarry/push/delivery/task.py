@@ -1,4 +1,4 @@
-"""An HTTP task: a task like any other, whose function sends one request and says by what it raises what came of it."""
+"""An HTTP task: a task whose function sends one request and raises an exception unless it was delivered."""
 
 import contextlib
 import logging
@@ -53,55 +53,57 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.push")
 
 DUE = "tarry-due"
-"""The header of a job that tells when it was due first, in microseconds since the epoch: a retry changes `Job.due`."""
+"""Job header with the first due time, in microseconds since the epoch. `Job.due` changes with each retry."""
 SLACK = 10.0
 """Seconds that an attempt may take longer than the endpoint's timeout, before it counts as stuck."""
 UNABLE_PAUSE = 10
-"""Seconds until a delivery is tried again that this machine could not make."""
+"""Seconds until the next try of a delivery that failed because of this machine."""
 
 
 class NotSent(Interrupted):
-    """Nothing was sent: the job goes back as it was, and no attempt is used up."""
+    """Nothing was sent: the job is requeued as it was, and no attempt is counted."""
 
 
 class DeliveryPort(Protocol):
-    """What sends, and what is known of endpoints, in the process that delivers."""
+    """What a delivery needs of its process: a sender and the state of the endpoints."""
 
     most_result: int
     """Bytes of JSON."""
     slots: Slots
-    """Whose turn it is while there are more deliveries than slots."""
+    """Shares the worker's slots out among the endpoints."""
 
     def pause_for(self, name: str) -> float | None:
-        """Seconds for which nothing is to be sent to that endpoint, 0.0 if the store sees to it; None: go on."""
+        """Seconds to wait before sending to that endpoint; 0.0: the store holds its jobs back; None: send now."""
 
     async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
-        """Raises only if it is cancelled."""
+        """Sends one request. Raises only if it is cancelled."""
 
     def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
-        """What it means; and takes note of it for the endpoint."""
+        """The verdict on an attempt. Also updates what is known of the endpoint."""
 
     @property
     def order(self) -> KeyOrder:
-        """Who is first of a key."""
+        """The order of jobs with the same key."""
 
     def note_interrupted(self, job: Job, sent: bool) -> None:
-        """An attempt was broken off, or its outcome came too late; if that is for a cancel, the job's record is to say
-        whether it was sent."""
+        """Reports an attempt that was interrupted or ended too late.
+
+        If the job was cancelled, its record is to say whether it was sent.
+        """
 
     def now(self) -> int:
-        """Microseconds since the epoch by the store's clock; waits for nothing."""
+        """Microseconds since the epoch by the store's clock; does not block."""
 
 
 AttemptListener = Callable[[Job, AttemptRecord, bool], None]
-"""Told of each attempt, and whether the job has ended with it."""
+"""Called after each attempt; the last argument says whether the job ended with it."""
 
 
 def _ignore_attempt(job: Job, record: AttemptRecord, ended: bool) -> None: ...
 
 
 class HttpTask(AsyncTask[..., Any]):
-    """A task that an endpoint's settings make."""
+    """A task made from an endpoint's settings."""
 
     codec_class = BodyCodec
     steered = True
@@ -132,24 +134,27 @@ class HttpTask(AsyncTask[..., Any]):
         self.due_after = endpoint.delay
 
     def headed(self, packed: bytes, due: int) -> bytes:
-        """With the time when it is due first."""
+        """Adds the first due time to the headers."""
         found = headers.decoded(packed)
         return headers.encoded(self.name, found | {DUE: str(due)})
 
     def parting(self, job: Job, reason: str) -> str:
-        """With whether it was sent, where that is known already."""
+        """Adds whether the job was sent, if that is known already."""
         known = [] if job.state is State.RUNNING else [describe_sent(was_sent_before(job), False)]
         return "; ".join([reason, *known] if reason else known)
 
     def came_too_late(self, job: Job, printed: str, outcome: Outcome) -> None:
-        """As `Post.withdrawn`. Also if we broke in on it, since the HTTP library may pass over that where it has the
-        answer already; of two words on a job the first stays."""
+        """Reports the attempt, as `DeliveryPort.note_interrupted`.
+
+        Also for an attempt that was interrupted: the HTTP library may ignore the cancel if it has the answer already.
+        Of two reports on a job the first stays.
+        """
         sent = isinstance(outcome, Returned) or any(one.sent for one in parse_records(printed))
         with contextlib.suppress(ConfigError):
             self._port().note_interrupted(job, sent)
 
     def _key(self, *args: Any, **kwargs: Any) -> str:
-        """Whose turn it is; ArgumentError if the body does not say."""
+        """The key that orders the jobs; ArgumentError if the body has none."""
         assert self.endpoint.order is not None
         try:
             return self.endpoint.order.fill(single_value(self.name, args, kwargs))
@@ -167,7 +172,7 @@ class Deliverer:
         self._signed: tuple[tuple[str, ...], Signer] | None = None
 
     async def deliver(self, body: Any) -> dict[str, Any]:
-        """Sends the job's body, or what its placeholders make of the url; what is kept of the attempt."""
+        """Sends the job, and returns the record of the attempt."""
         running = current_job().running
         job, post = running.job, self._port()
         if running.interrupt is not None:
@@ -184,7 +189,7 @@ class Deliverer:
             raise
 
     async def _attempt_in_order(self, running: Running, post: DeliveryPort, body: Any) -> dict[str, Any]:
-        """If it is the first of its key; who comes back is, and who has ended is no more."""
+        """Attempts the job if it is the first of its key. It stays first for a retry, and is removed at its end."""
         order, job = post.order, running.job
         try:
             pause = await order.check_turn(job)
@@ -207,7 +212,7 @@ class Deliverer:
         return result
 
     async def _leave_order(self, post: DeliveryPort, job: Job) -> None:
-        """Should the store not be told, those behind it see by themselves that it has ended."""
+        """Removes an ended job from its key's order. If the store is away, the next job finds out by itself."""
         with contextlib.suppress(StoreError):
             await post.order.remove(job)
 
@@ -246,7 +251,7 @@ class Deliverer:
         raise follows
 
     def _final_failure(self, job: Job, first: int, why: str) -> Fail:
-        """Nothing was sent, and nothing will be."""
+        """Records that nothing was sent and nothing will be; returns what to raise."""
         self._noted(job, AttemptRecord(job.attempt, format_time(time.time()), "final", why, first), True)
         return Fail(why)
 
@@ -256,8 +261,10 @@ class Deliverer:
             raise self._final_failure(job, first, "its time is over: until says for how long it is tried")
 
     def _request(self, job: Job, body: Any, due: int, now: int) -> "HttpRequest":
-        """ConfigError or ImportError: this worker cannot, as where a secret is not in its place or the extra `push` is
-        not there. Unfit: the body lacks what the url needs."""
+        """The request of a job. TemplateError: the body lacks a value that the url needs.
+
+        ConfigError or ImportError: this worker cannot send it, since a secret or the extra `push` is missing.
+        """
         from tarry.push.http import sign  # noqa: PLC0415 - only who sends needs the HTTP client
         from tarry.push.http.sender import HttpRequest  # noqa: PLC0415
 
@@ -272,7 +279,7 @@ class Deliverer:
         return HttpRequest(endpoint.method, url, own + _without(kind, own) + ours, payload)
 
     def _signer(self) -> "Signer":
-        """Made anew when a secret has changed at its place."""
+        """The signer, made again when the value of a secret has changed."""
         from tarry.push.http.sign import Signer  # noqa: PLC0415 - as above
 
         values = tuple(secret.value() for secret in self._endpoint.secrets)
@@ -287,11 +294,11 @@ class Deliverer:
         return SendLimits(self._endpoint.timeout, self._endpoint.connect_timeout, self._endpoint.redirects)
 
     def _next_step(self, verdict: Verdict, job: Job, first: int, now: int) -> Exception:
-        """What to raise for what is no delivery."""
+        """The exception to raise for a verdict other than Delivered."""
         if isinstance(verdict, Final):
             return Fail(verdict.reason)
         if isinstance(verdict, Disabled):
-            return Snooze(1)  # and then it waits with the others
+            return Snooze(1)  # then the store holds it back with the other jobs of the task
         assert isinstance(verdict, Again)
         if not verdict.counted:
             return Snooze(UNABLE_PAUSE)
@@ -303,7 +310,7 @@ class Deliverer:
 
 
 class DeliveryRetry(RetryAfter):
-    """Not accepted; tried again after so many microseconds."""
+    """Not accepted; to be retried. delay: microseconds."""
 
     def __init__(self, delay: int, reason: str) -> None:
         super().__init__(timedelta(microseconds=delay))
@@ -311,7 +318,7 @@ class DeliveryRetry(RetryAfter):
 
 
 def _enqueued_due(job: Job) -> int:
-    """When it was due by its enqueue; 0: not known."""
+    """The first due time from the job's headers; 0: not known."""
     try:
         return int(headers.decoded(job.headers).get(DUE, "0"))
     except (ArgumentError, ValueError):
@@ -324,7 +331,7 @@ def _without(pairs: tuple[tuple[str, str], ...], others: Sequence[tuple[str, str
 
 
 def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
-    """What the job keeps as its result: never so large that a delivery would count as failed for it."""
+    """The result of a delivered job, cut to `most` bytes: a larger one would make the job fail."""
     small = shrink_record(record, most)
     if small is not record and len(msgspec.json.encode(small)) > most:
         return {"status": record.status}
@@ -333,7 +340,7 @@ def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
 
 
 def _save_records(running: Running, before: Sequence[AttemptRecord], record: AttemptRecord) -> None:
-    """With the job, in its output: written with the end of the attempt."""
+    """Puts the records into the job's output, which is stored with the outcome of the attempt."""
     if running.marks is None:
         return
     tail = Tail(MOST_TEXT)

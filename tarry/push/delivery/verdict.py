@@ -15,7 +15,7 @@ from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.rule.cel import RetryRule
 
 MAX_RETRY_AFTER = HOUR
-"""No Retry-After is obeyed for longer."""
+"""Microseconds. A longer Retry-After counts as this."""
 MAYBE = "maybe delivered"
 
 _RETRYABLE = frozenset({408, 425, 429})
@@ -25,35 +25,35 @@ _FINAL = frozenset({FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.REDI
 
 
 class Delivered(Struct, frozen=True):
-    """It was accepted. All reasons are one line, for the record and for people."""
+    """Accepted. `reason`, here and below: one line for the record and for people."""
 
     reason: str
 
 
 class Again(Struct, frozen=True):
-    """Not accepted, or not known to be; worth another attempt."""
+    """Not accepted, or not known to be: try again."""
 
     reason: str
     after: int | None = None
-    """Microseconds for which the endpoint asked for no request at all, this job's or another's; at most the cap. None:
-    it asked for nothing. `Schedule.delay(..., asked=after)` makes the job's delay of it."""
+    """Microseconds for which the endpoint asked for no request of any job; at most the cap. None: it did not ask.
+    `RetrySchedule.delay(..., asked=after)` computes the job's delay from it."""
     maybe: bool = False
-    """The request may have been acted on: maybe delivered."""
+    """The endpoint may have processed the request: maybe delivered."""
     busy: bool = False
-    """The endpoint has too much to do, or is too slow: let it have fewer at once."""
+    """The endpoint is overloaded or too slow: send it fewer at once."""
     counted: bool = True
-    """An attempt is used up; not if it was this machine that could not."""
+    """The attempt counts. It does not if this machine was the cause."""
 
 
 class Final(Struct, frozen=True):
-    """Not accepted, and no attempt can change that: the job is dead."""
+    """Not accepted, and a retry cannot help: the job is dead."""
 
     reason: str
     maybe: bool = False
 
 
 class Disabled(Struct, frozen=True):
-    """The endpoint is gone for good: nothing more is sent to it until somebody enables it."""
+    """The endpoint is gone: nothing is sent to it until somebody enables it."""
 
     reason: str
 
@@ -62,7 +62,7 @@ Verdict = Delivered | Again | Final | Disabled
 
 
 class SuccessRules(Protocol):
-    """What an endpoint says about answers; an Endpoint is such."""
+    """The settings of an endpoint that decide which answers are success. `Endpoint` has them."""
 
     @property
     def retry_when(self) -> RetryRule | None: ...
@@ -75,13 +75,13 @@ class SuccessRules(Protocol):
 
 
 def judge(terms: SuccessRules, came: Answer | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
-    """What came of an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
+    """The verdict on an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
-    Without a rule: the status codes that are success; again after 408, 425, 429, 5xx and network errors; 410 disables
-    the endpoint, if it is the same url for all jobs and no redirect led elsewhere; all else is final. A rule that reads
-    `status` decides alone on an answer that came. Any other rule can always say again, and is content only with a
-    status that is success: it may not have thought of a 404 whose body it likes. Since only a rule asks for the body, a
-    status counts without one also where the body broke off.
+    Without a rule, the status decides: delivered if it is in `success`; retried for 408, 425, 429, 5xx and network
+    errors; 410 disables the endpoint, if all jobs have the same url and no redirect led elsewhere; all else is
+    rejected. A rule that reads `status` decides alone. Any other rule can ask for a retry, but the answer counts as
+    delivered only if its status is in `success` too: such a rule may not expect a 404 with a body that it accepts.
+    Only a rule needs the body, so without a rule the status counts even if the body was cut off.
     """
     if isinstance(came, Failure):
         if came.kind is FailureKind.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
@@ -112,7 +112,7 @@ def _judge_failure(failure: Failure) -> Verdict:
     reason = f"{failure.reason}; {MAYBE}" if failure.sent else failure.reason
     if failure.kind in _FINAL:
         return Final(reason, failure.sent)
-    # What was sent and not answered may have been acted on, so it counts, whoever was to blame.
+    # A request that was sent may have been processed, so the attempt counts, whatever the cause.
     counted = failure.kind is not FailureKind.LOCAL or failure.sent
     return Again(reason, None, failure.sent, failure.kind in _SLOW, counted)
 
@@ -129,7 +129,7 @@ def _refusal(answer: Answer) -> str:
 
 
 def _redact_location(location: str) -> str:
-    """Without what may be secret in it."""
+    """The location without parts that may be secret: query, fragment, user and password."""
     text = location.partition("?")[0].partition("#")[0]
     try:
         text = text.replace(f"{urlsplit(text).netloc.rpartition('@')[0]}@", "", 1) if "@" in text else text
@@ -147,13 +147,13 @@ def _format_status(status: int) -> str:
 
 
 def retry_after(answer: Answer, now: float, cap: int = MAX_RETRY_AFTER) -> int | None:
-    """Microseconds for which the answer asks to be left alone, from 0 to the cap; None: it does not, or not legibly."""
+    """The Retry-After of an answer in microseconds, from 0 to the cap; None: it has none that can be read."""
     text = answer.header("retry-after").strip()
     if text.isascii() and text.isdigit():
         return cap if len(text) > 9 else min(int(text) * SECOND, cap)
     if (then := _date(text)) is None:
         return None
-    # By the endpoint's own clock where it says what that shows: then it does not matter if it is wrong.
+    # Relative to the endpoint's own clock, if it sends a Date: then it does not matter if that clock is wrong.
     since = _date(answer.header("date"))
     return round(min(max(then - (now if since is None else since), 0) * SECOND, cap))
 

@@ -1,7 +1,7 @@
-"""How each setting of an HTTP task is read: from what TOML or JSON has to what the endpoint holds.
+"""Readers of the settings of an HTTP task: from the value in TOML or JSON to the value in the endpoint.
 
-Each reader raises ValueError with what is wrong and what to write; Misplaced where it knows the character. None repeats
-a value that may be secret.
+A reader raises ValueError with what is wrong and what to write, or SettingSyntaxError if it knows the character. No
+message repeats a value that may be secret.
 """
 
 import re
@@ -20,13 +20,13 @@ from tarry.push.rule.cel import RetryRule
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_TEXT = 200
-"""Characters of a queue's name, a task's, an order."""
+"""Characters of the name of a queue or task, and of `order`."""
 MOST_REDIRECTS, MOST_ALERTS, MOST_SECRETS = 10, 20, 10
 
 _OURS = ("webhook-", "tarry-", "idempotency-key")
 
 FieldReader = Callable[[Any, bool], Any]
-"""Of a value and whether it is to be checked with what the extra `push` brings."""
+"""Arguments: the value, and whether to check it with the extra `push`."""
 
 
 def _url(written: Any, checked: bool) -> UrlTemplate:
@@ -64,7 +64,7 @@ def _headers(written: Any, checked: bool) -> tuple[tuple[str, Secret], ...]:
 
 
 def secret(written: Any) -> Secret:
-    """A secret, or where it is; ValueError."""
+    """A secret, or the place of one; ValueError."""
     if not isinstance(written, str):
         raise ValueError('no text; write "whsec_...", "env:NAME" or "file:/path"')
     if written.startswith(("env:", "file:")) and not PLACE.fullmatch(written):
@@ -73,7 +73,7 @@ def secret(written: Any) -> Secret:
 
 
 def secrets(written: Any, checked: bool) -> tuple[Secret, ...]:
-    """A secret or a list of them; ValueError. Checked, those that stand there can sign."""
+    """A secret or a list of them; ValueError. checked: also that literal secrets can sign."""
     found = tuple(secret(one) for one in (written if isinstance(written, list) else [written]))
     if len(found) > MOST_SECRETS:
         raise ValueError(f"{len(found)} secrets; at most {MOST_SECRETS}")
@@ -180,5 +180,5 @@ READERS: Mapping[str, FieldReader] = {
     "enabled": _enabled,
 }
 SCHEDULE = ("schedule", "max_attempts", "until")
-"""Those that make the schedule, together."""
+"""Settings that form the schedule together."""
 FIELDS = (*READERS, *SCHEDULE)

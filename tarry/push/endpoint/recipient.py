@@ -1,4 +1,4 @@
-"""Who is told when something is wrong: a mail address, the URL of a webhook, or a channel of apprise."""
+"""A recipient of alerts: a mail address, the URL of a webhook, or a channel of apprise."""
 
 import re
 from enum import StrEnum
@@ -10,14 +10,14 @@ from tarry.push.endpoint.template import UrlTemplate
 from tarry.push.rule.errors import SettingSyntaxError
 
 MOST_TEXT = 2048
-"""Characters of one."""
+"""Characters of a recipient."""
 
 _MAIL = re.compile(r"[^\s@<>(),;:\"\\\[\]]{1,64}@[^\s@<>(),;:\"\\/\[\]]{1,255}")
 _CHANNEL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://[^\s]+")
 
 
 class RecipientKind(StrEnum):
-    """How somebody is reached."""
+    """How a recipient is reached."""
 
     MAIL = "mail"
     WEBHOOK = "webhook"
@@ -25,26 +25,26 @@ class RecipientKind(StrEnum):
 
 
 class Recipient(Struct, frozen=True):
-    """One of them. `text` may be as good as a password: who knows it can write there."""
+    """A recipient. `text` may be a secret: whoever knows the URL of a webhook can post there."""
 
     text: str
     kind: RecipientKind
 
     @classmethod
     def parse(cls, text: str) -> "Recipient":
-        """ValueError: it is nobody; the message does not repeat it."""
+        """The recipient of this text; ValueError, without repeating it, if it is none."""
         if isinstance(text, str) and len(text) <= MOST_TEXT and text.isprintable() and (kind := _kind(text)):
             return cls(text, kind)
         raise ValueError('nobody; write "ops@example.org", or "https://host/path" for a webhook')
 
     @property
     def scheme(self) -> str:
-        """Of a URL."""
+        """The scheme of a URL."""
         return self.text.partition("://")[0].lower()
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """The text for people, without secrets."""
         if self.kind is RecipientKind.MAIL:
             return self.text
         start = UrlTemplate.parse(self.text).origin + "/" if self.kind is RecipientKind.WEBHOOK else f"{self.scheme}://"
@@ -52,7 +52,7 @@ class Recipient(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The same for all, and says nothing of what it stands for."""
+        """A stable id that does not reveal the text."""
         return blake2b(self.text.encode(), digest_size=8, person=b"tarry-alert").hexdigest()
 
     def __repr__(self) -> str:

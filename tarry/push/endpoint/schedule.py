@@ -21,10 +21,10 @@ from tarry.model.retry import Retry
 
 DEFAULT = "2n+1 minutes"
 MOST_ATTEMPTS = 10
-"""Unless something else is said."""
+"""The default of `max_attempts`."""
 FOREVER = "forever"
 MOST_DELAYS = 1000
-"""In a list."""
+"""Delays in a list."""
 
 _EXPECTED = (
     'write "2n+1 minutes", a list such as ["1m", "3m"], "10m" for every ten minutes,'
@@ -35,22 +35,22 @@ _LEAST_FACTOR, _MOST_FACTOR = 1.1, 100
 
 
 class RetrySchedule(Struct, frozen=True, eq=False):
-    """A schedule of attempts, as the rule for retries that the job's life goes by."""
+    """A schedule of attempts. `retry` is the retry rule of the job."""
 
     retry: Retry
     until: int | None = None
-    """No attempt starts so many microseconds after the first was due, or later; None: no limit."""
+    """Microseconds after the first due time at which attempts end; None: no limit."""
 
     @property
     def attempts(self) -> int | None:
-        """How many there are at most; None: no limit."""
+        """The most attempts; None: no limit."""
         return None if self.retry.limit is None else self.retry.limit + 1
 
     def delay(self, failures: int, seed: bytes = b"", age: int = 0, asked: int | None = None) -> int | None:
-        """Microseconds until the next attempt after so many that failed; None: there is none.
+        """Microseconds until the next attempt after so many failures; None: there is none.
 
-        seed: the job's id, from which jitter is drawn. age: microseconds since the first attempt was due. asked: what
-        the endpoint asked for; it may be later than planned, not sooner. For a Verdict such as `Retry.after` makes.
+        seed: the job's id, from which jitter is drawn. age: microseconds since the first attempt was due. asked: the
+        delay that the endpoint asked for; it can make the attempt later, not earlier.
         """
         planned = self.retry.delay(failures, (), seed)
         if planned is None:
@@ -60,7 +60,7 @@ class RetrySchedule(Struct, frozen=True, eq=False):
 
     @classmethod
     def parse(cls, written: Any = None, max_attempts: Any = None, until: Any = None) -> "RetrySchedule":
-        """The schedule of what TOML or JSON has, None where it says nothing; ValueError if that is none."""
+        """The schedule of these values from TOML or JSON; None: not set. ValueError if one is wrong."""
         ends = None if until is None else _positive(until)
         delays, jitter = _delays(DEFAULT if written is None else written)
         listed = isinstance(written, list)
@@ -72,7 +72,7 @@ class RetrySchedule(Struct, frozen=True, eq=False):
 
 
 def _limit(max_attempts: Any, otherwise: int | None) -> int | None:
-    """How many attempts there are after the first."""
+    """The number of retries; None: no limit."""
     if max_attempts is None:
         return otherwise
     if max_attempts == FOREVER:

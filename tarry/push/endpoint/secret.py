@@ -1,7 +1,7 @@
-"""What is not to be seen: the secrets that sign, and the values of headers.
+"""Secrets: the keys that sign, and the values of headers.
 
-`env:NAME` and `file:PATH` stand for a value that neither the settings nor the store hold. It is read where it is used,
-when it is used: so a file may be replaced while workers run.
+`env:NAME` and `file:PATH` name a place outside of the settings and the store. The value is read by the worker, each
+time it is used, so a file may be replaced while workers run.
 """
 
 import os
@@ -14,14 +14,16 @@ from typing import NoReturn
 from tarry.errors import ConfigError
 
 PLACE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\0\n]*")
-"""Where a secret may be."""
+"""A place of a secret."""
 MOST = 8192
 """Bytes of a secret."""
 
 
 class Secret:
-    """A text that is shown nowhere. Two of the same text are equal. barred: it may not be read from its place, since
-    who wrote it is not who chose what this process may read."""
+    """A text that is never shown. Two with the same text are equal.
+
+    barred: it may not be read from its place, since it was not written by who configured this process.
+    """
 
     __slots__ = ("_written", "is_barred")
 
@@ -31,15 +33,15 @@ class Secret:
 
     @property
     def literal(self) -> bool:
-        """The value itself was written, not where it is."""
+        """Whether the settings hold the value itself, not its place."""
         return not self._written.startswith(("env:", "file:"))
 
     def written(self) -> str:
-        """As it stands in the settings, which may be the value itself: for the store only."""
+        """The text in the settings, which may be the value itself: for the store only."""
         return self._written
 
     def value(self) -> str:
-        """The value; ConfigError, with the place's name, if there is none there or it may not be read."""
+        """The value; ConfigError with the place if it is missing or may not be read."""
         if self.is_barred:
             raise self.refusal()
         kind, _, place = self._written.partition(":")
@@ -48,14 +50,14 @@ class Secret:
         return _variable(place) if kind == "env" else _file(place)
 
     def refusal(self) -> ConfigError:
-        """Why a barred one is not read."""
+        """The error for a secret that may not be read."""
         return ConfigError(
             f"{self._written}: only a task in tarry.toml may read that; for tasks that are registered at run time, add"
             f' "{self._written}" to the list secrets under [push]'
         )
 
     def confine(self, places: Collection[str]) -> "Secret":
-        """It, to be read only where it stands in the settings itself or is one of these places."""
+        """A copy that may be read only if it is literal or in one of these places."""
         return Secret(self._written, barred=self._written not in places)
 
     def __repr__(self) -> str:
@@ -93,7 +95,7 @@ def _file(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _read(path: Path, mtime: int, size: int, inode: int) -> str:
-    """Once for each state of the file."""
+    """Cached for each state of the file."""
     if size > MOST or not path.is_file():
         raise ConfigError(f"file:{path}: it is no file of at most {MOST} bytes; a secret is one line")
     return path.read_text(encoding="utf-8").strip()

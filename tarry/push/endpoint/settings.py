@@ -1,4 +1,4 @@
-"""The settings of one HTTP task, as TOML has them, `tarry tasks add` and a cell of the store.
+"""The settings of one HTTP task, from TOML, `tarry tasks add` or a cell of the store.
 
 [tasks."order.timeout"]
 url = "https://shop.example/orders/{order}/timeout"
@@ -33,7 +33,7 @@ _BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 
 class EndpointError(ConfigError):
-    """A setting of an HTTP task is wrong. `field`: which; the file it stands in is for the caller to say."""
+    """A setting of an HTTP task is wrong. `field`: which one. The caller adds the file and line."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -41,14 +41,14 @@ class EndpointError(ConfigError):
 
 
 class Endpoint(Struct, frozen=True, eq=False):
-    """One HTTP task. Durations in microseconds where they are integers, in seconds where they are floats."""
+    """One HTTP task. Integer durations are microseconds, float durations seconds."""
 
     name: str
     url: UrlTemplate
     method: str = "POST"
     headers: tuple[tuple[str, Secret], ...] = ()
     secrets: tuple[Secret, ...] = ()
-    """What signs, newest first."""
+    """The secrets that sign, newest first."""
     delay: int = 0
     timeout: float = TIMEOUT
     """Seconds for a whole attempt."""
@@ -60,56 +60,58 @@ class Endpoint(Struct, frozen=True, eq=False):
     schedule: RetrySchedule = RetrySchedule.parse()
     """With `max_attempts` and `until`."""
     concurrency: int | None = None
-    """At once, over all hosts."""
+    """Attempts at once, over all hosts."""
     rate: str | None = None
-    """How many start in a period, over all hosts."""
+    """How many attempts start in a period, over all hosts."""
     alert: tuple[str, ...] = ()
     """Mail addresses, URLs of webhooks, channels of apprise: see `recipient`."""
     redirects: int = 0
     """How many are followed."""
     order: Template | None = None
-    """Jobs for which it gives the same text are delivered one after another."""
+    """Jobs with the same filled text are delivered one after another."""
     enabled: bool = True
     settings: Mapping[str, Any] = {}
-    """As they were written, secrets included: for the store, never for people."""
+    """As written, secrets included: for the store, never for people."""
 
     @classmethod
     def parse(cls, name: str, settings: Any, checked: bool = True) -> "Endpoint":
-        """The endpoint of these settings; EndpointError for the first that is unknown or wrong, in one line.
+        """The endpoint of these settings; EndpointError, in one line, for the first that is unknown or wrong.
 
-        checked: also whether the rule compiles, the secrets sign, and url and headers can be sent, for which the extra
-        `push` has to be there. Who reads what was checked before, or only puts jobs, does without.
+        checked: also checks that the rule compiles, the secrets sign, and url and headers can be sent. That needs the
+        extra `push`. It is not needed for settings that were checked before, nor by producers.
         """
         return _SettingsReader(name, checked).read(settings)
 
     @property
     def sends_body(self) -> bool:
-        """The body of the job is sent as JSON; else it only fills placeholders."""
+        """Whether the job's body is sent as JSON; else it only fills placeholders."""
         return self.method in _BODIES
 
     @property
     def has_fixed_url(self) -> bool:
-        """The url is the same for all jobs: what it answers is said of the endpoint, not of one job's own place."""
+        """Whether all jobs have the same url, so that its answers are about the endpoint, not about one job."""
         return self.url.fixed
 
     def header_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The headers with their values, which may be secret; ConfigError if one is not where it should be."""
+        """The headers with their values, which may be secret; ConfigError if a secret is not in its place."""
         return tuple((name, value.value()) for name, value in self.headers)
 
     def confine(self, places: Collection[str]) -> "Endpoint":
-        """It, as far as whoever may write to the store is trusted: of secrets that stand elsewhere (`env:NAME`,
-        `file:PATH`), with none but these."""
+        """A copy that may read secrets (`env:NAME`, `file:PATH`) only from these places.
+
+        For settings of the store: whoever can write them must not be able to read any file of the worker.
+        """
         headers = tuple((name, value.confine(places)) for name, value in self.headers)
         return replace(self, headers=headers, secrets=tuple(secret.confine(places) for secret in self.secrets))
 
     def refusals(self) -> Iterator[str]:
-        """For each secret that may not be read from its place, why."""
+        """For each secret that may not be read from its place, the reason."""
         for secret in self._values():
             if secret.is_barred:
                 yield str(secret.refusal())
 
     def problems(self) -> Iterator[str]:
-        """What is not in its place here: secrets, and headers."""
+        """For each secret or header that is not in its place here, the reason."""
         for secret in self._values():
             try:
                 secret.value()
@@ -120,7 +122,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         return (*self.secrets, *(value for _, value in self.headers))
 
     def warnings(self) -> Iterator[str]:
-        """What may be meant otherwise, in a line each; ImportError or ConfigError without the extra `push`."""
+        """Settings that may be mistakes, a line each; ImportError or ConfigError without the extra `push`."""
         from tarry.push.http.sign import could_be_base64  # noqa: PLC0415 - only who signs needs it
 
         if self.retry_when is not None and not self.retry_when.reads_status:
@@ -136,7 +138,7 @@ class Endpoint(Struct, frozen=True, eq=False):
                 )
 
     def display_settings(self) -> dict[str, Any]:
-        """The settings for people: without secrets, values of headers, queries, and what webhooks' paths let one do."""
+        """The settings for people: without secrets, header values, queries, and paths of webhooks."""
         hidden: dict[str, Any] = {"url": self.url.shown}
         for name in ("secret", "secrets", "headers"):
             if name in self.settings:
@@ -167,7 +169,7 @@ def _hide(written: Any) -> Any:
 
 
 class _SettingsReader:
-    """One endpoint while it is read."""
+    """Reads the settings of one endpoint."""
 
     def __init__(self, name: str, checked: bool) -> None:
         self._name = name
@@ -185,7 +187,7 @@ class _SettingsReader:
         return Endpoint(self._name, settings=settings, **fields)
 
     def _known(self, written: Any) -> dict[str, Any]:
-        """A copy that nobody else holds, without what JSON says to be nothing."""
+        """A deep copy of the settings, without null values; EndpointError for an unknown key."""
         if not isinstance(written, dict):
             raise self._error("", 'no table of settings; write url = "https://host/path"')
         if (unknown := next((key for key in written if key not in FIELDS), None)) is not None:
@@ -220,7 +222,7 @@ class _SettingsReader:
 
     def _schedule(self, settings: Mapping[str, Any]) -> RetrySchedule:
         schedule, given = RetrySchedule.parse(), dict[str, Any]()
-        # One after the other, so that it is known which is wrong.
+        # One by one, to know which of them is wrong.
         for key in ("max_attempts", "until", "schedule"):
             given["written" if key == "schedule" else key] = settings.get(key)
             try:

@@ -1,4 +1,4 @@
-"""Which status counts as delivered: `"2xx"`, `"200-299"`, `[200, 204]`, `"2xx, 304"`."""
+"""Status codes that count as delivered: `"2xx"`, `"200-299"`, `[200, 204]`, `"2xx, 304"`."""
 
 import re
 from typing import Any
@@ -13,14 +13,14 @@ class SuccessCodes(Struct, frozen=True):
     """A set of status codes; `status in success`."""
 
     ranges: tuple[tuple[int, int], ...] = ((200, 299),)
-    """First and last of each."""
+    """First and last code of each range."""
 
     def __contains__(self, status: int) -> bool:
         return any(first <= status <= last for first, last in self.ranges)
 
     @classmethod
     def parse(cls, written: Any) -> "SuccessCodes":
-        """The set of what TOML or JSON has; ValueError if that is none."""
+        """The set of this value from TOML or JSON; ValueError if it is wrong."""
         parts = written.split(",") if isinstance(written, str) else written if isinstance(written, list) else [written]
         if not 0 < len(parts) <= 100:
             raise ValueError(f"no status; {_EXPECTED}")

@@ -1,7 +1,7 @@
 """Texts with placeholders that the JSON body of a job fills in: `https://shop.example/orders/{order.id}?n={items.0}`.
 
-Each is escaped for its place. A body never chooses scheme, host or port, and never leaves the path that was written: a
-value is one segment or a part of one. `{{` and `}}` are braces.
+Each value is escaped for its place. A body cannot choose scheme, host or port, and cannot change the path: a value is
+one segment or a part of one. `{{` and `}}` are literal braces.
 """
 
 import re
@@ -15,7 +15,7 @@ from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.json_path import ABSENT, get_child
 
 MOST_URL, MOST_FILLED = 2000, 8000
-"""Characters of a url as written, and with its values."""
+"""Characters of a url as written, and with the values filled in."""
 
 _CHOOSES = "a placeholder in scheme, host or port; put it behind: a body must not choose who is called"
 _PART = re.compile(r"\{\{|\}\}|\{(?P<path>[^{}]*)\}|[{}]|[^{}]+")
@@ -27,16 +27,16 @@ _MISPERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class TemplateError(ValueError):
-    """The body has not what a placeholder needs, and never will: no attempt can help."""
+    """The body lacks a value that a placeholder needs. A retry cannot help."""
 
 
 class Placeholder(Struct, frozen=True):
-    """`{customer.id}`: names of fields, or positions in lists, from the outside in."""
+    """`{customer.id}`: a path of field names and list positions."""
 
     path: str
 
     def value(self, body: Any) -> str:
-        """The text of what the body has there; Unfit if there is nothing, or no text, number, true or false."""
+        """The value in the body as text; TemplateError unless it is a text, a number, true or false."""
         value = body
         for name in self.path.split("."):
             if (value := get_child(value, name)) is ABSENT:
@@ -51,23 +51,23 @@ class Placeholder(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """A text with placeholders; two that are written alike are equal."""
+    """A text with placeholders. Two with the same text are equal."""
 
     text: str
     parts: tuple[str | Placeholder, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Template":
-        """The template of this text; Misplaced if its braces are wrong."""
+        """The template of this text; SettingSyntaxError if its braces are wrong."""
         return cls(text, tuple(_parse(text)))
 
     @property
     def fixed(self) -> bool:
-        """It has no placeholder."""
+        """Whether it has no placeholder."""
         return all(isinstance(part, str) for part in self.parts)
 
     def fill(self, body: Any) -> str:
-        """The text with the values of the body, a decoded JSON value, as they are; Unfit if it lacks one."""
+        """The text with the values of the body, a decoded JSON value, not escaped; TemplateError if it lacks one."""
         return "".join(part if isinstance(part, str) else part.value(body) for part in self.parts)
 
 
@@ -78,11 +78,11 @@ class UrlTemplate(Struct, frozen=True):
     path: tuple[str | Placeholder, ...]
     """Scheme, host and path."""
     query: tuple[str | Placeholder, ...]
-    """From the question mark."""
+    """The part from the question mark."""
 
     @classmethod
     def parse(cls, text: str) -> "UrlTemplate":
-        """The URL of this text; Misplaced if it is none, or has a placeholder where a body must not choose."""
+        """The URL of this text; SettingSyntaxError if it is invalid or has a placeholder in scheme, host or port."""
         _check_url(text)
         path: list[str | Placeholder] = []
         query: list[str | Placeholder] = []
@@ -98,7 +98,7 @@ class UrlTemplate(Struct, frozen=True):
 
     @property
     def fixed(self) -> bool:
-        """It has no placeholder."""
+        """Whether it has no placeholder."""
         return all(isinstance(part, str) for part in self.path + self.query)
 
     @property
@@ -114,11 +114,11 @@ class UrlTemplate(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """For people: without the query, which may hold what is not for everybody."""
+        """The URL for people: without the query, which may hold secrets."""
         return self.text.partition("?")[0] + ("?..." if self.query else "")
 
     def fill(self, body: Any) -> str:
-        """The URL for this body, a decoded JSON value; Unfit if it lacks a value, or one would change the path."""
+        """The URL for this body, a decoded JSON value; TemplateError if a value is missing or would change the path."""
         path = "".join(part if isinstance(part, str) else _segment(part, body) for part in self.path)
         if any(isinstance(part, Placeholder) for part in self.path):
             _check_segments(path, self.text)
@@ -157,7 +157,7 @@ def _path(text: str, at: int) -> str:
 
 
 def _check_url(text: str) -> None:
-    """Misplaced for what is no URL to call."""
+    """SettingSyntaxError if the text is no URL to call."""
     if not isinstance(text, str):
         raise SettingSyntaxError('a url is text; write "https://host/path"')
     if len(text) > MOST_URL:
@@ -201,8 +201,10 @@ def _escape(placeholder: Placeholder, body: Any) -> str:
 
 
 def _segment(placeholder: Placeholder, body: Any) -> str:
-    """A part of the path. Many servers take `%2F` for a slash, so that `x/../admin` would lead elsewhere though it is
-    escaped."""
+    """A value as a part of the path; TemplateError if it has a slash.
+
+    Escaping is not enough: many servers decode `%2F`, so that `x/../admin` would lead elsewhere.
+    """
     value = placeholder.value(body)
     if found := re.search(r"[/\\]", value):
         raise TemplateError(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
@@ -210,7 +212,7 @@ def _segment(placeholder: Placeholder, body: Any) -> str:
 
 
 def _check_segments(url: str, text: str) -> None:
-    """Unfit for empty and dotted segments that came with values: `..` would lead elsewhere, and nothing too."""
+    """TemplateError if a value made a segment empty, `.` or `..`, which would lead elsewhere."""
     written, filled = text.partition("?")[0].split("/")[3:], url.split("/")[3:]
     for before, after in zip(written, filled, strict=True):
         if "{" in before and (not after or _DOTS.fullmatch(after)):

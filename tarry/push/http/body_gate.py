@@ -1,19 +1,23 @@
-"""The body of a request, which is asked for once the connection stands: so it is known when that was, whether anything
-can have been sent, and a request that nobody wants any more stays here."""
+"""The body of a request. The HTTP library reads it once it is connected.
+
+So it is known when that was and whether anything can have been sent. A request that is cancelled before is not sent.
+"""
 
 import time
 from collections.abc import Iterator
 
 
 class BodyGate:
-    """Read by the HTTP library's thread; the other methods are for the loop's. Which of two threads was first is known
-    since each writes its own mark before it reads the other's."""
+    """The HTTP library's thread calls `read`, the event loop's thread the rest.
+
+    No lock is needed: each thread sets its own flag before it reads the other's, so at least one sees the other.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._closed = False
         self.sent_at = 0.0
-        """When the body went out, by the monotonic clock; 0: it has not."""
+        """When the body was handed over, by the monotonic clock; 0: it was not."""
 
     def read(self) -> Iterator[bytes]:
         """The body, in one piece."""
@@ -24,5 +28,5 @@ class BodyGate:
         yield self._body
 
     def close(self) -> None:
-        """What has not gone out by now never does."""
+        """From now on `read` refuses: a body that was not sent yet never is."""
         self._closed = True

@@ -1,4 +1,4 @@
-"""Calls that would hold up the event loop, made in threads that nobody waits for at the end of the process."""
+"""Blocking calls in daemon threads: the end of the process does not wait for them."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 async def run_in_thread(call: Callable[[], T]) -> T:
-    """What the call returns or raises. Given up on, it goes on by itself: it has to have a limit of its own."""
+    """Runs a blocking call and returns or raises what it does.
+
+    Cancelling does not stop the call, so it needs a time limit of its own.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

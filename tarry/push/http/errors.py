@@ -1,4 +1,7 @@
-"""What the HTTP library's errors mean. Its classes do not tell connecting from sending, its chain of causes does."""
+"""Translates the HTTP library's errors.
+
+Its classes do not tell connecting from sending, so the chain of causes has to.
+"""
 
 from pyreqwest.exceptions import (
     ClientClosedError,
@@ -11,10 +14,10 @@ from pyreqwest.exceptions import (
 from tarry.push.http.failure import FailureKind, RequestFailed
 
 _CONNECTING = "client error (Connect)"
-"""hyper's own word for all that happens before a byte of the request is written."""
+"""hyper's text for errors before the first byte of the request is written."""
 _NOT_BEGUN = ("refused stream before processing", "connection error received: ")
-"""HTTP/2: the other side promises that it did nothing. The second is what the h2 library says of streams behind the
-last one of a GOAWAY, and of no others: those before it end as broken pipes."""
+"""HTTP/2: the server promises that it did nothing. The h2 library uses the second text for streams after the last one
+of a GOAWAY, and for no others: earlier streams end as broken pipes."""
 _LONGEST = 200
 _TLS = ("certificate", "tls", "handshake", "alert")
 _LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
@@ -29,7 +32,7 @@ _CERTIFICATE_ERRORS = {
 
 
 def no_answer_error(error: PyreqwestError, limit: float, name: str, sent: bool) -> RequestFailed:
-    """No head came. `limit`: seconds that were left; `name`: of whom; `sent`: it may have gone out."""
+    """The error when no head came. limit: seconds that were left. name: of the server. sent: it may have been sent."""
     causes = _causes(error)
     if _CONNECTING in causes:
         return _connect_error(error, causes[-1], name)
@@ -47,7 +50,7 @@ def no_answer_error(error: PyreqwestError, limit: float, name: str, sent: bool) 
 
 
 def broken_body_error(error: PyreqwestError, status: int, name: str) -> RequestFailed:
-    """The head came, and has that status."""
+    """The error when the head came and the body did not."""
     if isinstance(error, RequestTimeoutError):
         return RequestFailed(
             FailureKind.BROKEN, f"{name} answered {status}, and the body did not end in time", sent=True
@@ -76,7 +79,7 @@ def _connect_error(error: PyreqwestError, cause: str, name: str) -> RequestFaile
 
 
 def _causes(error: PyreqwestError) -> list[str]:
-    """From the outside in, without the first, which holds the URL; never empty."""
+    """The messages of the causes, outermost first, without the first, which holds the URL. Never empty."""
     details = error.details if isinstance(error, DetailedPyreqwestError) else {"causes": None}
     causes = [_line(cause["message"]) for cause in details["causes"] or []]
     return causes[1:] or [type(error).__name__]

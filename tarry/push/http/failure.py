@@ -1,4 +1,4 @@
-"""Why there is no answer, and whether the endpoint may have had the request all the same."""
+"""Why there is no answer, and whether the endpoint may still have received the request."""
 
 from enum import StrEnum
 
@@ -8,61 +8,61 @@ from tarry.errors import TarryError
 
 
 class FailureKind(StrEnum):
-    """What went wrong. In the order of a request's life."""
+    """What went wrong, in the order of a request's phases."""
 
     REQUEST = "request"
-    """The request itself cannot be sent: its URL or a header is none."""
+    """The request cannot be sent: its URL or a header is invalid."""
     FORBIDDEN = "forbidden"
     """The guard refuses the address, or the port."""
     NO_HOST = "no_host"
-    """Nobody has that name."""
+    """The host name does not exist."""
     LOOKUP = "lookup"
-    """The name could not be looked up, now or within the time."""
+    """The name lookup failed or timed out."""
     REFUSED = "refused"
-    """Nothing listens there."""
+    """The connection was refused."""
     UNREACHABLE = "unreachable"
-    """No way there, or the way broke before the connection stood."""
+    """No route, or the connection broke before it was established."""
     CONNECT_TIMEOUT = "connect_timeout"
-    """TCP and TLS together took longer than the time to connect."""
+    """TCP and TLS together took longer than the connect timeout."""
     TLS = "tls"
-    """The certificate is not good, or there is no common ground for TLS."""
+    """The certificate is not valid, or the TLS handshake failed."""
     LOCAL = "local"
-    """Something of this machine's own has run out, as file descriptors do; or the sender is closed."""
+    """This machine ran out of something, such as file descriptors; or the sender is closed."""
     TIMEOUT = "timeout"
-    """The whole time was over before anything was sent."""
+    """The total timeout passed before anything was sent."""
     UNANSWERED = "unanswered"
-    """It was sent, and within the whole time no head of an answer came."""
+    """It was sent, and no head of an answer came within the total timeout."""
     CLOSED = "closed"
-    """It was sent, and the connection ended without an answer."""
+    """It was sent, and the connection closed without an answer."""
     MALFORMED = "malformed"
-    """What came is no HTTP."""
+    """The answer is no HTTP."""
     HEAD_TOO_LARGE = "head_too_large"
     """The head has more than 100 headers, or more bytes than are read."""
     BROKEN = "broken"
-    """The head came, `status` has it; the body ended, or stood still, in its middle."""
+    """The head came, with `status`; the body was cut off or timed out."""
     REDIRECT = "redirect"
-    """It leads to where we do not go: too far, out of HTTPS, or nowhere."""
+    """A redirect that is not followed: too many, from HTTPS to HTTP, or to no valid URL."""
 
 
 class Failure(Struct, frozen=True):
-    """No whole answer came. `reason` is one line for people and holds no secret."""
+    """No complete answer came. `reason` is one line for people, without secrets."""
 
     kind: FailureKind
     reason: str
     sent: bool = False
-    """Some of the request may have arrived, so it may have been acted on: maybe delivered."""
+    """The endpoint may have received and processed the request: maybe delivered."""
     elapsed: float = 0.0
     """Seconds, redirects included."""
     address: str = ""
-    """IP address and port that was tried last, if it came to that."""
+    """Address and port of the last try; empty if there was none."""
     status: int = 0
-    """Of the head, where one came."""
+    """The status, if a head came."""
     connect: float = 0.0
     """As in Answer."""
 
 
 class RequestFailed(TarryError):
-    """On its way to becoming a Failure."""
+    """Raised inside the sender, which turns it into a Failure."""
 
     def __init__(self, kind: FailureKind, reason: str, sent: bool = False) -> None:
         super().__init__(reason)

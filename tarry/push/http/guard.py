@@ -1,7 +1,7 @@
-"""Which addresses may be reached: those of the public internet, and what the configuration allows besides.
+"""Protection against SSRF: only public addresses may be reached, and those that the configuration allows.
 
-Asked with the address that is then connected to, never with a name. Addresses that carry another one inside (mapped,
-6to4, NAT64 and others) are judged by that one too.
+The guard checks the address that is then connected to, never a name. An address with another one inside (mapped, 6to4,
+NAT64 and others) is checked with that one too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -38,7 +38,7 @@ _REFUSED_6 = {
     "reserved": ["2001::/23"],
 }
 _PUBLIC_6 = ip_network("2000::/3")
-"""All that is given out so far."""
+"""The only block that is allocated so far."""
 
 METADATA = frozenset(
     map(
@@ -57,7 +57,7 @@ METADATA = frozenset(
         ],
     )
 )
-"""Where clouds give their machines their passwords. To allow a network around one does not allow it: name it."""
+"""Metadata services, from which cloud machines get credentials. Allowing a network does not allow these: list them."""
 
 _OTHERS = """
     0 1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119 123 135
@@ -65,15 +65,15 @@ _OTHERS = """
     1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080
 """
 PORTS = frozenset(map(int, _OTHERS.split()))
-"""Those of other protocols, which no browser speaks HTTP to either (fetch.spec.whatwg.org, "bad port")."""
+"""Ports of other protocols, which browsers refuse too (fetch.spec.whatwg.org, "bad port")."""
 
 
 class ForbiddenAddress(TarryError):
-    """The guard refuses an address, or a port; the message says which, of which host, and what would allow it."""
+    """The guard refuses an address or a port. The message names it, its host, and the setting that allows it."""
 
 
 class AddressGuard:
-    """Knows what may be reached."""
+    """Decides which addresses and ports may be reached."""
 
     def __init__(self, allow: Iterable[str] = (), own: Callable[[], Collection[str]] = own_addresses) -> None:
         """allow: networks (`10.0.0.0/8`) and addresses (`10.0.0.7`) that may be reached besides the public ones.
@@ -83,7 +83,7 @@ class AddressGuard:
         self._cached_refusal = lru_cache(4096)(self._refusal)
 
     def check(self, address: str, host: str = "", port: int = 443) -> None:
-        """Forbidden, if this address may not be connected to at this port; host: who was said to live there."""
+        """ForbiddenAddress if this address and port may not be reached. host: the name that led to the address."""
         refused = self._cached_refusal(address, port) or self._refusal_as_own(address)
         if refused is not None:
             kind, allowing = refused
@@ -91,7 +91,7 @@ class AddressGuard:
             raise ForbiddenAddress(f"{whose}, {kind}: not reached, unless [push] {allowing} allows it")
 
     def _refusal(self, text: str, port: int) -> tuple[str, str] | None:
-        """What it is, and the setting that would allow it; None: it may be reached."""
+        """Why the address is refused, and the setting that allows it; None: it may be reached."""
         try:
             address = ip_address(text)
         except ValueError:
@@ -104,7 +104,7 @@ class AddressGuard:
         return None
 
     def _refusal_as_own(self, text: str) -> tuple[str, str] | None:
-        """Not remembered, since the host's addresses change."""
+        """As `_refusal`, for addresses of this host. Not cached, since they change."""
         ours = self._own()
         address = ip_address(text)
         for one in (address, *_embedded_ipv4(address)):
@@ -152,14 +152,14 @@ def _special_kind(address: Address) -> str:
 
 
 _LAST_32 = [ip_network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")]
-"""Mapped, translated, NAT64, and compatible as it once was: the last 32 bits are an IPv4 address."""
+"""Mapped, translated, NAT64, and the old compatible form: the last 32 bits are an IPv4 address."""
 _6TO4 = ip_network("2002::/16")
 _TEREDO = ip_network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def _embedded_ipv4(address: Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses that packets to it may end at."""
+    """The IPv4 addresses to which packets for this address may be forwarded."""
     if address.version == 4:
         return
     bits = int(address)

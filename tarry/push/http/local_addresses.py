@@ -1,4 +1,4 @@
-"""The addresses of this host's own interfaces, also public ones: what listens there may be meant for this host only."""
+"""The addresses of this host's interfaces, public ones too: services there may be meant for this host only."""
 
 import socket
 import time
@@ -6,19 +6,19 @@ from ipaddress import ip_address
 from pathlib import Path
 
 CACHE_TTL = 5.0
-"""Seconds for which the addresses are used as they were read: they change when an interface comes or goes."""
+"""Seconds for which the addresses are cached. They change when an interface comes or goes."""
 _IPV4, _IPV6 = Path("/proc/net/fib_trie"), Path("/proc/net/if_inet6")
 
 
 class LocalAddresses:
-    """May be asked by many threads: at worst they are read twice."""
+    """Reads and caches the addresses. Thread-safe: at worst they are read twice."""
 
     def __init__(self) -> None:
         self._read_at = -CACHE_TTL
         self._known: frozenset[str] = frozenset()
 
     def __call__(self) -> frozenset[str]:
-        """As `str(ip_address(...))` writes them. Empty where the system does not say."""
+        """The addresses in the form of `str(ip_address(...))`. Empty if the system does not say."""
         now = time.monotonic()
         if now - self._read_at >= CACHE_TTL:
             self._known, self._read_at = _read(), now
@@ -38,7 +38,7 @@ def _text(path: Path) -> str:
 
 
 def _of_fib_trie(text: str) -> set[str]:
-    """Of IPv4: a line `|-- 192.0.2.2`, then `/32 host LOCAL`."""
+    """The IPv4 addresses of the routing table: a line `|-- 192.0.2.2`, then `/32 host LOCAL`."""
     found, last = set(), ""
     for line in text.splitlines():
         words = line.split()
@@ -54,7 +54,7 @@ def _of_if_inet6(text: str) -> set[str]:
 
 
 def _by_name() -> set[str]:
-    """Elsewhere than on Linux: what the host's own name stands for."""
+    """The addresses of the host's own name, for systems other than Linux."""
     try:
         return {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:
@@ -62,4 +62,4 @@ def _by_name() -> set[str]:
 
 
 own_addresses = LocalAddresses()
-"""One for the process: reading them takes a system call or two."""
+"""Shared by the process, since reading takes a system call or two."""

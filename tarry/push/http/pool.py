@@ -1,4 +1,4 @@
-"""HTTP clients, each for one origin at one address: it connects there and nowhere else, whatever DNS says by then."""
+"""A pool of HTTP clients. Each is pinned to one origin at one address, whatever DNS says later."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,24 +14,24 @@ from tarry.push.http.daemon_thread import run_in_thread
 from tarry.push.http.failure import FailureKind, RequestFailed
 
 MOST_IDLE = 512
-"""Clients without a request are closed beyond these, those not used for longest first. Those with a request are as many
-as there are requests at most. One for HTTPS takes 0.1 MB and 7 ms to make, for the certificates that it trusts."""
+"""Idle clients that are kept; beyond these the least recently used are closed. An HTTPS client takes 0.1 MB and 7 ms to
+build, for the certificates that it trusts."""
 IDLE = 300.0
-"""Seconds without a request until a client is closed."""
+"""Seconds after which an idle client is closed."""
 CONNECTION_IDLE = 30.0
-"""Seconds that a connection is kept for the next request."""
+"""Seconds for which an idle connection is kept."""
 MOST_CONNECTIONS_IDLE = 128
-"""Of one client."""
+"""Idle connections of one client."""
 _CLOSING = 5.0
 """Seconds."""
 _PING, _PONG = 15.0, 10.0
-"""HTTP/2: seconds between two questions whether the other side is still there, and for its answer."""
+"""HTTP/2: seconds between two pings, and the timeout of a ping."""
 
 Build = Callable[["ClientKey"], Client]
 
 
 class ClientKey(Struct, frozen=True):
-    """What one client is for."""
+    """What identifies a client."""
 
     host: str
     address: str
@@ -42,13 +42,15 @@ class ClientKey(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The address as people write it: `192.0.2.7:443`, `[2001:db8::7]:443`."""
+        """Address and port: `192.0.2.7:443`, `[2001:db8::7]:443`."""
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
-    """Makes clients that trust the system's certificates, and those of `trust` (PEM). What follows redirects, answers
-    in other encodings, or goes by a proxy of the environment is off."""
+    """A function that builds clients. They trust the system's certificates and those of `trust` (PEM).
+
+    Redirects, compression and proxies from the environment are off.
+    """
 
     def build(place: ClientKey) -> Client:
         made = ClientBuilder().user_agent(agent).no_proxy().follow_redirects(False).referer(False)
@@ -58,7 +60,7 @@ def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
         made = made.pool_idle_timeout(timedelta(seconds=CONNECTION_IDLE)).pool_max_idle_per_host(MOST_CONNECTIONS_IDLE)
         made = made.connect_timeout(timedelta(seconds=place.connect)).resolve(place.host, place.address, place.port)
         if not place.secure:
-            # It speaks no TLS, so it trusts nobody; to say so spares it the system's certificates.
+            # There is no TLS, so no certificate is checked. This setting saves loading the system's certificates.
             return made.danger_accept_invalid_certs(True).build()
         made = made.https_only(True)
         return (made.add_root_certificate_pem(trust) if trust else made).build()
@@ -67,14 +69,14 @@ def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
 
 
 class PooledClient:
-    """A client, its making, and how many requests it has: each holds it `with` a block, and it is not closed before."""
+    """A client with its request count. Each request holds it in a `with` block, and it is not closed before the end."""
 
     def __init__(self, owner: "ClientPool", place: ClientKey, making: "asyncio.Task[Client]") -> None:
         self._owner, self.key, self.building = owner, place, making
         self.client: Client | None = None
         self.users, self.last_used = 0, 0.0
         self.is_outdated = False
-        """Its origin has moved to another address."""
+        """The origin has another address now."""
 
     def __enter__(self) -> Self:
         self._owner.add_user(self)
@@ -85,13 +87,13 @@ class PooledClient:
 
 
 class ClientPool:
-    """Belongs to one event loop."""
+    """The clients of one event loop."""
 
     def __init__(self, build: Build, most_idle: int = MOST_IDLE, idle: float = IDLE) -> None:
         self._build, self._most_idle, self._idle = build, most_idle, idle
         self._all: OrderedDict[ClientKey, PooledClient] = OrderedDict()
         self._busy = 0
-        """How many of them have a request."""
+        """Clients that have a request."""
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -100,7 +102,7 @@ class ClientPool:
         return len(self._all)
 
     def get(self, place: ClientKey) -> PooledClient:
-        """What is to be held `with` a block; `ready` makes it usable."""
+        """The client for this key. Hold it in a `with` block, and await `wait_ready` before use."""
         held = self._all.get(place)
         if held is None:
             return self._create(place)
@@ -108,12 +110,12 @@ class ClientPool:
         return held
 
     def add_user(self, held: PooledClient) -> None:
-        """It has one request more."""
+        """Counts one more request."""
         self._busy += not held.users
         held.users += 1
 
     def remove_user(self, held: PooledClient) -> None:
-        """It has one less."""
+        """Counts one request less."""
         held.users -= 1
         self._busy -= not held.users
         held.last_used = asyncio.get_running_loop().time()
@@ -122,7 +124,7 @@ class ClientPool:
         self._drop_idle()
 
     async def wait_ready(self, held: PooledClient, limit: float) -> Client:
-        """Its client, once it is made; `limit`: seconds. Failed: it cannot be, as when no file descriptors are left."""
+        """Waits until the client is built. limit: seconds. RequestFailed if it cannot be built in time."""
         await asyncio.wait([held.building], timeout=limit)
         if not held.building.done() or held.building.cancelled():
             raise RequestFailed(FailureKind.LOCAL, "no client was made in time, or the sender is closed")
@@ -132,7 +134,7 @@ class ClientPool:
         return held.client
 
     async def close(self) -> None:
-        """Ends what is still under way, with an error for who waits for it."""
+        """Closes all clients. Open requests fail."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

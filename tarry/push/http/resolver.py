@@ -1,4 +1,4 @@
-"""From a host's name to addresses that may be connected to."""
+"""Resolves host names to addresses that may be reached, with a cache."""
 
 import asyncio
 import socket
@@ -10,32 +10,32 @@ from tarry.push.http.failure import FailureKind, RequestFailed
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 
 FRESH_FOR = 15.0
-"""Seconds for which an answer is used as it is."""
+"""Seconds for which an answer is fresh."""
 USABLE_FOR = 300.0
-"""Seconds for which it is used while a new one is asked for, so that a slow name server holds up nobody."""
+"""Seconds for which an old answer is used while a new lookup runs, so that a slow name server delays no request."""
 FAILED_FOR = 1.0
-"""Seconds for which a failure is told to others who ask the same."""
+"""Seconds for which a failure is cached."""
 MOST_HOSTS = 4096
 MOST_QUESTIONS = 32
-"""At once, each in a thread, of those that are not hung."""
+"""Lookups at once, each in a thread, without those that hang."""
 HUNG_AFTER = 2.0
-"""Seconds after which a question makes room for another; its answer is used all the same when it comes."""
+"""Seconds after which a lookup counts as hung and another may start. Its answer is still used when it comes."""
 MOST_THREADS = 256
-"""With those that are hung, for as long as the system's own patience with name servers."""
+"""Lookups at once, with those that hang. They end with the system's own timeout of name servers."""
 MOST_ADDRESSES = 16
 
 Lookup = Callable[[str], Sequence[str]]
-"""Blocks; raises OSError, socket.gaierror for what is known about names."""
+"""Blocks; raises OSError, or socket.gaierror for an answer about the name."""
 
 
 def system_lookup(host: str) -> Sequence[str]:
-    """As every program of this machine finds it: /etc/hosts, DNS; best first."""
+    """The system's own lookup: /etc/hosts, DNS; best first."""
     found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class _CacheEntry:
-    """What is known of a host: addresses, or why there are none."""
+    """The addresses of a host, or why there are none."""
 
     def __init__(self, addresses: Sequence[str], failed: RequestFailed | None, now: float) -> None:
         self.addresses, self.failed = tuple(addresses[:MOST_ADDRESSES]), failed
@@ -44,7 +44,7 @@ class _CacheEntry:
 
 
 class Resolver:
-    """Belongs to one event loop. Many callers who ask for the same host make one question."""
+    """The resolver of one event loop. Callers that ask for the same host share one lookup."""
 
     def __init__(
         self, guard: AddressGuard, lookup: Lookup = system_lookup, clock: Callable[[], float] = time.monotonic
@@ -55,8 +55,10 @@ class Resolver:
         self._lookup_slots, self._threads = asyncio.Semaphore(MOST_QUESTIONS), asyncio.Semaphore(MOST_THREADS)
 
     async def resolve(self, host: str, port: int, limit: float) -> list[str]:
-        """Addresses that the guard lets pass, best first; `limit`: seconds. Forbidden: it lets none pass. Failed: there
-        are none, or nobody said in time."""
+        """The addresses that the guard allows, best first. limit: seconds.
+
+        ForbiddenAddress: it allows none. RequestFailed: there are none, or the lookup failed or timed out.
+        """
         kept, now = self._cache.get(host), self._clock()
         if kept is None or now >= kept.usable_until:
             kept = await self._await_lookup(host, limit)
@@ -67,14 +69,14 @@ class Resolver:
         return self._filter_allowed(kept.addresses, host, port)
 
     def mark_unreachable(self, host: str, address: str) -> None:
-        """Nobody could be reached there: it is tried last from now on, and if all are lost, asked for again."""
+        """Puts an unreachable address last, and lets the entry expire soon."""
         kept = self._cache.get(host)
         if kept is not None and address in kept.addresses:
             kept.addresses = (*(other for other in kept.addresses if other != address), address)
             kept.usable_until = min(kept.usable_until, self._clock() + FAILED_FOR)
 
     def close(self) -> None:
-        """Nobody waits for answers any more; the threads end by themselves."""
+        """Cancels all lookups. Their threads end by themselves."""
         for task in self._lookups.values():
             task.cancel()
 
@@ -99,7 +101,7 @@ class Resolver:
         return task
 
     async def _run_lookup(self, host: str) -> _CacheEntry:
-        """Never raises, since there may be nobody to see it."""
+        """Looks a host up and caches the result. Never raises, since there may be no caller any more."""
         try:
             addresses, failed = await self._lookup_in_thread(host), None
         except Exception as error:

@@ -1,11 +1,11 @@
 """Sends one request and reads one answer, or says why there is none.
 
-The address that is connected to is the one that the guard has seen: each client is pinned to it. Whatever is not known
-to have stayed here counts as maybe delivered.
+Each client is pinned to the address that the guard has checked. A request counts as maybe delivered unless it is known
+that nothing was sent.
 
-Sent once more, on another connection, is only what nobody can have acted on: what was given to a kept connection that
-proved closed before the body was asked for (the HTTP library does that by itself), and what an HTTP/2 server promises
-not to have begun (REFUSED_STREAM). Whoever is cancelled while it connects sends nothing any more.
+A request is sent again on another connection only if nobody can have processed it: on a kept connection that proved
+closed before the body was read (the HTTP library does that itself), or when an HTTP/2 server promises that it did not
+begin (REFUSED_STREAM). A request that is cancelled while it connects is not sent.
 """
 
 import asyncio
@@ -32,24 +32,24 @@ log = logging.getLogger("tarry.push")
 
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_HEAD = 64 * 1024
-"""Bytes of names and values in an answer's head."""
+"""Bytes of header names and values in an answer."""
 MOST_ADDRESSES = 3
-"""Of one host, tried one after another while nobody could be reached."""
+"""Addresses of one host that are tried one after another."""
 
 _TRY_NEXT_ADDRESS = (FailureKind.REFUSED, FailureKind.UNREACHABLE, FailureKind.CONNECT_TIMEOUT)
-"""Nothing was sent, and another address of the same host may do better."""
+"""Nothing was sent, and another address of the same host may work."""
 _SAFE_NAMES = """
     accept content-type idempotency-key tarry-attempt tarry-due user-agent
     webhook-id webhook-signature webhook-timestamp
 """
 _SAFE_HEADERS = frozenset(_SAFE_NAMES.split())
-"""Headers that a redirect takes along to another origin. All others may be secrets of the first."""
+"""Headers that a redirect may send to another origin. All others may hold secrets."""
 _VERSIONS = {"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}
 _ALWAYS = (("accept-encoding", "identity"),)
 
 
 class HttpRequest(Struct, frozen=True):
-    """What is sent."""
+    """One request."""
 
     method: str
     url: str
@@ -61,19 +61,19 @@ class HttpRequest(Struct, frozen=True):
 
 
 class SendLimits(Struct, frozen=True):
-    """How long, and how far. Seconds."""
+    """Timeouts in seconds, and how many redirects."""
 
     total: float = 30.0
-    """From the first step to the end of the answer, redirects included."""
+    """From the start to the end of the answer, redirects included."""
     connect: float = 5.0
-    """For TCP and TLS, of each connection; never more than nine tenths of `total`."""
+    """For TCP and TLS of each connection; at most nine tenths of `total`."""
     redirects: int = 0
-    """How many are followed. 307 and 308 keep method and body; 303 becomes a GET; 301 and 302 are followed only if the
-    method is GET or HEAD, since others would lose the body. What is not followed is the answer."""
+    """How many are followed. 307 and 308 keep method and body; 303 becomes a GET; 301 and 302 are followed only for GET
+    and HEAD, since other methods would lose the body. A redirect that is not followed is the answer."""
 
 
 class SendCancelled(asyncio.CancelledError):
-    """Cancelled; `sent`: some of the request has gone out."""
+    """Cancelled. sent: some of the request was sent."""
 
     def __init__(self, sent: bool) -> None:
         super().__init__()
@@ -81,20 +81,21 @@ class SendCancelled(asyncio.CancelledError):
 
 
 class Sender:
-    """Belongs to one event loop, and to one process: make it after a fork."""
+    """The sender of one event loop. Create it after a fork."""
 
     def __init__(
         self, guard: AddressGuard, trust: bytes = b"", agent: str = "tarry", lookup: resolver.Lookup | None = None
     ):
-        """trust: certificates (PEM) that are trusted besides the system's. agent: the User-Agent. lookup: in place of
-        the system's own way from names to addresses."""
+        """trust: certificates (PEM) that are trusted besides the system's. agent: the User-Agent. lookup: replaces the
+        system's name lookup."""
         self._guard = guard
         self._resolver = resolver.Resolver(guard, lookup or resolver.system_lookup)
         self._clients = ClientPool(client_builder(trust, agent))
 
     async def send(self, request: HttpRequest, limits: SendLimits) -> Answer | Failure:
-        """Raises only when it is cancelled: Stopped. Then nothing more is sent if it still connects; what has gone out
-        already is left to the HTTP library, which drops it with the answer or when its time is over, and tells nobody.
+        """Sends one request. Raises only SendCancelled, if it is cancelled.
+
+        A cancelled request is not sent if it is still connecting. If it was sent, the HTTP library drops the answer.
         """
         state = _SendState(limits)
         try:
@@ -105,12 +106,12 @@ class Sender:
             return state.failure(failed.kind, str(failed), failed.sent)
         except asyncio.CancelledError:
             raise SendCancelled(state.sent) from None
-        except Exception as error:  # of a kind that nobody has thought of: what it means for what was sent is not known
+        except Exception as error:  # unexpected: whether it was sent follows from the state
             log.exception("a delivery to %s broke", state.address or "nowhere yet")
             return state.failure(FailureKind.LOCAL, f"it broke here ({type(error).__name__}); see the log", state.sent)
 
     async def close(self) -> None:
-        """Who waits for an answer is told that none comes, and no connection is kept. Afterwards nothing is sent."""
+        """Fails open requests and closes all connections. Nothing is sent afterwards."""
         self._resolver.close()
         await self._clients.close()
 
@@ -128,7 +129,7 @@ class Sender:
         return answer
 
     async def _try_addresses(self, hop: "_Hop", state: "_SendState") -> Answer:
-        """At the first of its addresses where somebody listens."""
+        """Exchanges with the first address of the host that can be reached."""
         to = hop.to
         if to.literal:
             self._guard.check(to.host, to.host, to.port)
@@ -190,7 +191,7 @@ async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> An
 
 
 def _connect_time(gate: BodyGate | None, began: float) -> float:
-    """Seconds; 0: not known, or not at all."""
+    """Seconds until connected; 0: not known, or not connected."""
     return gate.sent_at - began if gate is not None and gate.sent_at else 0.0
 
 
@@ -229,7 +230,7 @@ def _values(response: Response, name: str) -> Sequence[str]:
 
 
 class _Hop(Struct, frozen=True):
-    """One request of a state."""
+    """One request in a chain of redirects."""
 
     method: str
     to: Target
@@ -238,7 +239,7 @@ class _Hop(Struct, frozen=True):
 
 
 class _SendState:
-    """What is known of a request on its way."""
+    """The state of one `send`, over all redirects."""
 
     def __init__(self, limits: SendLimits) -> None:
         self.limits = limits
@@ -247,12 +248,12 @@ class _SendState:
         self.address = self.url = ""
         self.status, self.connect = 0, 0.0
         self.sent = False
-        """Some of it may have gone out. Only if it is cancelled, else the answer or the failure says."""
+        """Some of it may have been sent. Read only after a cancel; else the answer or the failure says."""
         self.received = False
-        """Somebody on the way has had it, and may have acted on it."""
+        """A server that redirected had the request, and may have processed it."""
 
     def left(self) -> float:
-        """Seconds. Failed: none."""
+        """Seconds until the total timeout; RequestFailed if it has passed."""
         left = self.began + self.limits.total - time.monotonic()
         if left <= 0:
             raise RequestFailed(
@@ -282,7 +283,7 @@ def _first_hop(request: HttpRequest) -> _Hop:
 
 
 def _next_hop(hop: _Hop, answer: Answer, state: _SendState) -> _Hop | None:
-    """Where the answer sends us; None: it is the last."""
+    """The request that a redirect asks for; None: the answer is the last."""
     location = next((value for name, value in answer.headers if name == "location"), None)
     if answer.status not in (301, 302, 303, 307, 308) or location is None:
         return None

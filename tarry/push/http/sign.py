@@ -1,4 +1,4 @@
-"""Signatures by Standard Webhooks 1.0.0, and the other headers that tell a delivery apart.
+"""Signatures by Standard Webhooks 1.0.0, and the other headers that identify a delivery.
 
     webhook-id: 019...             the job's, the same at each attempt
     webhook-timestamp: 1763765100  of this attempt, in seconds
@@ -7,8 +7,8 @@
     tarry-due: 2026-11-21T23:25:00.000Z
     idempotency-key: "019..."      draft-ietf-httpapi-idempotency-key-header: a quoted string
 
-What is signed is `id.timestamp.body`. Each secret makes one signature, so that a receiver that knows the old one or
-the new one is content while secrets change.
+The signature covers `id.timestamp.body`. Each secret makes one signature, so that a receiver with either the old or the
+new secret accepts it while secrets change.
 """
 
 import base64
@@ -35,18 +35,18 @@ _Sign = Callable[[bytes], str]
 
 
 class Signer:
-    """Signs with each of its secrets, in their order. What it holds is never shown."""
+    """Signs with each of its secrets, in their order. Never shows them."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         """Each is `whsec_` and base64 of 24 to 64 bytes (HMAC-SHA256); `whsk_` and base64 of an ed25519 key, 32 bytes,
         or 64 with the public half behind; or any other text of 16 characters or more, whose UTF-8 is an HMAC key as it
-        stands. ConfigError: which of them is none, without saying what it is."""
+        stands. ConfigError: names the invalid one by its number, without showing it."""
         if len(secrets) > MOST_SECRETS:
             raise ConfigError(f"{len(secrets)} secrets are too many: {MOST_SECRETS} sign at most; remove old ones")
         made = [_make_sign(secret, f"secret {n} of {len(secrets)}") for n, secret in enumerate(secrets, 1)]
         self._signs = [sign for sign, _ in made]
         self.public = tuple(key for _, key in made if key)
-        """The `whpk_` keys by which receivers check what the ed25519 secrets sign."""
+        """The `whpk_` keys with which receivers verify ed25519 signatures."""
 
     def __repr__(self) -> str:
         return f"Signer({len(self._signs)} secrets)"
@@ -61,8 +61,10 @@ class Signer:
 
 
 def could_be_base64(secret: str) -> bool:
-    """Whether libraries of Standard Webhooks would take it for base64, though it does not begin with `whsec_`: they
-    would use another key than what stands there."""
+    """Whether libraries of Standard Webhooks would decode it as base64, although it has no `whsec_` prefix.
+
+    They would use another key than tarry, which takes the text as it is.
+    """
     return (
         len(secret) >= _LEAST_RAW
         and not secret.startswith((SYMMETRIC, PRIVATE, PUBLIC))
@@ -72,8 +74,8 @@ def could_be_base64(secret: str) -> bool:
 
 
 def headers(signer: Signer, id: str, attempt: int, due: int, now: float, body: bytes) -> Headers:
-    """All of the above; without secrets no signature. `attempt` counts from 1; `due`: microseconds since the epoch;
-    `now`: seconds, by the clock on the wall."""
+    """The headers listed above; without secrets no signature. `attempt` counts from 1; `due`: microseconds since the
+    epoch; `now`: seconds since the epoch."""
     timestamp = int(now)
     signed = (("webhook-signature", signer.signature(id, timestamp, body)),) if signer else ()
     return (
@@ -92,12 +94,12 @@ def _rfc3339(moment: int) -> str:
 
 @lru_cache(256)
 def _second(moment: int) -> str:
-    """Jobs that are sent together were mostly due together."""
+    # Cached: jobs that are sent together were mostly due together.
     return datetime.fromtimestamp(moment, UTC).isoformat()[:19]
 
 
 def _make_sign(secret: str, name: str) -> tuple[_Sign, str]:
-    """What signs with it, and its public key if it has one."""
+    """The signing function of a secret, and its public key if it has one."""
     if secret.startswith(PRIVATE):
         return _asymmetric(_decode(secret, PRIVATE, name), name)
     if secret.startswith(PUBLIC):
@@ -125,7 +127,7 @@ def _decode(secret: str, prefix: str, name: str) -> bytes:
 
 
 def _symmetric(key: bytes) -> _Sign:
-    # Not hmac.digest, which gives the interpreter away: for so few bytes that costs a hundred times what it takes.
+    # Not hmac.digest: it releases the GIL, which costs a hundred times the work for so few bytes.
     begun = hmac.new(key, digestmod="sha256")
 
     def sign(content: bytes) -> str:

@@ -1,7 +1,7 @@
-"""URLs as they are sent to, and headers as they are sent.
+"""Parses URLs and checks headers of requests.
 
-The parser is the sender's own, so that what is judged and what is connected to cannot differ: `http://0x7f.1/` is
-127.0.0.1 to both.
+The parser is the HTTP client's own, so that the address that is checked and the one that is connected to cannot differ:
+`http://0x7f.1/` is 127.0.0.1 to both.
 """
 
 import re
@@ -29,7 +29,7 @@ _CONNECTION = """
     proxy-authorization proxy-connection te trailer transfer-encoding upgrade
 """
 OURS = frozenset(_CONNECTION.split())
-"""Headers that belong to the connection: whoever could set them could make one request look like two."""
+"""Headers of the connection. They may not be set: that would allow request smuggling."""
 
 
 class Target(Struct, frozen=True):
@@ -38,10 +38,10 @@ class Target(Struct, frozen=True):
     url: Url
     scheme: str
     host: str
-    """Lower case and ASCII, without a full stop at its end, without brackets."""
+    """Lower case ASCII, without a final dot and without brackets."""
     port: int
     literal: bool
-    """The host is an IP address itself."""
+    """The host is an IP address."""
 
     @property
     def origin(self) -> str:
@@ -49,7 +49,7 @@ class Target(Struct, frozen=True):
         return f"{self.scheme}://{self.url.host_str}:{self.port}"
 
     def join(self, location: str) -> "Target":
-        """Where a redirect from here leads; ValueError: nowhere."""
+        """The target of a redirect from here; ValueError if the location is no valid URL."""
         if _NOT_IN_URLS.search(location) or len(location) > LONGEST_URL:
             raise ValueError("it is no URL")
         return _target(self.url.join(location))
@@ -57,8 +57,7 @@ class Target(Struct, frozen=True):
 
 @lru_cache(4096)
 def parse_target(text: str) -> Target:
-    """ValueError: it is no URL that can be sent to; the message says why and does not repeat it, since URLs may hold
-    secrets."""
+    """The target of a URL; ValueError if it is invalid. The message does not repeat it, since URLs may hold secrets."""
     if len(text) > LONGEST_URL:
         raise ValueError(f"the URL has {len(text)} characters: {LONGEST_URL} at most")
     if found := _NOT_IN_URLS.search(text):
@@ -95,7 +94,7 @@ def _is_address(host: str) -> bool:
 
 
 def check_headers(headers: Iterable[tuple[str, str]]) -> Headers:
-    """The same, names in lower case; ValueError: one of them cannot be sent, and why; its value is not repeated."""
+    """The headers, names in lower case; ValueError if one cannot be sent. The message does not repeat its value."""
     made = tuple([(_check_name(name), value) for name, value in headers])
     whole = "".join([name + value for name, value in made])
     if not (whole.isascii() and whole.isprintable()):

@@ -1,4 +1,4 @@
-"""A file that several processes append lines to, and that may be moved away, deleted or rotated at any time."""
+"""A file to which several processes append lines, and which may be moved, deleted or rotated at any time."""
 
 import contextlib
 import errno
@@ -11,52 +11,52 @@ from pathlib import Path
 from tarry import files
 
 log = logging.getLogger("tarry.logs")
-"""Not below `tarry.push`, whose warnings go into such a file themselves."""
+"""Not below `tarry.push`: its warnings are written to such a file."""
 
 CHECK_INTERVAL = 0.05
-"""Seconds between two looks whether the path is another file by now: a third of what a line costs."""
+"""Seconds between two checks whether the path is another file by now. A check costs a third of a line."""
 REPORT_INTERVAL = 60.0
 
 
 class AppendFile:
-    """Each `write` is one call of the system, so that nobody's line is torn by another's, on a local disk.
+    """Each `write` is one system call, so that lines of several processes do not mix, on a local disk.
 
-    Nothing that the disk does is raised: what could not be written is counted, and told once a minute.
+    Errors of the disk are not raised: lines that could not be written are counted, and logged once a minute.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = 0
-        """Lines that could not be written by this process, in all."""
+        """Lines that this process could not write."""
         self._descriptor: _Descriptor | None = None
         self._check_at = -math.inf
         self._torn = False
         self._unreported, self._reported_at = 0, -math.inf
 
     def write(self, lines: bytes) -> None:
-        """Whole lines, each with its end."""
+        """Appends complete lines, each with its newline."""
         try:
             written = self._append(b"\n" + lines if self._torn else lines)
         except OSError as error:
             self._count_lost(lines, error.strerror or type(error).__name__)
             return
         if written:
-            # A part of them: the disk is full.
+            # Written in part: the disk is full.
             self._torn = True
             self._count_lost(lines[written:], os.strerror(errno.ENOSPC))
         elif self._torn or self._unreported:
             self._report_recovery()
 
     def reopen(self) -> None:
-        """Looks now whether the path is another file, and lets go of one that was moved away."""
+        """Checks now whether the path is another file, and closes one that was moved away."""
         self._check_at = -math.inf
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 self._current()
 
     def _append(self, lines: bytes) -> int:
-        """0, or how much was written if that was not all."""
-        # Held by name, so that it is not closed meanwhile: another thread may open anew, and numbers are used again.
+        """0 if all was written, else the bytes that were."""
+        # This reference keeps the descriptor open: another thread may reopen the file, and the number could be reused.
         current = self._current()
         written = os.write(current.number, lines)
         return 0 if written == len(lines) else max(written, 1)
@@ -94,7 +94,7 @@ class AppendFile:
 
 
 class _Descriptor:
-    """Closed when nobody holds it any more."""
+    """A file descriptor that is closed with its last reference."""
 
     def __init__(self, path: Path) -> None:
         self.number = -1

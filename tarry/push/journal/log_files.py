@@ -1,6 +1,6 @@
-"""A log to be read, together with what it was rotated to: `request.log.1`, `request.log.2.gz`, `request.log-20261122`.
+"""Reads a log and its rotated files: `request.log.1`, `request.log.2.gz`, `request.log-20261122`.
 
-It may be written to, and rotated, meanwhile.
+The log may be written and rotated meanwhile.
 """
 
 import gzip
@@ -17,25 +17,25 @@ from tarry.errors import TarryError
 T = TypeVar("T")
 
 MOST_PLACES = 10
-"""Places of what cannot be read; the rest is only counted."""
+"""Places of unreadable lines that are kept. Further ones are only counted."""
 _TRIES = 10
 _HEAD = b'{"time":"'
 _WHOLE_TIME = re.compile(_HEAD + rb'[0-9T:.-]{26}Z"')
-"""Not one that was torn within it, with another line behind."""
+"""A line that was torn within its time, with another line behind it, does not match."""
 _INSIDE = (b":", b",", b"[")
-"""What stands before each value inside of a JSON document."""
+"""What precedes each value inside a JSON document."""
 _TIME = slice(len(_HEAD), len(_HEAD) + len("2026-11-22T02:03:04.123456Z"))
 
 
 class Unreadable:
-    """What could not be read, and where."""
+    """Counts unreadable lines, and keeps the first places."""
 
     def __init__(self) -> None:
         self.count = 0
         self.places: list[str] = []
 
     def add(self, place: str) -> None:
-        """One more."""
+        """Counts one."""
         self.count += 1
         if len(self.places) < MOST_PLACES:
             self.places.append(place)
@@ -52,10 +52,10 @@ class LogPart:
         self._raw: BufferedReader = raw
         self._file = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         self.number = 0
-        """Of the line that was read last."""
+        """The number of the line that was read last."""
 
     def lines(self, most: int) -> Iterator[bytes]:
-        """From where the last call ended. One that is longer than `most` bytes comes cut, and ends in `...`."""
+        """The lines from where the last call ended. A line longer than `most` bytes is replaced by `...`."""
         while line := self._file.readline(most):
             self.number += 1
             if len(line) == most and not line.endswith(b"\n"):
@@ -64,13 +64,13 @@ class LogPart:
             yield line
 
     def unread(self, line: bytes) -> None:
-        """The last line was only the start of one that is still being written, perhaps."""
+        """Goes back before the last line: it may be incomplete because it is still being written."""
         if self._file is self._raw:
             self._raw.seek(-len(line), os.SEEK_CUR)
             self.number -= 1
 
     def close(self) -> None:
-        """Closing twice is fine."""
+        """Closes the file. May be called twice."""
         self._file.close()
         self._raw.close()
 
@@ -80,7 +80,7 @@ class LogPart:
 
 
 class LogFiles:
-    """All of one log that was written since then (seconds since the epoch), the oldest first."""
+    """The files of one log that were written since then (seconds since the epoch), the oldest first."""
 
     def __init__(self, path: Path, since: float) -> None:
         self._path, self._since = path, since
@@ -89,12 +89,12 @@ class LogFiles:
             try:
                 self._open()
                 return
-            except FileNotFoundError:  # rotated just now: the names are others
+            except FileNotFoundError:  # rotated just now: the names have changed
                 self.close()
         raise TarryError(f"{path} is rotated all the time; try again")
 
     def refresh(self) -> None:
-        """Takes on a new file, if it was rotated meanwhile."""
+        """Adds the new file if the log was rotated meanwhile."""
         try:
             found = os.stat(self._path)
             if (found.st_dev, found.st_ino) not in {part.identity for part in self.parts}:
@@ -103,13 +103,13 @@ class LogFiles:
             return
 
     def close(self) -> None:
-        """Of all parts."""
+        """Closes all parts."""
         for part in self.parts:
             part.close()
         self.parts = []
 
     def _open(self) -> None:
-        # First the one that is written to: should it be rotated now, it is found under its new name, too.
+        # First the file that is being written: if it is rotated now, it is found again under its new name.
         self.refresh()
         known = {part.identity for part in self.parts}
         rotated = re.compile(re.escape(self._path.name) + r"[.-][\w.-]+")
@@ -124,8 +124,10 @@ class LogFiles:
 
 
 class LineReader(Generic[T]):
-    """Reads lines of a time, by `read`, which raises ValueError for one that is none. since, until: as lines have them.
-    most: bytes of a line."""
+    """Parses the lines of a period with `read`, which raises ValueError for an invalid line.
+
+    since, until: times as the lines have them. most: bytes of a line.
+    """
 
     def __init__(self, read: Callable[[bytes], T], since: str, until: str, most: int, bad: Unreadable) -> None:
         self._read = read
@@ -133,7 +135,7 @@ class LineReader(Generic[T]):
         self._most, self._bad = most, bad
 
     def items(self, part: LogPart) -> Iterator[T]:
-        """What its lines say. A last line without an end is no error."""
+        """The parsed lines. A last line without a newline is no error."""
         try:
             for line in part.lines(self._most):
                 if line.isspace() or (_WHOLE_TIME.match(line) and not self._since <= line[_TIME] <= self._until):
@@ -150,8 +152,11 @@ class LineReader(Generic[T]):
             self._bad.add(f"{part.path}, after line {part.number}: it breaks off, or is no gzip")
 
     def _parse(self, line: bytes) -> T:
-        """Perhaps behind one that was torn when the disk was full; but never what stands inside of that: a job's body
-        may look like a line, and whoever enqueues it would have `tarry replay` make jobs as they like."""
+        """Parses a line, or the line behind one that was torn when the disk was full.
+
+        It never parses text inside a torn line: a job's body may look like a line, and whoever enqueues it could make
+        `tarry replay` create any job.
+        """
         at = 0
         while True:
             try:

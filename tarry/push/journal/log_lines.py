@@ -1,4 +1,4 @@
-"""What stands in the lines of the three logs: JSON objects, each beginning with `time`, `job` and `task`."""
+"""The lines of the three logs: JSON objects, each beginning with `time`, `job` and `task`."""
 
 import base64
 import time
@@ -16,7 +16,7 @@ from tarry.push.delivery.record import AttemptRecord
 from tarry.store import ids
 
 Moment = str | int
-"""RFC 3339, in UTC and to the microsecond; microseconds since the epoch where that cannot say it."""
+"""RFC 3339, in UTC and to the microsecond; microseconds since the epoch if that cannot express it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPEN, _CLOSED = (b"{", b"["), (b"}", b"]")
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestLine(Struct, omit_defaults=True, gc=False):
-    """A line of request.log: of a job that was accepted, all that is needed to put it back."""
+    """A line of request.log: all that is needed to restore an accepted job."""
 
     time: str
     job: str
@@ -36,7 +36,7 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     body: Raw | UnsetType = UNSET
     """As it was enqueued, byte for byte."""
     body_base64: str = ""
-    """Instead of `body` where that is no JSON of one line."""
+    """In place of `body` if that is no JSON on one line."""
     priority: int = 0
     expires: Moment = 0
     key: str | None = None
@@ -46,7 +46,7 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
 
 
 class AttemptLine(Struct, omit_defaults=True, gc=False):
-    """The start of a line of notify.log; the Record of the attempt follows."""
+    """The start of a line of notify.log; the AttemptRecord follows."""
 
     time: str
     job: str
@@ -69,17 +69,17 @@ class ErrorLine(Struct, omit_defaults=True):
 
 
 def format_time(moment: int) -> str:
-    """Microseconds since the epoch as all lines have them: of one length, so that they sort as text."""
+    """Formats microseconds since the epoch. All have one length, so that they sort as text."""
     return f"{_second(moment // SECOND)}.{moment % SECOND:06}Z"
 
 
 def now() -> str:
-    """By this host's clock."""
+    """The time by this host's clock."""
     return format_time(time.time_ns() // 1000)
 
 
 def format_request(job: Job, event: Event = "accepted") -> bytes:
-    """The line of a job as it is."""
+    """The line of an accepted or changed job."""
     plain = _fits_in_line(job.body)
     return _line(
         RequestLine(
@@ -116,7 +116,7 @@ _requests = msgspec.json.Decoder(RequestLine)
 
 
 def parse_request(line: bytes) -> RequestLine:
-    """A line of request.log; ValueError if it is none, or has not all of the job that it is to have."""
+    """Parses a line of request.log; ValueError if it is invalid or lacks a part of the job."""
     request = _requests.decode(line)
     if request.event in ("accepted", "changed"):
         make_job(request, 0)
@@ -124,7 +124,7 @@ def parse_request(line: bytes) -> RequestLine:
 
 
 def make_job(line: RequestLine, at: int) -> Job:
-    """The job of an accepted line, as if it had been enqueued then; ValueError if the line has not all of it."""
+    """The job of an accepted line, as if it was enqueued at that time; ValueError if the line is incomplete."""
     if line.body is UNSET and not line.body_base64:
         raise ValueError("it has no body")
     return Job(
@@ -146,7 +146,7 @@ def make_job(line: RequestLine, at: int) -> Job:
 
 
 def parse_moment(moment: Moment) -> int:
-    """Since the epoch; ValueError if it is no time."""
+    """Microseconds since the epoch; ValueError if it is no time."""
     if isinstance(moment, int):
         return moment
     past = datetime.fromisoformat(moment) - _EPOCH
@@ -162,12 +162,12 @@ def _moment(moment: int) -> Moment:
 
 @lru_cache(64)
 def _second(second: int) -> str:
-    # Kept, since it would be a third of what a line costs.
+    # Cached: it would take a third of the time of a line.
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _fits_in_line(body: bytes) -> bool:
-    """It can stand in a line as it is."""
+    """Whether the body can be written in a line as it is."""
     if b"\n" in body or body[:1] not in _OPEN or body[-1:] not in _CLOSED:
         return False
     try:

@@ -1,6 +1,6 @@
-"""The three logs of HTTP tasks: what was accepted, each attempt, and what went wrong beside.
+"""The three logs of HTTP tasks: accepted jobs, attempts, and other errors.
 
-From the first two `tarry replay` puts back what a store has lost.
+`tarry replay` restores jobs that a store has lost from the first two.
 """
 
 import logging
@@ -24,11 +24,11 @@ WRITE_SIZE = 256 * 1024
 """Bytes, or one line."""
 
 _OF = "tarry.push"
-"""The logger whose warnings and errors stand in error.log."""
+"""The logger whose warnings and errors are written to error.log."""
 
 
 class Logs:
-    """In one directory, which other processes of any kind write to at the same time."""
+    """The logs in one directory. Other processes may write to them at the same time."""
 
     def __init__(self, directory: Path) -> None:
         self.requests, self.attempts, self.errors = (
@@ -37,29 +37,29 @@ class Logs:
         self._handler = _ErrorLogHandler(self.errors)
 
     def attach(self) -> None:
-        """From here on error.log has what is logged in this process."""
+        """Starts writing warnings of this process to error.log."""
         logging.getLogger(_OF).addHandler(self._handler)
 
     def detach(self) -> None:
-        """No more."""
+        """Stops that."""
         logging.getLogger(_OF).removeHandler(self._handler)
 
     def log_attempt(self, job: Job, record: AttemptRecord, ended: bool) -> None:
-        """One attempt is over. ended: no other follows, as far as this one can tell."""
+        """Logs an attempt. ended: no other follows, as far as this attempt can tell."""
         self.attempts.write(format_attempt(job, record, ended))
 
     def request_log(self, tasks: Mapping[str, Task[Any, Any]]) -> "RequestLog":
-        """Who writes request.log. tasks: those that are known, by name."""
+        """The writer of request.log. tasks: the known tasks, by name."""
         return RequestLog(self.requests, tasks)
 
     def reopen(self) -> None:
-        """They were rotated, perhaps. They look by themselves too, whenever something is written."""
+        """Reopens the files, which may have been rotated. Writing checks for that too."""
         for file in (self.requests, self.attempts, self.errors):
             file.reopen()
 
 
 class RequestLog:
-    """Writes down what is accepted for HTTP tasks, and what people do to their jobs."""
+    """Logs what is accepted for HTTP tasks, and what people do to their jobs."""
 
     def __init__(self, file: AppendFile, tasks: Mapping[str, Task[Any, Any]]) -> None:
         self._file, self._tasks = file, tasks
@@ -71,7 +71,7 @@ class RequestLog:
         self._write(wanted, format_request, "changed" if changed else "accepted")
 
     def done_by_hand(self, jobs: Sequence[Job], what: Event) -> None:
-        """See `Witness`. Also of tasks that are not known here: who cancels a job need not know."""
+        """See `Witness`. Includes unknown tasks: a process that cancels a job need not know its task."""
         tasks = self._tasks
         wanted = [job for job in jobs if (task := tasks.get(job.task)) is None or task.steered]
         self._write(wanted, format_action, what)
@@ -93,7 +93,7 @@ class RequestLog:
 
 
 class _ErrorLogHandler(logging.Handler):
-    """From log records to lines of error.log."""
+    """Writes log records as lines of error.log."""
 
     def __init__(self, file: AppendFile) -> None:
         super().__init__(logging.WARNING)
@@ -101,7 +101,7 @@ class _ErrorLogHandler(logging.Handler):
         self._texts = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line; what cannot be formatted is told on stderr, as by every handler."""
+        """Writes one line. A record that cannot be formatted is reported on stderr, as by every handler."""
         try:
             line = msgspec.json.encode(self._error_line(record)) + b"\n"
         except Exception:

@@ -1,6 +1,6 @@
-"""What the logs say of jobs after they were accepted: that they have ended, or are other than they were.
+"""What the logs say of jobs after they were accepted: that they have ended, or were changed.
 
-In a database of this process alone, which is on disk as soon as it takes more memory than a few megabytes.
+It is kept in a temporary SQLite database, which moves to disk beyond a few megabytes.
 """
 
 import sqlite3
@@ -20,7 +20,7 @@ from tarry.store import ids
 _ENDED, _BEGUN, _CHANGED = range(3)
 _KINDS = {"cancelled": _ENDED, "deleted": _ENDED, "retried": _BEGUN, "changed": _CHANGED}
 _EARLIER = 300.0
-"""Seconds that the clock of a worker's host may be behind that of a producer's."""
+"""Seconds that the clock of a worker's host may be behind a producer's."""
 _FOR_EVER = "9999"
 
 _TABLE = "CREATE TABLE fact (id BLOB, kind INT, at TEXT, line BLOB, PRIMARY KEY (id, kind)) WITHOUT ROWID"
@@ -33,7 +33,7 @@ _Fact = tuple[bytes, int, str, bytes]
 
 
 class _Line(Struct):
-    """What of a line is looked at here, of either log."""
+    """The fields that are read here, of either log."""
 
     time: str
     job: str
@@ -42,19 +42,19 @@ class _Line(Struct):
 
 
 class LoggedOutcome(Struct, frozen=True):
-    """Of a job that was accepted."""
+    """What the logs say of one accepted job."""
 
     ended: bool = False
-    """Delivered or dead, cancelled or deleted; and not begun anew since."""
+    """Delivered, dead, cancelled or deleted; and not retried since."""
     line: bytes = b""
-    """The newest line of request.log that says how it was changed."""
+    """The newest line of request.log with a change of the job."""
 
 
 class LoggedOutcomes:
-    """Of the logs of some directories, since then (seconds since the epoch), as far as they are written. OSError."""
+    """The outcomes in the logs of some directories. since: seconds since the epoch. OSError."""
 
     def __init__(self, directories: Iterable[Path], since: float, most: int, bad: Unreadable) -> None:
-        """most: bytes of a line. bad: what of notify.log cannot be read."""
+        """most: bytes of a line. bad: collects the lines of notify.log that cannot be read."""
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("PRAGMA cache_size = -16000")
         self._db.execute("PRAGMA synchronous = OFF")
@@ -72,7 +72,7 @@ class LoggedOutcomes:
         ]
 
     def catch_up(self) -> None:
-        """Takes in what was written since it was called last."""
+        """Reads what was written since the last call."""
         for files, reader in self._logs:
             files.refresh()
             found = chain.from_iterable(reader.items(part) for part in files.parts)
@@ -81,7 +81,7 @@ class LoggedOutcomes:
             self._db.execute("COMMIT")
 
     def find(self, jobs: Sequence[bytes]) -> dict[bytes, LoggedOutcome]:
-        """Of those, by id, of which anything is known."""
+        """The outcomes of these jobs, by id. Jobs that the logs do not mention are left out."""
         places = ", ".join("?" * len(jobs))
         rows: dict[bytes, dict[int, tuple[str, bytes]]] = {}
         for id, kind, at, line in self._db.execute(f"SELECT * FROM fact WHERE id IN ({places})", jobs):
@@ -89,7 +89,7 @@ class LoggedOutcomes:
         return {id: _outcome(facts) for id, facts in rows.items()}
 
     def close(self) -> None:
-        """Of the files."""
+        """Closes the files and the database."""
         self._db.close()
         for files, _ in self._logs:
             files.close()

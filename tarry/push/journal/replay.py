@@ -1,8 +1,8 @@
-"""Puts back from request.log what a store has lost, as a Redis that did not sync its last second.
+"""Restores jobs from request.log that a store has lost, such as a Redis that did not sync its last second.
 
-A job is put back if the store does not know it, and the logs do not say that it has ended. Ids are the client's, so
-what is put back twice is there once; and one replay at a time works on a store, so that none puts back what another
-did and a worker has delivered and forgotten since.
+A job is restored if the store does not know it and the logs do not say that it has ended. The client assigns ids, so a
+job that is restored twice exists once. Only one replay at a time works on a store: a second one could restore jobs that
+the first restored and a worker has delivered and pruned since.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from tarry.store.base import Store
 from tarry.worker.owner import new_name
 
 BATCH_JOBS, BATCH_BYTES = 1000, 16_000_000
-"""Jobs that the store is asked for, and about how many bytes of them."""
+"""Jobs in a batch, and about how many bytes."""
 LISTED = 50
 LOCK_TTL = 30 * SECOND
-"""How long nobody else begins if this process is killed."""
+"""Microseconds for which other replays are locked out if this process is killed."""
 LOCK_TIMEOUT, LOCK_POLL = 60.0, 0.2
 """Seconds to wait for another replay."""
 _MOST_LINE = 1024 * 1024
-"""Bytes that a line takes beside the body."""
+"""Bytes of a line besides the body."""
 
 
 class KeyConflict(Struct, frozen=True):
-    """A job that is not put back, since another holds its key."""
+    """A job that is not restored, since another job holds its key."""
 
     job: str
     task: str
@@ -53,19 +53,19 @@ class ReplayCounts(Struct):
     ended: int = 0
     """Delivered or dead, cancelled or deleted, by the logs."""
     expired: int = 0
-    """They had to start before now."""
+    """They expired before now."""
     held: int = 0
     misplaced: int = 0
-    """They have a key or a lane, and the shards are others by now."""
+    """They have a key or a lane, and the set of shards has changed."""
     unreadable: int = 0
     """Lines."""
 
 
 class Replay:
-    """Of some logs into one store; `run()` once. since: seconds since the epoch. max_body: of a job.
+    """Restores jobs of some logs into one store. Call `run()` once.
 
-    logs: directories, of which request.log is read with what it was rotated to, or single files of that kind. What
-    stands beside in notify.log says what has ended. dry: nothing is changed.
+    logs: directories, whose request.log is read with its rotated files, or single such files. The notify.log beside
+    each says which jobs have ended. since: seconds since the epoch. max_body: bytes of a job. dry: changes nothing.
     """
 
     def __init__(
@@ -78,16 +78,18 @@ class Replay:
         self.counts = ReplayCounts()
         self.unreadable = Unreadable()
         self.first: list[Job] = []
-        """Of those that are put back, the first few."""
+        """The first few jobs that are restored."""
         self.conflicts: list[KeyConflict] = []
-        """Of those whose key is held, the first few."""
+        """The first few jobs whose key is held."""
         for given, log in zip(logs, self._logs, strict=True):
             if not (log.exists() or (given.is_dir() and any(given.glob(f"{REQUESTS}[.-]*")))):
                 raise TarryError(f"{log} is not there: --from names it, or the directory of [push] log")
 
     def run(self, observe: Callable[[Iterable[RequestLine]], Iterable[RequestLine]] = iter) -> ReplayCounts:
-        """What became of the jobs. watched: is given them to pass them on. TarryError, OSError; what was put back
-        until then stays, and a second run goes on."""
+        """Restores the jobs and returns the counts. observe: wraps the iterable of lines, as a progress bar does.
+
+        TarryError, OSError: jobs restored until then stay, and a second run continues.
+        """
         self._lock(LOCK_TIMEOUT)
         try:
             with contextlib.closing(self._ends()) as ends:
@@ -104,7 +106,7 @@ class Replay:
         return LoggedOutcomes(dict.fromkeys(log.parent for log in self._logs), self._since, self._most, self.unreadable)
 
     def _requests(self) -> Iterator[RequestLine]:
-        """What was accepted up to now; what is accepted from now on is in the store."""
+        """The jobs accepted up to now. Later ones are in the store."""
         reader = LineReader(parse_request, format_time(round(self._since * SECOND)), now(), self._most, self.unreadable)
         for log in self._logs:
             with contextlib.closing(_OpenLog(log, self._since)) as opened:
@@ -117,7 +119,7 @@ class Replay:
         there = self._store.get(wanted)
         lost = [id for id, job in zip(wanted, there, strict=True) if job is None]
         self.counts.known += len(wanted) - len(lost)
-        # One that was not there may have been delivered, and forgotten, since the logs were read.
+        # A job that the store did not have may have been delivered and pruned since the logs were read.
         ends.catch_up()
         lost = self._without_ended(lost, ends)
         fates = ends.find(lost)
@@ -132,7 +134,7 @@ class Replay:
         return left
 
     def _insertable(self, jobs: Sequence[Job], at: int) -> list[Job]:
-        """Those that may be put back."""
+        """The jobs that may be restored."""
         fresh = [job for job in jobs if not job.expires or job.expires > at]
         fitting = [job for job in fresh if self._store.fits(job)]
         self.counts.expired += len(jobs) - len(fresh)
@@ -156,7 +158,7 @@ class Replay:
         self.first += put_back[: LISTED - len(self.first)]
 
     def _lock(self, waits: float = 0.0) -> None:
-        """Alone on this store from here on."""
+        """Takes or renews the lock of this store. waits: seconds to wait for another replay."""
         end = time.monotonic() + waits
         while not self._dry and not self._store.hold("replay", self._name, (at := self._clock.now()) + LOCK_TTL, at):
             if time.monotonic() >= end:
@@ -171,7 +173,7 @@ class Replay:
 
 
 class _OpenLog:
-    """What is to be read of one log: all of it, or the one file that was named."""
+    """The files to read of one log: all of them, or the one that was named."""
 
     def __init__(self, log: Path, since: float) -> None:
         self._files = LogFiles(log, since) if log.name == REQUESTS else None

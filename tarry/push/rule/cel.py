@@ -1,4 +1,4 @@
-"""Retry rules: an expression of CEL over an answer that says whether to call again.
+"""Retry rules: CEL expressions over an answer that say whether to retry.
 
     res.code != 200 || res.data.status == 2
     status >= 500 || "x-try-again" in headers || elapsed > 10.0 || body.contains("busy")
@@ -30,21 +30,21 @@ _COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 
 
 class RuleResult(Struct, frozen=True):
-    """What a rule made of an answer."""
+    """The result of a rule for one answer."""
 
     again: bool
     reason: str = ""
-    """One line; why again."""
+    """Why to retry, in one line."""
 
 
 class RetryRule(Struct, frozen=True):
-    """A rule that was checked; two of the same text are equal."""
+    """A retry rule. Two with the same text are equal."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> "RetryRule":
-        """The rule of this text; Misplaced with the position and the way out if it is none, or costs too much."""
+        """The rule of this text; SettingSyntaxError, with position and advice, if it is invalid or costs too much."""
         if not isinstance(text, str) or not text.strip():
             raise SettingSyntaxError(f"a rule is text, {_EXAMPLE}")
         if len(text) > MOST_TEXT:
@@ -56,24 +56,26 @@ class RetryRule(Struct, frozen=True):
 
     @property
     def cel(self) -> str:
-        """What is evaluated: the text, or its translation."""
+        """The expression that is evaluated: the text or its translation."""
         return _compile(self.text).cel
 
     @property
     def reads_status(self) -> bool:
-        """Whether the status is part of it; ConfigError without the extra `push`."""
+        """Whether the rule uses the status; ConfigError without the extra `push`."""
         return _compile(self.text).reads_status
 
     def check(self) -> None:
-        """ConfigError if it cannot be asked here: without the extra `push`, or if nobody has checked it before."""
+        """ConfigError if the rule cannot be evaluated here: it is invalid, or the extra `push` is missing."""
         try:
             _compile(self.text)
         except SettingSyntaxError as error:
             raise ConfigError(f"retry_when: {error}") from None
 
     def evaluate(self, answer: Answer) -> RuleResult:
-        """Whether to call again. Also if the rule cannot be asked: the answer is empty, is no JSON, or lacks what the
-        rule needs. Raises nothing that comes of the answer; ConfigError without the extra `push`."""
+        """Whether to retry. Yes, too, if the rule cannot be evaluated: the answer is empty, no JSON, or lacks a value.
+
+        No answer makes it raise; ConfigError without the extra `push`.
+        """
         compiled = _compile(self.text)
         if compiled.loops and len(answer.body) > MOST_LOOPED:
             return RuleResult(
@@ -87,7 +89,7 @@ class _CompiledRule(Struct, frozen=True):
     cel: str
     expression: Any
     paths: tuple[str, ...] | None
-    """Of a rule with braces."""
+    """The paths of a php-delayqueue rule; None for CEL."""
     needs_json: bool
     reads_status: bool
     loops: bool
@@ -134,7 +136,7 @@ def _check_patterns(parts: cel_tree.CelTree) -> None:
 
 @lru_cache
 def _environment(braced: bool) -> tuple[Any, Any]:
-    """What rules are compiled in, and the type that they have to have."""
+    """The CEL environment for rules, and the type that a rule must have."""
     try:
         from cel_expr_python import cel  # type: ignore[import-untyped]  # noqa: PLC0415 - for rules only
     except ImportError as error:
@@ -157,7 +159,7 @@ def _refuse(source: str, message: str) -> NoReturn:
 
 
 def _explain(why: str) -> str:
-    """The compiler's words, with a way out."""
+    """The compiler's message, with advice."""
     if unknown := re.search(r"undeclared reference to '(\S+)'", why):
         near = difflib.get_close_matches(unknown[1], _VARIABLES, 1)
         return f"there is no {unknown[1]}; " + (
@@ -178,7 +180,7 @@ def _evaluate(text: str, compiled: _CompiledRule, bound: Mapping[str, Any], lack
     shown = line if len(line) <= 100 else line[:97] + "..."
     try:
         value = compiled.expression.eval(data=bound).value()
-    except Exception as error:  # the iteration budget, and whatever the binding has not thought of
+    except Exception as error:  # the iteration budget, or an error that the binding does not handle
         value = str(error)
     if value is True:
         return RuleResult(True, f"the rule says so: {shown}")
@@ -190,13 +192,13 @@ def _evaluate(text: str, compiled: _CompiledRule, bound: Mapping[str, Any], lack
 
 
 def _evaluation_error(message: str) -> str:
-    """What CEL says went wrong, without its codes."""
+    """CEL's error for people, without its codes."""
     if missing := re.search(r"Key not found in map : (.*)", message):
         return f"the answer has no {missing[1][:100]}, which the rule needs"
     return f"the rule cannot be asked ({_plain_message(message)})"
 
 
 def _plain_message(message: str) -> str:
-    """The first line of what CEL says, without its codes."""
+    """The first line of CEL's message, without its codes."""
     lines = re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", message).splitlines() or ["no reason given"]
     return lines[0][:200]

@@ -1,7 +1,7 @@
-"""What an expression of CEL is made of, read from its checked tree.
+"""The syntax tree of a CEL expression.
 
-The compiler hands the tree over only as protobuf (cel.expr.CheckedExpr inside a google.protobuf.Any), and the few
-lines here spare a dependency on protobuf: https://github.com/google/cel-spec/tree/master/proto/cel/expr.
+The compiler gives the tree only as protobuf (cel.expr.CheckedExpr inside a google.protobuf.Any). The few lines here
+save a dependency on protobuf: https://github.com/google/cel-spec/tree/master/proto/cel/expr.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from msgspec import Struct
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CONST, _IDENT, _SELECT, _CALL, _LIST, _MAP, _LOOP = 3, 4, 5, 6, 7, 8, 9
-# Of a constant's kinds: int64, uint64, double; string.
+# Kinds of constants: int64, uint64, double; string.
 _NUMBERS, _TEXT = frozenset({3, 4, 5}), 6
 _LIST_COSTS, _ELEMENT_COSTS = 4, 2
-"""Of a list that stands there, which is made each time: as so many nodes more."""
+"""The cost of a list literal, which is built each time, in nodes."""
 _INDEX = "_[_]"
 _SIMPLE = frozenset({"int", "double", "size", "-_", "_-_", "_*_", "_/_", "_%_", "!_"})
-"""Functions that give a number, true or false."""
+"""Functions that return a number, true or false."""
 
 
 class ArgumentKind(Enum):
-    """What an argument of a call is, as far as its size is known before there is an answer."""
+    """The kind of an argument, by what is known of its size before there is an answer."""
 
     CONSTANT = "a number, text, true, false or null that stands there"
     CONSTANTS = "a list of these that stands there"
@@ -35,13 +35,13 @@ class CelCall(Struct, frozen=True):
 
     function: str
     depth: int
-    """How many loops it is inside of."""
+    """How many loops are around it."""
     number: bool
-    """Its last argument is a number that stands there."""
+    """Its last argument is a literal number."""
     text: str | None = None
-    """The text that stands there as its last argument."""
+    """Its last argument if that is a literal text."""
     kinds: tuple[ArgumentKind, ...] = ()
-    """Of its arguments; of a method, first that of which it is one."""
+    """The kinds of its arguments; for a method, the object comes first."""
 
 
 class CelTree(Struct, frozen=True):
@@ -50,9 +50,9 @@ class CelTree(Struct, frozen=True):
     names: frozenset[str]
     calls: tuple[CelCall, ...]
     depth: int
-    """How many loops (`all`, `exists`, `map`, ...) are inside each other at most."""
+    """The most nested loops (`all`, `exists`, `map`, ...)."""
     looped: int
-    """How many nodes of the tree are done again and again."""
+    """The number of nodes inside loops."""
 
 
 def read_tree(serialized: bytes) -> CelTree:
@@ -85,7 +85,7 @@ def _call(node: bytes, depth: int, own: bytes) -> CelCall:
 
 
 def _kind(node: bytes, own: bytes) -> ArgumentKind:
-    """own: the variable whose values all together are no larger than the answer."""
+    """The kind of an argument. own: the loop variable whose values together are no larger than the answer."""
     kind, inner = next(_fields_of_kinds(node), (0, b""))
     if kind == _CONST:
         return ArgumentKind.CONSTANT
@@ -102,7 +102,7 @@ def _kind(node: bytes, own: bytes) -> ArgumentKind:
 
 
 def _root(node: bytes) -> bytes:
-    """The name that a path such as `x.a[0].b` begins with; empty if it is no path."""
+    """The first name of a path such as `x.a[0].b`; empty if it is no path."""
     while True:
         kind, inner = next(_fields_of_kinds(node), (0, b""))
         if kind == _IDENT:
@@ -116,13 +116,15 @@ def _root(node: bytes) -> bytes:
 
 
 def _variable(loop: bytes, depth: int) -> bytes:
-    """The variable of an outermost loop over a part of the answer: it goes through that once. A list that is written
-    into the rule could have the whole answer in it many times, and an inner loop is done many times."""
+    """The variable of an outermost loop over a part of the answer, which it visits once; else empty.
+
+    A list literal may contain the whole answer many times, and an inner loop runs many times.
+    """
     return _field(loop, 1) if depth == 0 and _root(_field(loop, 2)) else b""
 
 
 def _fields_of_kinds(node: bytes) -> Iterator[tuple[int, bytes]]:
-    """Without the node's number."""
+    """The fields of a node without its id."""
     return ((number, value) for number, value in _fields(node) if number >= _CONST)
 
 
@@ -130,7 +132,7 @@ def _children(kind: int, node: bytes, depth: int) -> Iterator[tuple[bytes, int]]
     parts = {_SELECT: {1}, _CALL: {1, 3}, _LIST: {1}, _LOOP: {2, 4, 5, 6, 7}}.get(kind, set())
     for number, value in _fields(node) if kind > _IDENT else ():
         if number in parts:
-            # Of a loop, its condition (5) and its step (6) are done again and again.
+            # A loop repeats its condition (5) and its step (6).
             yield value, depth + (kind == _LOOP and number in (5, 6))
         elif kind == _MAP and number == 2:
             yield from ((inner, depth) for part, inner in _fields(value) if part in (3, 4))
@@ -141,7 +143,7 @@ def _field(message: bytes, wanted: int) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a protobuf message: number and content; of numbers, that they are there."""
+    """The fields of a protobuf message: number and content; the content of numbers is not decoded."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

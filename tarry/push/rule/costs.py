@@ -1,6 +1,8 @@
-"""What a rule may cost. CEL ends by itself, but it may take minutes or gigabytes over an answer of the worst kind, and
-nothing can stop it: so what could do so is refused before it is ever asked. The loops of an evaluation do 10,000 rounds
-at most, all together; that bound is CEL's own."""
+"""Bounds on the cost of a rule.
+
+A CEL evaluation always ends, but with the worst answer it could take minutes or gigabytes, and nothing can stop it. So
+such rules are refused when they are parsed. CEL itself bounds all loops of an evaluation to 10,000 rounds together.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,27 +11,27 @@ from tarry.push.rule.cel_tree import ArgumentKind, CelCall, CelTree
 from tarry.push.rule.errors import SettingSyntaxError
 
 MOST_LOOPED = 16 * 1024
-"""Bytes of an answer that a rule with `all` or `exists` goes through."""
+"""Bytes of an answer that a rule with a loop may read."""
 
 _MOST_LOOPS, _MOST_SUMS, _MOST_PATTERNS = 2, 10, 300
 _MOST_LOOPED_NODES = 200
-"""Of a rule's tree, inside of its loops: a comparison has three."""
+"""Nodes inside the loops of a rule. A comparison has three."""
 _CHEAP = {
     *("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_[_]", "-_", "_-_", "_*_", "_/_", "_%_"),
 }
-"""What costs little, however often it is done and to whatever, and takes no memory."""
+"""Functions that are cheap for any argument, and take no memory."""
 _COMPARING = {"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"}
 _READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}
-"""What reads all of a text."""
+"""Functions that read a whole text."""
 _SMALL = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.CONSTANTS}
 _OURS = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.OWN, ArgumentKind.CONSTANTS}
 _PATTERN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<count>\{\d*(?:,\d*)?\})|.", re.DOTALL)
 _UNICODE, _MANY = re.compile(r"\\[pP]"), 50
-"""A class of characters such as \\p{L}, and about how many steps it takes."""
+"""A character class such as \\p{L}, and about how many steps it takes."""
 
 
 def check_cost(parts: CelTree) -> None:
-    """Misplaced for what could take long, or much memory."""
+    """SettingSyntaxError if the rule could take long or much memory."""
     if parts.depth > _MOST_LOOPS:
         raise SettingSyntaxError(f"{parts.depth} loops inside each other; at most {_MOST_LOOPS}")
     if sum(call.function == "_+_" for call in parts.calls) > _MOST_SUMS:
@@ -46,8 +48,10 @@ def check_cost(parts: CelTree) -> None:
 
 
 def _check_looped(call: CelCall) -> None:
-    """Misplaced for what is not done in about the same short time each time, or, all times together, in a time that
-    grows with the answer only."""
+    """SettingSyntaxError for a call that is too costly in a loop.
+
+    Allowed are calls that take a short constant time each, or a time linear in the answer over all rounds together.
+    """
     kinds = set(call.kinds)
     if call.function in _CHEAP or (call.function == "_+_" and call.number):
         return
@@ -74,7 +78,7 @@ def _check_looped(call: CelCall) -> None:
 
 
 def patterns(parts: CelTree) -> Iterator[str]:
-    """The regular expressions of a rule; Misplaced for one that only the answer would show."""
+    """The regular expressions of a rule; SettingSyntaxError for one that is not a literal."""
     for call in parts.calls:
         if call.function == "matches":
             if call.text is None:
@@ -83,7 +87,7 @@ def patterns(parts: CelTree) -> Iterator[str]:
 
 
 def _program_size(pattern: str) -> int:
-    """About how many steps the program of a pattern has: a count such as {100} repeats what is before it."""
+    """About how many steps the compiled pattern has. A count such as {100} repeats what is before it."""
     groups = [(0, 0)]
     for part in _PATTERN.finditer(pattern):
         size, last = groups.pop()

@@ -1,9 +1,9 @@
 """The rules of php-delayqueue, `{res.code}!=200 && {res.data.msg}=="failed"`, translated to CEL.
 
 The original put the answer's fields into the text and had PHP evaluate it. Here `{res.data.msg}` becomes
-`at["data.msg"]`: what the answer has there, null if it has nothing there. As in PHP, a number and the text of it are
-equal (`"code": "200"` is 200), what has an order is compared as numbers, and what stands alone is asked whether it is
-empty. Apart from that nothing is converted: null is no 0 and no "": an answer without `code` has none.
+`at["data.msg"]`: the value in the answer, or null. As in PHP, a number equals its text (`"code": "200"` is 200), `<`
+and the like compare numbers, and a value alone is true unless it is empty. Nothing else is converted: null equals
+neither 0 nor "".
 """
 
 import json
@@ -19,7 +19,7 @@ from tarry.push.rule.json_path import ABSENT, get_child
 from tarry.push.rule.php_tokens import STRING, Token
 
 MOST_DEPTH = 10
-"""Parentheses inside each other; CEL's own bound is not far above."""
+"""Nested parentheses. CEL's own bound is not much higher."""
 
 _PATH = re.compile(r"\{\s*res\s*\.[^{}:,]*\}")
 _EQUAL = {"==": "==", "===": "==", "!=": "!=", "<>": "!=", "!==": "!="}
@@ -28,32 +28,32 @@ _EMPTY = '[null, false, 0, "", "0", [], {}]'
 
 
 class Translation(Struct, frozen=True):
-    """The rule in CEL, and the paths that it finds in the map `at`."""
+    """The rule in CEL, and the paths that it needs in the map `at`."""
 
     cel: str
     paths: tuple[str, ...]
 
 
 class _Expression(Struct, frozen=True):
-    """A part of the translation."""
+    """A translated part of the rule."""
 
     kind: str
-    """`condition`; or `path`, `number`, `string` or `word`, that are to be compared."""
+    """`condition`; or an operand: `path`, `number`, `string` or `word`."""
     cel: str
     at: int
     value: Any = None
-    """Of a constant that is not null."""
+    """The value of a constant."""
     single: bool = True
-    """It needs no parentheses as a part of another."""
+    """It needs no parentheses inside another expression."""
 
 
 def is_php_rule(rule: str) -> bool:
-    """It is written in this form: it has a `{res....}` outside of strings. CEL has no such thing."""
+    """Whether the rule has a `{res....}` outside of strings, which is no CEL."""
     return _PATH.search(re.sub(STRING, '""', rule)) is not None
 
 
 def translate(rule: str) -> Translation:
-    """The same rule in CEL; Misplaced where it cannot be translated."""
+    """Translates the rule to CEL; SettingSyntaxError if that is not possible."""
     reader = _Parser(php_tokens.tokenize(rule), len(rule) + 1)
     whole = reader.condition(reader.parse_or(0))
     if reader.next is not None:
@@ -62,7 +62,7 @@ def translate(rule: str) -> Translation:
 
 
 def look_up(answer: Any, paths: Sequence[str]) -> Mapping[str, Any]:
-    """What the answer has at these paths; None for nothing."""
+    """The values of the answer at these paths; None for a missing one."""
     return {path: _at(answer, path) for path in paths}
 
 
@@ -73,7 +73,7 @@ def _at(value: Any, path: str) -> Any:
 
 
 class _Parser:
-    """Reads tokens by PHP's precedence: ! before < <= > >= before == != === !== before && before ||."""
+    """Parses tokens with PHP's precedence: ! before < <= > >= before == != === !== before && before ||."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
         self.paths: list[str] = []
@@ -82,15 +82,15 @@ class _Parser:
 
     @property
     def next(self) -> Token | None:
-        """The token that is to be read, None at the end."""
+        """The next token; None at the end."""
         return self._rest[-1] if self._rest else None
 
     def parse_or(self, depth: int) -> _Expression:
-        """A chain of ||, or what binds tighter."""
+        """Parses a chain of ||, or an expression that binds tighter."""
         return self._parse_chain("||", self._parse_and, depth)
 
     def condition(self, piece: _Expression) -> _Expression:
-        """The piece as something true or false."""
+        """Makes an expression true or false."""
         if piece.kind == "path":
             return _Expression("condition", f"!({piece.cel} in {_EMPTY})", piece.at)
         if piece.kind in ("number", "string") or piece.cel == "null":
@@ -123,7 +123,7 @@ class _Parser:
         combine: Callable[[_Expression, _Expression, str], str],
         depth: int,
     ) -> _Expression:
-        """Two operands with one of the signs between them, or only one."""
+        """Parses two operands with one of the signs between them, or only one operand."""
         left = part(depth)
         if (sign := self._accept(*signs)) is None:
             return left
@@ -177,7 +177,7 @@ class _Parser:
 
 
 def _constant(value: Any) -> str:
-    """A value as CEL writes it."""
+    """A constant in CEL."""
     if isinstance(value, str):
         return _quote(value)
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else json.dumps(value)
@@ -201,7 +201,7 @@ def _compare_equal(left: _Expression, right: _Expression, sign: str) -> str:
 
 
 def _other_spelling(constant: _Expression) -> list[str]:
-    """Of a number its text; of a text the number in it."""
+    """The text of a number, or the number in a text, in CEL."""
     if constant.kind == "number":
         return [_quote(f"{constant.value:.15g}" if isinstance(constant.value, float) else str(constant.value))]
     number = php_tokens.parse_number(constant.value) if constant.kind == "string" else None

@@ -1,4 +1,4 @@
-"""Rules of php-delayqueue as text: their tokens, and the constants of PHP in them."""
+"""The tokens of php-delayqueue rules, and the PHP constants in them."""
 
 import contextlib
 import math
@@ -24,16 +24,16 @@ _BLANK = re.compile(r"\s*")
 
 
 class Token(Struct, frozen=True):
-    """A part of a rule that has a meaning of its own."""
+    """A token of a rule."""
 
     kind: str
     text: str
     at: int
-    """From 1."""
+    """Its position, from 1."""
 
 
 def tokenize(rule: str) -> list[Token]:
-    """The tokens of a rule; Misplaced at what is none."""
+    """The tokens of a rule; SettingSyntaxError at an invalid one."""
     found, at = [], _end(_BLANK, rule, 0)
     while at < len(rule):
         match = _TOKEN.match(rule, at)
@@ -50,7 +50,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def refuse(token: Token) -> NoReturn:
-    """Says what is wrong with a token that cannot stand where it stands."""
+    """Raises SettingSyntaxError for a token in the wrong place."""
     if token.text.startswith("="):
         raise SettingSyntaxError("= compares nothing; write ==", token.at)
     if token.text[:1] in "\"'":
@@ -71,7 +71,7 @@ def parse_path(token: Token) -> str:
 
 
 def parse_value(token: Token) -> Any:
-    """What a constant stands for."""
+    """The value of a constant."""
     if token.kind == "string":
         return _unquote(token)
     if token.kind == "word":
@@ -82,7 +82,7 @@ def parse_value(token: Token) -> Any:
 
 
 def parse_number(text: str) -> int | float | None:
-    """The number that PHP sees in a text, None if it sees none."""
+    """The number that PHP reads from a text; None if there is none."""
     if not _NUMBER.fullmatch(text.strip(" \t\n\r\v\f")) or len(text) > 100:
         return None
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What a rule sees of an answer: values that CEL can have, whatever came."""
+"""The variables of a rule: an answer as values that CEL can hold, whatever was received."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from tarry.push.http.answer import Answer
 from tarry.push.rule import php_rules
 
 MOST_NESTED = 100
-"""Lists and objects inside each other in an answer; CEL's C++ has no bound of its own and would crash."""
+"""Nested lists and objects in an answer. CEL's C++ code has no bound and would crash."""
 
 _LONG_INTEGER = re.compile(rb"\d{19}")
 _BOM = b"\xef\xbb\xbf"
 
 
 def plain_variables(answer: Answer) -> dict[str, Any]:
-    """All but the JSON, by variable."""
+    """All variables but the JSON, by name."""
     return {
         "status": answer.status,
         "headers": _headers(answer),
@@ -27,8 +27,10 @@ def plain_variables(answer: Answer) -> dict[str, Any]:
 
 
 def json_variables(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
-    """The JSON as `res`, or as `at` with what these paths lead to; or no variable, and why there is none: a rule such
-    as `status == 204 ? false : res.code != 200` may still do without."""
+    """The JSON as `res`, or the values at these paths as `at`; or no variable, and the reason.
+
+    A missing variable is no error: `status == 204 ? false : res.code != 200` may not need it.
+    """
     if not answer.body.strip():
         return {}, "the answer is empty"
     if answer.cut:
@@ -41,7 +43,7 @@ def json_variables(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[st
 
 
 def _json(body: bytes) -> Any:
-    """The value; ValueError, RecursionError or OverflowError if it is none that CEL can have."""
+    """The decoded value; ValueError, RecursionError or OverflowError if CEL cannot hold it."""
     found = msgspec.json.decode(body.removeprefix(_BOM))
     if body.count(b"[") + body.count(b"{") > MOST_NESTED:
         _check_nesting([found])
@@ -57,7 +59,7 @@ def _check_nesting(level: list[Any]) -> None:
 
 
 def _make_safe(value: Any) -> Any:
-    """No integer of more than 64 bits, and no NUL."""
+    """The value without integers over 64 bits and without NUL characters."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, int):
@@ -78,7 +80,7 @@ def _headers(answer: Answer) -> Mapping[str, str]:
 
 
 def _clean(text: str) -> str:
-    """The binding ends texts at a NUL, and has no word for half a surrogate pair."""
+    """The text without NUL, at which the binding ends texts, and without lone surrogates, which it cannot encode."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
