@@ -23,7 +23,7 @@ from tarry.terminal import say
 if TYPE_CHECKING:
     from tarry.push.delivery.flow import FlowState as Flow
     from tarry.push.endpoint.settings import Endpoint
-    from tarry.push.http.answer import Answer
+    from tarry.push.http.response import Answer
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
 _TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order"})
@@ -130,7 +130,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _answer(file: str, status: int | None) -> "Answer":
-    from tarry.push.http.answer import MOST_BODY, Answer  # noqa: PLC0415 - as above
+    from tarry.push.http.response import MOST_BODY, Answer  # noqa: PLC0415 - as above
 
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     headers: list[tuple[str, str]] = []

@@ -17,8 +17,8 @@ from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.task import DeliveryPort
 from tarry.push.delivery.verdict import Disabled, Verdict, judge
 from tarry.push.endpoint.settings import Endpoint
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.response import Answer
 from tarry.tasks.running import current_job
 
 ADDRESS = "nowhere:0"

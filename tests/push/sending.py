@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure
 from tarry.push.http.guard import AddressGuard
+from tarry.push.http.response import Answer
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.push.http.answer import MOST_BODY, Answer
+from tarry.push.http.response import MOST_BODY, Answer
 from tarry.push.rule.cel import MOST_TEXT, RetryRule, RuleResult
 from tarry.push.rule.costs import MOST_LOOPED
 from tarry.push.rule.errors import SettingSyntaxError

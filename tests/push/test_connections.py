@@ -12,9 +12,9 @@ import pytest
 from pyreqwest.client import Client
 
 from tarry import App
-from tarry.push.http.answer import MOST_BODY, Answer
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.pool import ClientKey, ClientPool, client_builder
+from tarry.push.http.response import MOST_BODY, Answer
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.store.memory import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest

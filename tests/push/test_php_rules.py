@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarry.push.http.answer import Answer
+from tarry.push.http.response import Answer
 from tarry.push.rule import php_rules
 from tarry.push.rule.cel import RetryRule
 from tarry.push.rule.errors import SettingSyntaxError

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from tarry.push.http.answer import MOST_BODY, Answer
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
+from tarry.push.http.response import MOST_BODY, Answer
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.sending import HEAD, answered, failed, run, until
 from tests.push.server import (

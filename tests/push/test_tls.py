@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.response import Answer
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.certificates import Authority
 from tests.push.sending import PATIENT, answered, failed, kept, run, until

@@ -12,8 +12,8 @@ from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict, judge, retry_after
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.success import SuccessCodes
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.response import Answer
 
 NOW = 1_763_765_100.0
 

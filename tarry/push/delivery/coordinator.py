@@ -32,9 +32,9 @@ from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.snapshot import StoreSnapshot
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, judge
 from tarry.push.endpoint.settings import Endpoint
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
+from tarry.push.http.response import Answer
 from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from tarry.model.job import Job
 from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
-from tarry.push.http.answer import Answer, Headers
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.response import Answer, Headers
 from tarry.tasks import progress
 
 MOST_KEPT = 20

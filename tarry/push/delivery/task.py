@@ -36,8 +36,8 @@ from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure
+from tarry.push.http.response import Answer
 from tarry.store import ids
 from tarry.tasks import headers
 from tarry.tasks.interrupts import Interrupted

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.success import SuccessCodes
-from tarry.push.http.answer import Answer
 from tarry.push.http.failure import Failure, FailureKind
+from tarry.push.http.response import Answer
 from tarry.push.rule.cel import RetryRule
 
 MAX_RETRY_AFTER = HOUR

@@ -20,12 +20,12 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from tarry.push.http import resolver
-from tarry.push.http.answer import MOST_BODY, Answer, Headers
 from tarry.push.http.body_gate import BodyGate
 from tarry.push.http.errors import broken_body_error, no_answer_error
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.pool import ClientKey, ClientPool, client_builder
+from tarry.push.http.response import MOST_BODY, Answer, Headers
 from tarry.push.http.target import Target, check_headers, parse_target
 
 log = logging.getLogger("tarry.push")

@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND
-from tarry.push.http.answer import Headers
+from tarry.push.http.response import Headers
 
 SYMMETRIC, PRIVATE, PUBLIC = "whsec_", "whsk_", "whpk_"
 MOST_SECRETS = 10

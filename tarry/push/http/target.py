@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from msgspec import Struct
 from pyreqwest.http import Url
 
-from tarry.push.http.answer import Headers
+from tarry.push.http.response import Headers
 
 LONGEST_URL = 8192
 MOST_HEADERS, MOST_HEADER_BYTES = 100, 64 * 1024

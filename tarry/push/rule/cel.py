@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from tarry.errors import ConfigError
-from tarry.push.http.answer import Answer
+from tarry.push.http.response import Answer
 from tarry.push.rule import cel_tree, php_rules, variables
 from tarry.push.rule.costs import MOST_LOOPED, check_cost, patterns
 from tarry.push.rule.errors import SettingSyntaxError

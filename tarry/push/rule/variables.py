@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.push.http.answer import Answer
+from tarry.push.http.response import Answer
 from tarry.push.rule import php_rules
 
 MOST_NESTED = 100

@@ -1,6 +1,6 @@
 """What an answer says of itself."""
 
-from tarry.push.http.answer import KEPT, MOST_BODY, Answer
+from tarry.push.http.response import KEPT, MOST_BODY, Answer
 
 
 def test_headers_of_one_name_are_joined() -> None:
