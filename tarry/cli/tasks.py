@@ -23,7 +23,7 @@ from tarry.terminal import say
 if TYPE_CHECKING:
     from tarry.push.delivery.flow import FlowState as Flow
     from tarry.push.endpoint.settings import Endpoint
-    from tarry.push.http.response import Answer
+    from tarry.push.http.response import HttpResponse
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
 _TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order"})
@@ -129,8 +129,8 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(file: str, status: int | None) -> "Answer":
-    from tarry.push.http.response import MOST_BODY, Answer  # noqa: PLC0415 - as above
+def _answer(file: str, status: int | None) -> "HttpResponse":
+    from tarry.push.http.response import MOST_BODY, HttpResponse  # noqa: PLC0415 - as above
 
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     headers: list[tuple[str, str]] = []
@@ -139,7 +139,7 @@ def _answer(file: str, status: int | None) -> "Answer":
         first, *lines = head.decode("latin-1").split("\n")
         headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
         status = status or _status(first)
-    return Answer(status or 200, tuple(headers), data[:MOST_BODY], len(data) > MOST_BODY)
+    return HttpResponse(status or 200, tuple(headers), data[:MOST_BODY], len(data) > MOST_BODY)
 
 
 def _status(line: str) -> int:

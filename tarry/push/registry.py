@@ -21,7 +21,7 @@ from tarry.store.base import Store
 from tarry.store.shared.partly import there
 
 if TYPE_CHECKING:
-    from tarry.push.http.target import Target
+    from tarry.push.http.target import RequestTarget
 
 TASK_CELL, FLOW_CELL, GONE_CELL = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
@@ -101,7 +101,7 @@ def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoi
     return endpoint
 
 
-def _refusal(to: "Target", guard: AddressGuard) -> ForbiddenAddress | None:
+def _refusal(to: "RequestTarget", guard: AddressGuard) -> ForbiddenAddress | None:
     """Why the guard refuses the host, if that can be said without a name server."""
     refused = None
     own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: nobody else's

@@ -18,7 +18,7 @@ from tarry.push.delivery.task import DeliveryPort
 from tarry.push.delivery.verdict import Disabled, Verdict, judge
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.tasks.running import current_job
 
 ADDRESS = "nowhere:0"
@@ -74,7 +74,7 @@ class Answers:
         turns = _in_turn([_checked(task, one) for one in several])
         self._by_task[task] = lambda sent: next(turns)
 
-    def to(self, sent: Sent) -> Answer | Failure:
+    def to(self, sent: Sent) -> HttpResponse | Failure:
         """What comes of that request."""
         self.sent.append(sent)
         answerer = self._by_task.get(sent.task)
@@ -84,7 +84,7 @@ class Answers:
         reply = Reply(said) if isinstance(said, int) else said
         body = reply.body if reply.json is None else msgspec.json.encode(reply.json)
         headers = tuple((name.lower(), value) for name, value in reply.headers.items())
-        return Answer(reply.status, headers, body, address=ADDRESS, version="1.1")
+        return HttpResponse(reply.status, headers, body, address=ADDRESS, version="1.1")
 
 
 def _in_turn(several: Sequence[Said]) -> Iterator[Said]:
@@ -128,11 +128,11 @@ class Nowhere(DeliveryPort):
     def pause_for(self, name: str) -> float | None:
         return None if self._catalog.endpoints[name].enabled else 10.0
 
-    async def send(self, request: Any, limits: Any) -> Answer | Failure:
+    async def send(self, request: Any, limits: Any) -> HttpResponse | Failure:
         headers = {name.lower(): value for name, value in request.headers}
         return self._answers.to(Sent(current_job().task, request.method, request.url, headers, request.body))
 
-    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
         verdict = judge(endpoint, came, self.now() / SECOND)
         if isinstance(verdict, Disabled):
             registry.disable(

@@ -26,7 +26,7 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
-    def signed(self, names: Sequence[str], days: int = 1, own: bool = False) -> Path:
+    def sign(self, names: Sequence[str], days: int = 1, own: bool = False) -> Path:
         """A file with a certificate for these names or addresses, and its key. days: until it expires; below 0 it has.
         own: it is signed by itself."""
         key = ec.generate_private_key(ec.SECP256R1())

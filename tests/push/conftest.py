@@ -20,7 +20,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def certificate(authority: Authority) -> Path:
-    return authority.signed(["hooks.example", "127.0.0.1"])
+    return authority.sign(["hooks.example", "127.0.0.1"])
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ class Mailbox:
         return f"{self.scheme}://127.0.0.1:{self._controller.port}"
 
     def mails(self) -> list[EmailMessage]:
-        return [_parsed(envelope) for envelope in list(self.envelopes)]
+        return [_parse(envelope) for envelope in list(self.envelopes)]
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - aiosmtpd's
         if self.says.startswith("250"):
@@ -74,7 +74,7 @@ class Mailbox:
         return AuthResult(success=good, handled=good)
 
 
-class Rude:
+class MisbehavingServer:
     """A server that does this with each connection, in a thread of its own: hang, close, ..."""
 
     def __init__(self, conduct: Callable[[socket.socket], None]) -> None:
@@ -108,7 +108,7 @@ class Rude:
             self._conduct(connection)
 
 
-def _parsed(envelope: Envelope) -> EmailMessage:
+def _parse(envelope: Envelope) -> EmailMessage:
     content = envelope.content
     assert isinstance(content, bytes)
     return email.message_from_bytes(content, EmailMessage, policy=default)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.push.http.failure import Failure
 from tarry.push.http.guard import AddressGuard
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -35,22 +35,22 @@ def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], trust: bytes = b"") 
     return asyncio.run(whole())
 
 
-def sent(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Answer | Failure:
+def send(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> HttpResponse | Failure:
     """What becomes of one request."""
     whole = HttpRequest(**{"method": "POST", "url": url, "body": b"{}"} | request)
     got = run(lambda sending: sending.send(whole, limits), trust)
-    assert isinstance(got, Answer | Failure)
+    assert isinstance(got, HttpResponse | Failure)
     return got
 
 
-def answered(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Answer:
-    got = sent(url, limits, trust, **request)
-    assert isinstance(got, Answer), got
+def expect_answer(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> HttpResponse:
+    got = send(url, limits, trust, **request)
+    assert isinstance(got, HttpResponse), got
     return got
 
 
-def failed(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Failure:
-    got = sent(url, limits, trust, **request)
+def expect_failure(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> Failure:
+    got = send(url, limits, trust, **request)
     assert isinstance(got, Failure), got
     assert "\n" not in got.reason
     return got
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], bool], limit: float = 15.0) -> None:
         await asyncio.sleep(0.005)
 
 
-def kept(port: int) -> int:
+def open_connections(port: int) -> int:
     """How many connections to that port this machine still holds open on the side that made them."""
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     ends = [line.split()[2:4] for line in lines]

@@ -30,7 +30,7 @@ _END = b"\r\n\r\n"
 _START_WITHIN = 15.0
 
 
-class Seen(Struct, frozen=True):
+class SeenRequest(Struct, frozen=True):
     """A request as it arrived."""
 
     method: str
@@ -48,7 +48,7 @@ class Seen(Struct, frozen=True):
         return values[0] if values else None
 
 
-class Line:
+class Connection:
     """A connection of HTTP/1, as an answer is written to it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,14 +68,14 @@ class Line:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Until the other side has ended it."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
 
 
-Script = Callable[[Line], Awaitable[None]]
+Script = Callable[[Connection], Awaitable[None]]
 """Writes an answer; the connection is kept for the next request unless it was ended."""
 
 
@@ -88,7 +88,7 @@ class Server:
         self._address, self.port = address, 0
         self._scripts: dict[str, Script] = {}
         self._h2: dict[str, H2Script] = {}
-        self.seen: list[Seen] = []
+        self.seen: list[SeenRequest] = []
         self.connections = self.ended = 0
         """How many were opened, and how many of these the other side, or we, have closed."""
         self._writers: list[asyncio.StreamWriter] = []
@@ -151,19 +151,19 @@ class Server:
                 if (tls := writer.get_extra_info("ssl_object")) and tls.selected_alpn_protocol() == "h2":
                     await _Http2(self, reader, writer, number).run()
                 else:
-                    await self._http1(Line(reader, writer), number)
+                    await self._http1(Connection(reader, writer), number)
         finally:
             self.ended += 1
             writer.transport.abort()
 
-    async def _http1(self, line: Line, number: int) -> None:
+    async def _http1(self, line: Connection, number: int) -> None:
         while True:
             head = (await line.reader.readuntil(_END)).decode("latin-1")
             first, *rest = head.removesuffix("\r\n\r\n").split("\r\n")
             method, path, version = first.split(" ")
             headers = tuple((name.lower(), value) for name, _, value in (entry.partition(": ") for entry in rest))
             body = await line.reader.readexactly(int(dict(headers).get("content-length", "0")))
-            self.seen.append(Seen(method, path, version, headers, body, number))
+            self.seen.append(SeenRequest(method, path, version, headers, body, number))
             await self._scripts.get(path, ok)(line)
             if line.writer.is_closing():
                 return
@@ -241,7 +241,7 @@ class _Http2:
                 return
             self._begun.append(stream)
         headers = tuple((name, value) for name, value in head.items() if not name.startswith(":"))
-        self._server.seen.append(Seen(head[":method"], head[":path"], "HTTP/2", headers, body, self._number))
+        self._server.seen.append(SeenRequest(head[":method"], head[":path"], "HTTP/2", headers, body, self._number))
         if not script.hangs or (script.leaves and self._number):
             self._h2.send_headers(stream, [(":status", str(script.status)), *script.headers])
             self._h2.send_data(stream, script.body[:16384], end_stream=True)
@@ -257,10 +257,10 @@ def answer(status: int, body: bytes = b"ok", headers: Iterable[tuple[str, str]] 
     return raw("\r\n".join(lines).encode("latin-1") + _END + body)
 
 
-def raw(data: bytes, then: Callable[[Line], object] | None = None) -> Script:
+def raw(data: bytes, then: Callable[[Connection], object] | None = None) -> Script:
     """Just these bytes; `then`: `Line.end`, `Line.reset`."""
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         await line.write(data)
         if then is not None:
             then(line)
@@ -271,7 +271,7 @@ def raw(data: bytes, then: Callable[[Line], object] | None = None) -> Script:
 def parts(pieces: Iterable[bytes], pause: float) -> Script:
     """One piece after another, with seconds between them."""
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         for piece in pieces:
             await line.write(piece)
             await asyncio.sleep(pause)
@@ -291,9 +291,9 @@ def zipped(size: int) -> Script:
 def then_hang(data: bytes) -> Script:
     """These bytes, and nothing more, until the other side ends."""
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         await line.write(data)
-        await line.gone()
+        await line.wait_closed()
         line.end()
 
     return script
@@ -302,7 +302,7 @@ def then_hang(data: bytes) -> Script:
 def streamed(size: int, written: list[int]) -> Script:
     """A body of so many bytes, as fast as it is taken; `written[0]`: how much it was in the end."""
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         chunk = bytes(65536)
         await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
         written.append(0)
@@ -318,5 +318,5 @@ def streamed(size: int, written: list[int]) -> Script:
 
 ok = answer(200)
 hang = then_hang(b"")
-reset_before_answer = raw(b"", Line.reset)
-end_before_answer = raw(b"", Line.end)
+reset_before_answer = raw(b"", Connection.reset)
+end_before_answer = raw(b"", Connection.end)

@@ -12,7 +12,7 @@ from tarry.push.delivery.cancel import BEFORE, MAYBE, NEVER, UNKNOWN
 from tarry.store.conformance.cases import taken
 from tests.engine.bench import finished, note, until
 from tests.push.fixture import DeliveryFixture
-from tests.push.server import Line, answer, end_before_answer, hang
+from tests.push.server import Connection, answer, end_before_answer, hang
 
 
 @pytest.mark.parametrize("delay", [0, 100])
@@ -64,7 +64,7 @@ def test_an_answer_that_comes_as_it_is_cancelled_is_told(
     delivery.configure(hook={})
     gate = threading.Event()
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         store.ring_recall = lambda: None  # type: ignore[method-assign]
         assert job.cancel()
         gate.set()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.push.http.response import MOST_BODY, Answer
+from tarry.push.http.response import MOST_BODY, HttpResponse
 from tarry.push.rule.cel import MOST_TEXT, RetryRule, RuleResult
 from tarry.push.rule.costs import MOST_LOOPED
 from tarry.push.rule.errors import SettingSyntaxError
@@ -16,7 +16,7 @@ from tarry.push.rule.variables import MOST_NESTED
 
 
 def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:
-    return RetryRule.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, Answer))
+    return RetryRule.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, HttpResponse))
 
 
 def refused(rule: str) -> tuple[str, int]:
@@ -265,7 +265,7 @@ def test_the_worst_pattern_takes_no_long_time(pattern: str) -> None:
 
 
 def took(rule: str, body: bytes) -> float:
-    parsed, answer = RetryRule.parse(rule), Answer(200, body=body)
+    parsed, answer = RetryRule.parse(rule), HttpResponse(200, body=body)
     began = time.process_time()
     parsed.evaluate(answer)
     return time.process_time() - began
@@ -333,7 +333,7 @@ RULES = [
 @given(bodies, st.sampled_from(RULES), st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2))
 @settings(deadline=None)
 def test_no_answer_breaks_a_rule(body: bytes, rule: RetryRule, headers: dict[str, str]) -> None:
-    found = rule.evaluate(Answer(200, tuple(headers.items()), body))
+    found = rule.evaluate(HttpResponse(200, tuple(headers.items()), body))
     assert bool(found.reason) is found.again
     assert found.reason.isascii() or found.reason.encode()
 
@@ -343,7 +343,7 @@ def test_no_answer_breaks_a_rule(body: bytes, rule: RetryRule, headers: dict[str
 def test_whatever_is_written_is_a_rule_or_refused(text: str) -> None:
     place, told = 0, "a rule"
     try:
-        RetryRule.parse(text).evaluate(Answer(200))
+        RetryRule.parse(text).evaluate(HttpResponse(200))
     except SettingSyntaxError as error:
         place, told = error.at, str(error)
     assert 0 <= place <= len(text) + 1

@@ -14,15 +14,15 @@ from pyreqwest.client import Client
 from tarry import App
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.pool import ClientKey, ClientPool, client_builder
-from tarry.push.http.response import MOST_BODY, Answer
+from tarry.push.http.response import MOST_BODY, HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.store.memory import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest
 from tests.engine.bench import Bench, finished
 from tests.engine.bench import until as waited
 from tests.push.certificates import Authority
-from tests.push.sending import HEAD, answered, kept, run, sender, until
-from tests.push.server import Line, Server, answer, end_before_answer, hang, raw, then_hang
+from tests.push.sending import HEAD, expect_answer, open_connections, run, sender, until
+from tests.push.server import Connection, Server, answer, end_before_answer, hang, raw, then_hang
 
 
 def test_a_connection_is_used_again(server: Server) -> None:
@@ -47,33 +47,35 @@ def test_after_a_body_that_was_not_read_whole_the_connection_is_not_used_again(s
 
 def test_connections_that_were_closed_under_us_cost_nothing(server: Server) -> None:
     """After each answer the server ends the connection, without having said so."""
-    server.says("/", raw(HEAD + b"Content-Length: 2\r\n\r\nok", Line.end))
+    server.says("/", raw(HEAD + b"Content-Length: 2\r\n\r\nok", Connection.end))
 
     async def work(sending: Sender) -> None:
         for n in range(5):
             got = await sending.send(HttpRequest("POST", server.url(), (), b"%d" % n), SendLimits())
-            assert isinstance(got, Answer)
-            await until(lambda: not kept(server.port))
+            assert isinstance(got, HttpResponse)
+            await until(lambda: not open_connections(server.port))
 
     run(work)
     assert [seen.connection for seen in server.seen] == [0, 1, 2, 3, 4]
 
 
 def test_an_end_that_crosses_a_request_is_not_hidden_and_nothing_arrives_twice(server: Server) -> None:
-    server.says("/", raw(HEAD + b"Content-Length: 2\r\n\r\nok", Line.end))
+    server.says("/", raw(HEAD + b"Content-Length: 2\r\n\r\nok", Connection.end))
 
-    async def work(sending: Sender) -> list[Answer | Failure]:
+    async def work(sending: Sender) -> list[HttpResponse | Failure]:
         return [await sending.send(HttpRequest("POST", server.url(), (), b"%d" % n), SendLimits()) for n in range(50)]
 
     got = run(work)
-    assert all(isinstance(one, Answer) or (one.kind is FailureKind.CLOSED and one.sent) for one in got)
-    assert [b"%d" % n for n, one in enumerate(got) if isinstance(one, Answer)] == [seen.body for seen in server.seen]
+    assert all(isinstance(one, HttpResponse) or (one.kind is FailureKind.CLOSED and one.sent) for one in got)
+    assert [b"%d" % n for n, one in enumerate(got) if isinstance(one, HttpResponse)] == [
+        seen.body for seen in server.seen
+    ]
 
 
 def test_what_a_kept_connection_may_have_taken_is_not_sent_again(server: Server) -> None:
     server.says("/end", end_before_answer)
 
-    async def work(sending: Sender) -> Answer | Failure:
+    async def work(sending: Sender) -> HttpResponse | Failure:
         await sending.send(HttpRequest("POST", server.url("/")), SendLimits())
         return await sending.send(HttpRequest("POST", server.url("/end")), SendLimits())
 
@@ -148,7 +150,7 @@ def test_to_cancel_in_the_body_ends_the_request_too(server: Server) -> None:
 def test_to_close_ends_what_is_under_way(server: Server) -> None:
     server.says("/hang", hang)
 
-    async def work() -> tuple[Answer | Failure, Answer | Failure]:
+    async def work() -> tuple[HttpResponse | Failure, HttpResponse | Failure]:
         sending = sender()
         task = asyncio.create_task(sending.send(HttpRequest("POST", server.url("/hang"), (), b"{}"), SendLimits(3, 1)))
         await until(lambda: len(server.seen) == 1)
@@ -176,14 +178,14 @@ def test_to_close_closes_kept_connections(server: Server) -> None:
 def test_a_proxy_of_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert answered(server.url("/", "hooks.example")).status == 200
+    assert expect_answer(server.url("/", "hooks.example")).status == 200
 
 
 def test_many_are_under_way_at_once_and_none_waits_for_another(server: Server) -> None:
     """Three hundred that are not answered before all of them are there; another endpoint is as quick as ever."""
     everybody = asyncio.Event()
 
-    async def together(line: Line) -> None:
+    async def together(line: Connection) -> None:
         if server.paths().count("/slow") == 300:
             everybody.set()
         await everybody.wait()
@@ -196,10 +198,10 @@ def test_many_are_under_way_at_once_and_none_waits_for_another(server: Server) -
         under_way = [asyncio.create_task(sending.send(slow, SendLimits(30, 20))) for _ in range(299)]
         await until(lambda: server.paths().count("/slow") == 299)
         other = await sending.send(HttpRequest("POST", server.url("/quick", "other.example"), (), b"{}"), SendLimits())
-        assert isinstance(other, Answer)
+        assert isinstance(other, HttpResponse)
         assert not any(task.done() for task in under_way)
         last = await sending.send(slow, SendLimits(30, 20))
-        assert all(isinstance(one, Answer) for one in [last, *await asyncio.gather(*under_way)])
+        assert all(isinstance(one, HttpResponse) for one in [last, *await asyncio.gather(*under_way)])
 
     run(work)
 
@@ -299,7 +301,7 @@ def test_in_a_worker(server: Server) -> None:
         got = await senders[0].send(
             HttpRequest("POST", server.url("/", "hooks.example"), (), b"%d" % number), SendLimits()
         )
-        assert isinstance(got, Answer)
+        assert isinstance(got, HttpResponse)
         return got.status
 
     bench = Bench(app, lambda: store)
@@ -326,7 +328,7 @@ def test_a_loop_that_ends_with_requests_under_way_ends_cleanly(server: Server) -
         loop.run_until_complete(_cancel_the_rest())
         loop.close()
 
-    tasks: list[asyncio.Task[Answer | Failure]] = []
+    tasks: list[asyncio.Task[HttpResponse | Failure]] = []
     thread = threading.Thread(target=serve)
     thread.start()
     loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(begin())))  # type: ignore[arg-type]

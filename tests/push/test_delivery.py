@@ -13,7 +13,7 @@ from tarry.push.delivery.task import DUE
 from tarry.push.http.sign import Signer
 from tests.engine.bench import finished, note, until
 from tests.push.fixture import DeliveryFixture
-from tests.push.server import Line, answer, end_before_answer, hang, raw
+from tests.push.server import Connection, answer, end_before_answer, hang, raw
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -128,7 +128,7 @@ def test_what_was_sent_and_not_answered_is_said_to_be_maybe_delivered(delivery: 
 
 def test_an_answer_that_breaks_off_behind_its_head_has_delivered(any_delivery: DeliveryFixture) -> None:
     any_delivery.configure(hook={})
-    any_delivery.server.says("/", raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", Line.reset))
+    any_delivery.server.says("/", raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", Connection.reset))
     jobs = [any_delivery.app.enqueue("hook", {}) for _ in range(10)]
     any_delivery.deliver()
     assert {finished(job) for job in jobs} == {State.DONE}

@@ -25,7 +25,7 @@ from tarry.push.delivery.flow import (
 )
 from tests.engine.bench import finished, until
 from tests.push.fixture import DeliveryFixture
-from tests.push.server import Line, answer, end_before_answer, hang
+from tests.push.server import Connection, answer, end_before_answer, hang
 
 WELL, BUSY, FAILED = Observed(well=9), Observed(busy=3), Observed(row=FAILURES, why="no")
 
@@ -162,7 +162,7 @@ def test_however_many_hang_a_healthy_one_is_served_in_time_from_the_start(delive
 def test_one_that_is_alone_gets_all_slots(delivery: DeliveryFixture) -> None:
     gate = threading.Event()
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         while not gate.is_set():
             await asyncio.sleep(0.01)
         await answer(200)(line)
@@ -180,7 +180,7 @@ def test_never_more_at_once_than_it_says(any_delivery: DeliveryFixture) -> None:
     any_delivery.configure(hook={"concurrency": 3})
     now = most = 0
 
-    async def script(line: Line) -> None:
+    async def script(line: Connection) -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)

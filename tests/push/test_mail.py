@@ -16,7 +16,7 @@ from tarry.alert.message import Message, message
 from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
-from tests.push.mailbox import PASSWORD, USER, Mailbox, Rude
+from tests.push.mailbox import PASSWORD, USER, Mailbox, MisbehavingServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 
@@ -84,7 +84,7 @@ def test_elsewhere_the_certificate_must_be_good(
 
 
 def test_the_certificate_must_be_of_that_host(authority: Authority, ca: Path) -> None:
-    other = authority.signed(["other.example"])
+    other = authority.sign(["other.example"])
     with Mailbox(other) as box, pytest.raises(Unsent, match="certificate"):
         send(server(f"{box.url}?ca={ca}"), MAIL)
 
@@ -127,7 +127,7 @@ def test_nobody_there() -> None:
 
 def test_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail, "STEP", 0.3)
-    with Rude(lambda connection: None) as rude, pytest.raises(Unsent, match="timed out"):
+    with MisbehavingServer(lambda connection: None) as rude, pytest.raises(Unsent, match="timed out"):
         send(server(rude.url), MAIL)
 
 
@@ -142,13 +142,13 @@ def test_a_server_that_never_comes_to_the_point(monkeypatch: pytest.MonkeyPatch)
                 connection.sendall(b"x")
 
     began = time.monotonic()
-    with Rude(drip) as rude, pytest.raises(Unsent):
+    with MisbehavingServer(drip) as rude, pytest.raises(Unsent):
         send(server(rude.url), MAIL)
     assert time.monotonic() - began < 10
 
 
 def test_a_server_that_closes() -> None:
-    with Rude(lambda connection: connection.close()) as rude, pytest.raises(Unsent, match="closed"):
+    with MisbehavingServer(lambda connection: connection.close()) as rude, pytest.raises(Unsent, match="closed"):
         send(server(rude.url), MAIL)
 
 

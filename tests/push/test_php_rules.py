@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
 from tarry.push.rule.cel import RetryRule
 from tarry.push.rule.errors import SettingSyntaxError
@@ -94,7 +94,7 @@ def test_the_form_is_translated(rule: str, cel: str) -> None:
     ],
 )
 def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool) -> None:
-    said = RetryRule.parse(rule).evaluate(Answer(200, body=body.encode()))
+    said = RetryRule.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
     assert said.again is again
     assert not again or said.reason == f"the rule says so: {rule}"
 
@@ -109,7 +109,7 @@ def test_a_translated_rule_says_what_it_meant(rule: str, body: str, again: bool)
     ],
 )
 def test_what_a_rule_cannot_be_asked_about_is_asked_for_again(body: bytes, reason: str) -> None:
-    said = RetryRule.parse("{res.n} > 5").evaluate(Answer(200, body=body))
+    said = RetryRule.parse("{res.n} > 5").evaluate(HttpResponse(200, body=body))
     assert said.again
     assert said.reason.startswith(reason)
 
@@ -244,5 +244,5 @@ def test_whatever_is_written_is_translated_or_refused(text: str) -> None:
 @given(rules, st.sampled_from(["{}", '{"code": 200}', '{"code": "x", "a": {"b": -1.5}}', '{"items": [null]}']))
 @settings(deadline=None)
 def test_every_rule_of_the_form_can_be_asked(rule: str, body: str) -> None:
-    said = RetryRule.parse(rule).evaluate(Answer(200, body=body.encode()))
+    said = RetryRule.parse(rule).evaluate(HttpResponse(200, body=body.encode()))
     assert said.reason in ("", f"the rule says so: {rule}") or len(rule) > 100

@@ -8,7 +8,7 @@ from tarry.push.http import sender
 from tarry.push.http.failure import FailureKind
 from tarry.push.http.sender import SendLimits
 from tests.push.certificates import Authority
-from tests.push.sending import answered, failed
+from tests.push.sending import expect_answer, expect_failure
 from tests.push.server import Server, answer, end_before_answer, redirect
 
 FOLLOWED = SendLimits(10, 5, redirects=3)
@@ -17,7 +17,7 @@ FOLLOWED = SendLimits(10, 5, redirects=3)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_they_are_answers_unless_asked_for(server: Server, status: int) -> None:
     server.says("/", redirect(status, "/elsewhere"))
-    got = answered(server.url())
+    got = expect_answer(server.url())
     assert (got.status, got.header("location"), got.url) == (status, "/elsewhere", "")
     assert server.paths() == ["/"]
 
@@ -25,7 +25,7 @@ def test_they_are_answers_unless_asked_for(server: Server, status: int) -> None:
 @pytest.mark.parametrize("status", [307, 308])
 def test_method_and_body_are_kept(server: Server, status: int) -> None:
     server.says("/", redirect(status, "/b?c=d"))
-    got = answered(server.url(), FOLLOWED, method="PUT", body=b"[1]", headers=(("x-key", "secret"),))
+    got = expect_answer(server.url(), FOLLOWED, method="PUT", body=b"[1]", headers=(("x-key", "secret"),))
     assert (got.status, got.url) == (200, server.url("/b"))
     assert [(s.method, s.path, s.body) for s in server.seen] == [("PUT", "/", b"[1]"), ("PUT", "/b?c=d", b"[1]")]
     assert server.seen[1].header("x-key") == "secret"
@@ -34,7 +34,7 @@ def test_method_and_body_are_kept(server: Server, status: int) -> None:
 def test_see_other_is_a_get_without_body(server: Server) -> None:
     server.says("/", redirect(303, "/result"))
     headers = (("content-type", "application/json"), ("webhook-signature", "v1,x"), ("x-key", "1"))
-    answered(server.url(), FOLLOWED, headers=headers)
+    expect_answer(server.url(), FOLLOWED, headers=headers)
     second = server.seen[1]
     assert (second.method, second.path, second.body) == ("GET", "/result", b"")
     assert second.header("content-type") is second.header("webhook-signature") is None
@@ -44,29 +44,29 @@ def test_see_other_is_a_get_without_body(server: Server) -> None:
 @pytest.mark.parametrize("status", [301, 302])
 def test_what_would_lose_the_body_is_not_followed(server: Server, status: int) -> None:
     server.says("/", redirect(status, "/elsewhere"))
-    assert answered(server.url(), FOLLOWED).status == status
+    assert expect_answer(server.url(), FOLLOWED).status == status
     assert server.paths() == ["/"]
 
 
 @pytest.mark.parametrize("status", [301, 302])
 def test_a_get_is_sent_on(server: Server, status: int) -> None:
     server.says("/", redirect(status, "/elsewhere"))
-    assert answered(server.url(), FOLLOWED, method="GET", body=b"").status == 200
+    assert expect_answer(server.url(), FOLLOWED, method="GET", body=b"").status == 200
     assert server.paths() == ["/", "/elsewhere"]
 
 
 def test_so_many_and_no_more(server: Server) -> None:
     for n in range(5):
         server.says(f"/{n}", redirect(307, f"/{n + 1}"))
-    got = failed(server.url("/0"), FOLLOWED)
+    got = expect_failure(server.url("/0"), FOLLOWED)
     assert (got.kind, got.sent, got.reason) == (FailureKind.REDIRECT, True, "3 redirects lead to yet another")
     assert server.paths() == ["/0", "/1", "/2", "/3"]
-    assert answered(server.url("/2"), FOLLOWED).status == 200
+    assert expect_answer(server.url("/2"), FOLLOWED).status == 200
 
 
 def test_a_circle_ends(server: Server) -> None:
     server.says("/", redirect(308, "/"))
-    assert failed(server.url(), FOLLOWED).kind is FailureKind.REDIRECT
+    assert expect_failure(server.url(), FOLLOWED).kind is FailureKind.REDIRECT
     assert len(server.seen) == 4
 
 
@@ -84,7 +84,7 @@ def test_a_circle_ends(server: Server) -> None:
 def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
     server.says("/", redirect(307, "/on"))
     server.says("/on", redirect(307, location))
-    got = failed(server.url("/", "hooks.example"), FOLLOWED)
+    got = expect_failure(server.url("/", "hooks.example"), FOLLOWED)
     assert (got.kind, got.sent, got.status) == (FailureKind.FORBIDDEN, True, 307)
     assert "not reached, unless [push] allow" in got.reason
 
@@ -104,7 +104,7 @@ def test_none_leads_to_what_is_forbidden(server: Server, location: str) -> None:
 )
 def test_what_is_no_url_leads_nowhere(server: Server, location: str) -> None:
     server.says("/", redirect(307, location))
-    got = failed(server.url(), FOLLOWED)
+    got = expect_failure(server.url(), FOLLOWED)
     assert (got.kind, got.sent) == (FailureKind.REDIRECT, True)
     assert "redirects to nowhere" in got.reason
     assert "hunter2" not in got.reason
@@ -112,7 +112,7 @@ def test_what_is_no_url_leads_nowhere(server: Server, location: str) -> None:
 
 def test_without_a_location_it_is_an_answer(server: Server) -> None:
     server.says("/", answer(307))
-    assert answered(server.url(), FOLLOWED).status == 307
+    assert expect_answer(server.url(), FOLLOWED).status == 307
 
 
 def test_secrets_do_not_go_to_another_origin(server: Server) -> None:
@@ -125,7 +125,7 @@ def test_secrets_do_not_go_to_another_origin(server: Server) -> None:
         ("idempotency-key", '"019"'),
     )
     server.says("/", redirect(307, server.url("/on", "other.example")))
-    assert answered(server.url("/", "hooks.example"), FOLLOWED, headers=headers).status == 200
+    assert expect_answer(server.url("/", "hooks.example"), FOLLOWED, headers=headers).status == 200
     first, second = server.seen
     assert first.header("authorization") == "Bearer hunter2"
     assert second.header("host") == f"other.example:{server.port}"
@@ -137,7 +137,7 @@ def test_secrets_do_not_go_to_another_origin(server: Server) -> None:
 def test_another_port_is_another_origin(server: Server) -> None:
     with Server() as other:
         server.says("/", redirect(307, other.url("/on")))
-        answered(server.url(), FOLLOWED, headers=(("x-api-key", "hunter2"),))
+        expect_answer(server.url(), FOLLOWED, headers=(("x-api-key", "hunter2"),))
         assert other.seen[0].header("x-api-key") is None
         assert other.seen[0].header("referer") is None
 
@@ -145,7 +145,7 @@ def test_another_port_is_another_origin(server: Server) -> None:
 def test_none_leads_out_of_https(server: Server, authority: Authority, certificate: Path) -> None:
     with Server(certificate) as secure:
         secure.says("/", redirect(307, server.url("/x?token=hunter2")))
-        got = failed(secure.url("/", "hooks.example"), FOLLOWED, authority.pem)
+        got = expect_failure(secure.url("/", "hooks.example"), FOLLOWED, authority.pem)
     assert got.kind is FailureKind.REDIRECT
     assert got.reason.endswith(f"redirects out of HTTPS, to http://127.0.0.1:{server.port}")
     assert server.seen == []
@@ -155,7 +155,7 @@ def test_after_see_other_it_is_maybe_delivered_even_if_nobody_is_there(server: S
     with Server() as gone:
         url = gone.url("/")
     server.says("/", redirect(303, url))
-    got = failed(server.url(), FOLLOWED)
+    got = expect_failure(server.url(), FOLLOWED)
     assert (got.kind, got.sent) == (FailureKind.REFUSED, True)
 
 
@@ -166,7 +166,7 @@ def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monke
         raise ZeroDivisionError("hunter2")
 
     monkeypatch.setattr(sender, "_redirect_headers", fails)
-    got = failed(server.url(), FOLLOWED)
+    got = expect_failure(server.url(), FOLLOWED)
     assert (got.kind, got.sent) == (FailureKind.LOCAL, True)
     assert got.reason == "it broke here (ZeroDivisionError); see the log"
 
@@ -174,6 +174,6 @@ def test_what_nobody_has_thought_of_is_maybe_delivered_too(server: Server, monke
 def test_the_whole_time_is_for_all_of_them(server: Server) -> None:
     server.says("/", redirect(307, "/on"))
     server.says("/on", end_before_answer)
-    got = failed(server.url(), FOLLOWED)
+    got = expect_failure(server.url(), FOLLOWED)
     assert (got.kind, got.sent) == (FailureKind.CLOSED, True)
     assert got.elapsed < FOLLOWED.total

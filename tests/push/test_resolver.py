@@ -12,7 +12,7 @@ from tarry.push.http import resolver
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.resolver import FAILED_FOR, FRESH_FOR, MOST_QUESTIONS, USABLE_FOR, Resolver
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.sending import until
 from tests.push.server import Server
@@ -260,8 +260,8 @@ def test_the_system_is_asked_for_names_that_no_system_has() -> None:
         resolver.system_lookup("no-such-host.invalid")
 
 
-def send(names: Names, url: str, times: int = 1) -> list[Answer | Failure]:
-    async def work() -> list[Answer | Failure]:
+def send(names: Names, url: str, times: int = 1) -> list[HttpResponse | Failure]:
+    async def work() -> list[HttpResponse | Failure]:
         sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
         got = [await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits(10, 2)) for _ in range(times)]
         await sending.close()
@@ -282,7 +282,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to() -> None:
             url = server.url("/", "rebinding.example")
             for _ in range(3):
                 got = await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits())
-                assert isinstance(got, Answer)
+                assert isinstance(got, HttpResponse)
                 assert got.address == f"127.0.0.9:{server.port}"
                 names.says["rebinding.example"] = ["127.0.0.1"]
             await sending.close()
@@ -295,15 +295,15 @@ def test_a_name_that_no_system_knows_is_connected_to_all_the_same() -> None:
     """The HTTP library asks nobody itself."""
     with Server() as server:
         (got,) = send(Names(**{"hooks.invalid": ["127.0.0.1"]}), server.url("/", "hooks.invalid"))
-    assert isinstance(got, Answer)
+    assert isinstance(got, HttpResponse)
 
 
 def test_of_several_addresses_the_first_where_somebody_listens() -> None:
     with Server() as server:
         names = Names(**{"hooks.example": ["127.0.0.3", "127.0.0.2", "127.0.0.1"]})
         first, second = send(names, server.url("/", "hooks.example"), 2)
-    assert isinstance(first, Answer)
-    assert isinstance(second, Answer)
+    assert isinstance(first, HttpResponse)
+    assert isinstance(second, HttpResponse)
     assert first.address == second.address == f"127.0.0.1:{server.port}"
     assert len(server.seen) == 2
 
@@ -316,7 +316,7 @@ def test_a_host_that_moves_is_followed() -> None:
         sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
         sending._resolver = Resolver(AddressGuard(["127.0.0.0/24"]), names, clock)
         request = HttpRequest("POST", one.url("/", "hooks.example"), (), b"{}")
-        assert isinstance(await sending.send(request, SendLimits()), Answer)
+        assert isinstance(await sending.send(request, SendLimits()), HttpResponse)
         names.says["hooks.example"] = ["127.0.0.2"]
         clock.now += USABLE_FOR + 1
         got = await sending.send(request, SendLimits())

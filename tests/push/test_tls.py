@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tests.push.certificates import Authority
-from tests.push.sending import PATIENT, answered, failed, kept, run, until
+from tests.push.sending import PATIENT, expect_answer, expect_failure, open_connections, run, until
 from tests.push.server import H2Script, Server, end_before_answer
 
 
 def test_https(authority: Authority, certificate: Path) -> None:
     with Server(certificate) as server:
-        got = answered(server.url("/x", "hooks.example"), trust=authority.pem)
+        got = expect_answer(server.url("/x", "hooks.example"), trust=authority.pem)
     assert (got.status, got.version, got.body) == (200, "1.1", b"ok")
     assert server.seen[0].header("host") == f"hooks.example:{server.port}"
     assert 0 < got.connect < got.elapsed
@@ -24,7 +24,7 @@ def test_https(authority: Authority, certificate: Path) -> None:
 
 def test_an_address_as_the_name(authority: Authority, certificate: Path) -> None:
     with Server(certificate) as server:
-        assert answered(server.url(), trust=authority.pem).status == 200
+        assert expect_answer(server.url(), trust=authority.pem).status == 200
 
 
 WRONG: dict[str, tuple[list[str], int, bool, str]] = {
@@ -38,8 +38,8 @@ WRONG: dict[str, tuple[list[str], int, bool, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_certificate_that_is_not_good_is_told_and_nothing_is_sent(authority: Authority, case: str) -> None:
     names, days, own, told = WRONG[case]
-    with Server(authority.signed(names, days, own)) as server:
-        got = failed(server.url("/", "hooks.example"), trust=authority.pem)
+    with Server(authority.sign(names, days, own)) as server:
+        got = expect_failure(server.url("/", "hooks.example"), trust=authority.pem)
         assert (got.kind, got.sent) == (FailureKind.TLS, False)
         assert told in got.reason
         assert server.seen == []
@@ -47,7 +47,7 @@ def test_a_certificate_that_is_not_good_is_told_and_nothing_is_sent(authority: A
 
 def test_an_authority_that_is_not_trusted(certificate: Path) -> None:
     with Server(certificate) as server:
-        got = failed(server.url("/", "hooks.example"))
+        got = expect_failure(server.url("/", "hooks.example"))
         assert (got.kind, got.sent) == (FailureKind.TLS, False)
         assert "signed by nobody who is trusted here" in got.reason
 
@@ -56,14 +56,14 @@ def test_plain_http_where_tls_is_expected() -> None:
     with Server() as server:
         server.says("/", end_before_answer)
         url = server.url("/", "hooks.example").replace("http:", "https:")
-        got = failed(url, SendLimits(10, 0.5))
+        got = expect_failure(url, SendLimits(10, 0.5))
         assert not got.sent
         assert got.kind in (FailureKind.TLS, FailureKind.CONNECT_TIMEOUT)
 
 
 def test_tls_where_plain_http_is_expected(certificate: Path) -> None:
     with Server(certificate) as server:
-        got = failed(server.url("/", "hooks.example").replace("https:", "http:"), SendLimits(5, 1))
+        got = expect_failure(server.url("/", "hooks.example").replace("https:", "http:"), SendLimits(5, 1))
         assert got.kind in (FailureKind.MALFORMED, FailureKind.CLOSED)
         assert server.seen == []
 
@@ -71,7 +71,7 @@ def test_tls_where_plain_http_is_expected(certificate: Path) -> None:
 def test_http_2(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/x", H2Script(201, b"made", (("retry-after", "3"),)))
-        got = answered(server.url("/x", "hooks.example"), trust=authority.pem, body=b'{"order":7}')
+        got = expect_answer(server.url("/x", "hooks.example"), trust=authority.pem, body=b'{"order":7}')
     assert (got.status, got.version, got.body, got.header("retry-after")) == (201, "2", b"made", "3")
     (seen,) = server.seen
     assert (seen.method, seen.version, seen.body, seen.header("content-length")) == (
@@ -90,7 +90,7 @@ def test_http_2_has_many_requests_on_one_connection(authority: Authority, certif
             request = HttpRequest("POST", server.url("/", "hooks.example"), (), b"{}")
             await sending.send(request, SendLimits())
             got = await asyncio.gather(*[sending.send(request, SendLimits()) for _ in range(50)])
-            assert all(isinstance(one, Answer) for one in got)
+            assert all(isinstance(one, HttpResponse) for one in got)
 
         run(work, authority.pem)
     assert len(server.seen) == 51
@@ -100,7 +100,7 @@ def test_http_2_has_many_requests_on_one_connection(authority: Authority, certif
 def test_http_2_that_does_not_answer(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/", H2Script(hangs=True))
-        got = failed(server.url("/", "hooks.example"), SendLimits(1.5, 1), authority.pem)
+        got = expect_failure(server.url("/", "hooks.example"), SendLimits(1.5, 1), authority.pem)
         assert (got.kind, got.sent) == (FailureKind.UNANSWERED, True)
 
 
@@ -108,7 +108,7 @@ def test_http_2_that_does_not_answer(authority: Authority, certificate: Path) ->
 def test_http_2_that_has_not_begun_is_asked_once_more(authority: Authority, certificate: Path, body: bytes) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/", H2Script(refuses=True))
-        got = answered(server.url("/", "hooks.example"), trust=authority.pem, body=body)
+        got = expect_answer(server.url("/", "hooks.example"), trust=authority.pem, body=body)
     assert got.status == 200
     assert [seen.body for seen in server.seen] == [body]
 
@@ -124,7 +124,7 @@ def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
         async def work(sending: Sender) -> Any:
             url = server.url("/x", "hooks.example")
             limits = SendLimits(3, 2) if hangs else PATIENT
-            assert isinstance(await sending.send(HttpRequest("POST", url, (), b"first"), limits), Answer)
+            assert isinstance(await sending.send(HttpRequest("POST", url, (), b"first"), limits), HttpResponse)
             requests = [HttpRequest("POST", server.url("/", "hooks.example"), (), b"%d" % n) for n in range(20)]
             return await asyncio.gather(*[sending.send(request, limits) for request in requests])
 
@@ -132,7 +132,7 @@ def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
         bodies = [seen.body for seen in server.seen if seen.path == "/"]
     assert len(bodies) == len(set(bodies))
     for n, came in enumerate(got):
-        if isinstance(came, Answer):
+        if isinstance(came, HttpResponse):
             assert b"%d" % n in bodies
         else:
             assert came.sent is (b"%d" % n in bodies), came
@@ -143,7 +143,7 @@ def test_http_2_that_leaves_in_the_middle_loses_and_doubles_nothing(
 def test_http_2_with_a_head_that_is_too_large(authority: Authority, certificate: Path) -> None:
     with Server(certificate, h2=True) as server:
         server.says_h2("/", H2Script(headers=tuple((f"x-{n}", "a" * 1000) for n in range(100))))
-        got = failed(server.url("/", "hooks.example"), SendLimits(5, 1), authority.pem)
+        got = expect_failure(server.url("/", "hooks.example"), SendLimits(5, 1), authority.pem)
     assert got.sent
     assert got.kind in (FailureKind.HEAD_TOO_LARGE, FailureKind.CLOSED)
 
@@ -153,10 +153,10 @@ def test_a_connection_of_http_2_that_ends_is_replaced(authority: Authority, cert
 
         async def work(sending: Sender) -> None:
             request = HttpRequest("POST", server.url("/", "hooks.example"), (), b"{}")
-            assert isinstance(await sending.send(request, SendLimits()), Answer)
+            assert isinstance(await sending.send(request, SendLimits()), HttpResponse)
             server.hang_up()
-            await until(lambda: not kept(server.port))
-            assert isinstance(await sending.send(request, SendLimits()), Answer)
+            await until(lambda: not open_connections(server.port))
+            assert isinstance(await sending.send(request, SendLimits()), HttpResponse)
 
         run(work, authority.pem)
     assert server.connections == 2

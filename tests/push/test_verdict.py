@@ -13,7 +13,7 @@ from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdi
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 
 NOW = 1_763_765_100.0
 
@@ -22,8 +22,8 @@ def endpoint(**settings: Any) -> Endpoint:
     return Endpoint.parse("order.timeout", {"url": "https://shop.example/", **settings})
 
 
-def verdict(answer: Answer | Failure | int, **settings: Any) -> Verdict:
-    return judge(endpoint(**settings), Answer(answer) if isinstance(answer, int) else answer, NOW)
+def verdict(answer: HttpResponse | Failure | int, **settings: Any) -> Verdict:
+    return judge(endpoint(**settings), HttpResponse(answer) if isinstance(answer, int) else answer, NOW)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 226, 299])
@@ -55,17 +55,19 @@ def test_410_for_one_job_says_nothing_of_the_endpoint() -> None:
     """Its order may be gone, and all others are there."""
     for url in "https://shop.example/orders/{order}", "https://shop.example/?order={order}":
         assert verdict(410, url=url) == Final("answered 410 Gone")
-    assert verdict(Answer(410, url="https://else.example/moved")) == Final("answered 410 Gone")
+    assert verdict(HttpResponse(410, url="https://else.example/moved")) == Final("answered 410 Gone")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 410, 422, 301, 429, 500, 503])
 def test_a_rule_that_does_not_look_at_the_status_is_content_only_with_success(status: int) -> None:
     """An error page may have all that the rule asks for."""
     body = b'{"code": 200}'
-    assert verdict(Answer(status, body=body), retry_when="res.code != 200") == verdict(Answer(status, body=body))
-    assert isinstance(verdict(Answer(status, body=b"{}"), retry_when="!has(res.code)"), Again)
-    assert isinstance(verdict(Answer(status, body=body), retry_when="status > 599 || res.code != 200"), Delivered)
-    assert isinstance(verdict(Answer(200, body=body), retry_when="res.code != 200"), Delivered)
+    assert verdict(HttpResponse(status, body=body), retry_when="res.code != 200") == verdict(
+        HttpResponse(status, body=body)
+    )
+    assert isinstance(verdict(HttpResponse(status, body=b"{}"), retry_when="!has(res.code)"), Again)
+    assert isinstance(verdict(HttpResponse(status, body=body), retry_when="status > 599 || res.code != 200"), Delivered)
+    assert isinstance(verdict(HttpResponse(200, body=body), retry_when="res.code != 200"), Delivered)
 
 
 def test_reasons_are_for_people() -> None:
@@ -88,7 +90,7 @@ def test_reasons_are_for_people() -> None:
     ],
 )
 def test_a_redirect_that_is_not_followed_is_final_and_named(location: str, told: str) -> None:
-    found = verdict(Answer(302, (("location", location),)))
+    found = verdict(HttpResponse(302, (("location", location),)))
     assert isinstance(found, Final)
     assert found.reason.startswith("answered 302 Found, ")
     assert told in found.reason
@@ -128,13 +130,13 @@ RULE = "status == 1 || res.code != 200"
 
 @pytest.mark.parametrize("status", [200, 302, 404, 410, 429, 500])
 def test_a_rule_that_looks_at_the_status_decides_alone_on_an_answer_that_came(status: int) -> None:
-    content = verdict(Answer(status, body=b'{"code": 200}'), retry_when=RULE)
+    content = verdict(HttpResponse(status, body=b'{"code": 200}'), retry_when=RULE)
     assert isinstance(content, Delivered)
     assert content.reason.endswith("; the rule is content")
-    again = verdict(Answer(status, body=b'{"code": 1}'), retry_when=RULE)
+    again = verdict(HttpResponse(status, body=b'{"code": 1}'), retry_when=RULE)
     assert isinstance(again, Again)
     assert again.reason.endswith(f"; the rule says so: {RULE}")
-    assert isinstance(verdict(Answer(status), retry_when=RULE), Again)
+    assert isinstance(verdict(HttpResponse(status), retry_when=RULE), Again)
 
 
 def test_a_rule_is_not_asked_about_what_did_not_come() -> None:
@@ -200,8 +202,8 @@ def dated(seconds: float) -> str:
     ],
 )
 def test_retry_after_is_read_and_capped(text: str, after: int | None) -> None:
-    assert retry_after(Answer(429, (("retry-after", text),)), NOW) == after
-    found = verdict(Answer(503, (("retry-after", text),)))
+    assert retry_after(HttpResponse(429, (("retry-after", text),)), NOW) == after
+    found = verdict(HttpResponse(503, (("retry-after", text),)))
     assert isinstance(found, Again)
     assert found.after == after
 
@@ -209,11 +211,11 @@ def test_retry_after_is_read_and_capped(text: str, after: int | None) -> None:
 def test_a_date_counts_from_the_endpoint_s_own_clock() -> None:
     wrong = NOW - 86_400
     headers = (("date", dated(wrong)), ("retry-after", dated(wrong + 90)))
-    assert retry_after(Answer(503, headers), NOW) == 90 * SECOND
+    assert retry_after(HttpResponse(503, headers), NOW) == 90 * SECOND
 
 
 def test_retry_after_is_obeyed_with_a_rule_too_and_up_to_the_cap_that_is_given() -> None:
-    answer = Answer(200, (("retry-after", "120"),), b'{"code": 1}')
+    answer = HttpResponse(200, (("retry-after", "120"),), b'{"code": 1}')
     found = judge(endpoint(retry_when=RULE), answer, NOW, cap=MINUTE)
     assert isinstance(found, Again)
     assert found.after == MINUTE
@@ -223,9 +225,9 @@ statuses = st.integers(100, 999)
 headers = st.lists(
     st.tuples(st.sampled_from(["retry-after", "location", "date", "x"]), st.text(max_size=30)), max_size=4
 ).map(tuple)
-answers: st.SearchStrategy[Answer | Failure] = st.builds(Answer, statuses, headers, st.binary(max_size=30)) | st.builds(
-    Failure, st.sampled_from(list(FailureKind)), st.text(max_size=5), st.booleans()
-)
+answers: st.SearchStrategy[HttpResponse | Failure] = st.builds(
+    HttpResponse, statuses, headers, st.binary(max_size=30)
+) | st.builds(Failure, st.sampled_from(list(FailureKind)), st.text(max_size=5), st.booleans())
 ENDPOINTS = [
     endpoint(),
     endpoint(retry_when=RULE),
@@ -236,7 +238,7 @@ ENDPOINTS = [
 
 @settings(deadline=None)
 @given(st.sampled_from(ENDPOINTS), answers)
-def test_every_answer_has_a_meaning(terms: Endpoint, came: Answer | Failure) -> None:
+def test_every_answer_has_a_meaning(terms: Endpoint, came: HttpResponse | Failure) -> None:
     found = judge(terms, came, NOW)
     assert isinstance(found, Delivered | Again | Final | Disabled)
     if isinstance(found, Again):

@@ -142,7 +142,7 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_mysql_server_that_nobody_vouches_for_is_not_sent_the_password(way: str, authority: Authority) -> None:
     """Neither in clear, nor in TLS whose certificate was not looked at, nor under a key of its own."""
-    for certificate, options in (None, ""), (authority.signed([REMOTE]), ""), (authority.signed([REMOTE]), "&tls=yes"):
+    for certificate, options in (None, ""), (authority.sign([REMOTE]), ""), (authority.sign([REMOTE]), "&tls=yes"):
         sent, said = heard(way, REMOTE, options, certificate)
         assert SECRET not in sent
         assert said.startswith("ConfigError: mysql://app@127.1"), said
@@ -151,11 +151,11 @@ def test_a_mysql_server_that_nobody_vouches_for_is_not_sent_the_password(way: st
 
 @pytest.mark.parametrize("way", ["clear", "caching", "sha256 greeting"])
 def test_a_mysql_server_that_is_vouched_for_gets_the_password(way: str, authority: Authority, tmp_path: Path) -> None:
-    certificate = authority.signed(["localhost", REMOTE])
+    certificate = authority.sign(["localhost", REMOTE])
     for options in f"&tls=verify&tls_ca={tmp_path}/ca.pem", f"&tls_ca={tmp_path}/ca.pem":
         sent, _ = heard(way, REMOTE, options, certificate)
         assert SECRET in sent, options
-    wrong = authority.signed(["elsewhere.example"])
+    wrong = authority.sign(["elsewhere.example"])
     sent, _ = heard(way, REMOTE, f"&tls=yes&tls_ca={tmp_path}/ca.pem", wrong)
     assert SECRET in sent
     sent, said = heard(way, REMOTE, f"&tls=verify&tls_ca={tmp_path}/ca.pem", wrong)
@@ -165,7 +165,7 @@ def test_a_mysql_server_that_is_vouched_for_gets_the_password(way: str, authorit
 
 def test_a_certificate_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
     for options in f"&tls=yes&tls_ca={tmp_path}/ca.pem", f"&tls_ca={tmp_path}/ca.pem":
-        sent, said = heard("clear", REMOTE, options, Authority(tmp_path).signed([REMOTE]))
+        sent, said = heard("clear", REMOTE, options, Authority(tmp_path).sign([REMOTE]))
         assert sent == b""
         assert "check tls= and tls_ca=" in said
 

@@ -16,7 +16,7 @@ from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
 from tests.cli.place import until
-from tests.push.server import Line, Server, ok
+from tests.push.server import Connection, Server, ok
 from tests.servers.redis import RedisServer
 from tests.system.scene import Scene
 
@@ -47,7 +47,7 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
         server.says("/hook", self._answer)
 
-    async def _answer(self, line: Line) -> None:
+    async def _answer(self, line: Connection) -> None:
         self._loop = asyncio.get_running_loop()
         id = self._server.seen[-1].header("webhook-id")
         assert id is not None

@@ -34,7 +34,7 @@ from tarry.push.delivery.verdict import Again, Delivered, Disabled, Verdict, jud
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
 
@@ -131,7 +131,7 @@ class DeliveryCoordinator:
             return None
         return 0.0 if stored else min(left / SECOND, 10.0)
 
-    async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
+    async def send(self, request: "HttpRequest", limits: "SendLimits") -> HttpResponse | Failure:
         """Sends with the sender of the running loop."""
         loop = asyncio.get_running_loop()
         sender = self._senders.get(loop)
@@ -139,7 +139,7 @@ class DeliveryCoordinator:
             sender = self._open_sender(loop)
         return await sender.send(request, limits)
 
-    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
         """See `DeliveryPort`."""
         verdict = judge(endpoint, came, time.time())
         self._observe(endpoint.name, came, verdict)
@@ -166,7 +166,7 @@ class DeliveryCoordinator:
             del self._senders[loop]
             await sender.close()
 
-    def _observe(self, name: str, came: Answer | Failure, verdict: Verdict) -> None:
+    def _observe(self, name: str, came: HttpResponse | Failure, verdict: Verdict) -> None:
         seen = self._observed.setdefault(name, Observed())
         done = isinstance(verdict, Delivered)
         failed = not done and came.kind not in _OWN_FAILURES if isinstance(came, Failure) else came.status >= 500
@@ -177,7 +177,7 @@ class DeliveryCoordinator:
         if failed:
             seen.row += 1
             seen.why = verdict.reason
-        elif not busy and (done or isinstance(came, Answer)):
+        elif not busy and (done or isinstance(came, HttpResponse)):
             seen.well += 1
             seen.row = 0
         if isinstance(verdict, Disabled):

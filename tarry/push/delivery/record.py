@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tarry.model.job import Job
 from tarry.push.delivery.verdict import MAYBE, Again, Delivered, Disabled, Final, Verdict
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.response import Answer, Headers
+from tarry.push.http.response import Headers, HttpResponse
 from tarry.tasks import progress
 
 MOST_KEPT = 20
@@ -63,7 +63,9 @@ class AttemptRecord(Struct, omit_defaults=True):
         return self.status > 0 or self.maybe
 
 
-def make_record(attempt: int, began: float, first: int, came: Answer | Failure, verdict: Verdict) -> AttemptRecord:
+def make_record(
+    attempt: int, began: float, first: int, came: HttpResponse | Failure, verdict: Verdict
+) -> AttemptRecord:
     """The record of an attempt. began: seconds since the epoch."""
     record = AttemptRecord(
         attempt,
@@ -79,7 +81,7 @@ def make_record(attempt: int, began: float, first: int, came: Answer | Failure, 
     )
     if isinstance(came, Failure):
         return record
-    answer = _shrink_text(came.kept(), MOST_ANSWER)
+    answer = _shrink_text(came.excerpt(), MOST_ANSWER)
     cut = came.cut or len(answer.encode()) < len(came.body)
     headers = _first_headers(came.headers, MOST_HEAD)
     return replace(record, version=came.version, url=came.url, headers=headers, answer=answer, cut=cut)

@@ -37,7 +37,7 @@ from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdi
 from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.store import ids
 from tarry.tasks import headers
 from tarry.tasks.interrupts import Interrupted
@@ -75,10 +75,10 @@ class DeliveryPort(Protocol):
     def pause_for(self, name: str) -> float | None:
         """Seconds to wait before sending to that endpoint; 0.0: the store holds its jobs back; None: send now."""
 
-    async def send(self, request: "HttpRequest", limits: "SendLimits") -> Answer | Failure:
+    async def send(self, request: "HttpRequest", limits: "SendLimits") -> HttpResponse | Failure:
         """Sends one request. Raises only if it is cancelled."""
 
-    def judge(self, endpoint: Endpoint, came: Answer | Failure) -> Verdict:
+    def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
         """The verdict on an attempt. Also updates what is known of the endpoint."""
 
     @property
@@ -112,15 +112,15 @@ class HttpTask(AsyncTask[..., Any]):
         self,
         endpoint: Endpoint,
         client: "Callable[[], Client]",
-        post: Callable[[], DeliveryPort],
-        noted: AttemptListener = _ignore_attempt,
+        port: Callable[[], DeliveryPort],
+        on_attempt: AttemptListener = _ignore_attempt,
     ) -> None:
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
         in_order = {"limit_by": self._key, "limit": 1, "limit_all": most, "rate_all": endpoint.rate}
-        self._port = post
-        delivery = Deliverer(endpoint, post, noted)
+        self._port = port
+        delivery = Deliverer(endpoint, port, on_attempt)
         super().__init__(
             delivery.deliver,
             client,
@@ -165,32 +165,32 @@ class HttpTask(AsyncTask[..., Any]):
 class Deliverer:
     """Makes the attempts at an endpoint's jobs."""
 
-    def __init__(self, endpoint: Endpoint, post: Callable[[], DeliveryPort], noted: AttemptListener) -> None:
+    def __init__(self, endpoint: Endpoint, port: Callable[[], DeliveryPort], on_attempt: AttemptListener) -> None:
         self._endpoint = endpoint
-        self._port = post
-        self._noted = noted
+        self._port = port
+        self._on_attempt = on_attempt
         self._signed: tuple[tuple[str, ...], Signer] | None = None
 
     async def deliver(self, body: Any) -> dict[str, Any]:
         """Sends the job, and returns the record of the attempt."""
         running = current_job().running
-        job, post = running.job, self._port()
+        job, port = running.job, self._port()
         if running.interrupt is not None:
-            post.note_interrupted(job, sent=False)
+            port.note_interrupted(job, sent=False)
             raise NotSent
-        if (pause := post.pause_for(job.task)) is not None:
+        if (pause := port.pause_for(job.task)) is not None:
             raise Snooze(pause) if pause else NotSent
         try:
             if self._endpoint.order is None:
-                return await self._attempt(running, post, body)
-            return await self._attempt_in_order(running, post, body)
+                return await self._attempt(running, port, body)
+            return await self._attempt_in_order(running, port, body)
         except asyncio.CancelledError as stopped:
-            post.note_interrupted(job, getattr(stopped, "sent", False))
+            port.note_interrupted(job, getattr(stopped, "sent", False))
             raise
 
-    async def _attempt_in_order(self, running: Running, post: DeliveryPort, body: Any) -> dict[str, Any]:
+    async def _attempt_in_order(self, running: Running, port: DeliveryPort, body: Any) -> dict[str, Any]:
         """Attempts the job if it is the first of its key. It stays first for a retry, and is removed at its end."""
-        order, job = post.order, running.job
+        order, job = port.order, running.job
         try:
             pause = await order.check_turn(job)
         except StoreError:
@@ -198,7 +198,7 @@ class Deliverer:
         if pause is not None:
             raise Snooze(timedelta(microseconds=pause))
         try:
-            result = await self._attempt(running, post, body)
+            result = await self._attempt(running, port, body)
         except (RetryAfter, Snooze):
             try:
                 await order.keep_first(job)
@@ -206,20 +206,20 @@ class Deliverer:
                 log.warning("%s: those behind this job may overtake it: %s", job.task, error)
             raise
         except Fail:
-            await self._leave_order(post, job)
+            await self._leave_order(port, job)
             raise
-        await self._leave_order(post, job)
+        await self._leave_order(port, job)
         return result
 
-    async def _leave_order(self, post: DeliveryPort, job: Job) -> None:
+    async def _leave_order(self, port: DeliveryPort, job: Job) -> None:
         """Removes an ended job from its key's order. If the store is away, the next job finds out by itself."""
         with contextlib.suppress(StoreError):
-            await post.order.remove(job)
+            await port.order.remove(job)
 
-    async def _attempt(self, running: Running, post: DeliveryPort, body: Any) -> dict[str, Any]:
+    async def _attempt(self, running: Running, port: DeliveryPort, body: Any) -> dict[str, Any]:
         job = running.job
         before = records_of(job) if job.progress else []
-        due, now = _enqueued_due(job), post.now()
+        due, now = _enqueued_due(job), port.now()
         first = first_due(job, before, due)
         self._check_age(job, first, now)
         try:
@@ -229,30 +229,30 @@ class Deliverer:
         except (ConfigError, ImportError) as error:
             log.warning("%s: nothing was sent: %s", job.task, error)
             raise Snooze(UNABLE_PAUSE) from None
-        visit, began = post.slots.acquire(job.task), time.time()
+        lease, began = port.slots.acquire(job.task), time.time()
         try:
-            came = await post.send(request, self._limits)
+            came = await port.send(request, self._limits)
         except asyncio.CancelledError as stopped:
             if getattr(stopped, "sent", False):
                 record = interrupted_record(job.attempt, began, first)
                 _save_records(running, before, record)
-                self._noted(job, record, False)
+                self._on_attempt(job, record, False)
             raise
         finally:
-            post.slots.release(visit)
-        verdict = post.judge(self._endpoint, came)
+            port.slots.release(lease)
+        verdict = port.judge(self._endpoint, came)
         record = make_record(job.attempt, began, first, came, verdict)
         if isinstance(verdict, Delivered):
-            self._noted(job, record, True)
-            return _result(record, post.most_result)
+            self._on_attempt(job, record, True)
+            return _result(record, port.most_result)
         _save_records(running, before, record)
-        follows = self._next_step(verdict, job, first, post.now())
-        self._noted(job, record, isinstance(follows, Fail))
+        follows = self._next_step(verdict, job, first, port.now())
+        self._on_attempt(job, record, isinstance(follows, Fail))
         raise follows
 
     def _final_failure(self, job: Job, first: int, why: str) -> Fail:
         """Records that nothing was sent and nothing will be; returns what to raise."""
-        self._noted(job, AttemptRecord(job.attempt, format_time(time.time()), "final", why, first), True)
+        self._on_attempt(job, AttemptRecord(job.attempt, format_time(time.time()), "final", why, first), True)
         return Fail(why)
 
     def _check_age(self, job: Job, first: int, now: int) -> None:

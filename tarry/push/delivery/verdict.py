@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tarry.model.duration import HOUR, SECOND
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.http.failure import Failure, FailureKind
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.rule.cel import RetryRule
 
 MAX_RETRY_AFTER = HOUR
@@ -74,7 +74,7 @@ class SuccessRules(Protocol):
     def has_fixed_url(self) -> bool: ...
 
 
-def judge(terms: SuccessRules, came: Answer | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
+def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: int = MAX_RETRY_AFTER) -> Verdict:
     """The verdict on an attempt. now: seconds since the epoch, for a Retry-After that is a date. cap: microseconds.
 
     Without a rule, the status decides: delivered if it is in `success`; retried for 408, 425, 429, 5xx and network
@@ -85,7 +85,7 @@ def judge(terms: SuccessRules, came: Answer | Failure, now: float, cap: int = MA
     """
     if isinstance(came, Failure):
         if came.kind is FailureKind.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
-            verdict = judge(terms, Answer(came.status), now, cap)
+            verdict = judge(terms, HttpResponse(came.status), now, cap)
             return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
         return _judge_failure(came)
     after, busy = retry_after(came, now, cap), came.status in _BUSY
@@ -98,7 +98,7 @@ def judge(terms: SuccessRules, came: Answer | Failure, now: float, cap: int = MA
     return _judge_status(terms, came, after, busy)
 
 
-def _judge_status(terms: SuccessRules, came: Answer, after: int | None, busy: bool) -> Verdict:
+def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, busy: bool) -> Verdict:
     if came.status in terms.success:
         return Delivered(f"answered {_format_status(came.status)}")
     if came.status in _RETRYABLE or came.status >= 500:
@@ -117,7 +117,7 @@ def _judge_failure(failure: Failure) -> Verdict:
     return Again(reason, None, failure.sent, failure.kind in _SLOW, counted)
 
 
-def _refusal(answer: Answer) -> str:
+def _refusal(answer: HttpResponse) -> str:
     said = f"answered {_format_status(answer.status)}"
     if answer.status not in range(300, 400):
         return said
@@ -146,7 +146,7 @@ def _format_status(status: int) -> str:
         return str(status)
 
 
-def retry_after(answer: Answer, now: float, cap: int = MAX_RETRY_AFTER) -> int | None:
+def retry_after(answer: HttpResponse, now: float, cap: int = MAX_RETRY_AFTER) -> int | None:
     """The Retry-After of an answer in microseconds, from 0 to the cap; None: it has none that can be read."""
     text = answer.header("retry-after").strip()
     if text.isascii() and text.isdigit():

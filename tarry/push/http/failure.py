@@ -58,7 +58,7 @@ class Failure(Struct, frozen=True):
     status: int = 0
     """The status, if a head came."""
     connect: float = 0.0
-    """As in Answer."""
+    """As in HttpResponse."""
 
 
 class RequestFailed(TarryError):

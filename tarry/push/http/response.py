@@ -11,7 +11,7 @@ Headers = tuple[tuple[str, str], ...]
 """Pairs of name and value, in their order. A name may occur more than once."""
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """The head and the start of the body. tarry neither asks for compression nor decompresses."""
 
     status: int
@@ -36,6 +36,6 @@ class Answer(Struct, frozen=True):
         """All values of that name (lower case), joined by `, `; empty if there is none."""
         return ", ".join(value for key, value in self.headers if key == name)
 
-    def kept(self) -> str:
+    def excerpt(self) -> str:
         """The start of the body as text, for the record. Bytes that are no UTF-8 are replaced."""
         return self.body[: 4 * KEPT].decode("utf-8", "replace")[:KEPT]

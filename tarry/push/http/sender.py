@@ -25,8 +25,8 @@ from tarry.push.http.errors import broken_body_error, no_answer_error
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.pool import ClientKey, ClientPool, client_builder
-from tarry.push.http.response import MOST_BODY, Answer, Headers
-from tarry.push.http.target import Target, check_headers, parse_target
+from tarry.push.http.response import MOST_BODY, Headers, HttpResponse
+from tarry.push.http.target import RequestTarget, check_headers, parse_target
 
 log = logging.getLogger("tarry.push")
 
@@ -92,7 +92,7 @@ class Sender:
         self._resolver = resolver.Resolver(guard, lookup or resolver.system_lookup)
         self._clients = ClientPool(client_builder(trust, agent))
 
-    async def send(self, request: HttpRequest, limits: SendLimits) -> Answer | Failure:
+    async def send(self, request: HttpRequest, limits: SendLimits) -> HttpResponse | Failure:
         """Sends one request. Raises only SendCancelled, if it is cancelled.
 
         A cancelled request is not sent if it is still connecting. If it was sent, the HTTP library drops the answer.
@@ -115,7 +115,7 @@ class Sender:
         self._resolver.close()
         await self._clients.close()
 
-    async def _follow(self, request: HttpRequest, state: "_SendState") -> Answer:
+    async def _follow(self, request: HttpRequest, state: "_SendState") -> HttpResponse:
         hop = _first_hop(request)
         for _ in range(state.limits.redirects):
             answer = await self._try_addresses(hop, state)
@@ -128,7 +128,7 @@ class Sender:
             raise RequestFailed(FailureKind.REDIRECT, f"{state.limits.redirects} redirects lead to yet another")
         return answer
 
-    async def _try_addresses(self, hop: "_Hop", state: "_SendState") -> Answer:
+    async def _try_addresses(self, hop: "_Hop", state: "_SendState") -> HttpResponse:
         """Exchanges with the first address of the host that can be reached."""
         to = hop.to
         if to.literal:
@@ -144,7 +144,7 @@ class Sender:
                 self._resolver.mark_unreachable(to.host, address)
         return await self._try_last_address(hop, addresses[-1], state)
 
-    async def _try_last_address(self, hop: "_Hop", address: str, state: "_SendState") -> Answer:
+    async def _try_last_address(self, hop: "_Hop", address: str, state: "_SendState") -> HttpResponse:
         try:
             return await self._exchange(hop, address, state)
         except RequestFailed as failed:
@@ -152,7 +152,7 @@ class Sender:
                 self._resolver.mark_unreachable(hop.to.host, address)
             raise
 
-    async def _exchange(self, hop: "_Hop", address: str, state: "_SendState") -> Answer:
+    async def _exchange(self, hop: "_Hop", address: str, state: "_SendState") -> HttpResponse:
         to = hop.to
         place = ClientKey(to.host, address, to.port, to.scheme == "https", state.connect_timeout)
         state.address = place.where
@@ -166,7 +166,7 @@ class Sender:
             return await _exchange_once(client, hop, state)
 
 
-async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> Answer:
+async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> HttpResponse:
     left, status, began = state.left(), 0, time.monotonic()
     building = client.request(hop.method, hop.to.url).headers(hop.headers).streamed_read_buffer_limit(0)
     gate = BodyGate(hop.body) if hop.body else None
@@ -181,8 +181,8 @@ async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> An
             return _answer(response, bytes(body), state, _connect_time(gate, began))
     except PyreqwestError as error:
         if status:
-            raise broken_body_error(error, status, state.name(hop.to)) from None
-        raise no_answer_error(error, left, state.name(hop.to), gate is None or gate.sent_at > 0) from None
+            raise broken_body_error(error, status, state.describe(hop.to)) from None
+        raise no_answer_error(error, left, state.describe(hop.to), gate is None or gate.sent_at > 0) from None
     finally:
         if gate is not None:
             gate.close()
@@ -195,8 +195,8 @@ def _connect_time(gate: BodyGate | None, began: float) -> float:
     return gate.sent_at - began if gate is not None and gate.sent_at else 0.0
 
 
-def _answer(response: Response, body: bytes, state: "_SendState", connect: float) -> Answer:
-    return Answer(
+def _answer(response: Response, body: bytes, state: "_SendState", connect: float) -> HttpResponse:
+    return HttpResponse(
         response.status,
         _headers(response),
         body[:MOST_BODY],
@@ -233,7 +233,7 @@ class _Hop(Struct, frozen=True):
     """One request in a chain of redirects."""
 
     method: str
-    to: Target
+    to: RequestTarget
     headers: Headers
     body: bytes
 
@@ -264,7 +264,7 @@ class _SendState:
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
-    def name(self, to: Target) -> str:
+    def describe(self, to: RequestTarget) -> str:
         return self.address if to.literal else f"{to.host} at {self.address}"
 
     def failure(self, why: FailureKind, reason: str, sent: bool = False) -> Failure:
@@ -282,7 +282,7 @@ def _first_hop(request: HttpRequest) -> _Hop:
         raise RequestFailed(FailureKind.REQUEST, str(error)) from None
 
 
-def _next_hop(hop: _Hop, answer: Answer, state: _SendState) -> _Hop | None:
+def _next_hop(hop: _Hop, answer: HttpResponse, state: _SendState) -> _Hop | None:
     """The request that a redirect asks for; None: the answer is the last."""
     location = next((value for name, value in answer.headers if name == "location"), None)
     if answer.status not in (301, 302, 303, 307, 308) or location is None:
@@ -296,14 +296,14 @@ def _next_hop(hop: _Hop, answer: Answer, state: _SendState) -> _Hop | None:
     try:
         to = hop.to.join(location)
     except ValueError as error:
-        raise RequestFailed(FailureKind.REDIRECT, f"{state.name(hop.to)} redirects to nowhere: {error}") from None
+        raise RequestFailed(FailureKind.REDIRECT, f"{state.describe(hop.to)} redirects to nowhere: {error}") from None
     if hop.to.scheme == "https" and to.scheme != "https":
-        raise RequestFailed(FailureKind.REDIRECT, f"{state.name(hop.to)} redirects out of HTTPS, to {to.origin}")
+        raise RequestFailed(FailureKind.REDIRECT, f"{state.describe(hop.to)} redirects out of HTTPS, to {to.origin}")
     state.url = to.origin + to.url.path
     return _Hop(method, to, _redirect_headers(hop, to, method), b"" if method != hop.method else hop.body)
 
 
-def _redirect_headers(hop: _Hop, to: Target, method: str) -> Headers:
+def _redirect_headers(hop: _Hop, to: RequestTarget, method: str) -> Headers:
     headers = hop.headers
     if to.origin != hop.to.origin:
         headers = tuple(pair for pair in headers if pair[0] in _SAFE_HEADERS) + _ALWAYS

@@ -32,7 +32,7 @@ OURS = frozenset(_CONNECTION.split())
 """Headers of the connection. They may not be set: that would allow request smuggling."""
 
 
-class Target(Struct, frozen=True):
+class RequestTarget(Struct, frozen=True):
     """Where a request goes."""
 
     url: Url
@@ -48,7 +48,7 @@ class Target(Struct, frozen=True):
         """`https://hooks.example:443`."""
         return f"{self.scheme}://{self.url.host_str}:{self.port}"
 
-    def join(self, location: str) -> "Target":
+    def join(self, location: str) -> "RequestTarget":
         """The target of a redirect from here; ValueError if the location is no valid URL."""
         if _NOT_IN_URLS.search(location) or len(location) > LONGEST_URL:
             raise ValueError("it is no URL")
@@ -56,7 +56,7 @@ class Target(Struct, frozen=True):
 
 
 @lru_cache(4096)
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> RequestTarget:
     """The target of a URL; ValueError if it is invalid. The message does not repeat it, since URLs may hold secrets."""
     if len(text) > LONGEST_URL:
         raise ValueError(f"the URL has {len(text)} characters: {LONGEST_URL} at most")
@@ -69,7 +69,7 @@ def parse_target(text: str) -> Target:
     return _target(url)
 
 
-def _target(url: Url) -> Target:
+def _target(url: Url) -> RequestTarget:
     if url.scheme not in _DEFAULT:
         raise ValueError(f"the URL begins with {url.scheme}: write http:// or https://")
     if url.username or url.password is not None:
@@ -82,7 +82,7 @@ def _target(url: Url) -> Target:
     literal = host.startswith("[") or bool(_IPV4.fullmatch(host))
     if not (_is_address(host) if literal else _HOST.fullmatch(host)):
         raise ValueError("the URL has a host that is no name of one")
-    return Target(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal)
+    return RequestTarget(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal)
 
 
 def _is_address(host: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from tarry.errors import ConfigError
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.rule import cel_tree, php_rules, variables
 from tarry.push.rule.costs import MOST_LOOPED, check_cost, patterns
 from tarry.push.rule.errors import SettingSyntaxError
@@ -71,7 +71,7 @@ class RetryRule(Struct, frozen=True):
         except SettingSyntaxError as error:
             raise ConfigError(f"retry_when: {error}") from None
 
-    def evaluate(self, answer: Answer) -> RuleResult:
+    def evaluate(self, answer: HttpResponse) -> RuleResult:
         """Whether to retry. Yes, too, if the rule cannot be evaluated: the answer is empty, no JSON, or lacks a value.
 
         No answer makes it raise; ConfigError without the extra `push`.

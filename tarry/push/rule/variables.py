@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.push.http.response import Answer
+from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
 
 MOST_NESTED = 100
@@ -16,7 +16,7 @@ _LONG_INTEGER = re.compile(rb"\d{19}")
 _BOM = b"\xef\xbb\xbf"
 
 
-def plain_variables(answer: Answer) -> dict[str, Any]:
+def plain_variables(answer: HttpResponse) -> dict[str, Any]:
     """All variables but the JSON, by name."""
     return {
         "status": answer.status,
@@ -26,7 +26,7 @@ def plain_variables(answer: Answer) -> dict[str, Any]:
     }
 
 
-def json_variables(answer: Answer, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+def json_variables(answer: HttpResponse, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
     """The JSON as `res`, or the values at these paths as `at`; or no variable, and the reason.
 
     A missing variable is no error: `status == 204 ? false : res.code != 200` may not need it.
@@ -71,7 +71,7 @@ def _make_safe(value: Any) -> Any:
     return value
 
 
-def _headers(answer: Answer) -> Mapping[str, str]:
+def _headers(answer: HttpResponse) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, value in answer.headers:
         key = _clean(name.lower())
