@@ -43,19 +43,7 @@ def create_plan(config: Config, app_name: str | None) -> Plan:
     """The keeper, the workers of every pool, perhaps a watcher, and the canary that a reload starts first."""
     booted = partial(partial, _boot, config, app_name)
     keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper))
-    # One cell for each thread, one for the event loop, and one for a job in it that does not end.
-    workers = [
-        Role(
-            "worker",
-            pool.name,
-            pool.bounds.min,
-            pool.threads + 2,
-            booted(_worker_body(pool)),
-            _recycle_limits(pool),
-            _range(pool),
-        )
-        for pool in config.pools.values()
-    ]
+    workers = [_worker_role(pool, booted(_worker_body(pool))) for pool in config.pools.values()]
     master = config.master
     canary = Role(CANARY, "", 1, 1, booted(_run_canary))
     watchers = [Role(WATCHER, "", 1, 1, partial(run_watcher, config, app_name, time.time_ns()))] if master.watch else []
