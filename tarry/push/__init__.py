@@ -1,1 +1,1 @@
-"""Jobs delivered to HTTP endpoints: on time, and again until they are accepted."""
+"""Delivers jobs to HTTP endpoints on time, and retries until they are accepted."""

@@ -1,4 +1,4 @@
-"""One authority for all tests of a run, and a sender that knows the tests' hosts."""
+"""Fixtures: one certificate authority for a test run, servers, and apps that deliver."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def certificate(authority: Authority) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tarry.toml lies about, and no variable says where the store is."""
+    """Hides any tarry.toml and TARRY_STORE of the environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TARRY_STORE", raising=False)
 

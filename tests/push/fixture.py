@@ -1,4 +1,4 @@
-"""An app with HTTP tasks, and workers that deliver for it, on a store of the test's choice."""
+"""An app with HTTP tasks and workers that deliver them, on any store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ HERE = Push(["127.0.0.1"])
 
 
 class DeliveryFixture(Bench):
-    """`tasks`: settings by name, as tarry.toml has them; a url that begins with `/` is the server's."""
+    """An app, a server and workers. A task's url that begins with `/` is a path of the server."""
 
     def __init__(self, app: App, connect: Callable[[], Store], server: Server, directory: Path) -> None:
         super().__init__(app, connect)
@@ -31,7 +31,7 @@ class DeliveryFixture(Bench):
         return {"url": self.server.url() + url.removeprefix("/") if url.startswith("/") else url, **settings}
 
     def configure(self, app: App | None = None, **tasks: dict[str, Any]) -> None:
-        """As if they stood in tarry.toml; each is what `settings` takes."""
+        """Configures tasks as tarry.toml does. Each value has the arguments of `settings`."""
         whole = {name: self.settings(**task) for name, task in tasks.items()}
         (app or self.app).configure(Config(tasks=whole, push=HERE, directory=self.directory))
 

@@ -1,4 +1,4 @@
-"""A real SMTP server in a thread, that takes mails as it is told, or does not."""
+"""A real SMTP server in a thread that accepts or refuses mails, as set."""
 
 import email
 import socket
@@ -75,7 +75,7 @@ class Mailbox:
 
 
 class MisbehavingServer:
-    """A server that does this with each connection, in a thread of its own: hang, close, ..."""
+    """A server that handles each connection with `conduct`, in a thread: hang, close, ..."""
 
     def __init__(self, conduct: Callable[[socket.socket], None]) -> None:
         self._conduct = conduct

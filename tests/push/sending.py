@@ -1,4 +1,4 @@
-"""How tests send: one request to hosts that only they know, by a sender that ends with them."""
+"""Sends single requests for tests, with a lookup that knows the tests' hosts."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], trust: bytes = b"") 
 
 
 def send(url: str, limits: SendLimits = PATIENT, trust: bytes = b"", **request: Any) -> HttpResponse | Failure:
-    """What becomes of one request."""
+    """The result of one request."""
     whole = HttpRequest(**{"method": "POST", "url": url, "body": b"{}"} | request)
     got = run(lambda sending: sending.send(whole, limits), trust)
     assert isinstance(got, HttpResponse | Failure)
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], bool], limit: float = 15.0) -> None:
 
 
 def open_connections(port: int) -> int:
-    """How many connections to that port this machine still holds open on the side that made them."""
+    """How many connections to that port are open on the client's side."""
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     ends = [line.split()[2:4] for line in lines]
     return sum(int(remote.partition(":")[2], 16) == port and state in ("01", "08") for remote, state in ends)

@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread of its own that answers as it is told, and notes what arrived.
+"""A real HTTP server in a thread that answers by scripts, and records the requests.
 
 HTTP/1 is written by hand, so that it can be wrong in every way; HTTP/2 (over TLS, to who offers it) is spoken by h2.
 
@@ -31,7 +31,7 @@ _START_WITHIN = 15.0
 
 
 class SeenRequest(Struct, frozen=True):
-    """A request as it arrived."""
+    """A received request."""
 
     method: str
     path: str
@@ -49,7 +49,7 @@ class SeenRequest(Struct, frozen=True):
 
 
 class Connection:
-    """A connection of HTTP/1, as an answer is written to it."""
+    """An HTTP/1 connection, to which a script writes its answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -59,24 +59,24 @@ class Connection:
         await self.writer.drain()
 
     def end(self) -> None:
-        """What was written arrives, then the end."""
+        """Closes the connection once all data is sent."""
         self.writer.close()
 
     def reset(self) -> None:
-        """Breaks off with RST."""
+        """Aborts the connection with RST."""
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def wait_closed(self) -> None:
-        """Until the other side has ended it."""
+        """Waits until the other side closes the connection."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
 
 
 Script = Callable[[Connection], Awaitable[None]]
-"""Writes an answer; the connection is kept for the next request unless it was ended."""
+"""Writes an answer. The connection is kept for the next request unless the script ends it."""
 
 
 class Server:
@@ -90,7 +90,7 @@ class Server:
         self._h2: dict[str, H2Script] = {}
         self.seen: list[SeenRequest] = []
         self.connections = self.ended = 0
-        """How many were opened, and how many of these the other side, or we, have closed."""
+        """Connections that were opened, and those of them that either side has closed."""
         self._writers: list[asyncio.StreamWriter] = []
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -108,11 +108,11 @@ class Server:
         self._loop.close()
 
     def says(self, path: str, script: Script) -> None:
-        """To requests for this path by HTTP/1; every other is answered with `ok`."""
+        """Sets the script for HTTP/1 requests of this path. Other paths are answered with `ok`."""
         self._scripts[path] = script
 
     def says_h2(self, path: str, script: "H2Script") -> None:
-        """The same by HTTP/2."""
+        """Sets the script for HTTP/2 requests of this path."""
         self._h2[path] = script
 
     def url(self, path: str = "/", host: str = "") -> str:
@@ -123,7 +123,7 @@ class Server:
         return [seen.path for seen in self.seen]
 
     def hang_up(self) -> None:
-        """Ends all connections there are."""
+        """Closes all connections."""
         for writer in self._writers:
             self._loop.call_soon_threadsafe(writer.transport.abort)
 
@@ -180,14 +180,14 @@ def _context(certificate: Path, h2: bool) -> ssl.SSLContext:
 
 
 class H2Script(Struct, frozen=True):
-    """An answer by HTTP/2."""
+    """An HTTP/2 answer."""
 
     status: int = 200
     body: bytes = b"ok"
     headers: tuple[tuple[str, str], ...] = ()
     hangs: bool = False
     refuses: bool = False
-    """Says, of the first request, that it was not begun: REFUSED_STREAM."""
+    """Refuses the first request with REFUSED_STREAM: it was not begun."""
     leaves: int = 0
     """On its first connection it answers so many requests, takes one more, and leaves: GOAWAY, which says how many it
     has begun; what comes after these is not looked at. Those that it has begun hang if it `hangs`."""
@@ -248,7 +248,7 @@ class _Http2:
 
 
 def answer(status: int, body: bytes = b"ok", headers: Iterable[tuple[str, str]] = ()) -> Script:
-    """Well formed."""
+    """A well-formed answer."""
     lines = [
         f"HTTP/1.1 {status} Because",
         f"Content-Length: {len(body)}",
@@ -258,7 +258,7 @@ def answer(status: int, body: bytes = b"ok", headers: Iterable[tuple[str, str]] 
 
 
 def raw(data: bytes, then: Callable[[Connection], object] | None = None) -> Script:
-    """Just these bytes; `then`: `Line.end`, `Line.reset`."""
+    """Writes these bytes. then: `Connection.end` or `Connection.reset`."""
 
     async def script(line: Connection) -> None:
         await line.write(data)
@@ -269,7 +269,7 @@ def raw(data: bytes, then: Callable[[Connection], object] | None = None) -> Scri
 
 
 def parts(pieces: Iterable[bytes], pause: float) -> Script:
-    """One piece after another, with seconds between them."""
+    """Writes the pieces with a pause in seconds between them."""
 
     async def script(line: Connection) -> None:
         for piece in pieces:
@@ -289,7 +289,7 @@ def zipped(size: int) -> Script:
 
 
 def then_hang(data: bytes) -> Script:
-    """These bytes, and nothing more, until the other side ends."""
+    """Writes these bytes, then hangs until the other side closes."""
 
     async def script(line: Connection) -> None:
         await line.write(data)
@@ -300,7 +300,7 @@ def then_hang(data: bytes) -> Script:
 
 
 def streamed(size: int, written: list[int]) -> Script:
-    """A body of so many bytes, as fast as it is taken; `written[0]`: how much it was in the end."""
+    """Writes a body of so many bytes as fast as possible. `written[0]`: the bytes written in the end."""
 
     async def script(line: Connection) -> None:
         chunk = bytes(65536)

@@ -1,4 +1,4 @@
-"""A job that is no longer wanted, at each point of its life: whether it was ever sent."""
+"""Cancelling a job in each of its states, and whether it was ever sent."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Retry rules in CEL: what they see, what they say, what they cannot be, and that no answer breaks them."""
+"""Retry rules in CEL: their variables and results, what is refused, and that no answer breaks them."""
 
 import json
 import time
@@ -15,11 +15,11 @@ from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.variables import MOST_NESTED
 
 
-def said(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:
+def evaluate(rule: str, body: bytes = b"", status: int = 200, **more: object) -> RuleResult:
     return RetryRule.parse(rule).evaluate(msgspec.convert({"status": status, "body": body, **more}, HttpResponse))
 
 
-def refused(rule: str) -> tuple[str, int]:
+def parse_error(rule: str) -> tuple[str, int]:
     with pytest.raises(SettingSyntaxError) as caught:
         RetryRule.parse(rule)
     return str(caught.value), caught.value.at
@@ -56,25 +56,25 @@ def refused(rule: str) -> tuple[str, int]:
 )
 def test_a_rule_sees_the_answer(rule: str, body: bytes, again: bool | None) -> None:
     if again is None:
-        assert "not true or false" in refused(rule)[0]
+        assert "not true or false" in parse_error(rule)[0]
     else:
-        assert said(rule, body).again is again
+        assert evaluate(rule, body).again is again
 
 
 def test_a_rule_sees_status_headers_and_time() -> None:
-    assert said("status >= 500", status=503).again
-    assert not said("status >= 500", status=200).again
+    assert evaluate("status >= 500", status=503).again
+    assert not evaluate("status >= 500", status=200).again
     headers = [["x-state", "a"], ["X-State", "b"], ["other", "c"]]
-    assert said("headers['x-state'] == 'a, b' && !('none' in headers)", headers=headers).again
-    assert said("elapsed > 1.0", elapsed=1.5).again
-    assert not said("elapsed > 1.0", elapsed=0.5).again
+    assert evaluate("headers['x-state'] == 'a, b' && !('none' in headers)", headers=headers).again
+    assert evaluate("elapsed > 1.0", elapsed=1.5).again
+    assert not evaluate("elapsed > 1.0", elapsed=0.5).again
 
 
 def test_a_rule_that_says_so_is_quoted_in_the_reason() -> None:
-    assert said("status != 200", status=201) == RuleResult(True, "the rule says so: status != 200")
-    assert said("status\n  != 200", status=201).reason == "the rule says so: status != 200"
-    assert said("status != 200") == RuleResult(False, "")
-    assert len(said("status != 200 " + "&& status > 0 " * 60, status=201).reason) < 200
+    assert evaluate("status != 200", status=201) == RuleResult(True, "the rule says so: status != 200")
+    assert evaluate("status\n  != 200", status=201).reason == "the rule says so: status != 200"
+    assert evaluate("status != 200") == RuleResult(False, "")
+    assert len(evaluate("status != 200 " + "&& status > 0 " * 60, status=201).reason) < 200
 
 
 @pytest.mark.parametrize(
@@ -101,43 +101,43 @@ def test_a_rule_that_says_so_is_quoted_in_the_reason() -> None:
 def test_an_answer_that_the_rule_cannot_be_asked_about_is_asked_for_again_with_the_reason(
     body: bytes, reason: str
 ) -> None:
-    found = said("res.code != 200", body)
+    found = evaluate("res.code != 200", body)
     assert found.again
     assert found.reason.startswith(reason)
     assert "\n" not in found.reason
 
 
 def test_a_rule_that_does_not_need_the_json_does_without() -> None:
-    assert not said("status == 204 ? false : res.code != 200", status=204).again
-    assert not said("status != 204 && res.code != 200", status=204).again
-    assert not said("status != 200", b"<html>").again
-    assert said("status == 204 ? false : res.code != 200").reason.startswith("the answer is empty")
+    assert not evaluate("status == 204 ? false : res.code != 200", status=204).again
+    assert not evaluate("status != 204 && res.code != 200", status=204).again
+    assert not evaluate("status != 200", b"<html>").again
+    assert evaluate("status == 204 ? false : res.code != 200").reason.startswith("the answer is empty")
 
 
 def test_a_body_that_was_cut_is_not_read_as_json() -> None:
-    found = said("res.code != 200", b"1" * 100, cut=True)
+    found = evaluate("res.code != 200", b"1" * 100, cut=True)
     assert found.reason.startswith("the answer is longer than the 100 bytes that are read of it")
-    assert not said("!body.startsWith('1')", b"1" * 100, cut=True).again
+    assert not evaluate("!body.startsWith('1')", b"1" * 100, cut=True).again
 
 
 def test_an_answer_may_be_nested_up_to_a_bound() -> None:
-    assert not said("res == 1", b"[" * MOST_NESTED + b"]" * MOST_NESTED).again
-    assert said("res == 1", b"[" * (MOST_NESTED + 1) + b"]" * (MOST_NESTED + 1)).reason.startswith(
+    assert not evaluate("res == 1", b"[" * MOST_NESTED + b"]" * MOST_NESTED).again
+    assert evaluate("res == 1", b"[" * (MOST_NESTED + 1) + b"]" * (MOST_NESTED + 1)).reason.startswith(
         "the answer is no JSON"
     )
-    assert not said("res == 1", b'"' + b"[{" * MOST_NESTED + b'"').again, "brackets of a text do not count"
-    assert not said("res == 1", b"[" + b"[]," * MOST_NESTED + b"[]]").again
+    assert not evaluate("res == 1", b'"' + b"[{" * MOST_NESTED + b'"').again, "brackets of a text do not count"
+    assert not evaluate("res == 1", b"[" + b"[]," * MOST_NESTED + b"[]]").again
 
 
 def test_numbers_beyond_64_bits_and_other_oddities_elsewhere_do_no_harm() -> None:
-    assert not said("res.code != 200", b'{"id": 123456789012345678901234567890, "code": 200}').again
-    assert said("res.id > 1e20", b'{"id": 123456789012345678901234567890}').again
-    assert said("res.id == -9223372036854775808", b'{"id": -9223372036854775808}').again
-    assert not said("res.code != 200", b'{"code": 1, "code": 200}').again, "the last of two keys counts"
-    assert not said("res.a == 'x'", b'{"a": "x\\u0000y"}').again, "C would end the text there"
-    assert said("res['k\ufffd'] == 1", b'{"k\\u0000": 1, "n": [null, true]}').again
-    assert not said("body == 'x'", b"x\0y").again
-    assert said("body == '\ufffd'", b"\xff").again
+    assert not evaluate("res.code != 200", b'{"id": 123456789012345678901234567890, "code": 200}').again
+    assert evaluate("res.id > 1e20", b'{"id": 123456789012345678901234567890}').again
+    assert evaluate("res.id == -9223372036854775808", b'{"id": -9223372036854775808}').again
+    assert not evaluate("res.code != 200", b'{"code": 1, "code": 200}').again, "the last of two keys counts"
+    assert not evaluate("res.a == 'x'", b'{"a": "x\\u0000y"}').again, "C would end the text there"
+    assert evaluate("res['k\ufffd'] == 1", b'{"k\\u0000": 1, "n": [null, true]}').again
+    assert not evaluate("body == 'x'", b"x\0y").again
+    assert evaluate("body == '\ufffd'", b"\xff").again
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_numbers_beyond_64_bits_and_other_oddities_elsewhere_do_no_harm() -> Non
     ],
 )
 def test_what_is_no_rule_is_refused_with_its_place(rule: str, at: int, told: str) -> None:
-    message, place = refused(rule)
+    message, place = parse_error(rule)
     assert told in message
     assert "\n" not in message
     assert place == at
@@ -215,7 +215,7 @@ ONES = b"[" + b",".join([b"1"] * 8_000) + b"]"
 def test_the_worst_answer_takes_no_long_time(rule: str, most: bytes) -> None:
     """Nothing else is done meanwhile, since it is done on the event loop."""
     assert len(most) <= (MOST_LOOPED if ".all(" in rule else MOST_BODY)
-    assert took(rule, most) < 1
+    assert measure(rule, most) < 1
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_the_worst_answer_takes_no_long_time(rule: str, most: bytes) -> None:
     ],
 )
 def test_what_would_go_through_the_answer_in_each_round_of_a_loop_is_refused(rule: str, told: str) -> None:
-    assert told in refused(rule)[0]
+    assert told in parse_error(rule)[0]
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_loops_that_each_look_at_their_own_part_are_rules(rule: str) -> None:
     ["(.{0,16}){16}x", "a?" * 140 + "z", ".*a.{99}z", "[ab]*a[ab]{250}z", "(.*)*a" * 40 + "z", "((.{0,6}){6}){6}z"],
 )
 def test_the_worst_pattern_takes_no_long_time(pattern: str) -> None:
-    assert took(f"body.matches('{pattern}')", bytes(b"ab"[n * n % 7 % 2] for n in range(MOST_BODY))) < 5
+    assert measure(f"body.matches('{pattern}')", bytes(b"ab"[n * n % 7 % 2] for n in range(MOST_BODY))) < 5
 
 
-def took(rule: str, body: bytes) -> float:
+def measure(rule: str, body: bytes) -> float:
     parsed, answer = RetryRule.parse(rule), HttpResponse(200, body=body)
     began = time.process_time()
     parsed.evaluate(answer)
@@ -273,14 +273,14 @@ def took(rule: str, body: bytes) -> float:
 
 def test_a_rule_with_a_loop_reads_no_large_answer() -> None:
     body = b"[" + b"1," * MOST_LOOPED + b"1]"
-    assert said("res.all(x, x == 1)", body).reason == (
+    assert evaluate("res.all(x, x == 1)", body).reason == (
         f"the answer has {len(body)} bytes; rules with a loop read at most {MOST_LOOPED}"
     )
-    assert not said("res.size() < 10", body).again
+    assert not evaluate("res.size() < 10", body).again
 
 
 def test_a_loop_over_too_much_is_asked_again_with_the_reason() -> None:
-    found = said("res.all(x, res.all(y, y == 1))", json.dumps([1] * 5_000).encode())
+    found = evaluate("res.all(x, res.all(y, y == 1))", json.dumps([1] * 5_000).encode())
     assert found.again
     assert "budget" in found.reason
 

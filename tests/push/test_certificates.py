@@ -1,4 +1,4 @@
-"""`[push] ca`: endpoints whose certificates an authority of one's own has signed."""
+"""`[push] ca`: endpoints with certificates of a private authority."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
 
 
-def configured(delivery: DeliveryFixture, directory: Path, url: str, push: str) -> App:
+def configure(delivery: DeliveryFixture, directory: Path, url: str, push: str) -> App:
     (directory / "tarry.toml").write_text(f'[push]\nallow = ["127.0.0.1"]\n{push}[tasks.hook]\nurl = "{url}"\n')
     delivery.app.configure(load(directory=directory))
     return delivery.app
@@ -30,14 +30,14 @@ def test_what_it_has_signed_is_delivered_to(
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "ours.pem").write_bytes(b"Ours, of 2026:\n" + other.pem + authority.pem)
     with Server(certificate) as server:
-        job = configured(delivery, tmp_path, server.url(), 'ca = "certs/ours.pem"\n').enqueue("hook", {})
+        job = configure(delivery, tmp_path, server.url(), 'ca = "certs/ours.pem"\n').enqueue("hook", {})
         delivery.deliver()
         assert job.result(15)["status"] == 200
 
 
 def test_without_it_nobody_trusts_that(delivery: DeliveryFixture, tmp_path: Path, certificate: Path) -> None:
     with Server(certificate) as server:
-        job = configured(delivery, tmp_path, server.url(), "").enqueue("hook", {})
+        job = configure(delivery, tmp_path, server.url(), "").enqueue("hook", {})
         delivery.deliver()
         until(lambda: delivery.records(job))
         assert "signed by nobody who is trusted here" in delivery.records(job)[0].reason
@@ -57,7 +57,7 @@ def test_a_file_that_is_none_is_told_with_its_place(
 ) -> None:
     if content is not None:
         (tmp_path / "ours.pem").write_bytes(content)
-    app = configured(delivery, tmp_path, "https://a.example/", 'ca = "ours.pem"\n')
+    app = configure(delivery, tmp_path, "https://a.example/", 'ca = "ours.pem"\n')
     with pytest.raises(ConfigError) as wrong:
         app.http.load(thoroughly=True)
     assert str(wrong.value) == (

@@ -1,4 +1,4 @@
-"""Who may write to the store may not thereby read the environment and files of those who deliver."""
+"""Write access to the store gives no read access to the workers' environment and files."""
 
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARRY_TEST_TOKEN", SECRET)
 
 
-def written(delivery: DeliveryFixture, **settings: Any) -> None:
-    """As by somebody who does not ask tarry."""
+def write_cell(delivery: DeliveryFixture, **settings: Any) -> None:
+    """Writes a cell directly, without the checks of tarry."""
     assert delivery.store().write(f"{registry.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
 
 
@@ -56,7 +56,7 @@ def test_one_that_was_written_into_the_store_is_not_sent_with_it(
     any_delivery: DeliveryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     any_delivery.configure()
-    written(any_delivery, **TOKEN)
+    write_cell(any_delivery, **TOKEN)
     any_delivery.deliver()
     any_delivery.app.enqueue("hook", {})
     until(lambda: "nothing was sent: env:TARRY_TEST_TOKEN: only a task in tarry.toml may read" in caplog.text)

@@ -206,7 +206,7 @@ def test_many_are_under_way_at_once_and_none_waits_for_another(server: Server) -
     run(work)
 
 
-def place(port: int, host: str = "a.example", address: str = "127.0.0.1") -> ClientKey:
+def client_key(port: int, host: str = "a.example", address: str = "127.0.0.1") -> ClientKey:
     return ClientKey(host, address, port, False, 5.0)
 
 
@@ -222,7 +222,7 @@ def test_clients_without_a_request_are_bounded(server: Server) -> None:
     async def work() -> None:
         clients = ClientPool(client_builder(), most_idle=2)
         for n in range(6):
-            await used(clients, place(server.port, f"h{n}.example"))
+            await used(clients, client_key(server.port, f"h{n}.example"))
         assert len(clients) == 2
         await until(lambda: server.ended == 4)
         await clients.close()
@@ -234,9 +234,9 @@ def test_clients_without_a_request_are_bounded(server: Server) -> None:
 def test_clients_with_a_request_are_not_closed_for_others(server: Server) -> None:
     async def work() -> None:
         clients = ClientPool(client_builder(), most_idle=0)
-        with clients.get(place(server.port)) as held:
+        with clients.get(client_key(server.port)) as held:
             client = await clients.wait_ready(held, 10)
-            await used(clients, place(server.port, "b.example"))
+            await used(clients, client_key(server.port, "b.example"))
             assert (await client.get(server.url()).build().send()).status == 200
         await clients.close()
 
@@ -246,9 +246,9 @@ def test_clients_with_a_request_are_not_closed_for_others(server: Server) -> Non
 def test_clients_that_nobody_uses_are_closed_after_a_while(server: Server) -> None:
     async def work() -> None:
         clients = ClientPool(client_builder(), idle=0.05)
-        await used(clients, place(server.port))
+        await used(clients, client_key(server.port))
         await until(lambda: len(clients) == 0 and server.ended == 1)
-        await used(clients, place(server.port))
+        await used(clients, client_key(server.port))
         await clients.close()
 
     asyncio.run(work())
@@ -263,7 +263,7 @@ def test_many_who_want_a_client_make_one(server: Server) -> None:
 
     async def work() -> None:
         clients = ClientPool(build)
-        await asyncio.gather(*[used(clients, place(server.port)) for _ in range(50)])
+        await asyncio.gather(*[used(clients, client_key(server.port)) for _ in range(50)])
         await clients.close()
 
     asyncio.run(work())
@@ -281,8 +281,8 @@ def test_a_client_that_cannot_be_made_is_tried_again(server: Server) -> None:
     async def work() -> None:
         clients = ClientPool(build)
         with pytest.raises(RequestFailed, match="no client can be made: no file descriptors"):
-            await used(clients, place(server.port))
-        await used(clients, place(server.port))
+            await used(clients, client_key(server.port))
+        await used(clients, client_key(server.port))
         await clients.close()
 
     asyncio.run(work())

@@ -1,4 +1,4 @@
-"""Jobs of HTTP tasks: what goes out, what comes of it, and what is kept of it."""
+"""Jobs of HTTP tasks: what is sent, the outcome, and the records."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The settings of an HTTP task: how they are read, what is told of wrong ones, and that secrets stay secret."""
+"""The settings of an HTTP task: how they are read, the errors, and that secrets stay secret."""
 
 import base64
 import json
@@ -47,11 +47,11 @@ enabled = false
 """
 
 
-def parsed(**settings: Any) -> Endpoint:
+def parse(**settings: Any) -> Endpoint:
     return Endpoint.parse("order.timeout", {"url": URL, **settings})
 
 
-def refused(settings: Any, name: Any = "order.timeout") -> EndpointError:
+def parse_error(settings: Any, name: Any = "order.timeout") -> EndpointError:
     with pytest.raises(EndpointError) as caught:
         Endpoint.parse(name, settings)
     assert "\n" not in str(caught.value)
@@ -80,19 +80,19 @@ def test_all_settings_are_read() -> None:
 
 
 def test_a_url_is_enough() -> None:
-    endpoint = parsed()
+    endpoint = parse()
     assert (endpoint.method, endpoint.queue, endpoint.priority, endpoint.delay) == ("POST", "default", 0, 0)
     assert (endpoint.timeout, endpoint.connect_timeout, endpoint.redirects) == (30.0, 5.0, 0)
     assert (endpoint.retry_when, endpoint.concurrency, endpoint.rate, endpoint.order) == (None, None, None, None)
     assert endpoint.schedule.attempts == 10
     assert endpoint.enabled
     assert 204 in endpoint.success
-    assert not parsed(method="GET").sends_body
-    assert parsed(timeout="1s").connect_timeout == 1.0
+    assert not parse(method="GET").sends_body
+    assert parse(timeout="1s").connect_timeout == 1.0
 
 
 def test_values_of_headers_are_read_when_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = parsed(headers={"Authorization": "Bearer hush", "x-key": "env:TARRY_TEST_KEY"})
+    endpoint = parse(headers={"Authorization": "Bearer hush", "x-key": "env:TARRY_TEST_KEY"})
     with pytest.raises(ConfigError, match="TARRY_TEST_KEY is not set"):
         endpoint.header_pairs()
     monkeypatch.setenv("TARRY_TEST_KEY", "k1")
@@ -107,12 +107,12 @@ def test_what_the_store_keeps_makes_the_same_endpoint() -> None:
         assert again == endpoint
         assert hash(again) == hash(endpoint)
         assert again.retry_when == endpoint.retry_when
-    assert parsed() != parsed(delay=1)
-    assert parsed() != "order.timeout"
+    assert parse() != parse(delay=1)
+    assert parse() != "order.timeout"
 
 
 def test_null_in_json_is_as_if_it_were_not_there() -> None:
-    assert parsed(delay=None, schedule=None, secret=None, retry_when=None) == parsed()
+    assert parse(delay=None, schedule=None, secret=None, retry_when=None) == parse()
 
 
 def test_nobody_else_holds_the_settings() -> None:
@@ -138,7 +138,7 @@ def test_secrets_are_not_shown() -> None:
     ]
     assert endpoint.display_settings()["headers"] == {"Authorization": "***", "X-Key": "env:TARRY_TEST_KEY"}
     assert endpoint.display_settings()["alert"] == ["ops@example.org", "https://hooks.example/..."]
-    assert parsed(secret=RAW).display_settings() == {"url": URL, "secret": "***"}
+    assert parse(secret=RAW).display_settings() == {"url": URL, "secret": "***"}
     assert "rich" not in everything
     assert list(endpoint.__rich_repr__()) == [repr(endpoint)]
 
@@ -162,25 +162,25 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_errors_do_not_tell_secrets(settings: dict[str, Any]) -> None:
-    error = refused({"url": URL} | settings)
+    error = parse_error({"url": URL} | settings)
     assert "hush" not in str(error)
     assert "hush" not in "".join(traceback.format_exception(error))
     assert error.__suppress_context__
 
 
 def test_an_error_names_field_position_and_way_out() -> None:
-    error = refused({"url": URL, "retry_when": "res.code != "})
+    error = parse_error({"url": URL, "retry_when": "res.code != "})
     assert str(error) == (
         'tasks."order.timeout".retry_when, at 13: it ends too early; write a comparison, as in res.code != 200'
     )
     assert error.field == "retry_when"
-    assert str(refused({"url": "https://h/{"})) == (
+    assert str(parse_error({"url": "https://h/{"})) == (
         'tasks."order.timeout".url, at 11: a { without its other half; write {{ for the sign itself'
     )
-    assert str(refused({"url": URL, "retry_wen": "x"})) == (
+    assert str(parse_error({"url": URL, "retry_wen": "x"})) == (
         'unknown setting tasks."order.timeout".retry_wen; did you mean retry_when?'
     )
-    assert str(refused({"url": URL, "zzz": 1}, "simple")).startswith(
+    assert str(parse_error({"url": URL, "zzz": 1}, "simple")).startswith(
         "unknown setting tasks.simple.zzz; known: url, method"
     )
 
@@ -249,7 +249,7 @@ def test_an_error_names_field_position_and_way_out() -> None:
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], field: str, told: str) -> None:
-    error = refused({"url": URL} | settings)
+    error = parse_error({"url": URL} | settings)
     assert str(error).startswith(f'tasks."order.timeout".{field}: ')
     assert told in str(error)
     assert error.field == field.partition(",")[0]
@@ -257,12 +257,12 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], field: str, told: 
 
 @pytest.mark.parametrize("settings", [None, [], "url", 5])
 def test_what_is_no_table_is_refused(settings: Any) -> None:
-    assert "no table of settings" in str(refused(settings))
+    assert "no table of settings" in str(parse_error(settings))
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, 5, None])
 def test_what_is_no_name_is_refused(name: Any) -> None:
-    assert "no name; write a text of 1 to 200 characters" in str(refused({"url": URL}, name))
+    assert "no name; write a text of 1 to 200 characters" in str(parse_error({"url": URL}, name))
 
 
 def test_who_only_puts_jobs_needs_none_of_the_extra() -> None:
@@ -285,7 +285,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, missing, None)
     cel._environment.cache_clear()
     cel._compile.cache_clear()
-    assert "pip install 'tarry[push]'" in str(refused({"url": URL, "retry_when": "status == 299"}))
+    assert "pip install 'tarry[push]'" in str(parse_error({"url": URL, "retry_when": "status == 299"}))
 
 
 anything = st.recursive(

@@ -1,4 +1,4 @@
-"""How many at once, and when none: the rule by itself, then with endpoints that hang, fail and come back."""
+"""Flow control and circuit breaker: the rule alone, then with endpoints that hang, fail and recover."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ from tests.push.server import Connection, answer, end_before_answer, hang
 WELL, BUSY, FAILED = Observed(well=9), Observed(busy=3), Observed(row=FAILURES, why="no")
 
 
-def later(state: FlowState, *steps: Observed, most: int = 1000, now: int = SECOND) -> list[FlowState]:
+def next_states(state: FlowState, *steps: Observed, most: int = 1000, now: int = SECOND) -> list[FlowState]:
     """The states after each of these, half a second apart."""
     found = []
     for seen in steps:
@@ -41,7 +41,7 @@ def later(state: FlowState, *steps: Observed, most: int = 1000, now: int = SECON
 
 
 def test_it_doubles_until_the_first_trouble_then_goes_up_by_one_and_down_by_half() -> None:
-    steps = later(FlowState(20), WELL, WELL, BUSY, WELL, WELL, BUSY)
+    steps = next_states(FlowState(20), WELL, WELL, BUSY, WELL, WELL, BUSY)
     assert [state.most for state in steps] == [40, 80, 40, 41, 42, 21]
 
 
@@ -55,7 +55,7 @@ def test_what_several_see_at_once_counts_once() -> None:
 def test_never_more_than_there_is_room_for_anywhere() -> None:
     small = next_state(FlowState(20), WELL, 30, SECOND)
     assert small.most == 30
-    grown = later(small, *[WELL] * 20, most=500)
+    grown = next_states(small, *[WELL] * 20, most=500)
     assert {state.most for state in grown} == {30}
     assert next_state(grown[-1], WELL, 500, SECOND + flow.ROOM_TTL + SECOND).most > 30, "the small worker is gone"
 
@@ -83,7 +83,7 @@ def test_the_circuit_stays_open_for_longer_each_time_up_to_a_bound() -> None:
 
 def test_failures_far_apart_and_between_successes_open_nothing() -> None:
     one = Observed(row=1)
-    assert all(not state.until for state in later(FlowState(20), *[one, WELL] * 20))
+    assert all(not state.until for state in next_states(FlowState(20), *[one, WELL] * 20))
     state, now = FlowState(20), SECOND
     for _ in range(20):
         now += 2 * MINUTE

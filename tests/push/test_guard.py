@@ -201,7 +201,7 @@ class Clock:
         return self.now
 
 
-def refused(guard: AddressGuard, address: str) -> str:
+def refusal(guard: AddressGuard, address: str) -> str:
     with pytest.raises(ForbiddenAddress) as caught:
         guard.check(address)
     return str(caught.value)
@@ -209,7 +209,7 @@ def refused(guard: AddressGuard, address: str) -> str:
 
 @pytest.mark.parametrize("address", [*OURS, "::ffff:1.2.3.4", "64:ff9b::102:304"])
 def test_the_hosts_own_public_address_is_refused_unless_allowed(address: str) -> None:
-    assert "an address of this host" in refused(AddressGuard(own=lambda: OURS), address)
+    assert "an address of this host" in refusal(AddressGuard(own=lambda: OURS), address)
     AddressGuard([*OURS, address], own=lambda: OURS).check(address)
     AddressGuard(own=lambda: ()).check(address)
 
@@ -219,7 +219,7 @@ def test_an_address_that_the_host_gets_later_is_refused_from_then_on() -> None:
     guard = AddressGuard(own=lambda: ours)
     guard.check("1.2.3.4")
     ours.append("1.2.3.4")
-    assert "an address of this host" in refused(guard, "1.2.3.4")
+    assert "an address of this host" in refusal(guard, "1.2.3.4")
 
 
 def test_the_addresses_of_this_hosts_interfaces_are_known() -> None:

@@ -1,4 +1,4 @@
-"""What the HTTP library's errors mean, where no server of ours can bring them about."""
+"""Translation of HTTP library errors that the test server cannot cause."""
 
 import pytest
 from pyreqwest.exceptions import ClientClosedError, ConnectError, ConnectTimeoutError, PyreqwestError, RequestError

@@ -1,4 +1,4 @@
-"""request.log, notify.log and error.log: what stands there, and that nothing which befalls them holds up a job."""
+"""request.log, notify.log and error.log: their lines, and that no trouble with them delays a job."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def requests(logs: Path) -> list[Line]:
     return lines(logs / "request.log")
 
 
-class Away(KeyOrder):
+class UnavailableOrder(KeyOrder):
     """Of a store that goes away while something is under way."""
 
     async def keep_first(self, job: Job) -> None:
@@ -215,7 +215,7 @@ class TestTroubles:
         delivery.server.says("/", answer(500))
         delivery.deliver()
         (coordinator,) = delivery.coordinators
-        coordinator.order = Away(delivery.store(), coordinator.now)
+        coordinator.order = UnavailableOrder(delivery.store(), coordinator.now)
         job = delivery.app.enqueue("hook", {"customer": 7})
         until(lambda: delivery.job(job).failures)
         (line,) = lines(logs / "error.log")

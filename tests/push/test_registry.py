@@ -1,4 +1,4 @@
-"""HTTP tasks from the configuration and from the store: who has them, and how soon."""
+"""HTTP tasks from the configuration and the store: which processes know them, and how soon."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""`Replay`: what a store has lost comes back from the logs, once, and nothing else does."""
+"""`Replay` restores what a store has lost, once, and nothing else."""
 
 import gzip
 import threading
@@ -33,7 +33,7 @@ from tests.servers.redis import RedisServer
 LONG_AGO = 3600.0
 
 
-class Lossy:
+class LossyDelivery:
     """A delivery whose store loses jobs, and the logs of which they come back."""
 
     def __init__(self, delivery: DeliveryFixture) -> None:
@@ -75,14 +75,14 @@ class Lossy:
 
 
 @pytest.fixture
-def lossy(delivery: DeliveryFixture) -> Lossy:
-    lossy = Lossy(delivery)
+def lossy(delivery: DeliveryFixture) -> LossyDelivery:
+    lossy = LossyDelivery(delivery)
     lossy.configure(hook={})
     return lossy
 
 
 class TestWhatComesBack:
-    def test_what_was_lost_as_it_was_and_once(self, lossy: Lossy) -> None:
+    def test_what_was_lost_as_it_was_and_once(self, lossy: LossyDelivery) -> None:
         handles = lossy.put(3, delay="1h", priority=4, expires="2h")
         before = lossy.jobs()
         lossy.lose(*handles[1:])
@@ -92,13 +92,13 @@ class TestWhatComesBack:
         assert lossy.tally() == {"known": 3}
         assert lossy.jobs() == after
 
-    def test_many(self, lossy: Lossy) -> None:
+    def test_many(self, lossy: LossyDelivery) -> None:
         handles = lossy.put(2500)
         lossy.lose(*handles[::2])
         assert lossy.tally() == {"put_back": 1250, "known": 1250}
         assert len(lossy.jobs()) == 2500
 
-    def test_it_is_delivered_then(self, lossy: Lossy) -> None:
+    def test_it_is_delivered_then(self, lossy: LossyDelivery) -> None:
         (handle,) = lossy.put(1)
         lossy.lose(handle)
         assert lossy.tally() == {"put_back": 1}
@@ -108,7 +108,7 @@ class TestWhatComesBack:
         lossy.lose(handle)
         assert lossy.tally() == {"ended": 1}
 
-    def test_not_what_has_ended(self, lossy: Lossy) -> None:
+    def test_not_what_has_ended(self, lossy: LossyDelivery) -> None:
         lossy.delivery.server.says("/", answer(404))
         dead, begun, cancelled, deleted, tried = handles = lossy.put(5, delay="1h")
         for handle in (dead, begun):
@@ -122,7 +122,7 @@ class TestWhatComesBack:
         assert {job.id for job in lossy.jobs()} == {begun._id, tried._id}
         assert len(handles) == 5
 
-    def test_the_newest_form_of_what_was_changed(self, lossy: Lossy) -> None:
+    def test_the_newest_form_of_what_was_changed(self, lossy: LossyDelivery) -> None:
         (handle,) = lossy.put(1, key="k", delay="1h", unique_for="waiting")
         lossy.put(1, 1, key="k", delay="1h", on_duplicate="replace")
         lossy.put(1, 2, key="k", delay="1h", on_duplicate="replace")
@@ -130,13 +130,13 @@ class TestWhatComesBack:
         assert lossy.tally() == {"put_back": 1}
         assert [job.body for job in lossy.jobs()] == [b'{"n":2}']
 
-    def test_not_what_had_to_begin_before(self, lossy: Lossy) -> None:
+    def test_not_what_had_to_begin_before(self, lossy: LossyDelivery) -> None:
         lossy.put(1)
         job = altered(lossy.jobs()[0], id=ids.uuid7(), due=SECOND, expires=HOUR)
         _append(lossy.logs / "request.log", format_request(job))
         assert lossy.tally() == {"known": 1, "expired": 1}
 
-    def test_a_key_that_another_holds_is_told(self, lossy: Lossy) -> None:
+    def test_a_key_that_another_holds_is_told(self, lossy: LossyDelivery) -> None:
         (lost,) = lossy.put(1, key="k", delay="1h")
         lossy.lose(lost)
         (other,) = lossy.put(1, key="k", delay="1h")
@@ -145,7 +145,7 @@ class TestWhatComesBack:
         (left,) = replay.conflicts
         assert (left.job, left.key, left.holder) == (lost.id, "k", other.id)
 
-    def test_only_what_was_accepted_since(self, lossy: Lossy) -> None:
+    def test_only_what_was_accepted_since(self, lossy: LossyDelivery) -> None:
         handles = lossy.put(2)
         lossy.lose(*handles)
         file = lossy.logs / "request.log"
@@ -154,12 +154,12 @@ class TestWhatComesBack:
         assert lossy.tally() == {"put_back": 1}
         assert [job.id for job in lossy.jobs()] == [handles[1]._id]
 
-    def test_dry_nothing_is_changed(self, lossy: Lossy) -> None:
+    def test_dry_nothing_is_changed(self, lossy: LossyDelivery) -> None:
         lossy.lose(*lossy.put(3))
         replay = lossy.replay(dry=True)
         assert (replay.run().put_back, len(replay.first), lossy.jobs()) == (3, 3, [])
 
-    def test_of_several_hosts(self, lossy: Lossy, tmp_path: Path) -> None:
+    def test_of_several_hosts(self, lossy: LossyDelivery, tmp_path: Path) -> None:
         handles = lossy.put(3)
         lossy.lose(*handles)
         other = tmp_path / "other"
@@ -172,7 +172,7 @@ class TestWhatComesBack:
 
 class TestFiles:
     @pytest.mark.parametrize("name", ["request.log.1", "request.log.2.gz", "request.log-20261122", "request.log.old"])
-    def test_what_was_rotated_is_read_too(self, lossy: Lossy, name: str) -> None:
+    def test_what_was_rotated_is_read_too(self, lossy: LossyDelivery, name: str) -> None:
         handles = lossy.put(2)
         lossy.note(handles[0], ended=True)
         lossy.lose(*handles)
@@ -184,7 +184,7 @@ class TestFiles:
             rotated.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
         assert lossy.tally() == {"put_back": 1, "ended": 1}
 
-    def test_one_file_can_be_named(self, lossy: Lossy) -> None:
+    def test_one_file_can_be_named(self, lossy: LossyDelivery) -> None:
         lossy.lose(*lossy.put(2))
         file = lossy.logs / "request.log"
         file.rename(lossy.logs / "request.log.1")
@@ -195,7 +195,7 @@ class TestFiles:
         assert lossy.tally(named) == {"put_back": 2}
         assert lossy.tally(file) == {"put_back": 3, "known": 2}
 
-    def test_what_cannot_be_read_is_told_and_passed_over(self, lossy: Lossy) -> None:
+    def test_what_cannot_be_read_is_told_and_passed_over(self, lossy: LossyDelivery) -> None:
         lossy.lose(*lossy.put(3))
         file = lossy.logs / "request.log"
         first, second, third = file.read_bytes().splitlines(keepends=True)
@@ -208,13 +208,13 @@ class TestFiles:
         assert (replay.run().put_back, replay.counts.unreadable) == (3, 4)
         assert replay.unreadable.places == [f"{file}, line {number}" for number in (3, 4, 5, 7)]
 
-    def test_a_last_line_without_an_end_counts_if_it_is_whole(self, lossy: Lossy) -> None:
+    def test_a_last_line_without_an_end_counts_if_it_is_whole(self, lossy: LossyDelivery) -> None:
         lossy.lose(*lossy.put(2))
         file = lossy.logs / "request.log"
         file.write_bytes(file.read_bytes().removesuffix(b"\n"))
         assert lossy.tally() == {"put_back": 2}
 
-    def test_a_file_that_is_no_gzip_or_breaks_off(self, lossy: Lossy) -> None:
+    def test_a_file_that_is_no_gzip_or_breaks_off(self, lossy: LossyDelivery) -> None:
         lossy.lose(*lossy.put(1))
         (lossy.logs / "request.log.1.gz").write_bytes(b"no gzip")
         packed = gzip.compress((lossy.logs / "request.log").read_bytes() * 1000)
@@ -223,14 +223,14 @@ class TestFiles:
         assert (replay.run().put_back, replay.counts.unreadable) == (1, 2)
         assert all("it breaks off, or is no gzip" in place for place in replay.unreadable.places)
 
-    def test_a_log_that_is_not_there(self, lossy: Lossy, tmp_path: Path) -> None:
+    def test_a_log_that_is_not_there(self, lossy: LossyDelivery, tmp_path: Path) -> None:
         told = "request.log is not there: --from names it, or the directory"
         with pytest.raises(TarryError, match=told):
             lossy.replay(tmp_path)
 
 
 class TestBesideOthers:
-    def test_what_ends_meanwhile_is_not_put_back(self, lossy: Lossy) -> None:
+    def test_what_ends_meanwhile_is_not_put_back(self, lossy: LossyDelivery) -> None:
         """Delivered and forgotten, after the replay has read the log of attempts; also after a rotation."""
         first, second = lossy.put(2)
         lossy.note(first, ended=False)
@@ -245,7 +245,7 @@ class TestBesideOthers:
         assert lossy.replay().run(meanwhile).ended == 2
         assert lossy.jobs() == []
 
-    def test_several_put_back_each_once(self, lossy: Lossy) -> None:
+    def test_several_put_back_each_once(self, lossy: LossyDelivery) -> None:
         handles = lossy.put(3000)
         lossy.lose(*handles)
         replays = [lossy.replay() for _ in range(3)]
@@ -254,7 +254,9 @@ class TestBesideOthers:
         assert sum(replay.counts.known for replay in replays) == 6000
         assert len(lossy.jobs()) == 3000
 
-    def test_one_waits_for_another_but_not_for_ever(self, lossy: Lossy, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_waits_for_another_but_not_for_ever(
+        self, lossy: LossyDelivery, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         lossy.lose(*lossy.put(1))
         store = lossy.delivery.app.client.store
         monkeypatch.setattr(replaying, "LOCK_TIMEOUT", 0.1)
@@ -276,7 +278,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 def test_a_redis_that_lost_its_last_second(redis: RedisServer, server: Server, tmp_path: Path) -> None:
     """It is killed, and comes back with what it had on disk: of what came after that it knows nothing."""
     delivery = DeliveryFixture(App(redis.url, closures=True), lambda: open_store(redis.url), server, tmp_path)
-    lossy = Lossy(delivery)
+    lossy = LossyDelivery(delivery)
     lossy.configure(hook={})
     try:
         old = lossy.put(50, delay="1h")

@@ -1,4 +1,4 @@
-"""From names to addresses: one question for many, kept for a while, each judged; that one is connected to."""
+"""The resolver: shared lookups, the cache, and that only checked addresses are connected to."""
 
 import asyncio
 import socket
@@ -18,8 +18,8 @@ from tests.push.sending import until
 from tests.push.server import Server
 
 
-class Names:
-    """A name server that tests tell what to say, and that notes what it was asked."""
+class FakeNameServer:
+    """A name server with set answers that records the lookups."""
 
     def __init__(self, **says: Sequence[str] | Exception) -> None:
         self.says: dict[str, Sequence[str] | Exception] = dict(says)
@@ -54,7 +54,7 @@ async def why(asking: Coroutine[Any, Any, Any]) -> tuple[FailureKind, str]:
 
 
 def test_many_who_ask_make_one_question() -> None:
-    names = Names(a=["1.1.1.1", "2606:4700::1111"])
+    names = FakeNameServer(a=["1.1.1.1", "2606:4700::1111"])
 
     async def work() -> None:
         names.open.clear()
@@ -70,7 +70,7 @@ def test_many_who_ask_make_one_question() -> None:
 
 
 def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
-    names = Names(a=["1.1.1.1"])
+    names = FakeNameServer(a=["1.1.1.1"])
 
     async def work() -> None:
         names.open.clear()
@@ -91,7 +91,7 @@ def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
 
 
 def test_only_so_many_questions_at_once_and_who_waits_gives_up_in_time() -> None:
-    names = Names()
+    names = FakeNameServer()
 
     async def work() -> None:
         names.open.clear()
@@ -130,7 +130,7 @@ def test_questions_that_hang_do_not_hold_up_new_hosts(monkeypatch: pytest.Monkey
 def test_the_questions_that_hang_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "HUNG_AFTER", 0.01)
     monkeypatch.setattr(resolver, "MOST_THREADS", MOST_QUESTIONS + 3)
-    names = Names()
+    names = FakeNameServer()
 
     async def work() -> None:
         names.open.clear()
@@ -145,7 +145,7 @@ def test_the_questions_that_hang_are_bounded_in_number(monkeypatch: pytest.Monke
 
 
 def test_an_answer_is_used_for_a_while_then_renewed_behind_the_back_then_awaited() -> None:
-    names, clock = Names(a=["1.1.1.1"]), Clock()
+    names, clock = FakeNameServer(a=["1.1.1.1"]), Clock()
 
     async def work() -> None:
         resolving = Resolver(AddressGuard(), names, clock)
@@ -165,7 +165,7 @@ def test_an_answer_is_used_for_a_while_then_renewed_behind_the_back_then_awaited
 
 
 def test_a_name_server_that_fails_does_not_take_away_what_was_known() -> None:
-    names, clock = Names(a=["1.1.1.1"]), Clock()
+    names, clock = FakeNameServer(a=["1.1.1.1"]), Clock()
 
     async def work() -> None:
         resolving = Resolver(AddressGuard(), names, clock)
@@ -186,7 +186,7 @@ def test_a_name_server_that_fails_does_not_take_away_what_was_known() -> None:
 
 
 def test_a_failure_is_told_for_a_moment_only() -> None:
-    names, clock = Names(a=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), Clock()
+    names, clock = FakeNameServer(a=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), Clock()
 
     async def work() -> None:
         resolving = Resolver(AddressGuard(), names, clock)
@@ -203,7 +203,7 @@ def test_a_failure_is_told_for_a_moment_only() -> None:
 @pytest.mark.parametrize("error", [OSError("broken"), UnicodeError("label too long"), ValueError("odd")])
 def test_whatever_goes_wrong_is_told(error: Exception) -> None:
     async def work() -> None:
-        told = await why(Resolver(AddressGuard(), Names(a=error)).resolve("a", 443, 10))
+        told = await why(Resolver(AddressGuard(), FakeNameServer(a=error)).resolve("a", 443, 10))
         assert told == (FailureKind.LOOKUP, f"a cannot be looked up: {error}")
 
     run(work)
@@ -211,7 +211,7 @@ def test_whatever_goes_wrong_is_told(error: Exception) -> None:
 
 def test_no_address_at_all() -> None:
     async def work() -> None:
-        assert await why(Resolver(AddressGuard(), Names(a=[])).resolve("a", 443, 10)) == (
+        assert await why(Resolver(AddressGuard(), FakeNameServer(a=[])).resolve("a", 443, 10)) == (
             FailureKind.NO_HOST,
             "a has no address",
         )
@@ -221,7 +221,9 @@ def test_no_address_at_all() -> None:
 
 def test_only_addresses_that_may_be_reached_are_used() -> None:
     async def work() -> None:
-        resolving = Resolver(AddressGuard(), Names(a=["10.0.0.1", "1.1.1.1", "::1"], b=["10.0.0.1", "127.0.0.1"]))
+        resolving = Resolver(
+            AddressGuard(), FakeNameServer(a=["10.0.0.1", "1.1.1.1", "::1"], b=["10.0.0.1", "127.0.0.1"])
+        )
         assert await resolving.resolve("a", 443, 10) == ["1.1.1.1"]
         with pytest.raises(ForbiddenAddress, match=r"b is at 10\.0\.0\.1, private"):
             await resolving.resolve("b", 443, 10)
@@ -231,7 +233,7 @@ def test_only_addresses_that_may_be_reached_are_used() -> None:
 
 def test_an_address_where_nobody_is_comes_last() -> None:
     async def work() -> None:
-        resolving = Resolver(AddressGuard(), Names(a=["1.1.1.1", "8.8.8.8"]))
+        resolving = Resolver(AddressGuard(), FakeNameServer(a=["1.1.1.1", "8.8.8.8"]))
         await resolving.resolve("a", 443, 10)
         resolving.mark_unreachable("a", "1.1.1.1")
         assert await resolving.resolve("a", 443, 10) == ["8.8.8.8", "1.1.1.1"]
@@ -260,7 +262,7 @@ def test_the_system_is_asked_for_names_that_no_system_has() -> None:
         resolver.system_lookup("no-such-host.invalid")
 
 
-def send(names: Names, url: str, times: int = 1) -> list[HttpResponse | Failure]:
+def send(names: FakeNameServer, url: str, times: int = 1) -> list[HttpResponse | Failure]:
     async def work() -> list[HttpResponse | Failure]:
         sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
         got = [await sending.send(HttpRequest("POST", url, (), b"{}"), SendLimits(10, 2)) for _ in range(times)]
@@ -275,7 +277,7 @@ def send(names: Names, url: str, times: int = 1) -> list[HttpResponse | Failure]
 def test_the_address_that_was_judged_is_the_one_that_is_connected_to() -> None:
     """A name that changes its address after it was judged leads where it was then."""
     with Server(address="127.0.0.9") as server:
-        names = Names(**{"rebinding.example": ["127.0.0.9"]})
+        names = FakeNameServer(**{"rebinding.example": ["127.0.0.9"]})
 
         async def work() -> None:
             sending = Sender(AddressGuard(["127.0.0.9"]), lookup=names)
@@ -294,13 +296,13 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to() -> None:
 def test_a_name_that_no_system_knows_is_connected_to_all_the_same() -> None:
     """The HTTP library asks nobody itself."""
     with Server() as server:
-        (got,) = send(Names(**{"hooks.invalid": ["127.0.0.1"]}), server.url("/", "hooks.invalid"))
+        (got,) = send(FakeNameServer(**{"hooks.invalid": ["127.0.0.1"]}), server.url("/", "hooks.invalid"))
     assert isinstance(got, HttpResponse)
 
 
 def test_of_several_addresses_the_first_where_somebody_listens() -> None:
     with Server() as server:
-        names = Names(**{"hooks.example": ["127.0.0.3", "127.0.0.2", "127.0.0.1"]})
+        names = FakeNameServer(**{"hooks.example": ["127.0.0.3", "127.0.0.2", "127.0.0.1"]})
         first, second = send(names, server.url("/", "hooks.example"), 2)
     assert isinstance(first, HttpResponse)
     assert isinstance(second, HttpResponse)
@@ -312,7 +314,7 @@ def test_a_host_that_moves_is_followed() -> None:
     """The old client is closed with its connections once a new one is there."""
 
     async def work(one: Server, port: int) -> None:
-        names, clock = Names(**{"hooks.example": ["127.0.0.1"]}), Clock()
+        names, clock = FakeNameServer(**{"hooks.example": ["127.0.0.1"]}), Clock()
         sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
         sending._resolver = Resolver(AddressGuard(["127.0.0.0/24"]), names, clock)
         request = HttpRequest("POST", one.url("/", "hooks.example"), (), b"{}")

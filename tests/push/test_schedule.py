@@ -1,4 +1,4 @@
-"""Schedules: the delays that each form gives, what ends them, what an endpoint may ask for, and what is none."""
+"""Schedules: the delays of each form, their end, delays that an endpoint asks for, and errors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A line behind one that was torn is found, and what was only inside of the torn one is not."""
+"""A line behind a torn line is found; text inside the torn line is not."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ class Lines:
         yield self._line
 
 
-def found(line: bytes) -> list[str]:
+def find(line: bytes) -> list[str]:
     def read(text: bytes) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
 
@@ -34,10 +34,10 @@ def found(line: bytes) -> list[str]:
 @pytest.mark.parametrize("before", [b'"body":', b'"body": ', b'"body":[', b'"body":[1, ', b'"body":{"x":{"y":'])
 def test_what_stood_inside_of_a_torn_line_is_no_line(before: bytes) -> None:
     torn = b'{"time":"2026-11-22T02:03:04.123456Z","id":"torn",' + before + FORGED
-    assert found(torn) == []
-    assert found(torn + REAL) == ["real"]
+    assert find(torn) == []
+    assert find(torn + REAL) == ["real"]
 
 
 @pytest.mark.parametrize("length", [12, 20, 44, 48, 60])
 def test_a_line_behind_a_torn_one_is_found(length: int) -> None:
-    assert found(REAL[:length] + REAL) == ["real"]
+    assert find(REAL[:length] + REAL) == ["real"]

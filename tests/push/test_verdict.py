@@ -1,4 +1,4 @@
-"""What each answer, and each way of getting none, means for a delivery and its endpoint."""
+"""The verdict on each answer and each failure."""
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -174,7 +174,7 @@ def test_what_was_sent_and_not_answered_is_said_to_be_ambiguous(why: FailureKind
     assert not isinstance(found, Again) or found.counted
 
 
-def dated(seconds: float) -> str:
+def http_date(seconds: float) -> str:
     return format_datetime(datetime.fromtimestamp(seconds, UTC), usegmt=True)
 
 
@@ -187,9 +187,9 @@ def dated(seconds: float) -> str:
         ("3600", HOUR),
         ("3601", HOUR),
         ("9" * 5000, HOUR),
-        (dated(NOW + 60), MINUTE),
-        (dated(NOW - 60), 0),
-        (dated(NOW + 10**6), HOUR),
+        (http_date(NOW + 60), MINUTE),
+        (http_date(NOW - 60), 0),
+        (http_date(NOW + 10**6), HOUR),
         ("", None),
         ("soon", None),
         ("-1", None),
@@ -210,7 +210,7 @@ def test_retry_after_is_read_and_capped(text: str, after: int | None) -> None:
 
 def test_a_date_counts_from_the_endpoint_s_own_clock() -> None:
     wrong = NOW - 86_400
-    headers = (("date", dated(wrong)), ("retry-after", dated(wrong + 90)))
+    headers = (("date", http_date(wrong)), ("retry-after", http_date(wrong + 90)))
     assert retry_after(HttpResponse(503, headers), NOW) == 90 * SECOND
 
 

@@ -1,1 +1,1 @@
-"""One attempt at an endpoint, and what a worker keeps of its endpoints."""
+"""Attempts at an endpoint, and the state that a worker keeps of its endpoints."""

@@ -48,7 +48,7 @@ class AttemptRecord(Struct, omit_defaults=True):
     """Seconds, in all."""
     version: str = ""
     url: str = ""
-    """Who answered, where redirects led elsewhere."""
+    """The URL that answered, if redirects led elsewhere."""
     maybe: bool = False
     """It may have been delivered although no answer says so."""
     headers: Headers = ()

@@ -68,21 +68,21 @@ class Slots:
                 self._set_quick(one, quick=False)
             if not self.alone and not self._may_start(one):
                 self._refuse(one, now)
-            visit = SlotLease(one, now)
-            one.leases[visit] = None
+            lease = SlotLease(one, now)
+            one.leases[lease] = None
             self._all += 1
             self._slow += not one.is_quick
-            return visit
+            return lease
 
-    def release(self, visit: SlotLease) -> None:
+    def release(self, lease: SlotLease) -> None:
         """Frees the slot of a request that was answered or failed."""
-        one = visit.endpoint
+        one = lease.endpoint
         with self._lock:
             now = self._clock()
-            del one.leases[visit]
+            del one.leases[lease]
             self._all -= 1
             self._slow -= not one.is_quick
-            quick = now - visit.began <= SLOW and not one.is_slow(now)
+            quick = now - lease.began <= SLOW and not one.is_slow(now)
             if quick != one.is_quick:
                 self._set_quick(one, quick)
 

@@ -1,1 +1,1 @@
-"""What an endpoint is: its settings, secrets, templates and schedules."""
+"""An endpoint: its settings, secrets, templates and schedules."""

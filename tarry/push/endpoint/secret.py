@@ -22,7 +22,7 @@ MOST = 8192
 class Secret:
     """A text that is never shown. Two with the same text are equal.
 
-    barred: it may not be read from its place, since it was not written by who configured this process.
+    barred: it may not be read from its place, since a writer to the store chose that place.
     """
 
     __slots__ = ("_written", "is_barred")

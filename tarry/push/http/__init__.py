@@ -1,1 +1,1 @@
-"""One request and its answer: addresses that are allowed, connections, signatures, errors."""
+"""One request and its answer: allowed addresses, connections, signatures, errors."""

@@ -52,14 +52,14 @@ def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
     Redirects, compression and proxies from the environment are off.
     """
 
-    def build(place: ClientKey) -> Client:
+    def build(key: ClientKey) -> Client:
         made = ClientBuilder().user_agent(agent).no_proxy().follow_redirects(False).referer(False)
         made = made.gzip(False).brotli(False).zstd(False).deflate(False)
-        made = made.http2(place.secure).http2_keep_alive_interval(timedelta(seconds=_PING))
+        made = made.http2(key.secure).http2_keep_alive_interval(timedelta(seconds=_PING))
         made = made.http2_keep_alive_timeout(timedelta(seconds=_PONG)).min_tls_version("TLSv1.2")
         made = made.pool_idle_timeout(timedelta(seconds=CONNECTION_IDLE)).pool_max_idle_per_host(MOST_CONNECTIONS_IDLE)
-        made = made.connect_timeout(timedelta(seconds=place.connect)).resolve(place.host, place.address, place.port)
-        if not place.secure:
+        made = made.connect_timeout(timedelta(seconds=key.connect)).resolve(key.host, key.address, key.port)
+        if not key.secure:
             # There is no TLS, so no certificate is checked. This setting saves loading the system's certificates.
             return made.danger_accept_invalid_certs(True).build()
         made = made.https_only(True)
@@ -71,8 +71,8 @@ def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
 class PooledClient:
     """A client with its request count. Each request holds it in a `with` block, and it is not closed before the end."""
 
-    def __init__(self, owner: "ClientPool", place: ClientKey, making: "asyncio.Task[Client]") -> None:
-        self._owner, self.key, self.building = owner, place, making
+    def __init__(self, owner: "ClientPool", key: ClientKey, making: "asyncio.Task[Client]") -> None:
+        self._owner, self.key, self.building = owner, key, making
         self.client: Client | None = None
         self.users, self.last_used = 0, 0.0
         self.is_outdated = False
@@ -101,90 +101,90 @@ class ClientPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, place: ClientKey) -> PooledClient:
+    def get(self, key: ClientKey) -> PooledClient:
         """The client for this key. Hold it in a `with` block, and await `wait_ready` before use."""
-        held = self._all.get(place)
-        if held is None:
-            return self._create(place)
-        self._all.move_to_end(place)
-        return held
+        pooled = self._all.get(key)
+        if pooled is None:
+            return self._create(key)
+        self._all.move_to_end(key)
+        return pooled
 
-    def add_user(self, held: PooledClient) -> None:
+    def add_user(self, pooled: PooledClient) -> None:
         """Counts one more request."""
-        self._busy += not held.users
-        held.users += 1
+        self._busy += not pooled.users
+        pooled.users += 1
 
-    def remove_user(self, held: PooledClient) -> None:
+    def remove_user(self, pooled: PooledClient) -> None:
         """Counts one request less."""
-        held.users -= 1
-        self._busy -= not held.users
-        held.last_used = asyncio.get_running_loop().time()
-        if held.is_outdated and not held.users and self._all.get(held.key) is held:
-            self._drop(held.key)
+        pooled.users -= 1
+        self._busy -= not pooled.users
+        pooled.last_used = asyncio.get_running_loop().time()
+        if pooled.is_outdated and not pooled.users and self._all.get(pooled.key) is pooled:
+            self._drop(pooled.key)
         self._drop_idle()
 
-    async def wait_ready(self, held: PooledClient, limit: float) -> Client:
+    async def wait_ready(self, pooled: PooledClient, limit: float) -> Client:
         """Waits until the client is built. limit: seconds. RequestFailed if it cannot be built in time."""
-        await asyncio.wait([held.building], timeout=limit)
-        if not held.building.done() or held.building.cancelled():
+        await asyncio.wait([pooled.building], timeout=limit)
+        if not pooled.building.done() or pooled.building.cancelled():
             raise RequestFailed(FailureKind.LOCAL, "no client was made in time, or the sender is closed")
-        if error := held.building.exception():
+        if error := pooled.building.exception():
             raise RequestFailed(FailureKind.LOCAL, f"no client can be made: {str(error)[:200]}")
-        held.client = held.building.result()
-        return held.client
+        pooled.client = pooled.building.result()
+        return pooled.client
 
     async def close(self) -> None:
         """Closes all clients. Open requests fail."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for place in list(self._all):
-            self._drop(place)
+        for key in list(self._all):
+            self._drop(key)
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING)
 
-    def _create(self, place: ClientKey) -> PooledClient:
+    def _create(self, key: ClientKey) -> PooledClient:
         if self._closed:
             raise RequestFailed(FailureKind.LOCAL, "the sender is closed")
         loop = asyncio.get_running_loop()
-        held = PooledClient(self, place, loop.create_task(run_in_thread(lambda: self._build(place))))
-        held.building.add_done_callback(lambda making: self._on_built(place, making))
-        self._outdate(place)
-        self._all[place] = held
+        pooled = PooledClient(self, key, loop.create_task(run_in_thread(lambda: self._build(key))))
+        pooled.building.add_done_callback(lambda making: self._on_built(key, making))
+        self._outdate(key)
+        self._all[key] = pooled
         if self._timer is None:
             self._timer = loop.call_later(self._idle, self._tick)
-        return held
+        return pooled
 
-    def _on_built(self, place: ClientKey, making: "asyncio.Task[Client]") -> None:
-        held = self._all.get(place)
-        if (making.cancelled() or making.exception()) and held is not None and held.building is making:
-            del self._all[place]
+    def _on_built(self, key: ClientKey, making: "asyncio.Task[Client]") -> None:
+        pooled = self._all.get(key)
+        if (making.cancelled() or making.exception()) and pooled is not None and pooled.building is making:
+            del self._all[key]
 
     def _outdate(self, new: ClientKey) -> None:
-        for place, held in list(self._all.items()):
-            if (place.host, place.port, place.secure) == (new.host, new.port, new.secure) and place != new:
-                held.is_outdated = held.is_outdated or place.address != new.address
-                if held.is_outdated and not held.users:
-                    self._drop(place)
+        for key, pooled in list(self._all.items()):
+            if (key.host, key.port, key.secure) == (new.host, new.port, new.secure) and key != new:
+                pooled.is_outdated = pooled.is_outdated or key.address != new.address
+                if pooled.is_outdated and not pooled.users:
+                    self._drop(key)
 
     def _drop_idle(self) -> None:
         while len(self._all) - self._busy > self._most_idle:
-            self._drop(next(place for place, held in self._all.items() if not held.users))
+            self._drop(next(key for key, pooled in self._all.items() if not pooled.users))
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         before = loop.time() - self._idle
-        for place in [place for place, held in self._all.items() if not held.users and held.last_used < before]:
-            self._drop(place)
+        for key in [key for key, pooled in self._all.items() if not pooled.users and pooled.last_used < before]:
+            self._drop(key)
         self._timer = loop.call_later(self._idle / 4, self._tick) if self._all else None
 
-    def _drop(self, place: ClientKey) -> None:
-        held = self._all.pop(place, None)
-        if held is None:
+    def _drop(self, key: ClientKey) -> None:
+        pooled = self._all.pop(key, None)
+        if pooled is None:
             return
-        if held.client is None:
-            held.building.cancel()
+        if pooled.client is None:
+            pooled.building.cancel()
         else:
-            task = asyncio.get_running_loop().create_task(held.client.close())
+            task = asyncio.get_running_loop().create_task(pooled.client.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -154,10 +154,10 @@ class Sender:
 
     async def _exchange(self, hop: "_Hop", address: str, state: "_SendState") -> HttpResponse:
         to = hop.to
-        place = ClientKey(to.host, address, to.port, to.scheme == "https", state.connect_timeout)
-        state.address = place.where
-        with self._clients.get(place) as held:
-            client = held.client or await self._clients.wait_ready(held, state.left())
+        key = ClientKey(to.host, address, to.port, to.scheme == "https", state.connect_timeout)
+        state.address = key.where
+        with self._clients.get(key) as pooled:
+            client = pooled.client or await self._clients.wait_ready(pooled, state.left())
             try:
                 return await _exchange_once(client, hop, state)
             except RequestFailed as failed:

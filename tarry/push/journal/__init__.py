@@ -1,1 +1,1 @@
-"""The logs of deliveries, and what brings them back."""
+"""The logs of HTTP tasks, and the replay that restores jobs from them."""

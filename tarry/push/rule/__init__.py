@@ -1,1 +1,1 @@
-"""Rules on an answer, in CEL or as PHP wrote them."""
+"""Retry rules on an answer, in CEL or in the form of php-delayqueue."""
