@@ -16,8 +16,8 @@ from tarry import App
 from tarry.alert.terms import Terms
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
-from tarry.push.http.sign import Signer, headers
 from tarry.push.rule.cel import RetryRule
+from tarry.push.sign import Signer, headers
 from tests.cli.place import Place
 from tests.test_docs import ROOT
 

@@ -48,7 +48,7 @@ from tarry.tasks.running import Running, current_job
 if TYPE_CHECKING:
     from tarry.client.client import Client
     from tarry.push.http.sender import HttpRequest, SendLimits
-    from tarry.push.http.sign import Signer
+    from tarry.push.sign import Signer
 
 log = logging.getLogger("tarry.push")
 
@@ -265,7 +265,7 @@ class Deliverer:
 
         ConfigError or ImportError: this worker cannot send it, since a secret or the extra `push` is missing.
         """
-        from tarry.push.http import sign  # noqa: PLC0415 - only who sends needs the HTTP client
+        from tarry.push import sign  # noqa: PLC0415 - only who sends needs the HTTP client
         from tarry.push.http.sender import HttpRequest  # noqa: PLC0415
 
         endpoint = self._endpoint
@@ -280,7 +280,7 @@ class Deliverer:
 
     def _signer(self) -> "Signer":
         """The signer, made again when the value of a secret has changed."""
-        from tarry.push.http.sign import Signer  # noqa: PLC0415 - as above
+        from tarry.push.sign import Signer  # noqa: PLC0415 - as above
 
         values = tuple(secret.value() for secret in self._endpoint.secrets)
         if self._signed is None or self._signed[0] != values:

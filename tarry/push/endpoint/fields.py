@@ -78,7 +78,7 @@ def secrets(written: Any, checked: bool) -> tuple[Secret, ...]:
     if len(found) > MOST_SECRETS:
         raise ValueError(f"{len(found)} secrets; at most {MOST_SECRETS}")
     if checked:
-        from tarry.push.http.sign import Signer  # noqa: PLC0415 - only who signs needs it
+        from tarry.push.sign import Signer  # noqa: PLC0415 - only who signs needs it
 
         try:
             for one in found:
