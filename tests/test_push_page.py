@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.alert.terms import Terms
+from tarry.alert.settings import Terms
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarry.alert.condition import plain
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tarry.push.endpoint.recipient import Recipient
 

@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from tarry.alert.condition import plain
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 
 STEP, WHOLE = 15.0, 60.0

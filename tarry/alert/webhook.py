@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message
-from tarry.alert.unsent import Unsent
 from tarry.push.endpoint.secret import Secret
 from tarry.push.http.failure import Failure
 from tarry.push.http.guard import Guard

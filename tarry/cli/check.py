@@ -4,9 +4,9 @@ import argparse
 import time
 from pathlib import Path
 
+from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
 from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks
-from tarry.cli.served import pid_file_facts, queue_facts, slot_facts
 from tarry.config import Pool, template
 from tarry.errors import TarryError
 from tarry.keeper.hosts import hosts

@@ -13,7 +13,7 @@ from tarry.errors import TarryError, UsageError
 from tarry.terminal import harmless
 
 HOMES = {
-    "tarry.cli.starting": ("start", "restart"),
+    "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.cli.endpoints import Going, going
+from tarry.cli.pools import unserved
 from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
-from tarry.cli.served import unserved
 from tarry.client.bulk import changed, matching
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError

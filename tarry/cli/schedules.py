@@ -6,7 +6,7 @@ from typing import Any
 from tarry.cli.printing import ago, as_json, clock, table
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
-from tarry.keeper import bookmarks
+from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.model.duration import SECOND
 from tarry.model.nearest import did_you_mean
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     named = _named(schedules, args.names, args.action)
     if args.action == "run":
         return _run(setup.client, named, args.json)
-    act, done = (bookmarks.pause, "paused") if args.action == "pause" else (bookmarks.resume, "resumed")
+    act, done = (schedule_state.pause, "paused") if args.action == "pause" else (schedule_state.resume, "resumed")
     for schedule in named:
         act(setup.client.store, schedule, setup.client.clock.now())
     if args.json:
@@ -85,12 +85,12 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
 
 def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
     """Times are seconds since the epoch; null is none."""
-    kept = bookmarks.read(store)
+    kept = schedule_state.read(store)
     return [_fact(schedule, kept.get(name), now) for name, schedule in sorted(schedules.items())]
 
 
-def _fact(schedule: Schedule, kept: bookmarks.Kept | None, now: int) -> Facts:
-    mark = kept[0] if kept else bookmarks.fresh(schedule, now)
+def _fact(schedule: Schedule, kept: schedule_state.Kept | None, now: int) -> Facts:
+    mark = kept[0] if kept else schedule_state.fresh(schedule, now)
     following = None if mark.paused else schedule.timetable.next(max(now, mark.after))
     return {
         "name": schedule.name,

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
-from tarry.keeper import bookmarks
-from tarry.keeper.bookmarks import Bookmark, Kept
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_state import Bookmark, Kept
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
 from tarry.store.shared.patience import Backoff, back_off
@@ -88,7 +88,7 @@ class Ticker:
         now = self._now()
         due = [schedule for name, schedule in schedules.items() if self._looks.get(name, 0) <= now]
         if due or self._sweep <= now:
-            kept = bookmarks.read(self._client.store)
+            kept = schedule_state.read(self._client.store)
             self._make(due, kept, now)
             if self._sweep <= now:
                 self._forget(kept, schedules, now)
@@ -144,7 +144,7 @@ class Ticker:
     def _turned(self, schedule: Schedule, before: Bookmark | None, now: int) -> tuple[Bookmark, Sequence[int]]:
         """The bookmark as it is to be, and the ticks that are to become jobs."""
         if before is None:
-            return bookmarks.fresh(schedule, now), ()
+            return schedule_state.fresh(schedule, now), ()
         mark = self._checked(schedule, before, now)
         ticks = () if mark.paused else schedule.ticks(mark.after, now)
         if not ticks:
@@ -180,7 +180,7 @@ class Ticker:
     def _keep(self, schedule: Schedule, mark: Bookmark, kept: Kept | None, now: int) -> None:
         was = None if kept is None else kept[1]
         moved = kept is None or mark != kept[0]
-        if moved and not bookmarks.write(self._client.store, schedule.name, mark, was):
+        if moved and not schedule_state.write(self._client.store, schedule.name, mark, was):
             # Somebody else moved it on, or paused it: look again.
             self._looks[schedule.name] = now
             return
@@ -191,5 +191,5 @@ class Ticker:
         for name, (mark, was) in kept.items():
             if name not in schedules and mark.seen < now - LEFT:
                 with contextlib.suppress(StoreAway):
-                    bookmarks.write(self._client.store, name, None, was)
+                    schedule_state.write(self._client.store, name, None, was)
         self._sweep = now + _LOOK

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tarry.alert.memories import FileMemory
-from tarry.alert.reach import Reach
-from tarry.alert.terms import Terms
-from tarry.alert.watch import App as Watched
-from tarry.alert.watch import Watch
+from tarry.alert.monitor import App as Watched
+from tarry.alert.monitor import Watch
+from tarry.alert.sender import Reach
+from tarry.alert.settings import Terms
+from tarry.alert.storage import FileMemory
 from tarry.app import App
 from tarry.config import Keep
 from tarry.push.endpoint.recipient import Recipient

@@ -3,7 +3,7 @@
 import time
 
 from tarry.app import App
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.process.own_master import OwnMaster
 from tarry.runtime.scoreboard import Running, limit
 from tarry.store import ids

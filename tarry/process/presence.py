@@ -6,9 +6,9 @@ from tarry import __version__
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.config import Config
 from tarry.errors import StoreError
+from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Host, PoolFigures, Register
-from tarry.keeper.keeper import Keeper
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.lease_renewer import Lifeline
 from tarry.model.duration import SECOND
 from tarry.process.own_master import OwnMaster
 from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus

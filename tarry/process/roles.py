@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from tarry.app import App
 from tarry.config import Alerts, Config, Pool
-from tarry.embedded.here import settings
+from tarry.embedded.service import settings
 from tarry.errors import TarryError
 from tarry.keeper.backlog import LOOK_EVERY, Backlogs
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.process import title
 from tarry.process.deaf import Deaf
@@ -92,7 +92,7 @@ def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> i
 
 def _check_alerts(config: Config) -> None:
     if config.alerts != Alerts():
-        from tarry.alert.terms import Terms  # noqa: PLC0415 - most have no such section
+        from tarry.alert.settings import Terms  # noqa: PLC0415 - most have no such section
 
         Terms.of(config)
 

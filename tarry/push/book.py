@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tarry.config import Config
-from tarry.embedded import workplace
+from tarry.embedded import mixin
 from tarry.errors import ConfigError
 from tarry.push.delivery.deliver import HttpTask, Post
 from tarry.push.delivery.withdraw import WORD_WITHIN, Withdrawal, parsed, withdraw
@@ -167,8 +167,8 @@ class Book:
         return self._client().store
 
     def _post(self) -> Post:
-        if workplace.stage is not None:
-            return cast("Post", workplace.stage.post(self))
+        if mixin.stage is not None:
+            return cast("Post", mixin.stage.post(self))
         if not self._offices:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"

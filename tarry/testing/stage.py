@@ -11,9 +11,9 @@ from tarry import app as apps_module
 from tarry.app import App
 from tarry.client.client import Client
 from tarry.client.clock import Clock, FakeClock
-from tarry.embedded import workplace
-from tarry.embedded.here import weights
-from tarry.embedded.workplace import Queues
+from tarry.embedded import mixin
+from tarry.embedded.mixin import Queues
+from tarry.embedded.service import weights
 from tarry.testing.record import DirectClient, Record
 from tarry.testing.runs import Runs
 
@@ -37,12 +37,12 @@ class Stage:
     def set(self) -> Iterator[None]:
         """Every app is on it while inside, and has its own client, or none, afterwards."""
         own = {app: client for app in list(apps_module._apps) if (client := app._client) is not None}
-        before, workplace.stage = workplace.stage, self
+        before, mixin.stage = mixin.stage, self
         self._put_back({})
         try:
             yield
         finally:
-            workplace.stage = before
+            mixin.stage = before
             self._put_back(own)
             self.runs.close()
 

@@ -7,8 +7,8 @@ import pytest
 
 from tarry.alert import alarms
 from tarry.alert.message import Message
-from tarry.alert.terms import Terms
-from tarry.alert.watch import App, Watch
+from tarry.alert.monitor import App, Watch
+from tarry.alert.settings import Terms
 from tarry.config import Alerts
 from tarry.model.duration import SECOND
 from tarry.push.endpoint.recipient import Recipient

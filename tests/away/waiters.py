@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tarry import App
 from tarry.alert.alarms import Memory
-from tarry.alert.terms import Terms
-from tarry.alert.watch import App as Watched
-from tarry.alert.watch import Watch
+from tarry.alert.monitor import App as Watched
+from tarry.alert.monitor import Watch
+from tarry.alert.settings import Terms
 from tarry.config import Config
+from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Host, Register
-from tarry.keeper.keeper import Keeper
 from tarry.worker.worker import Settings, Worker
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as some
 from prompt_toolkit.utils import get_cwidth
 
 from tarry.cli.endpoints import Going
-from tarry.cli.top.desk import Desk, Wish
 from tarry.cli.top.facts import Host, Queue, RunningJob
 from tarry.cli.top.screen import Head, drawn
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
 from tarry.cli.top.text import fitted, number, rate, size, span, visible
+from tarry.cli.top.view_state import Desk, Wish
 from tarry.runtime.scoreboard import ChildStatus, Running
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tarry.cli.top.watch import SLOW, Watch
+from tarry.cli.top.poller import SLOW, Watch
 from tarry.errors import StoreUnavailable
 from tests.cli.place import until
 

@@ -10,9 +10,9 @@ import pytest
 from tarry import App, ArgumentError, ConfigError, Cron
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.keeper import bookmarks
+from tarry.keeper import schedule_state
+from tarry.keeper.chores import Keeper
 from tarry.keeper.cron import Ticker, run_now, schedules_of
-from tarry.keeper.keeper import Keeper
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
 from tarry.store.base import Query, Store
@@ -228,12 +228,12 @@ def test_paused_it_makes_nothing_on_any_host_and_then_goes_on_from_there(host: H
     one, two = host(missed="all"), host(missed="all")
     one.tick()
     two.tick()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     clock.advance(10 * 60)
     for each in (one, two, host(missed="all")):
         each.tick()
     assert one.jobs() == []
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(60)
     one.tick()
     two.tick()
@@ -243,14 +243,14 @@ def test_paused_it_makes_nothing_on_any_host_and_then_goes_on_from_there(host: H
 
 def test_it_can_be_paused_before_any_host_has_seen_it_and_resumed_twice(host: Hosts, clock: FakeClock) -> None:
     one = host()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     clock.advance(60)
     one.tick()
     assert one.jobs() == []
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(45)
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     one.tick()
     assert one.dues() == [120], "a second resume takes nothing away"
 
@@ -258,11 +258,11 @@ def test_it_can_be_paused_before_any_host_has_seen_it_and_resumed_twice(host: Ho
 def test_run_now_is_a_job_more_and_moves_no_tick(host: Hosts, clock: FakeClock) -> None:
     one = host(cron=Cron("* * * * *", args=("eu",)))
     one.tick()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     run_now(one.client, one.schedule())
     run_now(one.client, one.schedule())
     assert [(job.due, job.body, job.state) for job in one.jobs()] == [(clock.now(), b'["eu"]', State.READY)] * 2
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(30)
     one.tick()
     assert len(one.jobs()) == 3
@@ -277,7 +277,7 @@ def test_several_schedules_of_a_task_tick_by_themselves(host: Hosts, clock: Fake
     assert [(job.due - NOON, job.body) for job in one.jobs()] == [
         (MINUTE, b'["a"]'), (MINUTE, b'["b"]'), (MINUTE, b"[]"),
     ]  # fmt: skip
-    assert sorted(bookmarks.read(one.store)) == ["b", "report", "report#3"]
+    assert sorted(schedule_state.read(one.store)) == ["b", "report", "report#3"]
     assert one.bookmark("b").last == NOON + MINUTE
 
 
@@ -297,12 +297,12 @@ def test_a_schedule_that_left_the_code_is_forgotten_after_a_month(host: Hosts, c
         stays.tick()
         left.tick()
         clock.advance(86400)
-    assert sorted(bookmarks.read(left.store)) == ["report", "stays"]
+    assert sorted(schedule_state.read(left.store)) == ["report", "stays"]
     for _ in range(3):
         stays.tick()
         left.tick()
         clock.advance(86400)
-    assert sorted(bookmarks.read(left.store)) == ["stays"], "seen, although it has not ticked"
+    assert sorted(schedule_state.read(left.store)) == ["stays"], "seen, although it has not ticked"
 
 
 def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open, clock: FakeClock) -> None:

@@ -12,8 +12,8 @@ import pytest
 from tarry import App, Cancel, CurrentJob, Fail, JobFailed, Retry, Snooze, State, TimeLimit, current_job
 from tarry.client.clock import FakeClock
 from tarry.errors import ArgumentError
-from tarry.keeper.herald import Herald
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
+from tarry.keeper.death_hooks import Herald
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT

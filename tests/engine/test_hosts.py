@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreUnavailable
 from tarry.keeper.hosts import BEAT_EVERY, FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, Register, hosts
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.lease_renewer import Lifeline
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job

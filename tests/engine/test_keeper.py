@@ -8,7 +8,7 @@ from msgspec import json
 
 from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
@@ -236,7 +236,7 @@ def test_a_level_that_is_wrong_is_put_right_within_a_minute(
     other_dies: bool,
 ) -> None:
     time, store = Monotonic(), MemoryStore(clock.now)
-    monkeypatch.setattr("tarry.keeper.keeper.time", time)
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
     other, keeper = Keeper(store, clock=clock), Keeper(store, clock=clock)
     store.limit("task:pay", Limit(1))
     if other_dies:

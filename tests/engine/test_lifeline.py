@@ -9,8 +9,8 @@ import pytest
 
 from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.keeper import lifeline
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper import lease_renewer
+from tarry.keeper.lease_renewer import Lifeline
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Store, Want
@@ -27,7 +27,7 @@ WANTS = [Want("default", band, 100) for band in BANDS]
 @pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     moment = Monotonic()
-    monkeypatch.setattr(lifeline, "time", moment)
+    monkeypatch.setattr(lease_renewer, "time", moment)
     return moment
 
 

@@ -15,7 +15,7 @@ from tarry import App, State, current_job
 from tarry.client import waiting
 from tarry.client.handle import Handle
 from tarry.errors import ResultTimeout, StoreUnavailable
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.memory import MemoryStore

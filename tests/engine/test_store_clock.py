@@ -7,9 +7,9 @@ import pytest
 
 from tarry.client.client import Client
 from tarry.keeper.backlog import Backlogs
+from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Register
-from tarry.keeper.keeper import Keeper
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.lease_renewer import Lifeline
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State

@@ -5,7 +5,7 @@ from typing import Any
 from tarry import App
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.keeper import bookmarks
+from tarry.keeper import schedule_state
 from tarry.keeper.cron import Ticker, schedules_of
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -52,8 +52,8 @@ class Host:
         """Of all jobs, in seconds from noon."""
         return [(job.due - NOON) // SECOND for job in self.jobs()]
 
-    def bookmark(self, name: str = "report") -> bookmarks.Bookmark:
-        return bookmarks.read(self.store)[name][0]
+    def bookmark(self, name: str = "report") -> schedule_state.Bookmark:
+        return schedule_state.read(self.store)[name][0]
 
     def work(self) -> int:
         """Runs what is ready; how many jobs that were."""

@@ -8,10 +8,10 @@ import pytest
 
 from tarry.alert.alarms import MOST_NAMED, MOST_OPEN, MOST_OWED, Alarms
 from tarry.alert.condition import Condition
-from tarry.alert.memories import CellMemory, FileMemory
+from tarry.alert.dispatcher import Post
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message
-from tarry.alert.post import Post
-from tarry.alert.unsent import Unsent
+from tarry.alert.storage import CellMemory, FileMemory
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Store

@@ -14,11 +14,11 @@ from tarry.alert import stores as looks
 from tarry.alert import work as working
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import MOST_COUNTED, Deaths
-from tarry.alert.memories import FileMemory
 from tarry.alert.message import Message
+from tarry.alert.monitor import HELD_FOR, App, Watch
+from tarry.alert.settings import Terms
+from tarry.alert.storage import FileMemory
 from tarry.alert.stores import Stores, parts
-from tarry.alert.terms import Terms
-from tarry.alert.watch import HELD_FOR, App, Watch
 from tarry.alert.work import Work
 from tarry.client.clock import FakeClock
 from tarry.config import Alerts

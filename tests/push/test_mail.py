@@ -11,9 +11,9 @@ import pytest
 
 from tarry.alert import mail
 from tarry.alert.alarms import Notice
+from tarry.alert.errors import Unsent
 from tarry.alert.mail import MailServer, greet, letter, send, server
 from tarry.alert.message import Message, message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
 from tests.push.mailbox import PASSWORD, USER, Mailbox, Rude

@@ -9,10 +9,10 @@ from standardwebhooks import Webhook
 
 from tarry.alert import channel, webhook
 from tarry.alert.alarms import Notice
+from tarry.alert.errors import Unsent
 from tarry.alert.message import message
-from tarry.alert.reach import Reach
-from tarry.alert.terms import Terms
-from tarry.alert.unsent import Unsent
+from tarry.alert.sender import Reach
+from tarry.alert.settings import Terms
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
@@ -196,7 +196,7 @@ def test_a_task_s_channel_has_to_be_allowed(tmp_path: Path, server: Server) -> N
 
 def test_a_keeper_that_tells_nobody_imports_nothing_for_it() -> None:
     modules = loaded("import tarry.process.roles, tarry.process.alerting")
-    assert "tarry.alert.watch" in modules
+    assert "tarry.alert.monitor" in modules
     assert not modules & {"smtplib", "ssl", "email", "apprise", "pyreqwest", "cryptography", "asyncio"}
     assert "tarry.alert" not in loaded("import tarry.process.roles")
 

@@ -27,7 +27,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """0 when it was left by a key, or the look is printed; what cannot be seen is told in the picture."""
     # Here, since no other command should take the time.
-    from tarry.cli.top.snapshot import show, taken  # noqa: PLC0415
+    from tarry.cli.top.one_shot import show, taken  # noqa: PLC0415
     from tarry.cli.top.sources import way  # noqa: PLC0415
 
     interval = _interval(args.interval)

@@ -16,11 +16,11 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from tarry.cli.top.desk import FILTERING, Desk, Wish
-from tarry.cli.top.hands import Hands
-from tarry.cli.top.picture import Picture
+from tarry.cli.top.action_thread import Hands
+from tarry.cli.top.dashboard import Picture
 from tarry.cli.top.screen import drawn
 from tarry.cli.top.sources import Way
+from tarry.cli.top.view_state import FILTERING, Desk, Wish
 
 # The terminal's own colours only, so that they are readable wherever its own text is, and each beside a word or sign.
 _STYLE = Style.from_dict(

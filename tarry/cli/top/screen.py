@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.top.desk import CONFIRMING, FILTERING, HELPING, Desk
 from tarry.cli.top.tables import GAP, Table, chosen
 from tarry.cli.top.text import fitted, visible
+from tarry.cli.top.view_state import CONFIRMING, FILTERING, HELPING, Desk
 
 Piece = tuple[str, str]
 Line = list[Piece]

@@ -13,7 +13,7 @@ from typing import Any
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
 from tarry.keeper.cron import Ticker
-from tarry.keeper.herald import Herald
+from tarry.keeper.death_hooks import Herald
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State

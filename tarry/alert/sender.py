@@ -4,9 +4,9 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message
-from tarry.alert.terms import NO_SMTP, Terms
-from tarry.alert.unsent import Unsent
+from tarry.alert.settings import NO_SMTP, Terms
 from tarry.config import Config
 from tarry.errors import ConfigError, TarryError
 from tarry.push.endpoint.recipient import Kind, Recipient

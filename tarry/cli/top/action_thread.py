@@ -5,8 +5,8 @@ import queue
 import threading
 from collections.abc import Callable
 
-from tarry.cli.top.desk import Wish
 from tarry.cli.top.sources import Door, Way
+from tarry.cli.top.view_state import Wish
 from tarry.client.client import Client
 from tarry.errors import PartlyUnavailable, TarryError
 from tarry.store import ids

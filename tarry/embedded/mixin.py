@@ -19,8 +19,8 @@ from tarry.tasks.lazily import asyncio
 from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
-    from tarry.embedded.here import Background, Here, Local
-    from tarry.keeper.keeper import Keeper
+    from tarry.embedded.service import Background, Here, Local
+    from tarry.keeper.chores import Keeper
     from tarry.worker.worker import Outside, Settings
 
 Queues = str | Sequence[str] | Mapping[str, int]
@@ -112,7 +112,7 @@ class Workplace(ABC):
         is broken in on and goes back uncounted. The second time: now. Only the main thread hears signals.
         RuntimeError where it would block an event loop.
         """
-        from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+        from tarry.embedded.service import heard  # noqa: PLC0415 - see above
 
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("app.run() would block this event loop: use `async with app.running():`")
@@ -134,7 +134,7 @@ class Workplace(ABC):
         At the end of the block what runs is finished, within `limit` (else `[master] term_grace`); what still runs
         then is broken in on and goes back uncounted.
         """
-        from tarry.embedded.here import Background  # noqa: PLC0415 - see above
+        from tarry.embedded.service import Background  # noqa: PLC0415 - see above
 
         wanted = self._settings(queues, threads, coroutines)
         seconds = self.config.master.term_grace if limit is None else microseconds(limit) / SECOND
@@ -167,7 +167,7 @@ class Workplace(ABC):
 
     def hire(self, pool: Pool, outside: "Outside", **wanted: Any) -> "Here":
         """A worker with its keeper, to be run by a process that hears signals itself: `tarry worker`."""
-        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+        from tarry.embedded.service import settings  # noqa: PLC0415 - see above
 
         return self._here(settings(pool, self.config.max_body, **wanted), leaves=True, outside=outside)
 
@@ -176,13 +176,13 @@ class Workplace(ABC):
         return self._here(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
 
     def _settings(self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None) -> "Settings":
-        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+        from tarry.embedded.service import settings  # noqa: PLC0415 - see above
 
         pool = self.config.pools.get("default", Pool())
         return settings(pool, self.config.max_body, queues, threads, coroutines)
 
     def _here(self, wanted: "Settings", **how: Any) -> "Here":
-        from tarry.embedded.here import Here, Local  # noqa: PLC0415 - see above
+        from tarry.embedded.service import Here, Local  # noqa: PLC0415 - see above
 
         store, own = self.connection()
         clock = None if stage is None else stage.clock
@@ -206,7 +206,7 @@ class Workplace(ABC):
 
 
 def _drained(here: "Here") -> int:
-    from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+    from tarry.embedded.service import heard  # noqa: PLC0415 - see above
 
     with heard(here.worker, signal.SIGINT):
         attempts = here.drain()

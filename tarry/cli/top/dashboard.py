@@ -7,13 +7,13 @@ from time import monotonic, time
 
 from tarry.cli.endpoints import Going
 from tarry.cli.top import facts
-from tarry.cli.top.desk import Desk
 from tarry.cli.top.facts import Counted, Glance, Mastered, Queue
+from tarry.cli.top.poller import Watch
 from tarry.cli.top.screen import Head, Piece
 from tarry.cli.top.sources import Counts, Glances, Masters, Way
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
-from tarry.cli.top.watch import Watch
+from tarry.cli.top.view_state import Desk
 from tarry.runtime.notice import Notice
 
 _TOLD = 3

@@ -12,9 +12,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from tarry.config import Pool
-from tarry.embedded.workplace import Queues
+from tarry.embedded.mixin import Queues
 from tarry.errors import ConfigError, StoreError
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.quantity import quantity
 from tarry.tasks.lazily import asyncio
 from tarry.worker.worker import Settings, Worker

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from tarry.alert.alarms import DROPPED_AFTER, Alarms, Notice
+from tarry.alert.errors import Unsent
 from tarry.alert.message import Message, message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from tarry.alert.alarms import Alarms, Memory
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import Deaths
-from tarry.alert.memories import CellMemory
-from tarry.alert.post import Post, Send
+from tarry.alert.dispatcher import Post, Send
+from tarry.alert.settings import Terms
+from tarry.alert.storage import CellMemory
 from tarry.alert.stores import Stores, away, parts
-from tarry.alert.terms import Terms
 from tarry.alert.work import Work
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
