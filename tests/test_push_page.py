@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.alert.settings import Terms
+from tarry.alert.settings import AlertSettings
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers
@@ -56,7 +56,7 @@ def test_its_settings_load(tmp_path: Path) -> None:
         app = App()
         app.configure(load(tmp_path / "tarry.toml", {}))
         app.http.load(thoroughly=True)
-        Terms.of(app.config)
+        AlertSettings.of(app.config)
 
 
 @pytest.mark.parametrize(

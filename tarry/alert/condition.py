@@ -41,7 +41,7 @@ class Condition(Struct, frozen=True):
     """It is told at once, without a wait for others that come up."""
 
 
-def plain(text: str, most: int = MOST_LINE) -> str:
+def clean_line(text: str, most: int = MOST_LINE) -> str:
     """In one line, without what is not to be read, at most so many characters."""
     line = _STRANGE.sub(" ", text[: 4 * most]).strip()
     return line if len(line) <= most else line[: most - 3] + "..."

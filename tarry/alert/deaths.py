@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 from msgspec import Struct
 
-from tarry.alert.condition import plain
+from tarry.alert.condition import clean_line
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.base import Store
@@ -13,7 +13,7 @@ from tarry.store.shared.partly import there
 
 OVERLAP = MINUTE
 """Microseconds that each look goes back before the last: what a worker settled may be stored later than it says."""
-LONGEST = HOUR
+MAX_LOOKBACK = HOUR
 """As far as it goes back at most, after the store was away."""
 PAGE, MOST_PAGES = 500, 10
 """Jobs that are read at once, and how often in one look; the next goes on from there."""
@@ -33,24 +33,24 @@ class Deaths:
     """kept: how long dead jobs are kept, in microseconds, all the different answers. back: how far the first look goes
     back."""
 
-    def __init__(self, store: Store, kept: Callable[[], Collection[int]], back: int) -> None:
-        self._store, self._kept, self._back = store, kept, back
-        self._from: dict[int, int] = {}
+    def __init__(self, store: Store, kept: Callable[[], Collection[int]], lookback: int) -> None:
+        self._store, self._kept, self._lookback = store, kept, lookback
+        self._next_start: dict[int, int] = {}
         """Where the next look begins, for each of these."""
         self._dead: dict[str, dict[bytes, Death]] = {}
 
-    def look(self, now: int, whole: bool) -> None:
+    def refresh(self, now: int, complete: bool) -> None:
         """Adds those since the last look. whole: it counts as one, since all stores are there. StoreError."""
         for kept in sorted(set(self._kept())):
-            start = max(self._from.get(kept, now - self._back), now - LONGEST)
+            start = max(self._next_start.get(kept, now - self._lookback), now - MAX_LOOKBACK)
             end = self._read(kept, start, now)
-            if whole:
-                self._from[kept] = end
+            if complete:
+                self._next_start[kept] = end
 
     def since(self, start: int) -> dict[str, Sequence[Death]]:
         """Those since then, by task, the earliest first; older ones are forgotten."""
-        left = {task: {id: one for id, one in dead.items() if one.at >= start} for task, dead in self._dead.items()}
-        self._dead = {task: dead for task, dead in left.items() if dead}
+        recent = {task: {id: one for id, one in dead.items() if one.at >= start} for task, dead in self._dead.items()}
+        self._dead = {task: dead for task, dead in recent.items() if dead}
         return {task: sorted(dead.values(), key=lambda one: (one.at, one.id)) for task, dead in self._dead.items()}
 
     def _read(self, kept: int, start: int, now: int) -> int:
@@ -76,7 +76,7 @@ class Deaths:
 
 def _reason(job: Job) -> str:
     try:
-        told = msgspec.json.decode(job.note, type=dict[str, str])
+        facts = msgspec.json.decode(job.note, type=dict[str, str])
     except msgspec.MsgspecError:
         return "no reason is known"
-    return plain(f"{told.get('type', '')}: {told.get('message', '')}", 200)
+    return clean_line(f"{facts.get('type', '')}: {facts.get('message', '')}", 200)

@@ -3,5 +3,5 @@
 from tarry.errors import TarryError
 
 
-class Unsent(TarryError):
+class SendError(TarryError):
     """Why, in a line without secrets. It is tried again."""

@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.alert.alarms import Alarms, Memory
+from tarry.alert.alarms import Alarms, AlarmStorage
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import Deaths
-from tarry.alert.dispatcher import Post, Send
-from tarry.alert.settings import Terms
-from tarry.alert.storage import CellMemory
-from tarry.alert.stores import Stores, away, parts
-from tarry.alert.work import Work
+from tarry.alert.dispatcher import Dispatcher, Send
+from tarry.alert.settings import AlertSettings
+from tarry.alert.storage import CellStorage
+from tarry.alert.stores import StoreChecks, shards_of, unavailable_condition
+from tarry.alert.work import WorkChecks
 from tarry.client.clock import Clock
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND
@@ -35,14 +35,14 @@ from tarry.worker import owner
 
 log = logging.getLogger("tarry.alerts")
 
-LOOK_EVERY, LEAD_EVERY = 1.0, 5.0
+CHECK_EVERY, SHARED_EVERY = 1.0, 5.0
 """Seconds between two looks whether the stores are there, and at what is in them."""
-HELD_FOR = 30 * SECOND
+LEASE_FOR = 30 * SECOND
 ENDS_WITHIN = 2.0
-HOLD = "alert"
+LEASE_NAME = "alert"
 
 
-class App(Struct, frozen=True):
+class MonitoredApp(Struct, frozen=True):
     """What the watch has to know of the app."""
 
     store_url: str
@@ -54,22 +54,24 @@ class App(Struct, frozen=True):
     """How long dead jobs are kept, in microseconds: all the different answers."""
 
 
-class Watch:
+class Monitor:
     """Of one host. memory: for what this host alone tells."""
 
-    def __init__(self, app: App, terms: Terms, send: Send, memory: Memory, clock: Clock | None = None) -> None:
-        self._app, self._terms, self._clock = app, terms, clock
+    def __init__(
+        self, app: MonitoredApp, settings: AlertSettings, send: Send, storage: AlarmStorage, clock: Clock | None = None
+    ) -> None:
+        self._app, self._settings, self._clock = app, settings, clock
         self._name = owner.new_name()
-        self._post = Post(send, terms.alerts.group, terms.alerts.every, socket.gethostname())
-        self._here = Alarms(memory)
-        self._scene: _Scene | None = None
-        self._leads = self._knows = False
-        self._stumbles = 0
-        self._known = _wall(), time.monotonic()
+        self._dispatcher = Dispatcher(send, settings.alerts.group, settings.alerts.every, socket.gethostname())
+        self._local_alarms = Alarms(storage)
+        self._session: _Session | None = None
+        self._is_leader = self._is_loaded = False
+        self._errors = 0
+        self._last_time = _host_time(), time.monotonic()
         """A moment by the store's clock, and when that was."""
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-alert", daemon=True)
-        self._here.load()
+        self._local_alarms.load()
 
     def start(self) -> None:
         """Looks, in a thread, until it is closed."""
@@ -77,45 +79,45 @@ class Watch:
 
     def close(self) -> None:
         """What could not be told by now is told by whoever comes next."""
-        self._over.set()
+        self._stopped.set()
         if self._thread.ident is None:
-            self._end()
+            self._shut_down()
         else:
             self._thread.join(ENDS_WITHIN)
 
-    def look(self, lead: bool = True) -> None:
+    def check(self, shared: bool = True) -> None:
         """Once: sees what is wrong, and tells what is due. lead: also what is in the store."""
         began = time.monotonic()
         try:
-            scene = self._scene = self._scene or self._opened()
+            session = self._session = self._session or self._open_session()
         except StoreError as error:
             ago = round((time.monotonic() - began) * SECOND)
-            self._see_here([replace(away(self._app.store_url, error), ago=ago, brief="")])
+            self._report_unreachable([replace(unavailable_condition(self._app.store_url, error), ago=ago, brief="")])
             return
-        scene.stores.look()
-        now = self._moment(scene)
-        self._here.see(scene.stores.here, now, self)
-        if lead or scene.stores.none:
-            self._lead(scene, now)
-        self._tell(self._moment(scene))
+        session.stores.check()
+        now = self._now(session)
+        self._local_alarms.update(session.stores.local_conditions, now, self)
+        if shared or session.stores.is_unreachable:
+            self._check_shared(session, now)
+        self._dispatch(self._now(session))
 
-    def _moment(self, scene: "_Scene") -> int:
+    def _now(self, session: "_Session") -> int:
         """By the store's clock; which is not asked while there is no store, since that may take long."""
-        if not scene.stores.none or self._clock is not None:
-            self._known = scene.clock.now(), time.monotonic()
-            return self._known[0]
-        known, at = self._known
-        return known + round((time.monotonic() - at) * SECOND)
+        if not session.stores.is_unreachable or self._clock is not None:
+            self._last_time = session.clock.now(), time.monotonic()
+            return self._last_time[0]
+        last, at = self._last_time
+        return last + round((time.monotonic() - at) * SECOND)
 
-    def of(self, task: str) -> Sequence[str]:
+    def recipient_ids(self, task: str) -> Sequence[str]:
         """Who hears of that task's troubles, or, if it is empty, of what is no task's."""
-        return list(dict.fromkeys(one.id for one in (*self._terms.to, *self._of_task(task))))
+        return list(dict.fromkeys(one.id for one in (*self._settings.to, *self._task_recipients(task))))
 
-    def _of_task(self, task: str) -> list[Recipient]:
+    def _task_recipients(self, task: str) -> list[Recipient]:
         endpoint = self._app.endpoints().get(task)
         return [] if endpoint is None else [Recipient.parse(text) for text in endpoint.alert]
 
-    def _opened(self) -> "_Scene":
+    def _open_session(self) -> "_Session":
         store, own = self._app.connect()
         try:
             clock = self._clock or Clock(store.time)
@@ -124,93 +126,98 @@ class Watch:
             if own:
                 store.close()
             raise
-        return _Scene(store, own, clock, self._terms, self._app)
+        return _Session(store, own, clock, self._settings, self._app)
 
-    def _see_here(self, conditions: Sequence[Condition]) -> None:
+    def _report_unreachable(self, conditions: Sequence[Condition]) -> None:
         """Before the store could be opened: by this host's clock."""
-        now = _wall() if self._clock is None else self._clock.now()
-        self._here.see(conditions, now, self)
-        self._tell(now)
+        now = _host_time() if self._clock is None else self._clock.now()
+        self._local_alarms.update(conditions, now, self)
+        self._dispatch(now)
 
-    def _lead(self, scene: "_Scene", now: int) -> None:
+    def _check_shared(self, session: "_Session", now: int) -> None:
         """What one host does for all, if that is this one."""
-        self._leads = False
+        self._is_leader = False
         try:
-            if scene.stores.none or not self._holds(scene, now):
+            if session.stores.is_unreachable or not self._take_lease(session, now):
                 return
-            if not self._knows:
-                scene.shared.load()
-                self._knows = True
-            whole = scene.stores.whole
-            conditions = [*scene.stores.of_all(), *scene.work.look(now, whole)]
-            scene.shared.see(conditions, now, self, ends=whole)
+            if not self._is_loaded:
+                session.shared_alarms.load()
+                self._is_loaded = True
+            complete = session.stores.is_complete
+            conditions = [*session.stores.shared_conditions(), *session.work.check(now, complete)]
+            session.shared_alarms.update(conditions, now, self, ends=complete)
         except StoreError as error:
             log.debug("what is in the store cannot be watched: %s", error)
             return
-        self._leads = True
+        self._is_leader = True
         self._save(now)
 
-    def _holds(self, scene: "_Scene", now: int) -> bool:
+    def _take_lease(self, session: "_Session", now: int) -> bool:
         """Whether it is. Whenever another has, what is remembered has to be read again."""
-        held = scene.store.hold(HOLD, self._name, now + HELD_FOR, now)
-        self._knows = self._knows and held
+        held = session.store.hold(LEASE_NAME, self._name, now + LEASE_FOR, now)
+        self._is_loaded = self._is_loaded and held
         return held
 
-    def _tell(self, now: int) -> None:
-        alarms = [self._here, *([self._scene.shared] if self._scene is not None and self._leads else [])]
-        self._post.deliver(alarms, self._recipients, now)
+    def _dispatch(self, now: int) -> None:
+        self._dispatcher.deliver(self._own_alarms(), self._recipients, now)
         self._save(now)
 
+    def _own_alarms(self) -> list[Alarms]:
+        """The alarms that this host reports: its own, and while it leads, the shared ones."""
+        if self._session is None or not self._is_leader:
+            return [self._local_alarms]
+        return [self._local_alarms, self._session.shared_alarms]
+
     def _recipients(self) -> dict[str, Recipient]:
-        of_tasks = itertools.chain.from_iterable(map(self._of_task, self._app.endpoints()))
-        return {one.id: one for one in (*self._terms.to, *of_tasks)}
+        from_tasks = itertools.chain.from_iterable(map(self._task_recipients, self._app.endpoints()))
+        return {one.id: one for one in (*self._settings.to, *from_tasks)}
 
     def _save(self, now: int) -> None:
-        self._here.save(now)
-        if self._scene is not None and self._leads:
+        self._local_alarms.save(now)
+        if self._session is not None and self._is_leader:
             # Where the part of the store that remembers is away, this process does.
             with contextlib.suppress(StoreError):
-                self._leads = self._scene.shared.save(now)
+                self._is_leader = self._session.shared_alarms.save(now)
 
     def _run(self) -> None:
-        leads_at = 0.0
-        while not self._over.is_set():
-            leads = time.monotonic() >= leads_at
-            if leads:
-                leads_at = time.monotonic() + LEAD_EVERY
+        shared_at = 0.0
+        while not self._stopped.is_set():
+            shared = time.monotonic() >= shared_at
+            if shared:
+                shared_at = time.monotonic() + SHARED_EVERY
             try:
-                self.look(leads)
+                self.check(shared)
             except Exception:
-                if self._stumbles % 100 == 0:
+                if self._errors % 100 == 0:
                     log.exception("the watch stumbled, and goes on")
-                self._stumbles += 1
-            self._over.wait(about(LOOK_EVERY) if self._scene is None else LOOK_EVERY)
-        self._end()
+                self._errors += 1
+            self._stopped.wait(about(CHECK_EVERY) if self._session is None else CHECK_EVERY)
+        self._shut_down()
 
-    def _end(self) -> None:
-        scene = self._scene
-        if scene is None:
+    def _shut_down(self) -> None:
+        session = self._session
+        if session is None:
             return
         with contextlib.suppress(StoreError):
-            now = scene.clock.now()
-            self._post.settle([self._here, *([scene.shared] if self._leads else [])], now, ENDS_WITHIN / 2)
+            now = session.clock.now()
+            self._dispatcher.flush(self._own_alarms(), now, ENDS_WITHIN / 2)
             self._save(now)
-            if self._leads:
-                scene.store.hold(HOLD, self._name, now, now)
-        scene.stores.close(scene.own)
-        self._scene = None
+            if self._is_leader:
+                session.store.hold(LEASE_NAME, self._name, now, now)
+        session.stores.close(session.own)
+        self._session = None
 
 
-class _Scene:
+class _Session:
     """What is watched, once the store could be opened."""
 
-    def __init__(self, store: Store, own: bool, clock: Clock, terms: Terms, app: App) -> None:
+    def __init__(self, store: Store, own: bool, clock: Clock, settings: AlertSettings, app: MonitoredApp) -> None:
         self.store, self.own, self.clock = store, own, clock
-        self.stores = Stores(parts(store), terms.alerts)
-        self.shared = Alarms(CellMemory(store))
-        deaths = Deaths(store, app.kept, terms.alerts.every)
-        self.work = Work(store, terms.alerts, app.endpoints, deaths)
+        self.stores = StoreChecks(shards_of(store), settings.alerts)
+        self.shared_alarms = Alarms(CellStorage(store))
+        deaths = Deaths(store, app.kept, settings.alerts.every)
+        self.work = WorkChecks(store, settings.alerts, app.endpoints, deaths)
 
 
-def _wall() -> int:
+def _host_time() -> int:
     return time.time_ns() // 1000

@@ -38,7 +38,7 @@ class Probe:
         return self._answered.wait(max(0.0, self._began + seconds - time.monotonic()))
 
     @property
-    def ago(self) -> float:
+    def elapsed(self) -> float:
         """Seconds since the question."""
         return time.monotonic() - self._began
 

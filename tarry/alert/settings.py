@@ -16,7 +16,7 @@ T = TypeVar("T")
 NO_SMTP = 'for mails write smtp = "smtp://user:password@host:587", or "env:NAME", under [alerts]'
 
 
-class Terms(Struct, frozen=True):
+class AlertSettings(Struct, frozen=True):
     """See `tarry.config.Alerts`."""
 
     alerts: Alerts
@@ -25,7 +25,7 @@ class Terms(Struct, frozen=True):
     secrets: tuple[Secret, ...] = ()
 
     @classmethod
-    def of(cls, config: Config) -> "Terms":
+    def of(cls, config: Config) -> "AlertSettings":
         """ConfigError, with the place, for the first that is wrong; no secret is repeated."""
         alerts = config.alerts
 
@@ -48,31 +48,31 @@ class Terms(Struct, frozen=True):
         return recipient.kind is not Kind.CHANNEL or recipient.scheme in self.alerts.channels or recipient in self.to
 
 
-def _recipients(written: Any) -> tuple[Recipient, ...]:
-    found = written if isinstance(written, list) else [written]
+def _recipients(value: Any) -> tuple[Recipient, ...]:
+    found = value if isinstance(value, list) else [value]
     if len(found) > MOST_ALERTS:
         raise ValueError(f"{len(found)} recipients; at most {MOST_ALERTS}")
     return tuple(_recipient(number, one) for number, one in enumerate(found, 1))
 
 
-def _recipient(number: int, written: Any) -> Recipient:
+def _recipient(number: int, value: Any) -> Recipient:
     try:
-        return Recipient.parse(written)
+        return Recipient.parse(value)
     except ValueError as error:
         raise ValueError(f"number {number} is {error}") from None
 
 
-def _sender(written: str) -> None:
-    if written and Recipient.parse(written).kind is not Kind.MAIL:
+def _sender(value: str) -> None:
+    if value and Recipient.parse(value).kind is not Kind.MAIL:
         raise ValueError("it is no mail address; write tarry@shop.example")
 
 
-def _smtp(written: Any) -> Secret | None:
-    from tarry.alert.mail import server  # noqa: PLC0415 - most send no mail
+def _smtp(value: Any) -> Secret | None:
+    from tarry.alert.mail import parse_server  # noqa: PLC0415 - most send no mail
 
-    if written == "":
+    if value == "":
         return None
-    found = secret(written)
+    found = secret(value)
     if found.literal:
-        server(found.value())
+        parse_server(found.value())
     return found

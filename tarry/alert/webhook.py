@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from tarry.alert.errors import Unsent
+from tarry.alert.errors import SendError
 from tarry.alert.message import Message
 from tarry.push.endpoint.secret import Secret
 from tarry.push.http.failure import Failure
@@ -23,16 +23,16 @@ def send(url: str, message: Message, secrets: Sequence[Secret], guard: Guard, tr
     if secrets:
         signer = Signer([one.value() for one in secrets])
         headers.append(("webhook-signature", signer.signature(message.id, now, message.json)))
-    asyncio.run(_sent(Request("POST", url, tuple(headers), message.json), guard, trust))
+    asyncio.run(_send(Request("POST", url, tuple(headers), message.json), guard, trust))
 
 
-async def _sent(request: Request, guard: Guard, trust: bytes) -> None:
+async def _send(request: Request, guard: Guard, trust: bytes) -> None:
     sender = Sender(guard, trust)
     try:
-        came = await sender.send(request, LIMITS)
+        answer = await sender.send(request, LIMITS)
     finally:
         await sender.close()
-    if isinstance(came, Failure):
-        raise Unsent(came.reason)
-    if came.status not in range(200, 300):
-        raise Unsent(f"it answered {came.status}")
+    if isinstance(answer, Failure):
+        raise SendError(answer.reason)
+    if answer.status not in range(200, 300):
+        raise SendError(f"it answered {answer.status}")

@@ -92,9 +92,9 @@ def _booted(config: Config, app_name: str | None, body: Body, child: Child) -> i
 
 def _check_alerts(config: Config) -> None:
     if config.alerts != Alerts():
-        from tarry.alert.settings import Terms  # noqa: PLC0415 - most have no such section
+        from tarry.alert.settings import AlertSettings  # noqa: PLC0415 - most have no such section
 
-        Terms.of(config)
+        AlertSettings.of(config)
 
 
 def _worker(pool: Pool) -> Body:

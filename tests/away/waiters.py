@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tarry import App
-from tarry.alert.alarms import Memory
-from tarry.alert.monitor import App as Watched
-from tarry.alert.monitor import Watch
-from tarry.alert.settings import Terms
+from tarry.alert.alarms import AlarmStorage
+from tarry.alert.monitor import Monitor, MonitoredApp
+from tarry.alert.settings import AlertSettings
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Host, Register
@@ -25,7 +24,7 @@ def later() -> None:
     """A task that is never run here."""
 
 
-class Nowhere(Memory):
+class NoStorage(AlarmStorage):
     """Remembers nothing."""
 
     def read(self) -> bytes | None:
@@ -104,10 +103,10 @@ def limits(app: App) -> None:
 
 
 def alerts(app: App) -> None:
-    watched = Watched("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
-    watch = Watch(watched, Terms.of(Config()), lambda to, message: None, Nowhere())
-    watch.look()
-    watch.start()
+    watched = MonitoredApp("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
+    monitor = Monitor(watched, AlertSettings.of(Config()), lambda to, message: None, NoStorage())
+    monitor.check()
+    monitor.start()
     ready()
     time.sleep(600)
 
