@@ -348,17 +348,17 @@ class App(mixin.Workplace):
     @property
     def limits(self) -> dict[str, Limit]:
         """What tasks and configuration say, by the limit's name."""
-        return {**limits.of_tasks(self.tasks), **self.config.limits}
+        return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration, except those that were set by hand."""
         plain = {name: task for name, task in self.tasks.items() if not task.steered}
-        limits.declare(store, {**limits.of_tasks(plain), **self.config.limits}, plain)
+        limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
-        from tarry.keeper.death_hooks import Herald  # noqa: PLC0415 - as in Workplace
+        from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in Workplace
 
         config, witness = self.config, self._witness()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)
@@ -370,7 +370,7 @@ class App(mixin.Workplace):
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
             ticker=Ticker(client),
-            herald=Herald(self.tasks),
+            death_hooks=DeathHooks(self.tasks),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else Forwarder(client, outbox).forward,
         )

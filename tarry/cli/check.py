@@ -9,7 +9,7 @@ from tarry.cli.printing import as_json, partly, table
 from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool, template
 from tarry.errors import TarryError
-from tarry.keeper.hosts import hosts
+from tarry.keeper.hosts import list_hosts
 from tarry.model.duration import spoken
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
@@ -111,7 +111,7 @@ def _queues(setup: Setup) -> list[Fact]:
     if not setup.app_name and not setup.config.tasks:
         return []
     tasks, client = setup.known_tasks().values(), setup.client
-    others = any(host.alive and not host.here for host in hosts(client.store, client.clock.now()))
+    others = any(host.is_alive and not host.is_local for host in list_hosts(client.store, client.clock.now()))
     counts = partly(client.store.counts)
     return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from tarry.cli.printing import ago, as_json, clock, table
-from tarry.keeper.hosts import Host, PoolFigures, hosts
+from tarry.keeper.hosts import Host, PoolFigures, list_hosts
 from tarry.model.duration import SECOND, spoken
 from tarry.process.loading import Setup
 from tarry.store.base import Store
@@ -27,7 +27,7 @@ def show_all(args: argparse.Namespace) -> int:
     store = setup.client.store
     now = store.time()
     _tell_of_the_away(store)
-    found = hosts(store, now)
+    found = list_hosts(store, now)
     pid_file = setup.config.master.pid_file
     if args.json:
         as_json({"hosts": [facts(host, pid_file) for host in found]})
@@ -35,7 +35,7 @@ def show_all(args: argparse.Namespace) -> int:
         say("no master is known to the store")
     else:
         table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
-    return 0 if any(host.alive for host in found) else _NONE_ALIVE
+    return 0 if any(host.is_alive for host in found) else _NONE_ALIVE
 
 
 def _tell_of_the_away(store: Store) -> None:
@@ -48,18 +48,18 @@ def facts(host: Host, pid_file: Path) -> dict[str, Any]:
     """A host as programs get it. Times are seconds since the epoch; `local`: it is the master of this pid file."""
     told: dict[str, Any] = to_builtins(host)
     times = {"started": host.started / SECOND, "seen": host.seen / SECOND}
-    return told | times | {"alive": host.alive, "local": _is_local(host, pid_file)}
+    return told | times | {"alive": host.is_alive, "local": _is_local(host, pid_file)}
 
 
 def _is_local(host: Host, pid_file: Path) -> bool:
-    return host.here and host.pid_file == str(pid_file)
+    return host.is_local and host.pid_file == str(pid_file)
 
 
 def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
     """One for each pool; what is the host's stands in the first."""
     mark = "*" if _is_local(host, pid_file) else ""
-    state = host.state if host.alive else f"lost since {clock(host.seen)}"
-    up = spoken(max(0, (now if host.alive else host.seen) - host.started))
+    state = host.state if host.is_alive else f"lost since {clock(host.seen)}"
+    up = spoken(max(0, (now if host.is_alive else host.seen) - host.started))
     before = (mark, host.name, state)
     after = (up, ago(min(host.seen, now), now), host.version, f"{host.pid} {host.pid_file}")
     for number, pool in enumerate(host.pools or [None]):

@@ -5,7 +5,7 @@ from typing import Any
 
 from tarry.cli.printing import as_json, table
 from tarry.errors import TarryError, UsageError
-from tarry.keeper.limits import InForce, checked, in_force, reset, set_by_hand
+from tarry.keeper.limits import EffectiveLimit, check_name, effective_limits, reset, set_by_hand
 from tarry.model.duration import SECOND
 from tarry.model.limit import EACH, Limit, limited
 from tarry.process.loading import Setup
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Status 0 once done."""
     setup = Setup.of(args)
     if args.action == "list":
-        return _list(in_force(setup.client.store), args.json)
+        return _list(effective_limits(setup.client.store), args.json)
     if not args.names:
         raise UsageError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
     limit = _wanted(args)
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
             set_by_hand(setup.client.store, name, limit)
         else:
             reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
-    done = [fact for fact in in_force(setup.client.store) if fact.name in args.names]
+    done = [fact for fact in effective_limits(setup.client.store) if fact.name in args.names]
     if args.json:
         as_json([_fact(found) for found in done])
     else:
@@ -49,17 +49,17 @@ def _wanted(args: argparse.Namespace) -> Limit | None:
     """What is to hold for the limits named; UsageError for a name or a number that cannot be."""
     try:
         for name in args.names:
-            checked(name)
+            check_name(name)
         return limited(args.limit, args.rate)
     except (TarryError, ValueError) as error:
         raise UsageError(str(error)) from None
 
 
-def _said(name: str, found: list[InForce]) -> str:
+def _said(name: str, found: list[EffectiveLimit]) -> str:
     return next((str(fact.limit) for fact in found if fact.name == name), "no limit")
 
 
-def _list(found: list[InForce], json: bool) -> int:
+def _list(found: list[EffectiveLimit], json: bool) -> int:
     facts = [_fact(one) for one in found]
     if json:
         as_json(facts)
@@ -72,7 +72,7 @@ def _list(found: list[InForce], json: bool) -> int:
     return 0
 
 
-def _fact(one: InForce) -> dict[str, Any]:
+def _fact(one: EffectiveLimit) -> dict[str, Any]:
     limit = one.limit
     return {
         "limit": one.name,

@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
         if args.names:
             raise UsageError("list takes no names; `tarry schedules` shows them all")
         return _list(setup.client, schedules, args.json)
-    named = _named(schedules, args.names, args.action)
+    named = _find_schedules(schedules, args.names, args.action)
     if args.action == "run":
         return _run(setup.client, named, args.json)
-    act, done = (schedule_state.pause, "paused") if args.action == "pause" else (schedule_state.resume, "resumed")
+    change, done = (schedule_state.pause, "paused") if args.action == "pause" else (schedule_state.resume, "resumed")
     for schedule in named:
-        act(setup.client.store, schedule, setup.client.clock.now())
+        change(setup.client.store, schedule, setup.client.clock.now())
     if args.json:
         as_json({done: args.names})
     else:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _named(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
+def _find_schedules(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
     """All are looked for before anything is done to the first."""
     if not names:
         raise UsageError(f"{action} which schedule? tarry schedules {action} NAME")
@@ -85,34 +85,34 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
 
 def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
     """Times are seconds since the epoch; null is none."""
-    kept = schedule_state.read(store)
-    return [_fact(schedule, kept.get(name), now) for name, schedule in sorted(schedules.items())]
+    stored = schedule_state.read(store)
+    return [_fact(schedule, stored.get(name), now) for name, schedule in sorted(schedules.items())]
 
 
-def _fact(schedule: Schedule, kept: schedule_state.Kept | None, now: int) -> Facts:
-    mark = kept[0] if kept else schedule_state.fresh(schedule, now)
-    following = None if mark.paused else schedule.timetable.next(max(now, mark.after))
+def _fact(schedule: Schedule, stored: schedule_state.StoredState | None, now: int) -> Facts:
+    state = stored[0] if stored else schedule_state.initial_state(schedule, now)
+    next_tick = None if state.paused else schedule.timetable.next(max(now, state.after))
     return {
         "name": schedule.name,
         "task": schedule.task,
         "cron": schedule.expression,
         "zone": schedule.zone,
         "missed": schedule.missed,
-        "next": None if following is None else following / SECOND,
-        "last": mark.last / SECOND or None,
-        "paused": mark.paused,
+        "next": None if next_tick is None else next_tick / SECOND,
+        "last": state.last / SECOND or None,
+        "paused": state.paused,
     }
 
 
 def _cells(row: Facts, now: int) -> tuple[Any, ...]:
-    following, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
+    next_tick, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
     return (
         row["name"],
         row["task"],
         row["cron"],
         row["zone"],
-        clock(following or 0),
-        "" if following is None else ago(following, now),
+        clock(next_tick or 0),
+        "" if next_tick is None else ago(next_tick, now),
         clock(last or 0),
         "paused" if row["paused"] else "",
     )

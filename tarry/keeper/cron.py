@@ -17,7 +17,7 @@ from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
 from tarry.keeper import schedule_state
-from tarry.keeper.schedule_state import Bookmark, Kept
+from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
 from tarry.store.shared.patience import Backoff, back_off
@@ -25,13 +25,13 @@ from tarry.tasks.task import Options, Task
 
 log = logging.getLogger("tarry.cron")
 
-KEYED = "1h"
+KEY_KEPT_FOR = "1h"
 """How long the job of a tick holds its key after it has ended: no host is later than this."""
-LEFT = 30 * DAY
+UNUSED_AFTER = 30 * DAY
 """What no host has had for so long has left the code: its bookmark goes."""
-SET_BACK = DAY
+MAX_AHEAD = DAY
 """If a bookmark lies further ahead than this, the clock was wrong when it was written."""
-_LOOK = HOUR
+_CHECK_EVERY = HOUR
 """A schedule is looked at this often, also if it does not tick."""
 
 
@@ -63,13 +63,13 @@ class Ticker:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._looks: dict[str, int] = {}
+        self._next_check: dict[str, int] = {}
         """When to look at each schedule again."""
-        self._late: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
         """How often in a row each schedule could not be served, for a store that is away."""
-        self._sweep = 0
-        self._born: int | None = None
-        self._was = 0
+        self._sweep_at = 0
+        self._started_at: int | None = None
+        self._last_now = 0
         self._backoff = Backoff()
 
     def tick(self) -> float:
@@ -86,47 +86,47 @@ class Ticker:
     def _tick(self) -> float:
         schedules = schedules_of(self._client.tasks)
         now = self._now()
-        due = [schedule for name, schedule in schedules.items() if self._looks.get(name, 0) <= now]
-        if due or self._sweep <= now:
-            kept = schedule_state.read(self._client.store)
-            self._make(due, kept, now)
-            if self._sweep <= now:
-                self._forget(kept, schedules, now)
-        soonest = min((self._looks[name] for name in schedules), default=self._sweep)
-        return max(0, min(soonest, self._sweep) - self._client.clock.now()) / SECOND
+        due = [schedule for name, schedule in schedules.items() if self._next_check.get(name, 0) <= now]
+        if due or self._sweep_at <= now:
+            stored = schedule_state.read(self._client.store)
+            self._process(due, stored, now)
+            if self._sweep_at <= now:
+                self._sweep(stored, schedules, now)
+        soonest = min((self._next_check[name] for name in schedules), default=self._sweep_at)
+        return max(0, min(soonest, self._sweep_at) - self._client.clock.now()) / SECOND
 
     def _now(self) -> int:
         now = self._client.clock.now()
-        if self._born is None or now < self._was:
+        if self._started_at is None or now < self._last_now:
             # At the start, and when the clock was set back: nothing known of when to look again holds.
-            self._born = now if self._born is None else min(self._born, now)
-            self._looks.clear()
-            self._sweep = 0
-        self._was = now
+            self._started_at = now if self._started_at is None else min(self._started_at, now)
+            self._next_check.clear()
+            self._sweep_at = 0
+        self._last_now = now
         return now
 
-    def _make(self, due: Sequence[Schedule], kept: Mapping[str, Kept], now: int) -> None:
+    def _process(self, due: Sequence[Schedule], stored: Mapping[str, StoredState], now: int) -> None:
         """First the jobs of all, since they are to be in time, then the bookmarks."""
-        marks: list[tuple[Schedule, Bookmark]] = []
+        states: list[tuple[Schedule, ScheduleState]] = []
         for schedule in due:
-            before = kept[schedule.name][0] if schedule.name in kept else None
-            mark, wanted = self._turned(schedule, before, now)
-            if self._tried(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
-                marks.append((schedule, mark))
-        for schedule, mark in marks:
-            if self._tried(schedule, now, lambda: self._keep(schedule, mark, kept.get(schedule.name), now)):  # noqa: B023
-                self._late.pop(schedule.name, None)
+            before = stored[schedule.name][0] if schedule.name in stored else None
+            state, wanted = self._plan(schedule, before, now)
+            if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
+                states.append((schedule, state))
+        for schedule, state in states:
+            if self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now)):  # noqa: B023
+                self._failures.pop(schedule.name, None)
 
-    def _tried(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
+    def _attempt(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
         """False if one of several stores is away on which it depends: then it is tried again later, and the other
         schedules go on."""
         try:
             action()
         except StoreAway as error:
-            late = self._late[schedule.name] = self._late.get(schedule.name, 0) + 1
-            if late % 20 == 1:
+            failures = self._failures[schedule.name] = self._failures.get(schedule.name, 0) + 1
+            if failures % 20 == 1:
                 log.error("schedule %s: %s", schedule.name, error)
-            self._looks[schedule.name] = now + round(back_off(late) * SECOND)
+            self._next_check[schedule.name] = now + round(back_off(failures) * SECOND)
             return False
         return True
 
@@ -141,34 +141,34 @@ class Ticker:
         if away is not None:
             raise away
 
-    def _turned(self, schedule: Schedule, before: Bookmark | None, now: int) -> tuple[Bookmark, Sequence[int]]:
+    def _plan(self, schedule: Schedule, before: ScheduleState | None, now: int) -> tuple[ScheduleState, Sequence[int]]:
         """The bookmark as it is to be, and the ticks that are to become jobs."""
         if before is None:
-            return schedule_state.fresh(schedule, now), ()
-        mark = self._checked(schedule, before, now)
-        ticks = () if mark.paused else schedule.ticks(mark.after, now)
+            return schedule_state.initial_state(schedule, now), ()
+        state = self._adjust(schedule, before, now)
+        ticks = () if state.paused else schedule.ticks(state.after, now)
         if not ticks:
-            return mark, ()
+            return state, ()
         wanted = schedule.wanted(ticks, now)
         if len(wanted) < len(ticks):
-            told = "schedule %s: nothing ran for a while; left out %d of its ticks"
-            log.warning(told, schedule.name, len(ticks) - len(wanted))
-        return replace(mark, after=ticks[-1], last=wanted[-1] if wanted else mark.last), wanted
+            text = "schedule %s: nothing ran for a while; left out %d of its ticks"
+            log.warning(text, schedule.name, len(ticks) - len(wanted))
+        return replace(state, after=ticks[-1], last=wanted[-1] if wanted else state.last), wanted
 
-    def _checked(self, schedule: Schedule, mark: Bookmark, now: int) -> Bookmark:
-        if now - mark.seen >= DAY or mark.seen > now:
-            mark = replace(mark, seen=now)
-        if mark.after > now + SET_BACK:
+    def _adjust(self, schedule: Schedule, state: ScheduleState, now: int) -> ScheduleState:
+        if now - state.seen >= DAY or state.seen > now:
+            state = replace(state, seen=now)
+        if state.after > now + MAX_AHEAD:
             log.warning("schedule %s: the clock was set back far; it ticks from now on", schedule.name)
-            return replace(mark, after=now)
-        if mark.rule != schedule.rule:
+            return replace(state, after=now)
+        if state.rule != schedule.rule:
             # It is another now, and what it would have done before has not been missed. During a deployment both
             # are about: each host goes on from where it began itself.
-            return replace(mark, rule=schedule.rule, after=max(mark.after, self._born or 0))
-        return mark
+            return replace(state, rule=schedule.rule, after=max(state.after, self._started_at or 0))
+        return state
 
     def _enqueue(self, schedule: Schedule, tick: int) -> None:
-        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEYED)
+        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEY_KEPT_FOR)
         try:
             self._client.enqueue(self._client.tasks[schedule.task], schedule.args, schedule.kwargs, options)
         except StoreError:
@@ -177,19 +177,19 @@ class Ticker:
             known = isinstance(error, TarryError)
             log.error("schedule %s: %s", schedule.name, error, exc_info=None if known else error)
 
-    def _keep(self, schedule: Schedule, mark: Bookmark, kept: Kept | None, now: int) -> None:
-        was = None if kept is None else kept[1]
-        moved = kept is None or mark != kept[0]
-        if moved and not schedule_state.write(self._client.store, schedule.name, mark, was):
+    def _save(self, schedule: Schedule, state: ScheduleState, stored: StoredState | None, now: int) -> None:
+        expected = None if stored is None else stored[1]
+        moved = stored is None or state != stored[0]
+        if moved and not schedule_state.write(self._client.store, schedule.name, state, expected):
             # Somebody else moved it on, or paused it: look again.
-            self._looks[schedule.name] = now
+            self._next_check[schedule.name] = now
             return
-        tick = schedule.timetable.next(max(now, mark.after))
-        self._looks[schedule.name] = now + _LOOK if tick is None else min(tick, now + _LOOK)
+        tick = schedule.timetable.next(max(now, state.after))
+        self._next_check[schedule.name] = now + _CHECK_EVERY if tick is None else min(tick, now + _CHECK_EVERY)
 
-    def _forget(self, kept: Mapping[str, Kept], schedules: Mapping[str, Schedule], now: int) -> None:
-        for name, (mark, was) in kept.items():
-            if name not in schedules and mark.seen < now - LEFT:
+    def _sweep(self, stored: Mapping[str, StoredState], schedules: Mapping[str, Schedule], now: int) -> None:
+        for name, (state, expected) in stored.items():
+            if name not in schedules and state.seen < now - UNUSED_AFTER:
                 with contextlib.suppress(StoreAway):
-                    schedule_state.write(self._client.store, name, None, was)
-        self._sweep = now + _LOOK
+                    schedule_state.write(self._client.store, name, None, expected)
+        self._sweep_at = now + _CHECK_EVERY

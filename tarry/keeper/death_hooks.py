@@ -25,50 +25,50 @@ CLOSES_WITHIN = 5.0
 """Seconds that hooks have to end when the keeper does."""
 
 
-class Herald:
+class DeathHooks:
     """Calls `on_failure` and `on_dead` for the keeper, in a thread of its own, so that a hook that hangs keeps no job
     from being rescued."""
 
     def __init__(self, tasks: Mapping[str, Task[Any, Any]]) -> None:
         self._tasks = tasks
-        self._news: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def tell(self, changes: Iterable[tuple[Job, Change]]) -> None:
+    def notify(self, changes: Iterable[tuple[Job, Change]]) -> None:
         """These were made. Those that count as a failure are told, if anybody wants to know."""
         for job, change in changes:
             task = self._tasks.get(job.task)
             if task is not None and task.wrapped is not None and (change.failures or 0) > job.failures:
-                self._news.put((job, change))
+                self._queue.put((job, change))
                 self._start()
 
     def close(self) -> None:
         """Waits for hooks that run, but not for ever."""
         if self._thread is not None:
-            self._news.put(None)
+            self._queue.put(None)
             self._thread.join(CLOSES_WITHIN)
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="tarry-herald", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="tarry-death-hooks", daemon=True)
             self._thread.start()
 
-    def _serve(self) -> None:
-        while (news := self._news.get()) is not None:
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
             try:
-                copy_context().run(self._call, *news)
+                copy_context().run(self._call, *item)
             except Exception:
-                job = news[0]
+                job = item[0]
                 log.exception("the hooks of %s %s were not called", job.task, ids.text(job.id), extra=about(job))
 
     def _call(self, job: Job, change: Change) -> None:
         task = self._tasks[job.task]
         if task.wrapped is None:
             return
-        seen = CurrentJob(Running(job, task))
-        error = JobFailed(f"{job.task} {seen.id}: {msgspec.json.decode(change.note)['message']}")
-        current.set(seen.running)
-        wrapped.carry(seen, task.wrapped)
-        hooks.call(task.wrapped.failure, seen, error)
+        context = CurrentJob(Running(job, task))
+        error = JobFailed(f"{job.task} {context.id}: {msgspec.json.decode(change.note)['message']}")
+        current.set(context.running)
+        wrapped.carry(context, task.wrapped)
+        hooks.call(task.wrapped.failure, context, error)
         if hooks.is_dead(change):
-            hooks.call(task.wrapped.dead, seen, error)
+            hooks.call(task.wrapped.dead, context, error)

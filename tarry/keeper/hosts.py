@@ -17,7 +17,7 @@ from tarry.store.shared.partly import there
 from tarry.worker import owner
 
 PREFIX = "host:"
-BEAT_EVERY = 5 * SECOND
+HEARTBEAT_EVERY = 5 * SECOND
 """Between two signs of life of a host to which nothing happens."""
 LOST_AFTER = 15 * SECOND
 FORGOTTEN_AFTER = DAY
@@ -25,7 +25,7 @@ LOST = "lost"
 
 _SWEEP_EVERY = MINUTE
 _TRIES = 20
-_PLACES = 8
+_CELLS_PER_HOST = 8
 """With several stores as one, a host has so many names, of which one at least lives where a store is there."""
 
 # Bounds within which whatever stands in a cell can be shown.
@@ -64,17 +64,17 @@ class Host(Struct, frozen=True):
     pools: list[PoolFigures] = []
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Heard of lately."""
         return self.state != LOST
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """It is a master of this machine; in a container, of this container."""
         return owner.is_local(self.instance)
 
 
-def hosts(store: Store, now: int | None = None) -> list[Host]:
+def list_hosts(store: Store, now: int | None = None) -> list[Host]:
     """All masters, by name, that run or vanished within a day; `now` is the store's time, None: it is asked.
 
     Of several stores as one, what those tell that are there. What is no entry of a host is passed over. StoreError.
@@ -82,17 +82,17 @@ def hosts(store: Store, now: int | None = None) -> list[Host]:
     moment = store.time() if now is None else now
     newest: dict[str, Host] = {}
     for _, _, host in _entries(store):
-        if abs(moment - host.seen) < FORGOTTEN_AFTER and not _newer(newest.get(host.instance), host):
+        if abs(moment - host.seen) < FORGOTTEN_AFTER and not _is_newer(newest.get(host.instance), host):
             newest[host.instance] = host
-    found = [replace(host, state=LOST) if _lost(host, moment) else host for host in newest.values()]
+    found = [replace(host, state=LOST) if _is_lost(host, moment) else host for host in newest.values()]
     return sorted(found, key=lambda host: (host.name, host.pid_file, host.started, host.instance))
 
 
-def _newer(known: Host | None, host: Host) -> bool:
+def _is_newer(known: Host | None, host: Host) -> bool:
     return known is not None and known.seen >= host.seen
 
 
-def _lost(host: Host, now: int) -> bool:
+def _is_lost(host: Host, now: int) -> bool:
     """Also one that tells of the future: then the clock was wrong, and says nothing."""
     return abs(now - host.seen) >= LOST_AFTER or owner.is_dead(host.instance)
 
@@ -103,57 +103,57 @@ def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
             yield name, cell, msgspec.json.decode(cell, type=Host)
 
 
-class Register:
+class HostEntry:
     """A host's own entry: `register_host` every second or so, `leave` at the end.
 
     look: the host as it is now, without `seen`; None: it cannot be seen, and then it gives no sign of life.
     """
 
-    def __init__(self, store: Store, look: Callable[[], Host | None], clock: Clock | None = None) -> None:
-        self._store, self._look = store, look
+    def __init__(self, store: Store, get_host: Callable[[], Host | None], clock: Clock | None = None) -> None:
+        self._store, self._get_host = store, get_host
         self._clock = clock or Clock(store.time)
-        self._names = _PLACES if isinstance(store, ShardedStore) else 1
+        self._cell_count = _CELLS_PER_HOST if isinstance(store, ShardedStore) else 1
         self._written: dict[str, bytes | None] = {}
         """What stands in our cells, as far as we know."""
-        self._beat_at = self._sweep_at = 0
-        self._told = ""
+        self._heartbeat_at = self._sweep_at = 0
+        self._last_summary = ""
         """In short, what others were told last."""
 
     def register_host(self) -> None:
         """A sign of life, if it is time or there is news; now and then, those of the vanished go. StoreError."""
-        host = self._look()
+        host = self._get_host()
         if host is None:
             return
-        now, news = self._clock.now(), _in_short(host)
-        if news == self._told and now < self._beat_at <= now + BEAT_EVERY:
+        now, summary = self._clock.now(), _summary(host)
+        if summary == self._last_summary and now < self._heartbeat_at <= now + HEARTBEAT_EVERY:
             return
-        self._put(replace(host, seen=now))
-        self._beat_at, self._told = now + BEAT_EVERY, news
+        self._write_entry(replace(host, seen=now))
+        self._heartbeat_at, self._last_summary = now + HEARTBEAT_EVERY, summary
         if now >= self._sweep_at:
             self._sweep(host, now)
             self._sweep_at = now + _SWEEP_EVERY
 
-    def leave(self) -> None:
+    def remove(self) -> None:
         """The host stopped as it should: it is no host any more. StoreError."""
-        host = self._look()
+        host = self._get_host()
         if host is None:
             return
-        for name, cell in there(lambda: self._store.cells(_named(host.instance))).items():
+        for name, cell in there(lambda: self._store.cells(_cell_name(host.instance))).items():
             with contextlib.suppress(StoreAway):
                 self._store.write(name, None, cell)
 
-    def _put(self, host: Host) -> None:
+    def _write_entry(self, host: Host) -> None:
         """Where one of several stores is away, its part is taken by another."""
         value = msgspec.json.encode(host)
-        for number in range(self._names):
+        for number in range(self._cell_count):
             try:
-                self._write(_named(host.instance, number), value)
+                self._write_cell(_cell_name(host.instance, number), value)
                 return
             except StoreUnavailable:
-                if number == self._names - 1:
+                if number == self._cell_count - 1:
                     raise
 
-    def _write(self, name: str, value: bytes) -> None:
+    def _write_cell(self, name: str, value: bytes) -> None:
         for _ in range(_TRIES):
             if self._store.write(name, value, self._written.setdefault(name, None)):
                 self._written[name] = value
@@ -162,25 +162,25 @@ class Register:
             self._written[name] = there(lambda: self._store.cells(name)).get(name)
         raise StoreBusy(f"the entry {name} changes all the time")
 
-    def _sweep(self, ours: Host, now: int) -> None:
+    def _sweep(self, own: Host, now: int) -> None:
         for name, cell, host in _entries(self._store):
-            if host.instance != ours.instance and (_forgotten(host, now) or _replaced(host, ours, now)):
+            if host.instance != own.instance and (_is_expired(host, now) or _is_replaced(host, own, now)):
                 with contextlib.suppress(StoreAway):
                     self._store.write(name, None, cell)
 
 
-def _named(instance: str, number: int = 0) -> str:
+def _cell_name(instance: str, number: int = 0) -> str:
     return f"{PREFIX}{instance}#{number}" if number else PREFIX + instance
 
 
-def _in_short(host: Host) -> str:
+def _summary(host: Host) -> str:
     return f"{host.state} {[(pool.name, pool.workers) for pool in host.pools]}"
 
 
-def _forgotten(host: Host, now: int) -> bool:
+def _is_expired(host: Host, now: int) -> bool:
     return abs(now - host.seen) >= FORGOTTEN_AFTER
 
 
-def _replaced(host: Host, ours: Host, now: int) -> bool:
+def _is_replaced(host: Host, own: Host, now: int) -> bool:
     """A master that ended without a word, and we are what runs in its place."""
-    return (host.name, host.pid_file) == (ours.name, ours.pid_file) and _lost(host, now)
+    return (host.name, host.pid_file) == (own.name, own.pid_file) and _is_lost(host, now)

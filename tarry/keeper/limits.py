@@ -15,7 +15,7 @@ BY_HAND = "limit:"
 """Cells of this prefix, followed by a limit's name: somebody set it, or lifted it (`null`), by hand."""
 
 
-class InForce(Struct, frozen=True):
+class EffectiveLimit(Struct, frozen=True):
     """A limit as people see it."""
 
     name: str
@@ -32,8 +32,8 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     """
     # The stores that are away are told when they have come.
     now, by_hand = there(store.limits), there(lambda: store.cells(BY_HAND))
-    ours = {kind + task for task in tasks for kind in (TASK, EACH)}
-    wanted = {name: limits.get(name) for name in {*limits, *(ours & now.keys())}}
+    own = {kind + task for task in tasks for kind in (TASK, EACH)}
+    wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
     wanted |= {
         name.removeprefix(BY_HAND): msgspec.json.decode(cell, type=Limit | None) for name, cell in by_hand.items()
     }
@@ -42,39 +42,41 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
             there(lambda: store.limit(name, limit))  # noqa: B023
 
 
-def in_force(store: Store) -> list[InForce]:
+def effective_limits(store: Store) -> list[EffectiveLimit]:
     """All limits, by name."""
     by_hand = store.cells(BY_HAND)
-    return [InForce(name, limit, level, BY_HAND + name in by_hand) for name, (limit, level) in store.limits().items()]
+    return [
+        EffectiveLimit(name, limit, level, BY_HAND + name in by_hand) for name, (limit, level) in store.limits().items()
+    ]
 
 
 def set_by_hand(store: Store, name: str, limit: Limit | None) -> None:
     """Sets or lifts a limit on all hosts at once, until it is reset; ValueError for a name of no limit."""
-    checked(name)
-    _write(store, name, msgspec.json.encode(limit))
+    check_name(name)
+    _write_override(store, name, msgspec.json.encode(limit))
     store.limit(name, limit)
 
 
 def reset(store: Store, name: str, declared: Mapping[str, Limit]) -> None:
     """Back to what code and configuration say."""
-    checked(name)
-    _write(store, name, None)
+    check_name(name)
+    _write_override(store, name, None)
     store.limit(name, declared.get(name))
 
 
-def checked(name: str) -> str:
+def check_name(name: str) -> str:
     """The name; ValueError if no limit can have it."""
     if not name.startswith((QUEUE, TASK, EACH)) or name.endswith(":"):
         raise ValueError(f"{name!r} names no limit: queue:NAME, task:NAME, or each:NAME for each key of a task")
     return name
 
 
-def of_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Limit]:
+def limits_of_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Limit]:
     """What the tasks say."""
     return {name: limit for task in list(tasks.values()) for name, limit in task.limits.items()}
 
 
-def _write(store: Store, name: str, value: bytes | None) -> None:
+def _write_override(store: Store, name: str, value: bytes | None) -> None:
     for _ in range(10):
         if store.write(BY_HAND + name, value, store.cells(BY_HAND + name).get(BY_HAND + name)):
             return

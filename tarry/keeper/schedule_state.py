@@ -15,7 +15,7 @@ PREFIX = "cron:"
 _TRIES = 20
 
 
-class Bookmark(Struct, frozen=True, omit_defaults=True):
+class ScheduleState(Struct, frozen=True, omit_defaults=True):
     """Times are microseconds since the epoch."""
 
     rule: str
@@ -29,40 +29,42 @@ class Bookmark(Struct, frozen=True, omit_defaults=True):
     paused: bool = False
 
 
-Kept = tuple[Bookmark, bytes]
+StoredState = tuple[ScheduleState, bytes]
 """A bookmark, and how the store has it."""
 
 
-def read(store: Store) -> dict[str, Kept]:
+def read(store: Store) -> dict[str, StoredState]:
     """Every bookmark, by the schedule's name. Of several stores, those of the ones that are there: where one is away,
     what it has cannot be written either."""
     cells = there(lambda: store.cells(PREFIX))
-    return {name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=Bookmark), cell) for name, cell in cells.items()}
+    return {
+        name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=ScheduleState), cell) for name, cell in cells.items()
+    }
 
 
-def write(store: Store, name: str, bookmark: Bookmark | None, was: bytes | None) -> bool:
+def write(store: Store, name: str, state: ScheduleState | None, expected: bytes | None) -> bool:
     """Sets it, or removes it (None), unless it changed meanwhile."""
-    return store.write(PREFIX + name, None if bookmark is None else msgspec.json.encode(bookmark), was)
+    return store.write(PREFIX + name, None if state is None else msgspec.json.encode(state), expected)
 
 
-def fresh(schedule: Schedule, now: int) -> Bookmark:
+def initial_state(schedule: Schedule, now: int) -> ScheduleState:
     """Where a schedule begins that nobody has seen before: it ticks from now on."""
-    return Bookmark(schedule.rule, now, now)
+    return ScheduleState(schedule.rule, now, now)
 
 
 def pause(store: Store, schedule: Schedule, now: int) -> None:
     """Until it is resumed, on no host does it make a job."""
-    _change(store, schedule, now, lambda mark: replace(mark, paused=True))
+    _update(store, schedule, now, lambda state: replace(state, paused=True))
 
 
 def resume(store: Store, schedule: Schedule, now: int) -> None:
     """It ticks from now on; what fell into the pause is not made up for. Nothing, if it is not paused."""
-    _change(store, schedule, now, lambda mark: replace(mark, paused=False, after=now) if mark.paused else mark)
+    _update(store, schedule, now, lambda state: replace(state, paused=False, after=now) if state.paused else state)
 
 
-def _change(store: Store, schedule: Schedule, now: int, how: Callable[[Bookmark], Bookmark]) -> None:
+def _update(store: Store, schedule: Schedule, now: int, change: Callable[[ScheduleState], ScheduleState]) -> None:
     for _ in range(_TRIES):
-        mark, was = read(store).get(schedule.name) or (fresh(schedule, now), None)
-        if write(store, schedule.name, how(mark), was):
+        state, expected = read(store).get(schedule.name) or (initial_state(schedule, now), None)
+        if write(store, schedule.name, change(state), expected):
             return
     raise StoreBusy(f"schedule {schedule.name} changes all the time; try again")

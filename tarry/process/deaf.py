@@ -24,7 +24,7 @@ class Deaf:
 
     def employ(self, keeper: Keeper) -> None:
         """Makes it a chore of the keeper's to end what they are at and nobody wants."""
-        keeper.take_on(_LOOK_EVERY, self._recall.end_unwanted)
+        keeper.register_chore(_LOOK_EVERY, self._recall.end_unwanted)
 
     def _silent(self) -> dict[str, list[Attempt]]:
         silent = self._master.silent()

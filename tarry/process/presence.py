@@ -7,8 +7,8 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.config import Config
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
-from tarry.keeper.hosts import Host, PoolFigures, Register
-from tarry.keeper.lease_renewer import Lifeline
+from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.process.own_master import OwnMaster
 from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus
@@ -25,13 +25,13 @@ class Presence:
         self._pid_file, self._master = config.master.pid_file, OwnMaster(config)
         self._instance = f"{owner.of_process(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
-        self._register = Register(store, self.host, clock)
-        self._lifeline = Lifeline(store, self.silent, clock)
+        self._host_entry = HostEntry(store, self.host, clock)
+        self._lease_renewer = LeaseRenewer(store, self.silent, clock)
 
     def employ(self, keeper: Keeper) -> None:
         """Makes both chores of the keeper's."""
-        keeper.take_on(_LOOK_EVERY, self._lifeline.prolong_leases)
-        keeper.take_on(_LOOK_EVERY, self._register.register_host)
+        keeper.register_chore(_LOOK_EVERY, self._lease_renewer.renew_leases)
+        keeper.register_chore(_LOOK_EVERY, self._host_entry.register_host)
 
     def leave(self) -> None:
         """At the keeper's end: if the master stops as it should, the host is none any more. Else it is, and may be
@@ -39,7 +39,7 @@ class Presence:
         board = self._master.board()
         if board is not None and board.state in (STOPPING, QUITTING):
             with contextlib.suppress(StoreError):
-                self._register.leave()
+                self._host_entry.remove()
 
     def host(self) -> Host | None:
         """The master as it is now; None without a scoreboard."""

@@ -13,7 +13,7 @@ from tarry.app import App
 from tarry.config import Alerts, Config, Pool
 from tarry.embedded.service import settings
 from tarry.errors import TarryError
-from tarry.keeper.backlog import LOOK_EVERY, Backlogs
+from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.process import title
@@ -170,7 +170,7 @@ def _keep(child: Child, app: App, store: Store) -> None:
     presence.employ(keeper)
     Deaf(store, app).employ(keeper)
     # So that it knows by what rules the jobs of HTTP tasks go on that it brings back.
-    keeper.take_on(1.0, app.http.follow(store))
+    keeper.register_chore(1.0, app.http.follow(store))
     _look_at_backlogs(child, app, store, keeper)
     alerts = watch_of(app)
     child.ready()
@@ -200,15 +200,15 @@ def _look_at_backlogs(child: Child, app: App, store: Store, keeper: Keeper) -> N
     pools = app.config.pools.values()
     follow = {pool.name: None if "*" in pool.queues else [*pool.queues] for pool in pools if pool.follows}
     if follow:
-        backlogs = Backlogs(store, follow, lambda told: child.tell({"backlog": told}))
-        keeper.take_on(LOOK_EVERY, backlogs.look_at_backlogs)
+        backlogs = BacklogReporter(store, follow, lambda told: child.tell({"backlog": told}))
+        keeper.register_chore(REPORT_EVERY, backlogs.report_backlogs)
 
 
 def _heard(child: Child, keeper: Keeper, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Does what the master asks; answers what is still to do."""
     left: list[dict[str, Any]] = []
     for line in lines:
-        answer = keeper.hear(line)
+        answer = keeper.handle_message(line)
         if answer is None:
             left.append(line)
         else:

@@ -16,7 +16,7 @@ from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
-from tarry.keeper.hosts import Host, Register
+from tarry.keeper.hosts import Host, HostEntry
 from tarry.worker.worker import Settings, Worker
 
 
@@ -90,15 +90,15 @@ def keeper(app: App) -> None:
 def hosts(app: App) -> None:
     store = app.open_store(durable=False)
     keeper = Keeper(store)
-    register = Register(store, lambda: Host("a|1:1", "a", 1, "pid", "1"))
-    keeper.take_on(1.0, register.register_host)
+    register = HostEntry(store, lambda: Host("a|1:1", "a", 1, "pid", "1"))
+    keeper.register_chore(1.0, register.register_host)
     ticking(keeper)
 
 
 def limits(app: App) -> None:
     store = app.open_store(durable=False)
     keeper = Keeper(store)
-    keeper.take_on(1.0, lambda: app.declare_limits(store))
+    keeper.register_chore(1.0, lambda: app.declare_limits(store))
     ticking(keeper)
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tarry.keeper.hosts import Host, PoolFigures, Register
+from tarry.keeper.hosts import Host, HostEntry, PoolFigures
 from tarry.store import ids
 from tests.cli.place import Place, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal
@@ -269,7 +269,7 @@ def test_other_hosts(place: Place, top: Opened) -> None:
     pools = [PoolFigures("web", workers=4, busy=3, processed=70)]
     other = Host("db2|b.1:77:1:1", "db2", 77, "/run/tarry.pid", "1", "serving", 1, 0, pools)
     with place.store() as store:
-        Register(store, lambda: other).register_host()
+        HostEntry(store, lambda: other).register_host()
     until(lambda: terminal.line("  db2", "serving").split()[1:5] == ["serving", "77", "4", "3"])
     terminal.press("4", "/", "d", "b", "2", "\r")
     terminal.line("› db2")

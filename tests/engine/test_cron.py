@@ -20,7 +20,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import until
-from tests.engine.ticking import NOON, Host, shop
+from tests.engine.ticking import NOON, TickingHost, shop
 
 Open = Callable[[], Store]
 
@@ -51,13 +51,13 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
         store.close()
 
 
-Hosts = Callable[..., Host]
+Hosts = Callable[..., TickingHost]
 
 
 @pytest.fixture
 def host(connect: Open, clock: FakeClock) -> Hosts:
-    def host(app: App | None = None, **settings: Any) -> Host:
-        return Host(connect(), clock, app or shop(**{"cron": "* * * * *"} | settings))
+    def host(app: App | None = None, **settings: Any) -> TickingHost:
+        return TickingHost(connect(), clock, app or shop(**{"cron": "* * * * *"} | settings))
 
     return host
 
@@ -101,7 +101,7 @@ def test_hosts_that_race_make_one_job_a_tick(host: Hosts, clock: FakeClock) -> N
         one.tick()
     over = threading.Event()
 
-    def race(one: Host) -> None:
+    def race(one: TickingHost) -> None:
         while not over.is_set():
             one.tick()
 
@@ -111,7 +111,7 @@ def test_hosts_that_race_make_one_job_a_tick(host: Hosts, clock: FakeClock) -> N
     try:
         for second in range(1, 31):
             clock.advance(1)
-            until(lambda: all(one.ticker._was >= NOON + (30 + second) * SECOND for one in hosts))  # noqa: B023
+            until(lambda: all(one.ticker._last_now >= NOON + (30 + second) * SECOND for one in hosts))  # noqa: B023
         until(lambda: len(hosts[0].dues()) >= 30)
     finally:
         over.set()
@@ -238,7 +238,7 @@ def test_paused_it_makes_nothing_on_any_host_and_then_goes_on_from_there(host: H
     one.tick()
     two.tick()
     assert one.dues() == [11 * 60]
-    assert one.bookmark().paused is False
+    assert one.state().paused is False
 
 
 def test_it_can_be_paused_before_any_host_has_seen_it_and_resumed_twice(host: Hosts, clock: FakeClock) -> None:
@@ -278,7 +278,7 @@ def test_several_schedules_of_a_task_tick_by_themselves(host: Hosts, clock: Fake
         (MINUTE, b'["a"]'), (MINUTE, b'["b"]'), (MINUTE, b"[]"),
     ]  # fmt: skip
     assert sorted(schedule_state.read(one.store)) == ["b", "report", "report#3"]
-    assert one.bookmark("b").last == NOON + MINUTE
+    assert one.state("b").last == NOON + MINUTE
 
 
 def test_a_job_goes_where_the_task_says(host: Hosts, clock: FakeClock) -> None:
@@ -307,7 +307,7 @@ def test_a_schedule_that_left_the_code_is_forgotten_after_a_month(host: Hosts, c
 
 def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open, clock: FakeClock) -> None:
     clock.time = round(datetime(2027, 3, 27, 12, tzinfo=UTC).timestamp()) * SECOND
-    one = Host(connect(), clock, shop(cron="30 2 * * *", zone="Europe/Paris"))
+    one = TickingHost(connect(), clock, shop(cron="30 2 * * *", zone="Europe/Paris"))
     for _ in range(72):
         one.tick()
         clock.advance(3600)

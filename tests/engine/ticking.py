@@ -31,7 +31,7 @@ def shop(**settings: Any) -> App:
     return app
 
 
-class Host:
+class TickingHost:
     """A ticker with its own connection and its own idea of the app."""
 
     def __init__(self, store: Store, clock: FakeClock, app: App) -> None:
@@ -52,7 +52,7 @@ class Host:
         """Of all jobs, in seconds from noon."""
         return [(job.due - NOON) // SECOND for job in self.jobs()]
 
-    def bookmark(self, name: str = "report") -> schedule_state.Bookmark:
+    def state(self, name: str = "report") -> schedule_state.ScheduleState:
         return schedule_state.read(self.store)[name][0]
 
     def work(self) -> int:

@@ -15,7 +15,7 @@ from tarry.cli.top.rates import Flows, Pace, Waits
 from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
 from tarry.keeper.hosts import Host as Registered
-from tarry.keeper.hosts import hosts
+from tarry.keeper.hosts import list_hosts
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -181,7 +181,7 @@ class Glances:
             paused,
             [_job(job, now) for job in jobs],
             self._waits.seen(jobs),
-            [_host(host, now) for host in hosts(store, now)],
+            [_host(host, now) for host in list_hosts(store, now)],
             going(store, self._http(store), now),
             more,
             "; ".join(dict.fromkeys(troubles)),
@@ -246,12 +246,12 @@ def _host(host: Registered, now: int) -> Host:
         host.name,
         host.state,
         host.pid,
-        max(0, now - host.started) / SECOND if host.started and host.alive else None,
+        max(0, now - host.started) / SECOND if host.started and host.is_alive else None,
         sum(pool.workers for pool in host.pools),
         sum(pool.busy for pool in host.pools),
         sum(pool.processed for pool in host.pools),
         sum(pool.failed for pool in host.pools),
         ", ".join(f"{pool.name} {pool.busy}/{pool.workers}" for pool in host.pools),
         max(0, now - host.seen) / SECOND,
-        host.here,
+        host.is_local,
     )
