@@ -52,7 +52,7 @@ M = TypeVar("M", bound=Middleware)
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(mixin.Workplace):
+class App(mixin.EmbeddedMixin):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
@@ -257,21 +257,21 @@ class App(mixin.Workplace):
     @property
     def store_url(self) -> str | Sequence[str]:
         """Where the jobs are kept; a store that was given opened says its own URL."""
-        if mixin.stage is not None or isinstance(self._given, Store):
+        if mixin.test_backend is not None or isinstance(self._given, Store):
             return self.open_store().url
         return self._given or self.config.stores
 
     def open_store(self, durable: bool = True, patient: bool = False) -> Store:
         """A connection of one's own to the app's store. patient: one that cannot be reached now is opened later."""
-        if mixin.stage is not None:
-            return mixin.stage.store(self)
+        if mixin.test_backend is not None:
+            return mixin.test_backend.store(self)
         return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable, patient)
 
     @property
     def outbox(self) -> "Outbox | None":
         """Where jobs are kept while the store is away, if anywhere."""
         path = self._outbox_given or self.config.client.outbox
-        if self._outbox is None and path is not None and mixin.stage is None:
+        if self._outbox is None and path is not None and mixin.test_backend is None:
             from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
 
             self._outbox = Outbox(Path(path), self.config.client.outbox_bytes)
@@ -279,7 +279,7 @@ class App(mixin.Workplace):
 
     def connection(self) -> tuple[Store, bool]:
         """A store to work on, and whether it is the worker's own to close: one in memory is there only once."""
-        shared = mixin.stage is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
+        shared = mixin.test_backend is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
         return (self.client.store, False) if shared else (self.open_store(durable=False), True)
 
     @property
@@ -329,7 +329,7 @@ class App(mixin.Workplace):
     def logs(self) -> "Logs | None":
         """Of its HTTP tasks, if the settings name a directory for them."""
         directory = self.config.push.log
-        if directory is None or mixin.stage is not None:
+        if directory is None or mixin.test_backend is not None:
             return None
         if (logs := self._logs.get(directory)) is None:
             from tarry.push.journal.logs import Logs  # noqa: PLC0415 - few apps have any
@@ -358,7 +358,7 @@ class App(mixin.Workplace):
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
-        from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in Workplace
+        from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
 
         config, witness = self.config, self._witness()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)
@@ -395,7 +395,7 @@ class App(mixin.Workplace):
     def _connected(self) -> Client:
         with shielded, self._lock:
             if self._client is None:
-                stage, outbox = mixin.stage, self.outbox
+                stage, outbox = mixin.test_backend, self.outbox
                 self._client = (Client if stage is None else stage.client)(
                     self.open_store(patient=outbox is not None),
                     self.tasks,

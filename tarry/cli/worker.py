@@ -36,10 +36,12 @@ def run_worker(args: argparse.Namespace) -> int:
     queues: str | Collection[str] = args.queues.split(",") if args.queues else pool.queues
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:
         app = setup.app
-        here = app.hire(pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines)
-        tell_of(log_facts.here, worker=here.worker.name)
+        service = app.embedded_service(
+            pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines
+        )
+        tell_of(log_facts.here, worker=service.worker.name)
         log.info("%s: runs jobs, %s", setup.runs(), _shown(queues))
-        here.run()
+        service.run()
         app.close()
     log.info("ended")
     return 0

@@ -19,7 +19,7 @@ from tarry.tasks.lazily import asyncio
 from tarry.tasks.task import Task
 
 if TYPE_CHECKING:
-    from tarry.embedded.service import Background, Here, Local
+    from tarry.embedded.service import Background, EmbeddedService, LocalWorker
     from tarry.keeper.chores import Keeper
     from tarry.worker.worker import Outside, Settings
 
@@ -27,7 +27,7 @@ Queues = str | Sequence[str] | Mapping[str, int]
 """A name, several, or weights."""
 
 
-class Stage(Protocol):
+class TestBackend(Protocol):
     """What stands in for the stores and the clocks of all apps, while a test of tasks lasts."""
 
     @property
@@ -61,16 +61,16 @@ class Deliveries(Protocol):
         """The worker has ended."""
 
 
-stage: Stage | None = None
+test_backend: TestBackend | None = None
 
 
-class Workplace(ABC):
+class EmbeddedMixin(ABC):
     """What an app inherits, so that jobs can be run where it is."""
 
     tasks: dict[str, Task[Any, Any]]
 
     def __init__(self) -> None:
-        self._workers: weakref.WeakSet[Local] = weakref.WeakSet()
+        self._workers: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
 
     @property
     @abstractmethod
@@ -112,13 +112,13 @@ class Workplace(ABC):
         is broken in on and goes back uncounted. The second time: now. Only the main thread hears signals.
         RuntimeError where it would block an event loop.
         """
-        from tarry.embedded.service import heard  # noqa: PLC0415 - see above
+        from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
 
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("app.run() would block this event loop: use `async with app.running():`")
-        here = self._here(self._settings(queues, threads, coroutines), leaves=True)
-        with heard(here.worker, signal.SIGINT, signal.SIGTERM):
-            here.run()
+        service = self._build_service(self._settings(queues, threads, coroutines), exits_process=True)
+        with handle_signals(service.worker, signal.SIGINT, signal.SIGTERM):
+            service.run()
 
     def running(
         self,
@@ -138,7 +138,7 @@ class Workplace(ABC):
 
         wanted = self._settings(queues, threads, coroutines)
         seconds = self.config.master.term_grace if limit is None else microseconds(limit) / SECOND
-        return Background(lambda: self._here(wanted), seconds)
+        return Background(lambda: self._build_service(wanted), seconds)
 
     def stop(self) -> None:
         """Ends what `run`, `running` and `drain` began in this process, once what they run is finished."""
@@ -151,41 +151,43 @@ class Workplace(ABC):
         Sync tasks run in the calling thread, one after the other, async ones beside them. Jobs and retries that are
         due later stay. After `timeout` no more are begun. Ctrl-C ends it, as soon as the job at hand is finished.
         """
-        if stage is not None:
-            return stage.drain(self, queues)
-        return _drained(self._drainer(timeout, queues))
+        if test_backend is not None:
+            return test_backend.drain(self, queues)
+        return _run_drain(self._build_drain(timeout, queues))
 
     async def adrain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
         """The same, awaited: sync tasks run in a thread. Cancelled, it takes nothing more."""
-        if stage is not None:
-            return await stage.adrain(self, queues)
-        here = self._drainer(timeout, queues)
+        if test_backend is not None:
+            return await test_backend.adrain(self, queues)
+        service = self._build_drain(timeout, queues)
         try:
-            return await asyncio.to_thread(_drained, here)
+            return await asyncio.to_thread(_run_drain, service)
         finally:
-            here.worker.stop()
+            service.worker.stop()
 
-    def hire(self, pool: Pool, outside: "Outside", **wanted: Any) -> "Here":
+    def embedded_service(self, pool: Pool, outside: "Outside", **wanted: Any) -> "EmbeddedService":
         """A worker with its keeper, to be run by a process that hears signals itself: `tarry worker`."""
-        from tarry.embedded.service import settings  # noqa: PLC0415 - see above
+        from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
-        return self._here(settings(pool, self.config.max_body, **wanted), leaves=True, outside=outside)
+        return self._build_service(
+            worker_settings(pool, self.config.max_body, **wanted), exits_process=True, outside=outside
+        )
 
-    def _drainer(self, timeout: Duration | None, queues: Queues | None) -> "Here":
+    def _build_drain(self, timeout: Duration | None, queues: Queues | None) -> "EmbeddedService":
         within = float("inf") if timeout is None else microseconds(timeout) / SECOND
-        return self._here(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
+        return self._build_service(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
 
     def _settings(self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None) -> "Settings":
-        from tarry.embedded.service import settings  # noqa: PLC0415 - see above
+        from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
         pool = self.config.pools.get("default", Pool())
-        return settings(pool, self.config.max_body, queues, threads, coroutines)
+        return worker_settings(pool, self.config.max_body, queues, threads, coroutines)
 
-    def _here(self, wanted: "Settings", **how: Any) -> "Here":
-        from tarry.embedded.service import Here, Local  # noqa: PLC0415 - see above
+    def _build_service(self, wanted: "Settings", **options: Any) -> "EmbeddedService":
+        from tarry.embedded.service import EmbeddedService, LocalWorker  # noqa: PLC0415 - see above
 
         store, own = self.connection()
-        clock = None if stage is None else stage.clock
+        clock = None if test_backend is None else test_backend.clock
         try:
             deliveries = self.deliveries(store, wanted.coroutines, clock)
             self.declare_limits(store)
@@ -194,7 +196,9 @@ class Workplace(ABC):
                 store.close()
             raise
         grace, find = self.config.master.term_grace, deliveries.find
-        worker = Local(store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **how)
+        worker = LocalWorker(
+            store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **options
+        )
         self._workers.add(worker)
 
         def close() -> None:
@@ -202,14 +206,14 @@ class Workplace(ABC):
             if own:
                 store.close()
 
-        return Here(worker, self.keeper(store, clock), close)
+        return EmbeddedService(worker, self.keeper(store, clock), close)
 
 
-def _drained(here: "Here") -> int:
-    from tarry.embedded.service import heard  # noqa: PLC0415 - see above
+def _run_drain(service: "EmbeddedService") -> int:
+    from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
 
-    with heard(here.worker, signal.SIGINT):
-        attempts = here.drain()
-    if here.worker.told:
+    with handle_signals(service.worker, signal.SIGINT):
+        attempts = service.drain()
+    if service.worker.signals_received:
         raise KeyboardInterrupt
     return attempts

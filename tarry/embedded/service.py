@@ -21,15 +21,15 @@ from tarry.worker.worker import Settings, Worker
 
 log = logging.getLogger("tarry.worker")
 
-LAST_WORDS = 1.0
+RELEASE_WITHIN = 1.0
 """Seconds that jobs have to let go once they are called back."""
 ENDS_WITHIN = 10.0
 """Seconds until threads that ought to end are left to themselves."""
-LOOKED_IN_VAIN = 1000
+MAX_EMPTY_CLAIMS = 1000
 """A claim makes a thousand jobs ready at most, of whatever queue: so often it may take another to come to ours."""
 
 
-def settings(
+def worker_settings(
     pool: Pool,
     max_body: int,
     queues: Queues | None = None,
@@ -37,25 +37,31 @@ def settings(
     coroutines: int | None = None,
 ) -> Settings:
     """A pool's configuration as a worker wants it, with what is given instead; ConfigError if nothing could run."""
-    sync = pool.threads if threads is None else threads
-    loop = pool.async_ if coroutines is None else coroutines
-    if min(sync, loop) < 0 or not sync + loop:
-        raise ConfigError(f"threads={sync}, coroutines={loop}: 0 or more of each, and 1 or more of one of them")
-    served = weights(pool.queues if queues is None else queues)
-    return Settings(served, sync, loop, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output)
+    thread_slots = pool.threads if threads is None else threads
+    coroutine_slots = pool.async_ if coroutines is None else coroutines
+    if min(thread_slots, coroutine_slots) < 0 or not thread_slots + coroutine_slots:
+        raise ConfigError(
+            f"threads={thread_slots}, coroutines={coroutine_slots}: 0 or more of each, and 1 or more of one of them"
+        )
+    served = queue_weights(pool.queues if queues is None else queues)
+    return Settings(
+        served, thread_slots, coroutine_slots, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output
+    )
 
 
-def weights(queues: Queues) -> Mapping[str, int]:
+def queue_weights(queues: Queues) -> Mapping[str, int]:
     """By name; ConfigError for what is none."""
     if isinstance(queues, str):
         queues = [queues]
-    weights = queues if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
-    if not weights or not all(isinstance(name, str) and name and weight > 0 for name, weight in weights.items()):
+    queue_weights = queues if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+    if not queue_weights or not all(
+        isinstance(name, str) and name and weight > 0 for name, weight in queue_weights.items()
+    ):
         raise ConfigError(f'queues={queues!r}: a name, several, or weights such as {{"mail": 3}}; "*" is all')
-    return weights
+    return queue_weights
 
 
-class Local(Worker):
+class LocalWorker(Worker):
     """A worker whose process is not there for it alone: it ends also where its jobs would not.
 
     INT: finish what runs, then end. TERM: the same, within `grace` seconds; what still runs then is broken in on and
@@ -64,37 +70,42 @@ class Local(Worker):
     """
 
     def __init__(
-        self, *args: Any, grace: float = 0.0, leaves: bool = False, until_idle: float | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        grace: float = 0.0,
+        exits_process: bool = False,
+        until_idle: float | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._end_within = grace if leaves else None
+        self._end_within = grace if exits_process else None
         self.ended = threading.Event()
         """Set when it has given back what is not done, though a thread of it may still be at a job."""
-        self.told: deque[int] = deque()
+        self.signals_received: deque[int] = deque()
         """The signals that it heard."""
-        self._unheeded: deque[int] = deque()
-        self._grace, self._leaves = grace, leaves
-        self._drains = until_idle is not None
+        self._pending_signals: deque[int] = deque()
+        self._grace, self._exits_process = grace, exits_process
+        self._is_draining = until_idle is not None
         self._stop_at = math.inf if until_idle is None else time.monotonic() + until_idle
         self._limit = math.inf
-        self._called_back = self._gave_up = False
-        self._in_vain = 0
+        self._was_interrupted = self._gave_up = False
+        self._empty_claims = 0
 
     def stop(self, limit: float = math.inf) -> None:
         """Finish what runs, then end; what runs for `limit` seconds more goes back. From any thread."""
         self._limit = min(self._limit, time.monotonic() + limit)
         super().stop()
 
-    def tell(self, number: int) -> None:
+    def receive_signal(self, number: int) -> None:
         """A signal, from its handler."""
-        self._unheeded.append(number)
+        self._pending_signals.append(number)
         self.pump.bell.poke()
         if self._end_limit is not None:
             self._end_limit.poke()
 
     def end_by(self) -> float:
         """By time.monotonic(): a moment after the limit, at which the thread that speaks with the store breaks in."""
-        return self._limit + 2 * LAST_WORDS
+        return self._limit + 2 * RELEASE_WITHIN
 
     def _guarded(self) -> None:
         try:
@@ -103,46 +114,48 @@ class Local(Worker):
             self.ended.set()
 
     def _over(self, seconds: float) -> bool:
-        self._press(time.monotonic())
-        return self._gave_up or super()._over(seconds) or (self._drains and seconds > 0 and self._nothing_left())
+        self._enforce_limits(time.monotonic())
+        return (
+            self._gave_up or super()._over(seconds) or (self._is_draining and seconds > 0 and self._has_nothing_left())
+        )
 
-    def _nothing_left(self) -> bool:
+    def _has_nothing_left(self) -> bool:
         if self.pump.call_together() or not self.pump.idle:
             return False
-        self._in_vain = self._in_vain + 1 if self.pump.overdue else LOOKED_IN_VAIN
-        return self._in_vain >= LOOKED_IN_VAIN
+        self._empty_claims = self._empty_claims + 1 if self.pump.overdue else MAX_EMPTY_CLAIMS
+        return self._empty_claims >= MAX_EMPTY_CLAIMS
 
     def _nap(self, seconds: float) -> float:
-        if self._drains and self.pump.idle:
+        if self._is_draining and self.pump.idle:
             return 0.0
         return max(0.0, min(seconds, self._limit - time.monotonic(), self._stop_at - time.monotonic()))
 
     def _heed(self) -> None:
-        while self._unheeded:
-            self._told(self._unheeded.popleft())
+        while self._pending_signals:
+            self._told(self._pending_signals.popleft())
         super()._heed()
 
     def _told(self, number: int) -> None:
         if number == signal.SIGUSR1:
             self._report()
         elif number in (signal.SIGINT, signal.SIGTERM):
-            again = number in self.told
-            self.told.append(number)
-            limit = 0.0 if again else self._grace if number == signal.SIGTERM else math.inf
+            is_repeated = number in self.signals_received
+            self.signals_received.append(number)
+            limit = 0.0 if is_repeated else self._grace if number == signal.SIGTERM else math.inf
             within = "" if limit == math.inf else f" within {limit:g} s"
             log.info("%s: takes nothing new, and finishes what it runs%s", signal.Signals(number).name, within)
             self.stop(limit)
 
-    def _press(self, now: float) -> None:
+    def _enforce_limits(self, now: float) -> None:
         """The limits of time: first nothing more is taken, then what runs is broken in on, then it is left alone."""
         if now >= self._stop_at:
             self._stop_at = math.inf
             self.pump.stop()
         if now < self._limit or not self.pump.holds:
             return
-        if not self._called_back:
+        if not self._was_interrupted:
             log.warning("breaks in on what still runs (%s): it goes back uncounted", quantity(self.pump.holds))
-            self._called_back, self._limit = True, now + LAST_WORDS
+            self._was_interrupted, self._limit = True, now + RELEASE_WITHIN
             self.pump.call_back()
         else:
             self._give_up()
@@ -151,23 +164,23 @@ class Local(Worker):
         log.warning("gives back what does not end (%s): it may be run twice now", quantity(self.pump.holds))
         self._gave_up = True
         self.pump.give_back()
-        if self._leaves:
+        if self._exits_process:
             self._leave()
 
 
-class Here:
+class EmbeddedService:
     """A worker and, in a thread beside it, a keeper: a master's work for one process. close: called at the end."""
 
-    def __init__(self, worker: Local, keeper: Keeper, close: Callable[[], None] | None) -> None:
+    def __init__(self, worker: LocalWorker, keeper: Keeper, close: Callable[[], None] | None) -> None:
         self.worker = worker
         self._keeper = keeper
         self._close = close
         self._ended = threading.Event()
-        self._keeping = threading.Thread(target=self._keep, name="tarry-keeper", daemon=True)
+        self._keeper_thread = threading.Thread(target=self._run_keeper, name="tarry-keeper", daemon=True)
 
     def run(self) -> None:
         """Works, with the calling thread as one of the slots, until stopped."""
-        self._keeping.start()
+        self._keeper_thread.start()
         try:
             self.worker.run()
         finally:
@@ -176,7 +189,7 @@ class Here:
     def end(self) -> None:
         """Gives back all but a thread that may still be at a job. Twice is fine."""
         self._ended.set()
-        self._keeping.join(LAST_WORDS if self.worker.pump.trouble else ENDS_WITHIN)
+        self._keeper_thread.join(RELEASE_WITHIN if self.worker.pump.trouble else ENDS_WITHIN)
         close, self._close = self._close, None
         if close is not None:
             close()
@@ -193,7 +206,7 @@ class Here:
                 self._close()
         return self.worker.pump.attempts
 
-    def _keep(self) -> None:
+    def _run_keeper(self) -> None:
         while not self._ended.wait(self._keeper.tick()):
             pass
         with contextlib.suppress(StoreError):
@@ -206,31 +219,31 @@ class Background:
     limit: seconds that what still runs at its end has, before it is broken in on and goes back.
     """
 
-    def __init__(self, opened: Callable[[], Here], limit: float) -> None:
-        self._opened = opened
+    def __init__(self, open_service: Callable[[], EmbeddedService], limit: float) -> None:
+        self._open_service = open_service
         self._limit = limit
-        self._here: Here | None = None
+        self._service: EmbeddedService | None = None
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
 
     def __enter__(self) -> None:
-        if self._here is not None:
+        if self._service is not None:
             raise RuntimeError("this block was entered already: call app.running() for each")
-        self._here = self._opened()
-        self._thread = threading.Thread(target=self._run, args=(self._here,), name="tarry-worker", daemon=True)
+        self._service = self._open_service()
+        self._thread = threading.Thread(target=self._run, args=(self._service,), name="tarry-worker", daemon=True)
         self._thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._here is not None
+        assert self._service is not None
         assert self._thread is not None
-        worker = self._here.worker
+        worker = self._service.worker
         worker.stop(self._limit)
         worker.ended.wait()
         # A job that heeds nothing may hold it; as it is a daemon, it does not hold the process.
-        self._thread.join(LAST_WORDS)
-        self._here.end()
+        self._thread.join(RELEASE_WITHIN)
+        self._service.end()
         if self._crash is not None and error is None:
             raise self._crash
 
@@ -242,26 +255,26 @@ class Background:
     ) -> None:
         await asyncio.shield(asyncio.to_thread(self.__exit__, kind, error, trace))
 
-    def _run(self, here: Here) -> None:
+    def _run(self, service: EmbeddedService) -> None:
         try:
-            here.run()
+            service.run()
         except BaseException as error:
             self._crash = error
 
 
 @contextlib.contextmanager
-def heard(worker: Local, *numbers: int) -> Iterator[None]:
+def handle_signals(worker: LocalWorker, *numbers: int) -> Iterator[None]:
     """While inside, the worker is told of these signals, and they do nothing else. Only the main thread hears any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        worker.tell(number)
+    def forward(number: int, frame: FrameType | None) -> None:
+        worker.receive_signal(number)
 
-    before = {number: signal.signal(number, tell) for number in numbers}
+    previous = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tarry.app import App
 from tarry.config import Alerts, Config, Pool
-from tarry.embedded.service import settings
+from tarry.embedded.service import worker_settings
 from tarry.errors import TarryError
 from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
 from tarry.keeper.chores import Keeper
@@ -107,7 +107,9 @@ def _worker(pool: Pool) -> Body:
             store,
             app.tasks,
             replace(
-                settings(pool, app.config.max_body), end_within=max(SHORTEST_END, grace / 2), max_jobs=pool.max_jobs
+                worker_settings(pool, app.config.max_body),
+                end_within=max(SHORTEST_END, grace / 2),
+                max_jobs=pool.max_jobs,
             ),
             rules=app.rules,
             gauge=child.slot,

@@ -167,8 +167,8 @@ class Book:
         return self._client().store
 
     def _post(self) -> Post:
-        if mixin.stage is not None:
-            return cast("Post", mixin.stage.post(self))
+        if mixin.test_backend is not None:
+            return cast("Post", mixin.test_backend.post(self))
         if not self._offices:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"
