@@ -18,12 +18,12 @@ class Attempts:
         if any(job.task not in self._app.tasks for job in jobs):
             setup.known_tasks()  # HTTP tasks are read when they are asked for
 
-    def most(self, job: Job) -> int | None:
+    def maximum(self, job: Job) -> int | None:
         """None: no limit, or not known here."""
         rule = self._app.rules(job.task, job.queue).retry if job.task in self._app.tasks else _UNKNOWN
         return retry_of(job.headers, rule).attempts
 
     def text(self, job: Job) -> str:
         """`2 of 13`; `2` where the most is not known, or was passed since the rule was another."""
-        most = self.most(job)
+        most = self.maximum(job)
         return str(job.attempt) if most is None or job.attempt > most else f"{job.attempt} of {most}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CLOSED = "closed"
 
 
-class Going(Struct, frozen=True):
+class EndpointHealth(Struct, frozen=True):
     """One HTTP task."""
 
     task: str
@@ -35,7 +35,7 @@ class Going(Struct, frozen=True):
     """Jobs that are ready or scheduled; None: they are not counted yet."""
 
     @property
-    def said(self) -> str:
+    def problem(self) -> str:
         """What is wrong just now, in a few words; empty if all is well."""
         if not self.enabled:
             return "disabled"
@@ -56,7 +56,7 @@ def at_once(endpoint: "Endpoint", state: "State | None") -> int | None:
     return None if state is None else min(state.allowed, endpoint.concurrency or state.allowed)
 
 
-def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list[Going]:
+def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list[EndpointHealth]:
     """All of these, by name; now: microseconds by the store's clock. StoreError."""
     if not endpoints:
         return []
@@ -71,7 +71,7 @@ def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list
         left = (state.until - now) / SECOND if state is not None and state.until else 0
         running = levels[TASK + name][1].running if TASK + name in levels else 0
         found.append(
-            Going(
+            EndpointHealth(
                 name,
                 endpoint.url.shown,
                 at_once(endpoint, state),

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import print_json, print_table
 from tarry.errors import TarryError, UsageError
 from tarry.keeper.limits import EffectiveLimit, check_name, effective_limits, reset, set_by_hand
 from tarry.model.duration import SECOND
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         return _list(effective_limits(setup.client.store), args.json)
     if not args.names:
         raise UsageError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
-    limit = _wanted(args)
+    limit = _parse_limit(args)
     if args.action == "set" and limit is None:
         raise UsageError("set to what? add --limit N, --rate RATE, or both")
     for name in args.names:
@@ -39,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
             reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
     done = [fact for fact in effective_limits(setup.client.store) if fact.name in args.names]
     if args.json:
-        as_json([_fact(found) for found in done])
+        print_json([_fact(found) for found in done])
     else:
-        say("\n".join(f"{name}: {_said(name, done)}" for name in args.names))
+        say("\n".join(f"{name}: {_describe(name, done)}" for name in args.names))
     return 0
 
 
-def _wanted(args: argparse.Namespace) -> Limit | None:
+def _parse_limit(args: argparse.Namespace) -> Limit | None:
     """What is to hold for the limits named; UsageError for a name or a number that cannot be."""
     try:
         for name in args.names:
@@ -55,20 +55,20 @@ def _wanted(args: argparse.Namespace) -> Limit | None:
         raise UsageError(str(error)) from None
 
 
-def _said(name: str, found: list[EffectiveLimit]) -> str:
+def _describe(name: str, found: list[EffectiveLimit]) -> str:
     return next((str(fact.limit) for fact in found if fact.name == name), "no limit")
 
 
 def _list(found: list[EffectiveLimit], json: bool) -> int:
     facts = [_fact(one) for one in found]
     if json:
-        as_json(facts)
+        print_json(facts)
         return 0
     rows = [
-        (fact["limit"], _or(fact["at_once"]), fact["rate"] or "-", _or(fact["running"]), fact["set_by"])
+        (fact["limit"], _or_dash(fact["at_once"]), fact["rate"] or "-", _or_dash(fact["running"]), fact["set_by"])
         for fact in facts
     ]
-    table(("limit", "at once", "rate", "running", "set by"), rows)
+    print_table(("limit", "at once", "rate", "running", "set by"), rows)
     return 0
 
 
@@ -84,5 +84,5 @@ def _fact(one: EffectiveLimit) -> dict[str, Any]:
     }
 
 
-def _or(value: int | None) -> Any:
+def _or_dash(value: int | None) -> Any:
     return "-" if value is None else value

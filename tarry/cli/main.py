@@ -12,7 +12,7 @@ from tarry.cli.usage import Parser
 from tarry.errors import TarryError, UsageError
 from tarry.terminal import harmless
 
-HOMES = {
+COMMAND_MODULES = {
     "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
     "tarry.cli.top.command": ("top",),
@@ -39,7 +39,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for home, names in HOMES.items():
+    for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
             importlib.import_module(home).add(commands)
     for command in commands.choices.values():
@@ -48,9 +48,9 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     return whole
 
 
-def _called(words: Sequence[str]) -> str | None:
+def _find_command(words: Sequence[str]) -> str | None:
     """The command, where that is plain to see."""
-    known = {name for names in HOMES.values() for name in names}
+    known = {name for names in COMMAND_MODULES.values() for name in names}
     plain = [
         word
         for before, word in zip(("", *words), words, strict=False)
@@ -63,7 +63,7 @@ def _called(words: Sequence[str]) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     words = sys.argv[1:] if argv is None else argv
-    args = parser(_called(words)).parse_args(words)
+    args = parser(_find_command(words)).parse_args(words)
     # A command says itself what is wrong; those that work on log as they are configured to.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:

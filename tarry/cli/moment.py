@@ -7,7 +7,7 @@ from tarry.errors import UsageError
 from tarry.model.duration import SECOND, microseconds
 
 
-def since(text: str) -> float:
+def parse_since(text: str) -> float:
     """Seconds since the epoch of a time that is over, or of how long ago it was; TarryError."""
     now = time.time()
     try:
@@ -17,8 +17,8 @@ def since(text: str) -> float:
     try:
         found = datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError):
-        told = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
-        raise UsageError(told) from None
+        reason = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
+        raise UsageError(reason) from None
     if found > now:
         raise UsageError(f"--since {text} is yet to come")
     return found

@@ -17,12 +17,12 @@ from tarry.terminal import harmless, harmless_json, say
 T = TypeVar("T")
 
 
-def as_json(facts: Any) -> None:
+def print_json(facts: Any) -> None:
     """One JSON document on a line."""
     print(harmless_json(msgspec.json.encode(facts).decode()))
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns as wide as they need; numbers to the right."""
     texts = [[harmless(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
@@ -36,19 +36,19 @@ def _text(cell: Any) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
-def partly(ask: Callable[[], T]) -> T:
+def partial_answer(ask: Callable[[], T]) -> T:
     """The answer, also where it is only that of some of several stores; then that is said on stderr."""
     answer, away = _partly(ask)
-    if away and str(away) not in _said:
+    if away and str(away) not in _warned_of:
         say(f"tarry: {away}; what follows is without it", file=sys.stderr)
-        _said.add(str(away))
+        _warned_of.add(str(away))
     return answer
 
 
-_said: set[str] = set()
+_warned_of: set[str] = set()
 
 
-def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
+def progress_bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
     """The things, with a progress bar on stderr where a person looks on."""
     if not sys.stderr.isatty():
         return iter(things)
@@ -58,7 +58,7 @@ def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
     return iter(tqdm(things, total=total, unit=what, leave=False))
 
 
-def confirmed(question: str, yes: bool) -> bool:
+def confirm(question: str, yes: bool) -> bool:
     """Asks first. Nobody there to ask, and no --yes, is a no."""
     if yes:
         return True
@@ -68,7 +68,7 @@ def confirmed(question: str, yes: bool) -> bool:
     return input(harmless(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
 
 
-def facts_of(job: Job, attempts: int | None = None) -> dict[str, Any]:
+def job_facts(job: Job, attempts: int | None = None) -> dict[str, Any]:
     """A job as programs get it. Times are seconds since the epoch; null is none. attempts: how many it has at most."""
     return {
         "id": ids.text(job.id),
@@ -100,11 +100,11 @@ def _json(text: bytes) -> Any:
         return text.decode("utf-8", "replace")
 
 
-def ago(moment: int, now: int) -> str:
+def format_ago(moment: int, now: int) -> str:
     """`3m20s ago`, `in 5m`."""
     return f"{spoken(now - moment)} ago" if moment <= now else f"in {spoken(moment - now)}"
 
 
-def clock(moment: int) -> str:
+def format_clock(moment: int) -> str:
     """A time as people read it, in their own zone, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment / SECOND)) if moment else "-"

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.printing import as_json, clock, table
+from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
@@ -48,24 +48,24 @@ def run_stop(args: argparse.Namespace) -> int:
     """Waits until all have ended, telling for whom."""
     timeout, pid_file = _timeout(args), Setup.of(args).pid_file
     if holder(pid_file) is None:
-        return _none_runs(args, pid_file)
-    control.stop(pid_file, timeout, tell)
-    return _said(args, "stopped")
+        return _print_not_running(args, pid_file)
+    control.stop(pid_file, timeout, print_waiting)
+    return _print_state(args, "stopped")
 
 
 def run_quit(args: argparse.Namespace) -> int:
     """Waits until all are gone, which takes a moment."""
     pid_file = Setup.of(args).pid_file
     if holder(pid_file) is None:
-        return _none_runs(args, pid_file)
-    control.quit(pid_file, 30.0, tell)
-    return _said(args, "ended")
+        return _print_not_running(args, pid_file)
+    control.quit(pid_file, 30.0, print_waiting)
+    return _print_state(args, "ended")
 
 
-def _none_runs(args: argparse.Namespace, pid_file: Path) -> int:
+def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
     """What was wanted is so already."""
     if args.json:
-        as_json({"state": "not running"})
+        print_json({"state": "not running"})
     else:
         say(f"no master is running ({pid_file})")
     return 0
@@ -74,9 +74,9 @@ def _none_runs(args: argparse.Namespace, pid_file: Path) -> int:
 def run_reload(args: argparse.Namespace) -> int:
     """Waits until the new generation serves; MasterError says why it does not."""
     timeout = _timeout(args)
-    generation = control.reload(Setup.of(args).config.master.pid_file, timeout, tell)
+    generation = control.reload(Setup.of(args).config.master.pid_file, timeout, print_waiting)
     if args.json:
-        as_json({"state": "reloaded", "generation": generation})
+        print_json({"state": "reloaded", "generation": generation})
     else:
         say(f"reloaded: generation {generation} serves")
     return 0
@@ -86,7 +86,7 @@ def run_scale(args: argparse.Namespace) -> int:
     """Returns once the master has taken it up; the workers follow."""
     control.scale(Setup.of(args).pid_file, args.pool, args.workers)
     if args.json:
-        as_json({"pool": args.pool, "workers": args.workers})
+        print_json({"pool": args.pool, "workers": args.workers})
     else:
         say(f"{args.pool}: {args.workers} wanted")
     return 0
@@ -98,15 +98,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _said(args: argparse.Namespace, what: str) -> int:
+def _print_state(args: argparse.Namespace, what: str) -> int:
     if args.json:
-        as_json({"state": what})
+        print_json({"state": what})
     else:
         say(what)
     return 0
 
 
-def tell(line: str) -> None:
+def print_waiting(line: str) -> None:
     """For whom one waits."""
     say(line, file=sys.stderr)
 
@@ -134,32 +134,32 @@ def run_status(args: argparse.Namespace) -> int:
     board = control.status(setup.pid_file)
     if board is None or not board.alive:
         if args.json:
-            as_json({"state": "not running"})
+            print_json({"state": "not running"})
         else:
             say(f"not running ({setup.pid_file})")
         return NOT_RUNNING
     if args.json:
-        shards = _shards(setup)
-        as_json({**facts(board), "shards": shards} if shards else facts(board))
+        shards = _shard_rows(setup)
+        print_json({**facts(board), "shards": shards} if shards else facts(board))
         return 0
-    _print(board)
+    _print_board(board)
     sys.stdout.flush()  # before the stores are asked, which may be away
-    if shards := _shards(setup):
-        from tarry.cli.shards import show  # noqa: PLC0415
+    if shards := _shard_rows(setup):
+        from tarry.cli.shards import print_shards  # noqa: PLC0415
 
-        show(shards)
+        print_shards(shards)
     return 0
 
 
 def facts(board: Board) -> dict[str, Any]:
     """As JSON; a place in which nobody sits has no pid."""
-    told: dict[str, Any] = to_builtins(board)
-    for child in told["children"]:
+    result: dict[str, Any] = to_builtins(board)
+    for child in result["children"]:
         child["pid"] = child["pid"] or None
-    return told
+    return result
 
 
-def _shards(setup: Setup) -> list[dict[str, Any]]:
+def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
     """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`. Of those that
     wrong settings name, nothing either."""
     try:
@@ -168,18 +168,18 @@ def _shards(setup: Setup) -> list[dict[str, Any]]:
         return []
     if len(stores) == 1:
         return []
-    from tarry.cli.shards import rows  # noqa: PLC0415
+    from tarry.cli.shards import shard_rows  # noqa: PLC0415
     from tarry.store.opening import open_store  # noqa: PLC0415
     from tarry.store.shards.sharded import ShardedStore  # noqa: PLC0415
 
     store = open_store(stores, patient=True)
     try:
-        return rows(store) if isinstance(store, ShardedStore) else []
+        return shard_rows(store) if isinstance(store, ShardedStore) else []
     finally:
         store.close()
 
 
-def _print(board: Board) -> None:
+def _print_board(board: Board) -> None:
     now = time.time()
     say(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
@@ -191,7 +191,7 @@ def _print(board: Board) -> None:
         say(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
-    table(heads, [_row(child, now) for child in children])
+    print_table(heads, [_row(child, now) for child in children])
 
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
@@ -210,4 +210,4 @@ def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
 
 
 def _clock(seconds: float) -> str:
-    return clock(round(seconds * SECOND))
+    return format_clock(round(seconds * SECOND))

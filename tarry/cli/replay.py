@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from tarry.cli.moment import since as moment
-from tarry.cli.printing import ago, as_json, bar, table
+from tarry.cli.moment import parse_since
+from tarry.cli.printing import format_ago, print_json, print_table, progress_bar
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.store import ids
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarry.push.journal.log_lines import Request
     from tarry.push.journal.replay import Replay
 
-_SPOKEN = {
+_LABELS = {
     "known": "known to the store",
     "ended": "ended",
     "unreadable": "lines not readable",
@@ -58,49 +58,50 @@ def run(args: argparse.Namespace) -> int:
     from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
     setup = Setup.of(args)
-    since = moment(args.since)
+    since = parse_since(args.since)
     client = setup.client
     replay = Replay(client.store, client.clock, args.logs, since, setup.config.max_body, args.dry_run)
-    replay.run(_watched)
-    _complain(replay)
+    replay.run(_with_progress)
+    _print_problems(replay)
     if args.json:
-        as_json(to_builtins(replay.tally))
+        print_json(to_builtins(replay.tally))
         return 0
     if args.dry_run:
-        _show(replay, client.clock.now())
-    _tell(replay, "would be put back" if args.dry_run else "put back")
+        _print_jobs(replay, client.clock.now())
+    _print_summary(replay, "would be put back" if args.dry_run else "put back")
     return 0
 
 
-def _watched(lines: "Iterable[Request]") -> "Iterator[Request]":
-    return bar(lines, None, "jobs")
+def _with_progress(lines: "Iterable[Request]") -> "Iterator[Request]":
+    return progress_bar(lines, None, "jobs")
 
 
-def _complain(replay: "Replay") -> None:
+def _print_problems(replay: "Replay") -> None:
     bad, tally = replay.bad, replay.tally
     for place in bad.places:
         say(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
         say(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
     for left in replay.left:
-        told = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
-        say(f"tarry: {told}", file=sys.stderr)
+        text = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
+        say(f"tarry: {text}", file=sys.stderr)
     if tally.held > len(replay.left):
         say(f"tarry: and {quantity(tally.held - len(replay.left))} more", file=sys.stderr)
 
 
-def _show(replay: "Replay", now: int) -> None:
+def _print_jobs(replay: "Replay", now: int) -> None:
     if replay.first:
-        table(
-            ("id", "task", "queue", "due"), [(ids.text(j.id), j.task, j.queue, ago(j.due, now)) for j in replay.first]
+        print_table(
+            ("id", "task", "queue", "due"),
+            [(ids.text(j.id), j.task, j.queue, format_ago(j.due, now)) for j in replay.first],
         )
     if replay.tally.put_back > len(replay.first):
         say(f"The first {len(replay.first)}.")
 
 
-def _tell(replay: "Replay", done: str) -> None:
+def _print_summary(replay: "Replay", done: str) -> None:
     counts = to_builtins(replay.tally)
     parts = [f"{quantity(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
-    parts += [f"{counts[name]:,} {spoken}" for name, spoken in _SPOKEN.items() if counts[name] or name in always]
+    parts += [f"{counts[name]:,} {label}" for name, label in _LABELS.items() if counts[name] or name in always]
     say(", ".join(parts))

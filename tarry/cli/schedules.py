@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from tarry.cli.printing import ago, as_json, clock, table
+from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
 from tarry.keeper import schedule_state
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     for schedule in named:
         change(setup.client.store, schedule, setup.client.clock.now())
     if args.json:
-        as_json({done: args.names})
+        print_json({done: args.names})
     else:
         say(f"{', '.join(args.names)} {done}")
     return 0
@@ -66,7 +66,7 @@ def _find_schedules(schedules: dict[str, Schedule], names: list[str], action: st
 def _run(client: Client, schedules: list[Schedule], json: bool) -> int:
     ids = {schedule.name: run_now(client, schedule).id for schedule in schedules}
     if json:
-        as_json(ids)
+        print_json(ids)
     else:
         say("\n".join(ids.values()))
     return 0
@@ -76,10 +76,10 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
     now = client.clock.now()
     rows = _facts(client.store, schedules, now)
     if json:
-        as_json(rows)
+        print_json(rows)
     else:
         heads = ("name", "task", "cron", "zone", "next", "", "last", "")
-        table(heads, [_cells(row, now) for row in rows])
+        print_table(heads, [_cells(row, now) for row in rows])
     return 0
 
 
@@ -111,8 +111,8 @@ def _cells(row: Facts, now: int) -> tuple[Any, ...]:
         row["task"],
         row["cron"],
         row["zone"],
-        clock(next_tick or 0),
-        "" if next_tick is None else ago(next_tick, now),
-        clock(last or 0),
+        format_clock(next_tick or 0),
+        "" if next_tick is None else format_ago(next_tick, now),
+        format_clock(last or 0),
         "paused" if row["paused"] else "",
     )

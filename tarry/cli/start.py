@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tarry.cli.processes import tell
+from tarry.cli.processes import print_waiting
 from tarry.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
@@ -51,12 +51,14 @@ def run_start(args: argparse.Namespace) -> int:
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
     log = _log_target(config, args.daemon)
-    readiness = daemonize(_output(config, log)) if args.daemon else None
+    readiness = daemonize(_output_path(config, log)) if args.daemon else None
     title.show(f"master {Path(args.config or 'tarry.toml').name}")
     try:
         logs.configure(log, config.master.log_format, config.master.log_level)
-        said = "" if readiness is None else _serving(args.json, runs, log)
-        return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness, said)
+        message = "" if readiness is None else _serving_message(args.json, runs, log)
+        return _run_master(
+            lambda: _new_plan(Setup.of(args, here), config, runs), config, name, runs, readiness, message
+        )
     except Exception as error:
         if readiness is None:
             raise
@@ -71,14 +73,14 @@ def _warn_of_root() -> None:
         )
 
 
-def _serving(json: bool, runs: str, log: str | Path) -> str:
+def _serving_message(json: bool, runs: str, log: str | Path) -> str:
     """What the command that started a daemon says of it."""
     if json:
         return msgspec.json.encode({"state": "serving", "pid": os.getpid(), "log": str(log)}).decode()
     return f"{runs} serves: master {os.getpid()}, log {log}"
 
 
-def _output(config: Config, log: str | Path) -> Path:
+def _output_path(config: Config, log: str | Path) -> Path:
     """Where a daemon's stdout and stderr go: into its log if that is a file, else beside the pid file."""
     return log if isinstance(log, Path) else config.master.pid_file.with_suffix(".log")
 
@@ -90,10 +92,10 @@ def _log_target(config: Config, daemon: bool) -> str | Path:
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
-def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
+def _new_plan(setup: Setup, before: Config, served_before: str) -> Plan:
     """The configuration as it is now. What belongs to the master itself stays until a restart."""
-    if not setup.app_name and not setup.config.tasks and ran != setup.serves():
-        raise AppError(f"no app is named any more; it was {ran}")
+    if not setup.app_name and not setup.config.tasks and served_before != setup.serves():
+        raise AppError(f"no app is named any more; it was {served_before}")
     now = setup.config.master
     for name in ("pid_file", "log", "log_format", "log_level"):
         if getattr(now, name) != getattr(before.master, name):
@@ -102,14 +104,14 @@ def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
 
 
 def _run_master(
-    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, said: str
+    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, message: str
 ) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
         logging.getLogger("tarry.master").info("%s: jobs run in %s", runs, quantity(count, "worker"))
         _warn_of_root()
         if readiness is not None:
-            readiness.serving(said)
+            readiness.serving(message)
 
     importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
     pid_file = config.master.pid_file
@@ -126,5 +128,5 @@ def run_restart(args: argparse.Namespace) -> int:
     """Quit, if one is running, then start."""
     pid_file = Setup.of(args).config.master.pid_file
     if holder(pid_file) is not None:
-        control.quit(pid_file, 30.0, tell)
+        control.quit(pid_file, 30.0, print_waiting)
     return run_start(args)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from prompt_toolkit.utils import get_cwidth
 
-from tarry.cli.endpoints import Going
+from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top.facts import Host, Queue, RunningJob
 from tarry.cli.top.screen import Head, drawn
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
@@ -98,10 +98,10 @@ def test_http_tasks_have_a_table_that_says_what_is_wrong() -> None:
     url = "https://shop.example/orders/{order}/timeout"
     made = desk(
         http=[
-            Going("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
-            Going("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
-            Going("shop.new", url, None, 0, True, "closed", None, ""),
-            Going("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
+            EndpointHealth("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
+            EndpointHealth("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
+            EndpointHealth("shop.new", url, None, 0, True, "closed", None, ""),
+            EndpointHealth("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
         ]
     )
     made.shown = (QUEUES, HTTP)

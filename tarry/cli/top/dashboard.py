@@ -5,7 +5,7 @@ from pathlib import Path
 from socket import gethostname
 from time import monotonic, time
 
-from tarry.cli.endpoints import Going
+from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top import facts
 from tarry.cli.top.facts import Counted, Glance, Mastered, Queue
 from tarry.cli.top.poller import Watch
@@ -116,9 +116,9 @@ def _news(notice: Notice) -> Iterator[Piece]:
             yield "class:bad", f"pool     ! {pool.name} failed: {_last_line(pool.failed)}"
 
 
-def _held(http: Sequence[Going]) -> Iterator[Piece]:
+def _held(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
     """HTTP tasks of which nothing is sent, or less than they could have."""
-    held = [f"{one.task} is {one.said}" for one in http if one.said]
+    held = [f"{one.task} is {one.problem}" for one in http if one.problem]
     if held:
         more = f", and {len(held) - _TOLD} more" if len(held) > _TOLD else ""
         yield "class:bad", f"http     ! {'; '.join(held[:_TOLD])}{more}"

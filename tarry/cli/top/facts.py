@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.cli.endpoints import Going
+from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top.rates import Flow
 from tarry.model.job import State
 from tarry.runtime.scoreboard import Board, ChildStatus
@@ -89,7 +89,7 @@ class Glance(Struct, frozen=True):
     jobs: list[RunningJob]
     waits: dict[str, float]
     hosts: list[Host]
-    http: list[Going] = []
+    http: list[EndpointHealth] = []
     """The HTTP tasks."""
     more_jobs: bool = False
     """There run more than are listed."""
@@ -118,7 +118,7 @@ def queues(counted: Counted | None, glance: Glance | None) -> list[Queue]:
     return [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
 
 
-def http(counted: Counted | None, glance: Glance | None) -> list[Going]:
+def http(counted: Counted | None, glance: Glance | None) -> list[EndpointHealth]:
     """What both looks tell of each HTTP task."""
     known = glance.http if glance else []
     return known if counted is None else [replace(one, waiting=counted.waiting.get(one.task, 0)) for one in known]

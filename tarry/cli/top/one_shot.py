@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from tarry.cli.endpoints import Going
-from tarry.cli.printing import as_json, clock, table
+from tarry.cli.endpoints import EndpointHealth
+from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.cli.top import facts
 from tarry.cli.top.facts import Counted, Glance, Host, Queue
 from tarry.cli.top.sources import Counts, Glances, Masters, Way
@@ -33,7 +33,7 @@ class Snapshot(Struct):
     queues: list[Queue] = []
     jobs: list[facts.RunningJob] = []
     hosts: list[Host] = []
-    http: list[Going] = []
+    http: list[EndpointHealth] = []
 
 
 def taken(way: Way, pid_file: Path) -> Snapshot:
@@ -66,45 +66,45 @@ def _stored(way: Way, found: Snapshot) -> tuple[Glance | None, Counted | None]:
         counts.close()
 
 
-def as_facts(snapshot: Snapshot) -> dict[str, Any]:
+def as_facts(report: Snapshot) -> dict[str, Any]:
     """For programs. Times are seconds; null: there is none, or it is not known. No rates: they take two looks."""
-    told: dict[str, Any] = to_builtins(snapshot)
+    told: dict[str, Any] = to_builtins(report)
     told["queues"] = [{k: v for k, v in queue.items() if k not in _RATES} for queue in told["queues"]]
     return told
 
 
-def show(snapshot: Snapshot, json: bool) -> None:
+def show(report: Snapshot, json: bool) -> None:
     """Prints it."""
     if json:
-        as_json(as_facts(snapshot))
+        print_json(as_facts(report))
         return
-    print(_title(snapshot))
-    if snapshot.store_trouble:
-        print(f"store away: {visible(snapshot.store_trouble)}")
-    if snapshot.master is not None and snapshot.master.alive:
+    print(_title(report))
+    if report.store_trouble:
+        print(f"store away: {visible(report.store_trouble)}")
+    if report.master is not None and report.master.alive:
         heads = ("process", "pid", "state", "memory", "processed", "failed", "up", "job")
-        _show(heads, [_worker(line) for line in worker_lines(facts.Mastered(snapshot.master, {}))])
+        _show(heads, [_worker(line) for line in worker_lines(facts.Mastered(report.master, {}))])
     columns = ("queue", "is", "ready", "scheduled", "running", "dead", "done", "oldest ready", "wait")
-    _show(columns, [_queue(queue) for queue in snapshot.queues])
-    if snapshot.http:
-        _show(("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in snapshot.http])
-    if any(not host.here for host in snapshot.hosts):
-        _show(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in snapshot.hosts])
+    _show(columns, [_queue(queue) for queue in report.queues])
+    if report.http:
+        _show(("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in report.http])
+    if any(not host.here for host in report.hosts):
+        _show(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in report.hosts])
 
 
-def _title(snapshot: Snapshot) -> str:
-    board = snapshot.master
-    if snapshot.master_trouble:
-        return f"master: {snapshot.master_trouble}"
+def _title(report: Snapshot) -> str:
+    board = report.master
+    if report.master_trouble:
+        return f"master: {report.master_trouble}"
     if board is None or not board.alive:
         return "master not running"
-    since = clock(round(board.started * SECOND))
-    return f"master pid {board.pid}, {board.state}, since {since}, up {span(snapshot.at - board.started)}"
+    since = format_clock(round(board.started * SECOND))
+    return f"master pid {board.pid}, {board.state}, since {since}, up {span(report.at - board.started)}"
 
 
 def _show(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
     print()
-    table(heads, [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows])
+    print_table(heads, [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows])
 
 
 def _worker(line: WorkerLine) -> tuple[Any, ...]:
@@ -119,9 +119,9 @@ def _queue(queue: Queue) -> tuple[Any, ...]:
     return (queue.queue, "paused" if queue.paused else "open", *counts, span(queue.oldest), span(queue.wait))
 
 
-def _http(one: Going) -> tuple[Any, ...]:
+def _http(one: EndpointHealth) -> tuple[Any, ...]:
     count = "-" if one.at_once is None else one.at_once
-    trouble = f"{one.said}: {one.trouble}" if one.said and one.trouble else one.said
+    trouble = f"{one.problem}: {one.trouble}" if one.problem and one.trouble else one.problem
     return (one.task, one.to, count, one.in_flight, one.waiting or 0, trouble)
 
 

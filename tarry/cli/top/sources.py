@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from tarry.cli.endpoints import going
+from tarry.cli.endpoints import endpoint_health
 from tarry.cli.top.facts import Counted, Glance, Host, Mastered, RunningJob, seat
 from tarry.cli.top.rates import Flows, Pace, Waits
 from tarry.client.clock import Clock
@@ -182,7 +182,7 @@ class Glances:
             [_job(job, now) for job in jobs],
             self._waits.seen(jobs),
             [_host(host, now) for host in list_hosts(store, now)],
-            going(store, self._http(store), now),
+            endpoint_health(store, self._http(store), now),
             more,
             "; ".join(dict.fromkeys(troubles)),
         )

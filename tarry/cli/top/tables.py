@@ -245,12 +245,12 @@ HTTP = Table(
         _attribute("in flight", "in_flight", 9, _count),
         _attribute("waiting", "waiting", 7, lambda n: "-" if n is None else _count(n)),
         Column(
-            "", 20, lambda one: one.said, lambda one: one.said or None, False, 1, lambda one: "class:bad", short=14
+            "", 20, lambda one: one.problem, lambda one: one.problem or None, False, 1, lambda _: "class:bad", short=14
         ),
         Column("last trouble", 60, lambda one: one.trouble, lambda one: one.trouble or None, False, 4, short=20),
     ),
     key=lambda one: str(one.task),
-    words=lambda one: (one.task, one.to, one.said, one.trouble),
+    words=lambda one: (one.task, one.to, one.problem, one.trouble),
 )  # fmt: skip
 
 
