@@ -5,64 +5,66 @@ import queue
 import threading
 from collections.abc import Callable
 
-from tarry.cli.top.sources import Door, Way
-from tarry.cli.top.view_state import Wish
+from tarry.cli.top.sources import LazyStore, StoreAccess
+from tarry.cli.top.view_state import Action
 from tarry.client.client import Client
 from tarry.errors import PartlyUnavailable, TarryError
 from tarry.store import ids
 
 _MOST = 16
 """Wishes that wait; who presses on while the store is away is told so."""
-_DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+_PAST_TENSE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
 
-class Hands:
+class ActionThread:
     """told: called from that thread with one line on how a wish went."""
 
-    def __init__(self, way: Way, told: Callable[[str], None]) -> None:
-        self._way, self._told = way, told
-        self._door = Door(way.open)
-        self._wishes: queue.Queue[Wish | None] = queue.Queue(_MOST)
+    def __init__(self, store_access: StoreAccess, report: Callable[[str], None]) -> None:
+        self._store_access, self._report = store_access, report
+        self._lazy_store = LazyStore(store_access.open)
+        self._actions: queue.Queue[Action | None] = queue.Queue(_MOST)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         """Begins to work."""
         self._thread.start()
 
-    def do(self, wish: Wish) -> None:
+    def submit(self, action: Action) -> None:
         """Takes it on, or says that it does not."""
         try:
-            self._wishes.put_nowait(wish)
+            self._actions.put_nowait(action)
         except queue.Full:
-            self._told(f"{wish.shown} not {_DONE[wish.verb]}: the store has not done yet what was asked before")
+            self._report(
+                f"{action.shown} not {_PAST_TENSE[action.verb]}: the store has not done yet what was asked before"
+            )
 
     def close(self, limit: float) -> None:
         """What is begun may end within so many seconds; what waits is not done any more."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self._wishes.get_nowait()
-        self._wishes.put(None)
+                self._actions.get_nowait()
+        self._actions.put(None)
         if self._thread.ident is not None:
             self._thread.join(limit)
 
     def _run(self) -> None:
-        while (wish := self._wishes.get()) is not None:
-            self._told(f"{wish.verb} {wish.shown} ...")
+        while (action := self._actions.get()) is not None:
+            self._report(f"{action.verb} {action.shown} ...")
             try:
-                self._told(self._done(wish))
+                self._report(self._perform(action))
             except Exception as error:  # whatever it is, it is said, and the next wish is done
-                self._told(f"{wish.shown} not {_DONE[wish.verb]}: {error}")
+                self._report(f"{action.shown} not {_PAST_TENSE[action.verb]}: {error}")
         with contextlib.suppress(TarryError):
-            self._door.close()
+            self._lazy_store.close()
 
-    def _done(self, wish: Wish) -> str:
-        store = self._door.store
-        if wish.verb != "cancel":
+    def _perform(self, action: Action) -> str:
+        store = self._lazy_store.store
+        if action.verb != "cancel":
             try:
-                store.pause(wish.what, wish.verb == "pause")
+                store.pause(action.what, action.verb == "pause")
             except PartlyUnavailable as error:
-                return f"queue {wish.shown} {_DONE[wish.verb]} only in part: {error}"
-            return f"queue {wish.shown} {_DONE[wish.verb]}"
-        if Client(store, {}, rules=self._way.rules).cancel(ids.parsed(wish.what), "by tarry top"):
-            return f"{wish.shown} cancelled"
-        return f"{wish.shown} left as it is: it had finished already"
+                return f"queue {action.shown} {_PAST_TENSE[action.verb]} only in part: {error}"
+            return f"queue {action.shown} {_PAST_TENSE[action.verb]}"
+        if Client(store, {}, rules=self._store_access.rules).cancel(ids.parsed(action.what), "by tarry top"):
+            return f"{action.shown} cancelled"
+        return f"{action.shown} left as it is: it had finished already"

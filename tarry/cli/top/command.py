@@ -27,14 +27,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """0 when it was left by a key, or the look is printed; what cannot be seen is told in the picture."""
     # Here, since no other command should take the time.
-    from tarry.cli.top.one_shot import show, taken  # noqa: PLC0415
-    from tarry.cli.top.sources import way  # noqa: PLC0415
+    from tarry.cli.top.one_shot import print_report, take_report  # noqa: PLC0415
+    from tarry.cli.top.sources import store_access  # noqa: PLC0415
 
     interval = _interval(args.interval)
     setup = Setup.of(args)
     pid_file = setup.config.master.pid_file
     if args.once or args.json or not _on_a_terminal():
-        show(taken(way(setup), pid_file), args.json)
+        print_report(take_report(store_access(setup), pid_file), args.json)
         return 0
     try:
         from tarry.cli.top.live import Live  # noqa: PLC0415 - an extra
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"the live picture needs prompt_toolkit: pip install 'tarry[top]'; `tarry top --once` does not ({error})"
         ) from None
-    return Live(way(setup), pid_file, interval).run()
+    return Live(store_access(setup), pid_file, interval).run()
 
 
 def _on_a_terminal() -> bool:

@@ -7,105 +7,107 @@ from time import monotonic, time
 
 from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top import facts
-from tarry.cli.top.facts import Counted, Glance, Mastered, Queue
-from tarry.cli.top.poller import Watch
-from tarry.cli.top.screen import Head, Piece
-from tarry.cli.top.sources import Counts, Glances, Masters, Way
+from tarry.cli.top.facts import JobCounts, MasterFigures, QueueRow, Snapshot
+from tarry.cli.top.poller import Poller
+from tarry.cli.top.screen import Header, Piece
+from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, StoreAccess
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
-from tarry.cli.top.view_state import Desk
+from tarry.cli.top.view_state import ViewState
 from tarry.runtime.notice import Notice
 
-_TOLD = 3
+_MOST_NAMED = 3
 """HTTP tasks in trouble that are named."""
-_REST = 3.0
+_COUNT_REST = 3.0
 """Counting may read the whole store: it is at it for a quarter of the time at most."""
 _CLOSE_LIMIT = 0.5
 """Seconds that the end waits for each look; one that hangs ends with the process."""
 
 
-class Picture:
+class Dashboard:
     """The three watches. `changed` is called from their threads whenever there is something new."""
 
-    def __init__(self, way: Way, pid_file: Path, interval: float, changed: Callable[[], None]) -> None:
-        self._pid_file, self._note, self._host = pid_file, way.note, gethostname()
-        self._master: Watch[Mastered] = Watch(Masters(pid_file), min(interval, 1.0), changed)
-        self._glance: Watch[Glance] = Watch(Glances(way), interval, changed)
-        self._counts: Watch[Counted] = Watch(Counts(way.open), interval, changed, _REST)
-        self._watches: tuple[Watch[Mastered] | Watch[Glance] | Watch[Counted], ...] = (
-            self._master, self._glance, self._counts,
+    def __init__(
+        self, store_access: StoreAccess, pid_file: Path, interval: float, on_change: Callable[[], None]
+    ) -> None:
+        self._pid_file, self._note, self._host = pid_file, store_access.note, gethostname()
+        self._master: Poller[MasterFigures] = Poller(MasterSource(pid_file), min(interval, 1.0), on_change)
+        self._snapshot: Poller[Snapshot] = Poller(SnapshotSource(store_access), interval, on_change)
+        self._counts: Poller[JobCounts] = Poller(CountSource(store_access.open), interval, on_change, _COUNT_REST)
+        self._pollers: tuple[Poller[MasterFigures] | Poller[Snapshot] | Poller[JobCounts], ...] = (
+            self._master, self._snapshot, self._counts,
         )  # fmt: skip
 
     def start(self) -> None:
         """Begins to look."""
-        for watch in self._watches:
-            watch.start()
+        for poller in self._pollers:
+            poller.start()
 
     def close(self) -> None:
         """Ends all looks, or leaves them to end with the process."""
-        for watch in self._watches:
-            watch.close(_CLOSE_LIMIT)
+        for poller in self._pollers:
+            poller.close(_CLOSE_LIMIT)
 
-    def soon(self) -> None:
+    def poll_now(self) -> None:
         """Something was changed: the quick look comes at once."""
-        self._glance.soon()
+        self._snapshot.poll_now()
 
-    def onto(self, desk: Desk) -> Head:
+    def fill(self, view: ViewState) -> Header:
         """Puts the facts on the desk; answers what stands above them."""
-        mastered, glance = self._master.answer, self._glance.answer
-        queues = facts.queues(self._counts.answer, glance)
-        desk.facts[QUEUES.name] = queues
-        desk.facts[WORKERS.name] = worker_lines(mastered)
-        desk.facts[JOBS.name] = glance.jobs if glance else ()
-        hosts = glance.hosts if glance else []
-        desk.facts[HOSTS.name] = hosts
-        http = facts.http(self._counts.answer, glance)
-        desk.facts[HTTP.name] = http
+        figures, snapshot = self._master.answer, self._snapshot.answer
+        queues = facts.queues(self._counts.answer, snapshot)
+        view.facts[QUEUES.name] = queues
+        view.facts[WORKERS.name] = worker_lines(figures)
+        view.facts[JOBS.name] = snapshot.jobs if snapshot else ()
+        hosts = snapshot.hosts if snapshot else []
+        view.facts[HOSTS.name] = hosts
+        http = facts.http(self._counts.answer, snapshot)
+        view.facts[HTTP.name] = http
         elsewhere = len(hosts) > 1 or any(not host.here for host in hosts)
-        desk.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
+        view.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
         totals = _totals(queues, self._counts.answer)
-        above = (*self._pools(mastered), ("", totals), *self._store(glance), *_held(http))
-        return Head(self._title(mastered), above)
+        above = (*self._pools(figures), ("", totals), *self._store(snapshot), *_held_tasks(http))
+        return Header(self._title(figures), above)
 
-    def _title(self, seen: Mastered | None) -> str:
-        trouble, _ = self._master.told(monotonic())
+    def _title(self, figures: MasterFigures | None) -> str:
+        trouble, _ = self._master.problem(monotonic())
         if trouble:
             return f"tarry top   {self._host}   ! {trouble}"
-        board = None if seen is None else seen.board
+        board = None if figures is None else figures.board
         if board is None:
-            return f"tarry top   {self._host}   {'no master runs here' if seen else '...'} ({self._pid_file})"
+            return f"tarry top   {self._host}   {'no master runs here' if figures else '...'} ({self._pid_file})"
         if not board.alive:
             return f"tarry top   {self._host}   ! master {board.pid} is gone: what stands below is what it left"
         generation = f", generation {board.notice.generation}" if board.notice.generation > 1 else ""
         up = span(time() - board.started)
         return f"tarry top   {self._host}   master {board.pid} {board.state}, up {up}{generation}"
 
-    def _pools(self, seen: Mastered | None) -> Sequence[Piece]:
-        if seen is None or seen.board is None or not seen.board.alive:
+    def _pools(self, figures: MasterFigures | None) -> Sequence[Piece]:
+        if figures is None or figures.board is None or not figures.board.alive:
             return ()
-        board = seen.board
-        pace = rate(sum(seen.paces.values()) if seen.paces else None)
-        failing = f", {rate(seen.failing)}/s failed" if seen.failing else ""
-        told = ", ".join(f"{name} {busy} of {ready} busy" for name, busy, ready in pools(board))
-        return (("", f"pools    {pace}/s ended{failing}   {told}"), *_news(board.notice))
+        board = figures.board
+        per_second = rate(sum(figures.rates.values()) if figures.rates else None)
+        failing = f", {rate(figures.failing)}/s failed" if figures.failing else ""
+        parts = ", ".join(f"{name} {busy} of {ready} busy" for name, busy, ready in pools(board))
+        return (("", f"pools    {per_second}/s ended{failing}   {parts}"), *_master_notices(board.notice))
 
-    def _store(self, glance: Glance | None) -> Sequence[Piece]:
+    def _store(self, snapshot: Snapshot | None) -> Sequence[Piece]:
         now = monotonic()
-        troubles = {self._glance.told(now), self._counts.told(now)} - {("", 0.0)}
+        troubles = {self._snapshot.problem(now), self._counts.problem(now)} - {("", 0.0)}
         if troubles:
             why, seconds = max(troubles, key=lambda trouble: trouble[1])
             return (("class:bad", f"store    ! away for {span(float(round(seconds)))}: {why}"),)
-        missing = {found.missing for found in (glance, self._counts.answer) if found is not None} - {""}
+        missing = {found.missing for found in (snapshot, self._counts.answer) if found is not None} - {""}
         if missing:
             return (("class:bad", f"store    ! in part only: {'; '.join(sorted(missing))}"),)
-        if glance is None:
+        if snapshot is None:
             return (("class:quiet", "store    ..."),)
         took = f"   counting takes {span(self._counts.took)}" if self._counts.took >= 0.5 else ""
         note = (("class:notice", f"app      ! {self._note.removeprefix('app ')}"),) if self._note else ()
-        return (("", f"store    {glance.url}{took}"), *note)
+        return (("", f"store    {snapshot.url}{took}"), *note)
 
 
-def _news(notice: Notice) -> Iterator[Piece]:
+def _master_notices(notice: Notice) -> Iterator[Piece]:
     """What an operator has to know of reloads, and of pools that cannot begin."""
     if notice.reloading:
         yield "class:notice", f"reload   {notice.reloading}"
@@ -116,12 +118,12 @@ def _news(notice: Notice) -> Iterator[Piece]:
             yield "class:bad", f"pool     ! {pool.name} failed: {_last_line(pool.failed)}"
 
 
-def _held(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
+def _held_tasks(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
     """HTTP tasks of which nothing is sent, or less than they could have."""
     held = [f"{one.task} is {one.problem}" for one in http if one.problem]
     if held:
-        more = f", and {len(held) - _TOLD} more" if len(held) > _TOLD else ""
-        yield "class:bad", f"http     ! {'; '.join(held[:_TOLD])}{more}"
+        more = f", and {len(held) - _MOST_NAMED} more" if len(held) > _MOST_NAMED else ""
+        yield "class:bad", f"http     ! {'; '.join(held[:_MOST_NAMED])}{more}"
 
 
 def _last_line(text: str) -> str:
@@ -129,11 +131,11 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
-def _totals(queues: Sequence[Queue], counted: Counted | None) -> str:
-    told = [f"{number(sum(getattr(q, state) for q in queues))} {state}" for state in ("ready", "running", "dead")]
+def _totals(queues: Sequence[QueueRow], counted: JobCounts | None) -> str:
+    parts = [f"{number(sum(getattr(q, state) for q in queues))} {state}" for state in ("ready", "running", "dead")]
     flows = [] if counted is None else list(counted.flows.values())
     came = [flow.came for flow in flows if flow.came is not None]
     left = [flow.left for flow in flows if flow.left is not None]
     if came and left:
-        told.append(f"{rate(sum(came))}/s in, {rate(sum(left))}/s out")
-    return f"jobs     {'   '.join(told)}"
+        parts.append(f"{rate(sum(came))}/s in, {rate(sum(left))}/s out")
+    return f"jobs     {'   '.join(parts)}"

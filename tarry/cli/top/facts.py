@@ -4,12 +4,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.cli.endpoints import EndpointHealth
-from tarry.cli.top.rates import Flow
+from tarry.cli.top.rates import QueueRates
 from tarry.model.job import State
 from tarry.runtime.scoreboard import Board, ChildStatus
 
 
-class Queue(Struct, frozen=True):
+class QueueRow(Struct, frozen=True):
     """A queue. Times are seconds; None: there is none, or it is not known."""
 
     queue: str
@@ -48,7 +48,7 @@ class RunningJob(Struct, frozen=True):
     progress: float | None = None
 
 
-class Host(Struct, frozen=True):
+class HostRow(Struct, frozen=True):
     """A host as its master tells the store."""
 
     instance: str
@@ -68,27 +68,27 @@ class Host(Struct, frozen=True):
     here: bool
 
 
-class Counted(Struct, frozen=True):
+class JobCounts(Struct, frozen=True):
     """The look at all jobs, which may take long."""
 
     queues: dict[str, dict[State, int]]
     tasks: dict[str, set[str]]
     oldest: dict[str, float]
-    flows: dict[str, Flow]
+    flows: dict[str, QueueRates]
     waiting: dict[str, int] = {}
     """Jobs that are ready or scheduled, by task."""
     missing: str = ""
     """Which of several stores is not in it, and why."""
 
 
-class Glance(Struct, frozen=True):
+class Snapshot(Struct, frozen=True):
     """The look that is quick whatever the store holds."""
 
     url: str
     paused: dict[str, bool]
     jobs: list[RunningJob]
     waits: dict[str, float]
-    hosts: list[Host]
+    hosts: list[HostRow]
     http: list[EndpointHealth] = []
     """The HTTP tasks."""
     more_jobs: bool = False
@@ -96,40 +96,40 @@ class Glance(Struct, frozen=True):
     missing: str = ""
 
 
-class Mastered(Struct, frozen=True):
+class MasterFigures(Struct, frozen=True):
     """The scoreboard, with jobs a second by `seat`. None: no master runs here."""
 
     board: Board | None
-    paces: dict[str, float]
+    rates: dict[str, float]
     failing: float = 0.0
     """Failed attempts a second."""
 
 
-def seat(child: ChildStatus) -> str:
+def child_key(child: ChildStatus) -> str:
     """While a worker is replaced, two have its name."""
     return f"{child.name} {child.pid}"
 
 
-def queues(counted: Counted | None, glance: Glance | None) -> list[Queue]:
+def queues(counted: JobCounts | None, snapshot: Snapshot | None) -> list[QueueRow]:
     """What both looks tell of each queue, by name."""
-    paused = glance.paused if glance else {}
+    paused = snapshot.paused if snapshot else {}
     names = paused.keys() | (counted.queues.keys() if counted else set())
-    waits = glance.waits if glance else {}
+    waits = snapshot.waits if snapshot else {}
     return [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
 
 
-def http(counted: Counted | None, glance: Glance | None) -> list[EndpointHealth]:
+def http(counted: JobCounts | None, snapshot: Snapshot | None) -> list[EndpointHealth]:
     """What both looks tell of each HTTP task."""
-    known = glance.http if glance else []
+    known = snapshot.http if snapshot else []
     return known if counted is None else [replace(one, waiting=counted.waiting.get(one.task, 0)) for one in known]
 
 
-def _queue(name: str, paused: bool, wait: float | None, counted: Counted | None) -> Queue:
+def _queue(name: str, paused: bool, wait: float | None, counted: JobCounts | None) -> QueueRow:
     if counted is None:
-        return Queue(name, paused, wait=wait)
+        return QueueRow(name, paused, wait=wait)
     counts = counted.queues.get(name, {})
-    flow = counted.flows.get(name, Flow())
-    return Queue(
+    flow = counted.flows.get(name, QueueRates())
+    return QueueRow(
         name,
         paused,
         **{state.value: n for state, n in counts.items()},

@@ -10,10 +10,10 @@ from msgspec import Struct, to_builtins
 from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.cli.top import facts
-from tarry.cli.top.facts import Counted, Glance, Host, Queue
-from tarry.cli.top.sources import Counts, Glances, Masters, Way
+from tarry.cli.top.facts import HostRow, JobCounts, QueueRow, Snapshot
+from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, StoreAccess
 from tarry.cli.top.tables import WorkerLine, worker_lines
-from tarry.cli.top.text import size, span, visible
+from tarry.cli.top.text import make_printable, size, span
 from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
 from tarry.runtime.scoreboard import Board
@@ -21,7 +21,7 @@ from tarry.runtime.scoreboard import Board
 _RATES = ("came", "left", "died", "least")
 
 
-class Snapshot(Struct):
+class OneShotReport(Struct):
     """One moment."""
 
     host: str
@@ -30,69 +30,71 @@ class Snapshot(Struct):
     master_trouble: str = ""
     store: str = ""
     store_trouble: str = ""
-    queues: list[Queue] = []
+    queues: list[QueueRow] = []
     jobs: list[facts.RunningJob] = []
-    hosts: list[Host] = []
+    hosts: list[HostRow] = []
     http: list[EndpointHealth] = []
 
 
-def taken(way: Way, pid_file: Path) -> Snapshot:
+def take_report(store_access: StoreAccess, pid_file: Path) -> OneShotReport:
     """What is to be seen now; what cannot be seen is told in it and not raised."""
-    found = Snapshot(gethostname(), time())
+    found = OneShotReport(gethostname(), time())
     try:
-        found.master = Masters(pid_file).look().board
+        found.master = MasterSource(pid_file).look().board
     except MasterError as error:
         found.master_trouble = str(error)
-    glance, counted = _stored(way, found)
-    found.queues = facts.queues(counted, glance)
-    found.http = facts.http(counted, glance)
-    if glance is not None:
-        found.store, found.jobs, found.hosts = glance.url, glance.jobs, glance.hosts
+    snapshot, counted = _read_store(store_access, found)
+    found.queues = facts.queues(counted, snapshot)
+    found.http = facts.http(counted, snapshot)
+    if snapshot is not None:
+        found.store, found.jobs, found.hosts = snapshot.url, snapshot.jobs, snapshot.hosts
     return found
 
 
-def _stored(way: Way, found: Snapshot) -> tuple[Glance | None, Counted | None]:
-    glances, counts = Glances(way), Counts(way.open)
-    glance: Glance | None = None
+def _read_store(store_access: StoreAccess, found: OneShotReport) -> tuple[Snapshot | None, JobCounts | None]:
+    source, counts = SnapshotSource(store_access), CountSource(store_access.open)
+    snapshot: Snapshot | None = None
     try:
-        glance = glances.look()
-        found.store_trouble = glance.missing
-        return glance, counts.look()
+        snapshot = source.look()
+        found.store_trouble = snapshot.missing
+        return snapshot, counts.look()
     except StoreError as error:
         found.store_trouble = str(error)
-        return glance, None
+        return snapshot, None
     finally:
-        glances.close()
+        source.close()
         counts.close()
 
 
-def as_facts(report: Snapshot) -> dict[str, Any]:
+def report_facts(report: OneShotReport) -> dict[str, Any]:
     """For programs. Times are seconds; null: there is none, or it is not known. No rates: they take two looks."""
-    told: dict[str, Any] = to_builtins(report)
-    told["queues"] = [{k: v for k, v in queue.items() if k not in _RATES} for queue in told["queues"]]
-    return told
+    result: dict[str, Any] = to_builtins(report)
+    result["queues"] = [{k: v for k, v in queue.items() if k not in _RATES} for queue in result["queues"]]
+    return result
 
 
-def show(report: Snapshot, json: bool) -> None:
+def print_report(report: OneShotReport, json: bool) -> None:
     """Prints it."""
     if json:
-        print_json(as_facts(report))
+        print_json(report_facts(report))
         return
     print(_title(report))
     if report.store_trouble:
-        print(f"store away: {visible(report.store_trouble)}")
+        print(f"store away: {make_printable(report.store_trouble)}")
     if report.master is not None and report.master.alive:
         heads = ("process", "pid", "state", "memory", "processed", "failed", "up", "job")
-        _show(heads, [_worker(line) for line in worker_lines(facts.Mastered(report.master, {}))])
+        _print_section(heads, [_worker(line) for line in worker_lines(facts.MasterFigures(report.master, {}))])
     columns = ("queue", "is", "ready", "scheduled", "running", "dead", "done", "oldest ready", "wait")
-    _show(columns, [_queue(queue) for queue in report.queues])
+    _print_section(columns, [_queue(queue) for queue in report.queues])
     if report.http:
-        _show(("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in report.http])
+        _print_section(
+            ("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in report.http]
+        )
     if any(not host.here for host in report.hosts):
-        _show(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in report.hosts])
+        _print_section(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in report.hosts])
 
 
-def _title(report: Snapshot) -> str:
+def _title(report: OneShotReport) -> str:
     board = report.master
     if report.master_trouble:
         return f"master: {report.master_trouble}"
@@ -102,9 +104,9 @@ def _title(report: Snapshot) -> str:
     return f"master pid {board.pid}, {board.state}, since {since}, up {span(report.at - board.started)}"
 
 
-def _show(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+def _print_section(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
     print()
-    print_table(heads, [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows])
+    print_table(heads, [tuple(make_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows])
 
 
 def _worker(line: WorkerLine) -> tuple[Any, ...]:
@@ -114,7 +116,7 @@ def _worker(line: WorkerLine) -> tuple[Any, ...]:
     return (child.name, str(child.pid), child.boot, size(child.rss), child.processed, child.failed, up, doing)
 
 
-def _queue(queue: Queue) -> tuple[Any, ...]:
+def _queue(queue: QueueRow) -> tuple[Any, ...]:
     counts = (queue.ready, queue.scheduled, queue.running, queue.dead, queue.done)
     return (queue.queue, "paused" if queue.paused else "open", *counts, span(queue.oldest), span(queue.wait))
 
@@ -125,5 +127,5 @@ def _http(one: EndpointHealth) -> tuple[Any, ...]:
     return (one.task, one.to, count, one.in_flight, one.waiting or 0, trouble)
 
 
-def _host(host: Host) -> tuple[Any, ...]:
+def _host(host: HostRow) -> tuple[Any, ...]:
     return (host.host, host.state, str(host.pid), host.workers, host.busy, span(host.heard))

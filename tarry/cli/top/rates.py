@@ -16,7 +16,7 @@ _MOST = 60
 _WAITS = 64
 
 
-class Flow(Struct, frozen=True):
+class QueueRates(Struct, frozen=True):
     """Jobs a second that came into a queue, that left it, and that died there. None: not known yet."""
 
     came: float | None = None
@@ -37,7 +37,7 @@ class _Step(Struct, frozen=True):
     exact: bool
 
 
-class Flows:
+class RateTracker:
     """The flow of each queue, from tallies. No number is ever below zero, whatever is pruned or purged."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Flows:
         self._before: dict[str, dict[tuple[str, State], int]] | None = None
         self._steps: dict[str, deque[_Step]] = {}
 
-    def seen(self, tallies: Sequence[Tally], at: float) -> dict[str, Flow]:
+    def update(self, tallies: Sequence[Tally], at: float) -> dict[str, QueueRates]:
         """The flow of every queue. at: when they were counted, in seconds of the monotonic clock."""
         now: dict[str, dict[tuple[str, State], int]] = {}
         for tally in tallies:
@@ -53,7 +53,7 @@ class Flows:
         before, seconds = self._before, at - self._at
         self._before, self._at = now, at
         if before is None or seconds <= 0:
-            return {queue: Flow() for queue in now}
+            return {queue: QueueRates() for queue in now}
         names = now.keys() | before.keys()
         self._steps = {name: self._steps.get(name) or deque(maxlen=_MOST) for name in names}
         for name, steps in self._steps.items():
@@ -74,44 +74,44 @@ def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State
     return _Step(at, s, max(waiting + left, 0), left, died, all(n >= 0 for n in finished.values()))
 
 
-def _flow(steps: Sequence[_Step], at: float) -> Flow:
+def _flow(steps: Sequence[_Step], at: float) -> QueueRates:
     recent = [step for step in steps if at - step.at < WINDOW] or [steps[-1]]
     exact = [step for step in recent if step.exact]
     used = exact or recent
     seconds = sum(step.seconds for step in used)
     came, left, died = (sum(getattr(step, name) for step in used) / seconds for name in ("came", "left", "died"))
-    return Flow(came, left, died, not exact)
+    return QueueRates(came, left, died, not exact)
 
 
-class Pace:
+class CounterRates:
     """How much a second counters grow that each begin anew at zero."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._history: dict[str, deque[tuple[float, int]]] = {}
 
-    def seen(self, counters: Mapping[str, int], at: float) -> dict[str, float]:
+    def update(self, counters: Mapping[str, int], at: float) -> dict[str, float]:
         """By name; of one that is new, nothing is told yet."""
-        self._seen = {name: self._seen.get(name) or deque(maxlen=_MOST) for name in counters}
-        paces = {}
+        self._history = {name: self._history.get(name) or deque(maxlen=_MOST) for name in counters}
+        rates = {}
         for name, count in counters.items():
-            steps = self._seen[name]
+            steps = self._history[name]
             if steps and count < steps[-1][1]:
                 steps.clear()
             steps.append((at, count))
             while len(steps) > 2 and at - steps[1][0] >= WINDOW:
                 steps.popleft()
             if steps[-1][0] > steps[0][0]:
-                paces[name] = (count - steps[0][1]) / (at - steps[0][0])
-        return paces
+                rates[name] = (count - steps[0][1]) / (at - steps[0][0])
+        return rates
 
 
-class Waits:
+class WaitTracker:
     """How long jobs waited from when they were due to their start, as far as they were seen running."""
 
     def __init__(self) -> None:
         self._waits: dict[str, dict[tuple[bytes, int], float]] = {}
 
-    def seen(self, running: Sequence[Job]) -> dict[str, float]:
+    def update(self, running: Sequence[Job]) -> dict[str, float]:
         """The median of the last that were seen, in seconds, by queue."""
         for job in running:
             waits = self._waits.setdefault(job.queue, {})

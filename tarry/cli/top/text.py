@@ -15,7 +15,7 @@ _LONGEST = 500
 _ELLIPSIS = "…"
 
 
-def visible(text: str) -> str:
+def make_printable(text: str) -> str:
     r"""The text on one line, cut at 500 characters, with everything that is not to be seen written out: `\x1b`."""
     shown: list[str] = []
     marks = 0
@@ -28,7 +28,7 @@ def visible(text: str) -> str:
     return "".join(shown)
 
 
-def fitted(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:
+def fit(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:
     """The text in exactly `width` cells: cut with an ellipsis, or filled up. cells: how many a character takes."""
     taken = sum(map(cells, text))
     if taken > width:

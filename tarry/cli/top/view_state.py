@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.top.facts import Queue, RunningJob
-from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, Table, WorkerLine, arranged
+from tarry.cli.top.facts import QueueRow, RunningJob
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, Table, WorkerLine, filter_and_sort
 
 WATCHING, FILTERING, CONFIRMING, HELPING = "watching", "filtering", "confirming", "helping"
 
@@ -17,7 +17,7 @@ _PAGE = 10
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(10**9), "end": 10**9}
 
 
-class Wish(Struct, frozen=True):
+class Action(Struct, frozen=True):
     """What is to be done in the store: `pause` or `resume` a queue of that name, `cancel` a job of that id."""
 
     verb: str
@@ -25,7 +25,7 @@ class Wish(Struct, frozen=True):
     shown: str
 
 
-class Chosen(Struct):
+class TableState(Struct):
     """What is chosen in one table: a line, an order."""
 
     key: str = ""
@@ -34,12 +34,12 @@ class Chosen(Struct):
     top: int = 0
     """The first line that is shown."""
     sort: int = -1
-    falling: bool = False
+    descending: bool = False
     columns: tuple[int, ...] = ()
     """Those that are shown, by their places in the table."""
 
 
-class Desk:
+class ViewState:
     """One person's. `facts` are put here before each picture; `press` answers a wish, "quit", or None."""
 
     def __init__(self) -> None:
@@ -48,76 +48,76 @@ class Desk:
         self.focus = QUEUES.name
         self.filter = ""
         self.mode = WATCHING
-        self.asked: Wish | None = None
+        self.pending: Action | None = None
         self.message = ""
-        self._chosen = {table.name: Chosen(sort=table.sort, falling=table.falling) for table in TABLES}
-        self._acts: dict[str, Callable[[], None]] = {
-            "?": partial(self._enter, HELPING),
-            "h": partial(self._enter, HELPING),
-            "/": partial(self._enter, FILTERING),
+        self._tables = {table.name: TableState(sort=table.sort, descending=table.descending) for table in TABLES}
+        self._handlers: dict[str, Callable[[], None]] = {
+            "?": partial(self._set_mode, HELPING),
+            "h": partial(self._set_mode, HELPING),
+            "/": partial(self._set_mode, FILTERING),
             "escape": self._show_all,
-            "tab": partial(self._turn, 1),
-            "shift-tab": partial(self._turn, -1),
-            **{str(n + 1): partial(self._go, n) for n in range(len(TABLES))},
-            "s": self._sort_by_the_next,
-            "S": self._turn_round,
+            "tab": partial(self._focus_next, 1),
+            "shift-tab": partial(self._focus_next, -1),
+            **{str(n + 1): partial(self._focus_table, n) for n in range(len(TABLES))},
+            "s": self._sort_by_next,
+            "S": self._reverse_sort,
             "c": self._ask_to_cancel,
         }
 
-    def chosen(self, table: Table) -> Chosen:
+    def state_of(self, table: Table) -> TableState:
         """What is chosen in that table."""
-        return self._chosen[table.name]
+        return self._tables[table.name]
 
     def lines(self, table: Table) -> list[Any]:
         """Its facts as they are filtered and ordered."""
-        chosen = self._chosen[table.name]
-        return arranged(table, self.facts[table.name], self.filter, chosen.sort, chosen.falling)
+        state = self._tables[table.name]
+        return filter_and_sort(table, self.facts[table.name], self.filter, state.sort, state.descending)
 
     def find(self, table: Table, lines: Sequence[Any]) -> int:
         """Where the chosen line is now; -1 if there are no lines."""
-        chosen = self._chosen[table.name]
+        state = self._tables[table.name]
         for place, line in enumerate(lines):
-            if table.key(line) == chosen.key:
-                chosen.place = place
+            if table.key(line) == state.key:
+                state.place = place
                 return place
-        chosen.place = max(min(chosen.place, len(lines) - 1), 0)
-        return chosen.place if lines else -1
+        state.place = max(min(state.place, len(lines) - 1), 0)
+        return state.place if lines else -1
 
-    def press(self, key: str) -> Wish | str | None:
+    def press(self, key: str) -> Action | str | None:
         """A printable character, or the name of a key: up, enter, escape, tab, backspace ..."""
         match self.mode:
             case "filtering":
-                return self._filtering(key)
+                return self._press_filtering(key)
             case "confirming":
-                return self._confirming(key)
+                return self._press_confirming(key)
             case "helping":
                 self.mode = WATCHING
                 return None
-        return self._watching(key)
+        return self._press_watching(key)
 
-    def _watching(self, key: str) -> Wish | str | None:
+    def _press_watching(self, key: str) -> Action | str | None:
         self.message = ""
         if key in ("q", "ctrl-c"):
             return "quit"
         if key in ("p", "r"):
-            return self._queue_wish("pause" if key == "p" else "resume")
+            return self._queue_action("pause" if key == "p" else "resume")
         if key in _MOVES:
             self._move(_MOVES[key])
-        elif key in self._acts:
-            self._acts[key]()
+        elif key in self._handlers:
+            self._handlers[key]()
         return None
 
-    def _enter(self, mode: str) -> None:
+    def _set_mode(self, mode: str) -> None:
         self.mode = mode
 
     def _show_all(self) -> None:
         self.filter = ""
 
-    def _turn_round(self) -> None:
-        chosen = self.chosen(self.table)
-        chosen.falling = not chosen.falling
+    def _reverse_sort(self) -> None:
+        state = self.state_of(self.table)
+        state.descending = not state.descending
 
-    def _filtering(self, key: str) -> str | None:
+    def _press_filtering(self, key: str) -> str | None:
         match key:
             case "ctrl-c":
                 return "quit"
@@ -133,13 +133,13 @@ class Desk:
                 self.filter += key
         return None
 
-    def _confirming(self, key: str) -> Wish | str | None:
+    def _press_confirming(self, key: str) -> Action | str | None:
         """Whatever is not a clear yes is a no."""
-        self.mode, asked, self.asked = WATCHING, self.asked, None
+        self.mode, pending, self.pending = WATCHING, self.pending, None
         if key == "ctrl-c":
             return "quit"
         if key in ("y", "Y"):
-            return asked
+            return pending
         self.message = "not cancelled"
         return None
 
@@ -157,30 +157,30 @@ class Desk:
     def _move(self, by: int) -> None:
         lines = self.lines(self.table)
         if lines:
-            chosen = self.chosen(self.table)
-            chosen.place = min(max(self.find(self.table, lines) + by, 0), len(lines) - 1)
-            chosen.key = self.table.key(lines[chosen.place])
+            state = self.state_of(self.table)
+            state.place = min(max(self.find(self.table, lines) + by, 0), len(lines) - 1)
+            state.key = self.table.key(lines[state.place])
 
-    def _turn(self, by: int) -> None:
-        self._go((self.shown.index(self.table) + by) % len(self.shown))
+    def _focus_next(self, by: int) -> None:
+        self._focus_table((self.shown.index(self.table) + by) % len(self.shown))
 
-    def _go(self, number: int) -> None:
+    def _focus_table(self, number: int) -> None:
         if number < len(self.shown):
             self.focus = self.shown[number].name
 
-    def _sort_by_the_next(self) -> None:
+    def _sort_by_next(self) -> None:
         """Of those that are to be seen; after the last comes the table's own order again."""
-        chosen = self.chosen(self.table)
-        chosen.sort = next((place for place in chosen.columns if place > chosen.sort), -1)
-        chosen.falling = chosen.sort >= 0 and self.table.columns[chosen.sort].right
+        state = self.state_of(self.table)
+        state.sort = next((place for place in state.columns if place > state.sort), -1)
+        state.descending = state.sort >= 0 and self.table.columns[state.sort].right
 
-    def _queue_wish(self, verb: str) -> Wish | None:
+    def _queue_action(self, verb: str) -> Action | None:
         line = self.selected()
-        name = line.queue if isinstance(line, Queue | RunningJob) else ""
+        name = line.queue if isinstance(line, QueueRow | RunningJob) else ""
         if not name:
             self.message = f"choose a queue to {verb}: Tab goes to the queues, arrows choose one"
             return None
-        return Wish(verb, name, name)
+        return Action(verb, name, name)
 
     def _ask_to_cancel(self) -> None:
         line = self.selected()
@@ -188,5 +188,5 @@ class Desk:
         if job is None:
             self.message = "choose a job to cancel: Tab goes to workers and jobs, arrows choose one"
             return
-        self.asked = Wish("cancel", job.id, f"{job.task} {job.id}")
+        self.pending = Action("cancel", job.id, f"{job.task} {job.id}")
         self.mode = CONFIRMING
