@@ -18,7 +18,7 @@ from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.http.sign import Signer, headers
 from tarry.push.rule.rules import Rule
-from tests.cli.place import Place
+from tests.cli.project import Place
 from tests.test_docs import ROOT
 
 PAGE = (ROOT / "docs/push.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from tarry.store.opening import open_store
 from tests.away.proxy import Proxy
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 from tests.servers.redis import RedisServer
 
 GRACE = 8.0

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.disk import MB, Disk
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 
 @pytest.fixture

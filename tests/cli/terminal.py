@@ -15,7 +15,7 @@ from typing import Any
 
 import pyte
 
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 LIMIT = 30.0
 UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"

@@ -8,7 +8,7 @@ import pytest
 
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.disk import Disk
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tarry.model.duration import SECOND
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 ID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 

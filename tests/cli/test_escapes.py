@@ -9,7 +9,7 @@ import pytest
 
 from tarry.runtime.logs.log_lines import JsonLines, TextLines
 from tarry.terminal import harmless, harmless_json
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\r"
 """Sets the title, clears the screen, changes colour and direction, deletes, goes back to the line's begin."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 from tests.push.server import Server, answer, end_before_answer, hang
 
 HOOK = "url=https://shop.example/hook?token=sesame"

@@ -16,7 +16,7 @@ from tarry.model.overrides import as_headers
 from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 NOBODY = "01a1fdd3-717b-7374-861e-7ba6a7da9033"
 

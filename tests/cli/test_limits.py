@@ -1,6 +1,6 @@
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 LIMITED = """
 from tarry import App

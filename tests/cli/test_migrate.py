@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.store.shared import migrating
-from tests.cli.place import Place
+from tests.cli.project import Place
 from tests.servers.postgres import PostgresServer
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.cli import processes
 from tarry.runtime.scoreboard import Board, ChildStatus
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 
 def test_nothing_runs(place: Place) -> None:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 
 def test_queues_tell_their_depths(place: Place) -> None:

@@ -1,6 +1,6 @@
 """`tarry reload` and `tarry scale`, and what they say."""
 
-from tests.cli.place import SMALL_APP, Place, until
+from tests.cli.project import SMALL_APP, Place, until
 
 
 def test_new_code_takes_over(place: Place) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tarry.model import lifecycle
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 from tests.push.server import Server
 
 SETTINGS = """

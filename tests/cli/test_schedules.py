@@ -3,7 +3,7 @@ import time
 import pytest
 
 from tarry.store import ids
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 APP = """
 from tarry import App, Cron

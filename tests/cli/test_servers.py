@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 
 @pytest.fixture(params=["redis_server", "postgres_server", "mariadb_server"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.store.outbox import Outbox
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 
 def stores(place: Place, *names: str) -> None:

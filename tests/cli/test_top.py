@@ -10,7 +10,7 @@ import pytest
 
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures
 from tarry.store import ids
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal
 from tests.servers.redis import RedisServer
 from tests.servers.server import Missing

@@ -5,7 +5,7 @@ import pytest
 
 from tarry.cli.top.poller import SLOW, Poller
 from tarry.errors import StoreUnavailable
-from tests.cli.place import until
+from tests.cli.project import until
 
 
 class FakeSource:

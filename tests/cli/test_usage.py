@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tarry import __version__
-from tests.cli.place import Place
+from tests.cli.project import Place
 
 COMMANDS = ("start", "stop", "quit", "restart", "status", "enqueue", "jobs", "queues", "tasks", "check", "init")
 

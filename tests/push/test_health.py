@@ -37,7 +37,7 @@ from tarry.store.conformance.cases import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.cli.place import Place
+from tests.cli.project import Place
 from tests.engine.bench import until
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer

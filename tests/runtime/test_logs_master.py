@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 
 APP = """
 import logging

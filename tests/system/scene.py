@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from tarry.store import ids
-from tests.cli.place import Place, alive, until
+from tests.cli.project import Place, alive, until
 
 APP = Path(__file__).with_name("app.py").read_text()
 

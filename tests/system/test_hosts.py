@@ -14,7 +14,7 @@ from msgspec import json
 
 from tarry.keeper.hosts import LOST_AFTER, list_hosts
 from tarry.store.base import Store
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 ELSEWHERE = """

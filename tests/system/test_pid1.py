@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Place, until
 from tests.deployed import container, image, signal_number, words
 from tests.system.scene import APP, Scene
 
