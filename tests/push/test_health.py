@@ -37,7 +37,7 @@ from tarry.store.conformance.cases import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.cli.project import Place
+from tests.cli.project import Project
 from tests.engine.bench import until
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer
@@ -453,7 +453,7 @@ APP = "from tarry import App\n\napp = App()\n"
 def test_a_job_that_dies_is_told_to_the_recipients_of_its_task(server: Server, tmp_path: Path) -> None:
     server.says("/order", answer(500, b"broken"))
     with Mailbox() as box:
-        place = Place(
+        place = Project(
             tmp_path,
             APP,
             f"""
@@ -484,7 +484,7 @@ def test_a_job_that_dies_is_told_to_the_recipients_of_its_task(server: Server, t
 
 
 def test_a_master_does_not_start_with_recipients_that_are_none(tmp_path: Path) -> None:
-    place = Place(tmp_path, APP, 'alerts.to = "hush"\n')
+    place = Project(tmp_path, APP, 'alerts.to = "hush"\n')
     try:
         ran = place.tarry("start")
         assert ran.status == 1
