@@ -1,8 +1,8 @@
-"""What is wrong, from one look to the next: what has just begun and is to be told, and what is over.
+"""Which conditions are open, and which notices of their start and end are still to be sent.
 
-A condition has to hold for a while before it is told, and to be gone for a while before it is over, so that one that
-comes and goes is one. What is to be told stays with those who are to hear it until they have; all of it is kept by a
-`Memory`, so that who comes next neither repeats the start nor forgets the end.
+A condition must hold for a while before it is reported, and must be gone for a while before it counts as over, so that
+one that comes and goes is reported once. A notice is kept until all its recipients have it. An `AlarmStorage` keeps
+all of this, so that after a restart no start is repeated and no end is forgotten.
 """
 
 import logging
@@ -20,12 +20,12 @@ log = logging.getLogger("tarry.alerts")
 
 MOST_OPEN, MOST_OWED = 100, 200
 MOST_NAMED = 30
-"""Of one kind that has a queue's or a task's name in it; `MOST_OPEN` is for all that has none."""
+"""Bound for each kind whose key contains the name of a queue or task; `MOST_OPEN` bounds all other conditions."""
 _NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled"})
 BRIEF_AFTER = MINUTE
-"""Microseconds from the first time that was too short to be told until such times are told together."""
+"""Microseconds from the first outage that was too short to report until such outages are reported together."""
 DROPPED_AFTER = HOUR
-"""Microseconds for which it is tried to tell."""
+"""Microseconds after which a notice that could not be sent is dropped."""
 
 
 class Notice(Struct, omit_defaults=True):
@@ -33,20 +33,20 @@ class Notice(Struct, omit_defaults=True):
 
     key: str
     at: int
-    """When there was something to tell."""
+    """When the notice was created."""
     what: str
     since: int
     until: int = 0
     todo: str = ""
     details: tuple[str, ...] = ()
     to: list[str] = []
-    """Who has not heard of it yet: ids of recipients."""
+    """Ids of the recipients who do not have it yet."""
     soon: bool = False
-    """It waits for no others that come up."""
+    """It does not wait for other notices to join it."""
 
 
 class BriefOutage(Struct):
-    """Times too short to be told, of one condition. Microseconds."""
+    """Outages of one condition that were too short to report. Times are in microseconds."""
 
     what: str
     since: int
@@ -56,7 +56,7 @@ class BriefOutage(Struct):
 
 
 class OpenCondition(Struct, omit_defaults=True):
-    """A condition that is not over."""
+    """A condition that has begun and is not over."""
 
     since: int
     what: str
@@ -65,43 +65,43 @@ class OpenCondition(Struct, omit_defaults=True):
     task: str = ""
     told: bool = False
     gone: int = 0
-    """Since when it was not seen."""
+    """When it was first missing; 0: it is present."""
     brief: str = ""
     """See `Condition.brief`."""
 
 
 class AlarmState(Struct, omit_defaults=True):
-    """All that is remembered."""
+    """All that survives a restart. Its field names are stored: do not rename them."""
 
     open: dict[str, OpenCondition] = {}
     brief: dict[str, BriefOutage] = {}
     owed: list[Notice] = []
     sent: dict[str, int] = {}
-    """When somebody was told last."""
+    """When the last message was sent, by id of recipient."""
 
 
 class AlarmStorage(Protocol):
-    """Where that is kept. Both may raise StoreError."""
+    """Where the state is kept. Both methods may raise StoreError."""
 
     def read(self) -> bytes | None:
-        """What was written last."""
+        """The content that was written last."""
 
     def write(self, content: bytes | None) -> bool:
-        """False: somebody else wrote meanwhile."""
+        """False: another process wrote since the last read."""
 
 
 class Alarms:
-    """Times are microseconds since the epoch, by whichever clock the caller goes by."""
+    """The open conditions and unsent notices. Times are microseconds since the epoch, by the caller's clock."""
 
     def __init__(self, storage: AlarmStorage) -> None:
         self._storage = storage
         self.state = AlarmState()
         self._last_written: bytes | None = None
         self._full_kinds: set[str] = set()
-        """Kinds of which there are too many."""
+        """Kinds that have reached their bound."""
 
     def load(self) -> None:
-        """From the memory, whatever it was here before. What cannot be read is as if it were not there."""
+        """Replaces the state by the stored one; content that cannot be decoded counts as none."""
         self._last_written = self._storage.read()
         self.state = AlarmState()
         if self._last_written:
@@ -111,7 +111,7 @@ class Alarms:
                 log.warning("what was remembered of alerts cannot be read, and is forgotten: %s", error)
 
     def save(self, now: int) -> bool:
-        """Into the memory, if there is news; False, and what is there is taken over, if somebody else wrote."""
+        """Stores the state if it has changed. False: another process wrote meanwhile, and its state was loaded."""
         state = self.state
         state.sent = {id: at for id, at in state.sent.items() if 0 <= now - at < 30 * DAY}
         told = replace(state, open={key: one for key, one in state.open.items() if one.told})
@@ -125,8 +125,8 @@ class Alarms:
         return True
 
     def update(self, conditions: Iterable[Condition], now: int, to: "RecipientLookup", ends: bool = True) -> None:
-        """What one look has seen; all that it has not is gone, or soon will be. ends: it could see all there is; else
-        nothing is over."""
+        """Takes over the result of one check; conditions that are missing from it end, after a while. ends: False if
+        the check could not see everything: then nothing ends."""
         seen = {condition.key: condition for condition in conditions}
         for condition in seen.values():
             self._handle_present(condition, now, to)
@@ -139,11 +139,11 @@ class Alarms:
                 self._enqueue(Notice(f"brief {key}", now, _brief_summary(brief), brief.since, brief.until), "", to)
 
     def pending_for(self, id: str) -> list[Notice]:
-        """What that recipient is to hear."""
+        """The notices that this recipient does not have yet."""
         return [notice for notice in self.state.owed if id in notice.to]
 
     def resolve(self, notices: Sequence[Notice], id: str, now: int) -> None:
-        """That recipient has heard of these, or, with `now` 0, never will."""
+        """Removes this recipient from these notices: they were sent, or, with `now` 0, given up."""
         heard = {(notice.key, notice.at) for notice in notices}
         for notice in self.state.owed:
             if (notice.key, notice.at) in heard and id in notice.to:
@@ -153,7 +153,8 @@ class Alarms:
             self.state.sent[id] = now
 
     def forget(self, known: Collection[str], before: int) -> None:
-        """What came up before then is for nobody else: somebody may have been taken out of the settings."""
+        """Removes recipients who are no longer known from notices that are older than `before`."""
+        # Somebody may have been taken out of the settings.
         for notice in self.state.owed:
             notice.to = [id for id in notice.to if id in known or notice.at > before]
         self.state.owed = [notice for notice in self.state.owed if notice.to]
@@ -175,8 +176,9 @@ class Alarms:
         one.over = clean_line(condition.over)
 
     def _is_full(self, key: str) -> bool:
-        """Those who enqueue choose the names of queues, and could have so many of them stuck that nobody hears of a
-        store: so each kind has a bound of its own."""
+        """Whether no more conditions of this kind are opened."""
+        # Whoever enqueues chooses the names of queues. Without a bound for each kind, many stuck queues could hide
+        # a store that is away.
         kind, most = _kind(key), MOST_NAMED if _kind(key) else MOST_OPEN
         full = sum(_kind(other) == kind for other in self.state.open) >= most
         if full and kind not in self._full_kinds:
@@ -214,16 +216,16 @@ class Alarms:
 
 
 def _kind(key: str) -> str:
-    """Of a condition that there is one of for each of many names; empty for all others."""
+    """The kind of a condition that exists once for each queue or task; empty for all others."""
     kind, space, _ = key.partition(" ")
     return kind if space and kind in _NAMED else ""
 
 
 class RecipientLookup(Protocol):
-    """Who is told."""
+    """Finds the recipients of a condition."""
 
     def recipient_ids(self, task: str) -> Sequence[str]:
-        """The ids of those who hear of that task's troubles; empty: of no task's."""
+        """Ids of the recipients for that task; with an empty name, for what concerns no task."""
 
 
 def _start_notice(condition: Condition, one: OpenCondition, now: int) -> Notice:

@@ -16,7 +16,7 @@ MOST_LINES = 20
 
 
 def open_channel(to: Recipient) -> Any:
-    """The channel; ConfigError if apprise is not there, or knows none such."""
+    """Opens the channel; ConfigError if apprise is not installed or does not know the URL."""
     try:
         import apprise  # noqa: PLC0415 - an extra, and slow to import
     except ImportError as error:
@@ -29,7 +29,7 @@ def open_channel(to: Recipient) -> Any:
 
 
 def send(to: Recipient, message: Message) -> None:
-    """Returns when it is sent; Unsent or ConfigError, with why, if it is not."""
+    """Returns once the message is sent; raises SendError or ConfigError, with the reason, if it is not."""
     channel = open_channel(to)
     with _capture_logs() as lines:
         sent = channel.notify(body=message.text, title=message.subject, body_format="text")
@@ -38,7 +38,7 @@ def send(to: Recipient, message: Message) -> None:
 
 
 class _CaptureHandler(logging.Handler):
-    """Hears what apprise says in this thread."""
+    """Collects the messages that apprise logs in this thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -52,7 +52,8 @@ class _CaptureHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _capture_logs() -> Iterator[list[str]]:
-    """What apprise says goes to us and nobody else: its URLs hold secrets."""
+    """Collects what apprise logs, and keeps it out of the log."""
+    # The URLs in these lines hold secrets.
     logger, handler = logging.getLogger("apprise"), _CaptureHandler()
     logger.propagate = False
     logger.addHandler(handler)

@@ -1,7 +1,7 @@
-"""Sends what people are to hear: what comes up together in one message, nobody too often, and what could not be sent
-again, for an hour.
+"""Sends notices to recipients: notices that come up together go in one message, no recipient gets messages too often,
+and a message that could not be sent is tried again for an hour.
 
-Each message goes by a thread of its own, so that a mail server that hangs keeps nobody else waiting.
+Each message is sent in its own thread, so that a mail server that hangs does not delay other recipients.
 """
 
 import logging
@@ -21,27 +21,27 @@ from tarry.push.endpoint.recipient import Recipient
 log = logging.getLogger("tarry.alerts")
 
 AT_ONCE = 8
-"""Messages on their way."""
+"""Messages that are sent at the same time."""
 SOON = SECOND
-"""Microseconds that what is told at once waits for others: stores that go away together are one message."""
+"""Microseconds that an urgent notice waits for others: stores that go away together make one message."""
 FIRST_PAUSE, LONGEST_PAUSE = 10 * SECOND, 5 * MINUTE
-"""Microseconds until the next try, doubled each time."""
+"""Microseconds until the next try; the pause doubles after each failure."""
 
 Send = Callable[[Recipient, Message], None]
-"""Raises Unsent or ConfigError."""
+"""Raises SendError or ConfigError."""
 
 
 class PendingMessage(Struct):
-    """A message on its way to somebody."""
+    """A message that is being sent to one recipient."""
 
     to: Recipient
     notices: list[Notice]
     why: str = ""
-    """It did not arrive."""
+    """Why it could not be sent; empty: it was sent."""
 
 
 class _RetryState(Struct):
-    """Somebody who could not be told: how often in a row, since when, and when to try again."""
+    """Failures in a row for one recipient: since when, how many, and when to try again."""
 
     since: int
     failures: int = 0
@@ -49,7 +49,7 @@ class _RetryState(Struct):
 
 
 class Dispatcher:
-    """group, every: microseconds, see `tarry.config.Alerts`. host: who tells."""
+    """group, every: microseconds, see `tarry.config.Alerts`. host: the name of this host, for the messages."""
 
     def __init__(self, send: Send, group: int, every: int, host: str) -> None:
         self._send = send
@@ -61,8 +61,10 @@ class Dispatcher:
     def deliver(
         self, alarms: Sequence[Alarms], get_recipients: Callable[[], Mapping[str, Recipient]], now: int
     ) -> None:
-        """Takes note of what arrived, and sends on its way what is due. everybody: by their ids; asked only if somebody
-        is to hear something. now: microseconds since the epoch."""
+        """Collects the results of messages that were sent, and starts those that are due.
+
+        get_recipients: all recipients by id; called only if a notice is waiting. now: microseconds since the epoch.
+        """
         self._collect_results(alarms, now)
         if not any(one.state.owed for one in alarms):
             return
@@ -77,7 +79,7 @@ class Dispatcher:
                 self._start(PendingMessage(recipients[id], notices), now)
 
     def flush(self, alarms: Sequence[Alarms], now: int, wait: float) -> None:
-        """At the end: waits so many seconds for what is on its way."""
+        """At the end: waits at most `wait` seconds for each result of the messages that are being sent."""
         while self._busy:
             try:
                 pending = self._results.get(timeout=wait)
@@ -109,7 +111,7 @@ class Dispatcher:
 
         try:
             threading.Thread(target=send, name="tarry-alert-send", daemon=True).start()
-        except RuntimeError as error:  # as many as this host lets us have
+        except RuntimeError as error:  # this host allows no more threads
             pending.why = str(error)
             self._results.put(pending)
 
@@ -130,7 +132,7 @@ class Dispatcher:
         retry.failures += 1
         if retry.failures == 1:
             log.error("%s could not be told, and is tried again: %s", pending.to.shown, pending.why)
-        # Not what waited for its turn: it has to have been tried for so long.
+        # Time spent waiting for other messages does not count: it must have been tried for that long.
         old = [notice for notice in pending.notices if now - max(notice.at, retry.since) >= DROPPED_AFTER]
         for notice in old:
             log.error(

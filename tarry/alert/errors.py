@@ -1,7 +1,7 @@
-"""Somebody could not be told."""
+"""The error of a message that could not be sent."""
 
 from tarry.errors import TarryError
 
 
 class SendError(TarryError):
-    """Why, in a line without secrets. It is tried again."""
+    """The message was not sent; its text is the reason, in one line without secrets. It is sent again later."""

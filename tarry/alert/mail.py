@@ -1,4 +1,4 @@
-"""Mail, by SMTP: one message to one address."""
+"""Mail over SMTP: one message to one address."""
 
 import contextlib
 import smtplib
@@ -21,19 +21,19 @@ from tarry.alert.message import Message
 from tarry.errors import ConfigError
 
 STEP, TOTAL = 15.0, 60.0
-"""Seconds for one step of a conversation, and for all of it."""
+"""Time limits in seconds for one step of an SMTP session, and for the whole session."""
 _EXAMPLE = 'write "smtp://user:password@host:587" or "smtps://user:password@host:465"'
 _READY = 220
 _PORTS = {"smtp": 587, "smtps": 465}
 
 
 class MailServer(Struct, frozen=True):
-    """Where mails are handed in."""
+    """The server that takes our mails."""
 
     host: str
     port: int
     is_implicit_tls: bool
-    """TLS from the first byte on; else after STARTTLS, where that is offered."""
+    """TLS from the first byte; else after STARTTLS, if the server offers it."""
     user: str = ""
     password: str = ""
     ca: str = ""
@@ -41,7 +41,7 @@ class MailServer(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """On this very host, so that nobody stands between."""
+        """The server is on this host, so nobody can read the connection."""
         if self.host == "localhost":
             return True
         try:
@@ -54,7 +54,7 @@ class MailServer(Struct, frozen=True):
 
 
 def parse_server(url: str) -> MailServer:
-    """Of `smtp://user:password@host:port?ca=/path`, or `smtps://`; ConfigError, which does not repeat it."""
+    """Parses `smtp://user:password@host:port?ca=/path` or `smtps://`; ConfigError, which does not contain the URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -77,7 +77,7 @@ def _build_server(parts: SplitResult, port: int, ca: str) -> MailServer:
 
 
 def build_mail(message: Message, sender: str, to: str, host: str) -> EmailMessage:
-    """The message as a mail. ValueError: one of the addresses is none."""
+    """The message as a mail; ValueError for an address that is not valid."""
     mail = EmailMessage(POLICY)
     mail["From"], mail["To"], mail["Subject"] = sender, to, message.subject
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(message.id, _domain(host))
@@ -91,17 +91,17 @@ def _domain(host: str) -> str:
 
 
 def default_sender(host: str) -> str:
-    """Who mails come from unless that is set."""
+    """The sender address where the settings name none."""
     return f"tarry@{_domain(host)}"
 
 
 def send(to: MailServer, mail: EmailMessage) -> None:
-    """Returns when the server has taken it; Unsent, with why, if it has not, after a minute at most."""
+    """Returns once the server has accepted the mail; raises SendError if it has not, within a minute."""
     _run_session(to, lambda smtp: smtp.send_message(mail))
 
 
 def check_server(to: MailServer) -> None:
-    """Returns when the server is ready to take mails of ours, and gives it none; Unsent."""
+    """Returns if the server would accept mail from us; sends none. SendError."""
     _run_session(to, lambda smtp: smtp.noop())
 
 
@@ -125,7 +125,7 @@ def _run_session(to: MailServer, command: Callable[[smtplib.SMTP], object]) -> N
 @contextlib.contextmanager
 def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
     smtp = _new_smtp(to)
-    # From the first byte on, so that nobody can drag it out.
+    # The limit also covers the connect, so that a slow server cannot hold us longer.
     watchdog = threading.Timer(TOTAL, lambda: _abort(smtp))
     watchdog.daemon = True
     watchdog.start()
@@ -134,7 +134,7 @@ def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
         if code != _READY:
             raise smtplib.SMTPConnectError(code, said)
         yield smtp
-        # It has been taken by now, whatever comes of the farewell.
+        # The mail is accepted by now: an error of QUIT does not matter.
         with contextlib.suppress(smtplib.SMTPException, OSError):
             smtp.quit()
     finally:
@@ -143,13 +143,13 @@ def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
 
 
 def _new_smtp(to: MailServer) -> smtplib.SMTP:
-    """Not connected yet."""
+    """A client that is not connected yet."""
     name = _domain(socket.gethostname())
     if to.is_implicit_tls:
         smtp: smtplib.SMTP = smtplib.SMTP_SSL(local_hostname=name, timeout=STEP, context=_context(to))
     else:
         smtp = smtplib.SMTP(local_hostname=name, timeout=STEP)
-    # The name that the certificate has to be for: the library only notes it when it connects at once.
+    # The name that the certificate must match: smtplib only sets it when the constructor connects.
     vars(smtp)["_host"] = to.host
     return smtp
 

@@ -1,4 +1,4 @@
-"""What somebody is told, of one thing or of several."""
+"""Builds the message for one notice or for several."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,21 +14,24 @@ from tarry.model.duration import SECOND, spoken
 
 MOST_SUBJECT = 150
 MOST_NOTICES = 50
-"""Things in one message; of more, how many there are."""
+"""The most notices in a message; it only gives the number of the others."""
 
 
 class Message(Struct, frozen=True):
-    """For mails and channels `subject` and `text`, for webhooks `json`."""
+    """Mails and channels use `subject` and `text`, webhooks use `json`."""
 
     id: str
-    """The same when it is sent again."""
+    """Stays the same when the message is sent again."""
     subject: str
     text: str
     json: bytes
 
 
 def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
-    """Of one that began and ended meanwhile, only the end. host: who tells. now: microseconds since the epoch."""
+    """Builds one message; if a condition has both begun and ended, only its end is in it.
+
+    host: the name of the host that reports. now: microseconds since the epoch.
+    """
     newest = list({notice.key: notice for notice in notices}.values())
     began, over = _select(newest, False), _select(newest, True)
     shown, more = (began + over)[:MOST_NOTICES], len(newest) - MOST_NOTICES
@@ -40,7 +43,7 @@ def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
 
 
 def format_time(moment: int) -> str:
-    """Microseconds since the epoch as RFC 3339 has them, to the second, in UTC."""
+    """Microseconds since the epoch in the form of RFC 3339: to the second, in UTC."""
     return datetime.fromtimestamp(moment // SECOND, UTC).isoformat(" ")
 
 

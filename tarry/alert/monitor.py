@@ -1,8 +1,7 @@
-"""The watch: looks every few seconds at stores, endpoints, queues and the dead, in a thread of its own and over its own
-connection, so that nothing the keeper does waits for it.
+"""The monitor: checks stores, endpoints, queues and dead jobs every few seconds.
 
-For what is in the store one host tells for all, whichever holds the lease; whether a store can be reached from here,
-each host tells for itself.
+It has its own thread and its own connection, so that the keeper never waits for it. One host, the leader, reports what
+is in the store; it holds a lease there. Each host reports for itself whether it can reach the stores.
 """
 
 import contextlib
@@ -36,26 +35,26 @@ from tarry.worker import owner
 log = logging.getLogger("tarry.alerts")
 
 CHECK_EVERY, SHARED_EVERY = 1.0, 5.0
-"""Seconds between two looks whether the stores are there, and at what is in them."""
+"""Seconds between two checks of the stores themselves, and between two checks of what is in them."""
 LEASE_FOR = 30 * SECOND
 ENDS_WITHIN = 2.0
 LEASE_NAME = "alert"
 
 
 class MonitoredApp(Struct, frozen=True):
-    """What the watch has to know of the app."""
+    """What the monitor needs to know of the app."""
 
     store_url: str
-    """Fit to be shown."""
+    """Without passwords, for messages."""
     connect: Callable[[], tuple[Store, bool]]
-    """A store, and whether it is the watch's own to close."""
+    """Returns a store, and whether the monitor has to close it."""
     endpoints: Callable[[], Mapping[str, Endpoint]]
     kept: Callable[[], Collection[int]]
-    """How long dead jobs are kept, in microseconds: all the different answers."""
+    """The different times for which queues keep dead jobs, in microseconds."""
 
 
 class Monitor:
-    """Of one host. memory: for what this host alone tells."""
+    """The monitor of one host. storage: for the alarms that only this host reports."""
 
     def __init__(
         self, app: MonitoredApp, settings: AlertSettings, send: Send, storage: AlarmStorage, clock: Clock | None = None
@@ -68,17 +67,17 @@ class Monitor:
         self._is_leader = self._is_loaded = False
         self._errors = 0
         self._last_time = _host_time(), time.monotonic()
-        """A moment by the store's clock, and when that was."""
+        """The last time by the store's clock, and when it was read, by time.monotonic()."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-alert", daemon=True)
         self._local_alarms.load()
 
     def start(self) -> None:
-        """Looks, in a thread, until it is closed."""
+        """Checks in a thread until it is closed."""
         self._thread.start()
 
     def close(self) -> None:
-        """What could not be told by now is told by whoever comes next."""
+        """Ends the thread. What it could not send, the next leader sends."""
         self._stopped.set()
         if self._thread.ident is None:
             self._shut_down()
@@ -86,7 +85,7 @@ class Monitor:
             self._thread.join(ENDS_WITHIN)
 
     def check(self, shared: bool = True) -> None:
-        """Once: sees what is wrong, and tells what is due. lead: also what is in the store."""
+        """One check: finds what is wrong and sends what is due. shared: also check what is in the store."""
         began = time.monotonic()
         try:
             session = self._session = self._session or self._open_session()
@@ -102,7 +101,8 @@ class Monitor:
         self._dispatch(self._now(session))
 
     def _now(self, session: "_Session") -> int:
-        """By the store's clock; which is not asked while there is no store, since that may take long."""
+        """The time by the store's clock, in microseconds since the epoch."""
+        # While no store is available, its clock is not asked: that could take long.
         if not session.stores.is_unreachable or self._clock is not None:
             self._last_time = session.clock.now(), time.monotonic()
             return self._last_time[0]
@@ -110,7 +110,7 @@ class Monitor:
         return last + round((time.monotonic() - at) * SECOND)
 
     def recipient_ids(self, task: str) -> Sequence[str]:
-        """Who hears of that task's troubles, or, if it is empty, of what is no task's."""
+        """Ids of the recipients for that task; with an empty name, for what concerns no task."""
         return list(dict.fromkeys(one.id for one in (*self._settings.to, *self._task_recipients(task))))
 
     def _task_recipients(self, task: str) -> list[Recipient]:
@@ -129,13 +129,13 @@ class Monitor:
         return _Session(store, own, clock, self._settings, self._app)
 
     def _report_unreachable(self, conditions: Sequence[Condition]) -> None:
-        """Before the store could be opened: by this host's clock."""
+        """Reports while the store cannot be opened; times are by this host's clock."""
         now = _host_time() if self._clock is None else self._clock.now()
         self._local_alarms.update(conditions, now, self)
         self._dispatch(now)
 
     def _check_shared(self, session: "_Session", now: int) -> None:
-        """What one host does for all, if that is this one."""
+        """Checks what is in the store, if this host is the leader."""
         self._is_leader = False
         try:
             if session.stores.is_unreachable or not self._take_lease(session, now):
@@ -153,7 +153,8 @@ class Monitor:
         self._save(now)
 
     def _take_lease(self, session: "_Session", now: int) -> bool:
-        """Whether it is. Whenever another has, what is remembered has to be read again."""
+        """Takes or renews the lease of the leader; False if another host holds it."""
+        # Once another host has led, our copy of the state is out of date.
         held = session.store.hold(LEASE_NAME, self._name, now + LEASE_FOR, now)
         self._is_loaded = self._is_loaded and held
         return held
@@ -175,7 +176,7 @@ class Monitor:
     def _save(self, now: int) -> None:
         self._local_alarms.save(now)
         if self._session is not None and self._is_leader:
-            # Where the part of the store that remembers is away, this process does.
+            # If the shard with the state is away, the state stays in this process.
             with contextlib.suppress(StoreError):
                 self._is_leader = self._session.shared_alarms.save(now)
 
@@ -209,7 +210,7 @@ class Monitor:
 
 
 class _Session:
-    """What is watched, once the store could be opened."""
+    """The checks over an open store."""
 
     def __init__(self, store: Store, own: bool, clock: Clock, settings: AlertSettings, app: MonitoredApp) -> None:
         self.store, self.own, self.clock = store, own, clock

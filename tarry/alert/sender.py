@@ -1,4 +1,4 @@
-"""How each kind of recipient is reached, and whether it can be."""
+"""Sends a message to any kind of recipient, and checks whether that is possible."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class AlertSender:
-    """Sends a message to somebody, when it is called; Unsent, ConfigError. What it needs is imported only then."""
+    """Called with a recipient and a message, sends the message; SendError, ConfigError.
+
+    It imports what a kind of recipient needs when it first sends to one.
+    """
 
     def __init__(self, settings: AlertSettings, config: Config) -> None:
         self._settings, self._config = settings, config
@@ -38,7 +41,7 @@ class AlertSender:
             channel.send(to, message)
 
     def check(self, recipients: Iterable[Recipient]) -> Iterator[Fact]:
-        """A line for each, as `tarry check` has them; nobody is told anything."""
+        """Yields a fact for each recipient, for `tarry check`; sends no message."""
         found = list(dict.fromkeys(recipients))
         for one in found:
             try:

@@ -1,4 +1,4 @@
-"""The settings of [alerts], read: what `tarry.config` leaves sealed, since it may hold secrets."""
+"""Parses the part of [alerts] that `tarry.config` leaves sealed because it may hold secrets."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ NO_SMTP = 'for mails write smtp = "smtp://user:password@host:587", or "env:NAME"
 
 
 class AlertSettings(Struct, frozen=True):
-    """See `tarry.config.Alerts`."""
+    """The settings of [alerts], parsed; see `tarry.config.Alerts`."""
 
     alerts: Alerts
     to: tuple[Recipient, ...] = ()
@@ -26,7 +26,7 @@ class AlertSettings(Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config) -> "AlertSettings":
-        """ConfigError, with the place, for the first that is wrong; no secret is repeated."""
+        """Parses them; ConfigError, with the place, for the first that is wrong. The error contains no secret."""
         alerts = config.alerts
 
         def read(key: str, reader: Callable[[], T]) -> T:
@@ -44,7 +44,7 @@ class AlertSettings(Struct, frozen=True):
         return cls(alerts, to, smtp, signing)
 
     def allows(self, recipient: Recipient) -> bool:
-        """Whether a task may name it: channels only of the schemes that are allowed."""
+        """Whether a task may name this recipient: of channels, only those with an allowed scheme."""
         return recipient.kind is not Kind.CHANNEL or recipient.scheme in self.alerts.channels or recipient in self.to
 
 

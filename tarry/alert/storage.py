@@ -1,4 +1,4 @@
-"""Where alerts that are not over are remembered: those of the store in a cell of it, those of a host in a file."""
+"""Storage for the state of alarms: a cell of the store for shared ones, a file for those of one host."""
 
 import contextlib
 import logging
@@ -15,14 +15,14 @@ CELL = "alert:open"
 
 
 class CellStorage:
-    """For all hosts; one of them writes."""
+    """Shared by all hosts; one of them writes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._last_read: bytes | None = None
 
     def read(self) -> bytes | None:
-        """StoreError, also where it may lie in a part of the store that is away."""
+        """The stored content. StoreError, also if it may be on a shard that is away."""
         found, away = partly(lambda: self._store.cells(CELL))
         if away and CELL not in found:
             raise away
@@ -30,7 +30,7 @@ class CellStorage:
         return self._last_read
 
     def write(self, content: bytes | None) -> bool:
-        """StoreError; False: another host wrote since we read."""
+        """Replaces the content. False: another host wrote since the last read. StoreError."""
         if not self._store.write(CELL, content, self._last_read):
             return False
         self._last_read = content
@@ -38,7 +38,7 @@ class CellStorage:
 
 
 class FileStorage:
-    """For one host. Where it cannot be written, it is said once, and a restart forgets."""
+    """A file of one host. If it cannot be written, that is logged once, and a restart loses the state."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,12 +46,12 @@ class FileStorage:
         self._logged = False
 
     def read(self) -> bytes | None:
-        """None also where it cannot be read."""
+        """The content; None if there is none or it cannot be read."""
         self._last_read = self._read_file()
         return self._last_read
 
     def write(self, content: bytes | None) -> bool:
-        """Whole or not at all; False: the keeper that ran before this one wrote since we read, as at a reload."""
+        """Replaces the file atomically. False: another keeper wrote since the last read, as during a reload."""
         if self._read_file() != self._last_read:
             return False
         try:

@@ -1,4 +1,4 @@
-"""How the stores do: there or not and how fast, as this host sees it; and what they say of themselves."""
+"""Checks the stores: whether they answer and how fast, as seen from this host; and the facts they report."""
 
 import logging
 import time
@@ -18,15 +18,15 @@ from tarry.store.shards.sharded import ShardedStore
 log = logging.getLogger("tarry.alerts")
 
 UNAVAILABLE_FOR, SLOW_FOR = 5 * SECOND, 20 * SECOND
-"""Microseconds until it is told."""
+"""Microseconds that it must hold before it is reported."""
 ANSWERS_WITHIN = 1.0
-"""Seconds for which a look waits for an answer. Who has none by then does not seem to be there."""
+"""Seconds that a check waits for an answer; a store that has given none by then counts as unavailable."""
 NO_ANSWER = "it has not answered yet"
 FACTS_EVERY = 60.0
 """Seconds."""
 MEMORY, REPLICAS, CLOCK = "memory", "replicas", "clock offset"
 WATCHED = frozenset({"durability", "binary log", "eviction", "free disk", REPLICAS})
-"""Facts whose advice is worth a message."""
+"""Facts that are reported when they contain advice."""
 
 _KINDS: Sequence[tuple[type[StoreError], str]] = (
     (StoreUnavailable, "is away"),
@@ -38,27 +38,27 @@ _KINDS: Sequence[tuple[type[StoreError], str]] = (
 
 
 def shards_of(store: Store) -> tuple[Shard, ...]:
-    """The stores that make up this one, each asked by itself."""
+    """The shards of this store; a single store is one shard."""
     return store.shards if isinstance(store, ShardedStore) else (Shard.of(store),)
 
 
 class StoreChecks:
-    """Of one process. `look` asks, the rest tells what was seen then."""
+    """Checks of one process. `check` asks the stores; all else returns what it found."""
 
     def __init__(self, shards: Sequence[Shard], alerts: Alerts) -> None:
         self._shards, self._alerts = shards, alerts
         self._facts: dict[str, list[Fact]] = {}
         self._facts_due: dict[str, float] = {}
         self._max_replicas: dict[str, float] = {}
-        """The most replicas that each has had."""
+        """The largest number of replicas that each store has had."""
         self.local_conditions: list[Condition] = []
-        """What is wrong from where this host stands."""
+        """What is wrong as seen from this host."""
         self._probes: dict[str, Probe] = {}
         self._has_silent = False
-        """One has not answered yet."""
+        """A store has not answered yet."""
 
     def close(self, own: bool) -> None:
-        """Nothing is asked any more. own: nor are the stores in use, so that none is tried again."""
+        """Ends the checks. own: also closes the stores, so that no connection is tried again."""
         for probe in self._probes.values():
             probe.close()
         for shard in self._shards if own else ():
@@ -66,16 +66,16 @@ class StoreChecks:
 
     @property
     def is_complete(self) -> bool:
-        """All are there."""
+        """All stores are available."""
         return not self._has_silent and not any(shard.away for shard in self._shards)
 
     @property
     def is_unreachable(self) -> bool:
-        """None of them is, as far as it is known."""
+        """No store is known to be available."""
         return self._has_silent or all(shard.away for shard in self._shards)
 
     def check(self) -> None:
-        """Asks each for the least that it can answer, and now and then for its facts."""
+        """Sends each store the cheapest query there is, and once in a while asks for its facts."""
         self._has_silent = False
         for shard in self._shards:
             self._probe(shard).ask()
@@ -87,14 +87,14 @@ class StoreChecks:
         return self._probes[shard.url]
 
     def shared_conditions(self) -> list[Condition]:
-        """What is wrong with the stores whoever looks."""
+        """What is wrong with the stores, whichever host checks."""
         return [condition for shard in self._shards for condition in self._fact_conditions(shard.url)]
 
     def _check_shard(self, shard: Shard) -> Iterator[Condition]:
         probe = self._probe(shard)
         answered = probe.wait(ANSWERS_WITHIN)
         self._has_silent = self._has_silent or not answered
-        # One that has been slow before is only slow.
+        # A store that was slow before is still slow, not unavailable.
         error = probe.error if answered else StoreUnavailable(NO_ANSWER) if probe.elapsed > 2 * probe.took else None
         if error is not None:
             yield replace(unavailable_condition(shard.url, error), ago=round(probe.elapsed * SECOND))
@@ -144,7 +144,7 @@ class StoreChecks:
 
 
 def unavailable_condition(url: str, error: StoreError) -> Condition:
-    """It did not answer, or not as it should: by the class of the error, whatever its text."""
+    """The condition of a store that fails, by the class of the error."""
     how = next(words for kind, words in _KINDS if isinstance(error, kind))
     return Condition(
         f"away {url}",

@@ -1,4 +1,4 @@
-"""Webhooks: a POST of a JSON object, by the sender of push, within its guard."""
+"""Webhooks: a POST of a JSON object, sent by the HTTP sender of push under its guard."""
 
 import asyncio
 import time
@@ -16,8 +16,8 @@ LIMITS = Limits(total=20.0, connect=5.0)
 
 
 def send(url: str, message: Message, secrets: Sequence[Secret], guard: Guard, trust: bytes = b"") -> None:
-    """Returns when the answer is 2xx; Unsent, with why, if it is not. ConfigError: a secret is not where it should be.
-    trust: certificates (PEM) besides the system's."""
+    """Returns once the answer is 2xx; raises SendError, with the reason, if it is not, ConfigError if a secret cannot
+    be read. trust: certificates (PEM) that are trusted besides the system's."""
     now = int(time.time())
     headers = [("content-type", "application/json"), ("webhook-id", message.id), ("webhook-timestamp", str(now))]
     if secrets:

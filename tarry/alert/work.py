@@ -1,4 +1,4 @@
-"""How the work goes: jobs that died, queues that are stuck, endpoints that fail. One host looks for all."""
+"""Checks the work: jobs that died, queues that are stuck, endpoints that fail. One host checks for all."""
 
 import shlex
 import time
@@ -19,14 +19,14 @@ from tarry.store.shared.partly import there
 
 FAILING_FOR = MINUTE
 QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0
-"""Seconds; more where a look takes more than a twentieth of that."""
+"""Seconds between two checks; longer if a check takes more than a twentieth of that."""
 COUNTED = 1000
 MIN_WINDOW = 15 * SECOND
-"""Microseconds in which jobs die together, however often there may be messages: several looks."""
+"""Microseconds over which deaths are counted at least, however short `alerts.every` is: several checks."""
 
 
 class WorkChecks:
-    """Of one store. endpoints: the HTTP tasks there are now, by name. deaths: who died lately."""
+    """Checks of one store. endpoints: the current HTTP tasks by name. deaths: the jobs that died lately."""
 
     def __init__(
         self, store: Store, alerts: Alerts, endpoints: Callable[[], Mapping[str, Endpoint]], deaths: Deaths
@@ -36,7 +36,7 @@ class WorkChecks:
         self._throttled_removed = _Throttle(REMOVED_EVERY)
 
     def check(self, now: int, complete: bool) -> list[Condition]:
-        """What is wrong; StoreError. whole: all of several stores are there. now: microseconds since the epoch."""
+        """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
         self._deaths.refresh(now, complete)
         flows = {name: state for name, (state, _) in registry.flows(self._store).items()}
         return [
@@ -102,7 +102,8 @@ class WorkChecks:
                     yield _stuck_queue(queue, now - backlog.oldest, backlog.count, free, now)
 
     def _stopped_tasks(self) -> set[str]:
-        """Tasks of which nothing starts, for which there is a reason that is told, or somebody's will."""
+        """Tasks whose limit is 0, so that none of their jobs starts."""
+        # Either their endpoint fails, which has its own condition, or somebody stopped them on purpose.
         limits = there(self._store.limits)
         return {name.removeprefix(TASK) for name, (limit, _) in limits.items() if limit.most == 0}
 
@@ -139,7 +140,7 @@ def _format_count(number: int) -> str:
 
 
 class _Throttle:
-    """A look that is not cheap: between two, what was seen last."""
+    """Runs an expensive check only once in a while; between two runs it returns the last result."""
 
     def __init__(self, every: float) -> None:
         self._every = every
