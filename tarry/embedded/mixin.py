@@ -1,6 +1,6 @@
-"""An app as a place where jobs are run: its part of this process, without a master.
+"""The methods of an app that run jobs in its own process, without a master.
 
-What runs jobs is imported when there is need of it: most processes that import an app only enqueue.
+The modules that run jobs are imported when they are needed: most processes that import an app only enqueue.
 """
 
 import signal
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
     from tarry.worker.worker import Outside, Settings
 
 Queues = str | Sequence[str] | Mapping[str, int]
-"""A name, several, or weights."""
+"""One name, several names, or weights by name."""
 
 
 class TestBackend(Protocol):
-    """What stands in for the stores and the clocks of all apps, while a test of tasks lasts."""
+    """Replaces the stores and clocks of all apps during a test of tasks."""
 
     @property
     def clock(self) -> Clock:
-        """The one of all."""
+        """The clock of all apps."""
 
     @property
     def client(self) -> Callable[..., Client]:
-        """What makes clients, as `Client` does."""
+        """Creates clients, as `Client` does."""
 
     def store(self, app: Any) -> Store:
-        """Where the app's jobs are kept meanwhile: the same at each call."""
+        """The store of the app during the test: the same for each call."""
 
     def drain(self, app: Any, queues: Queues | None) -> int:
-        """Runs what is due in that app."""
+        """Runs the jobs that are due in this app."""
 
     async def adrain(self, app: Any, queues: Queues | None) -> int:
         """The same, awaited."""
 
     def post(self, book: Any) -> Any:
-        """What takes the requests of these HTTP tasks, in place of what sends them."""
+        """Takes the requests of these HTTP tasks instead of sending them."""
 
 
 class Deliveries(Protocol):
-    """What delivers the jobs of HTTP tasks for a worker."""
+    """Delivers the jobs of HTTP tasks for a worker."""
 
     def find(self, name: str) -> Task[Any, Any] | None:
-        """A task that the worker does not know yet."""
+        """Finds a task that the worker does not know yet."""
 
     def close(self) -> None:
-        """The worker has ended."""
+        """Called when the worker has ended."""
 
 
 test_backend: TestBackend | None = None
 
 
 class EmbeddedMixin(ABC):
-    """What an app inherits, so that jobs can be run where it is."""
+    """Base class of an app: runs jobs in the process of the app."""
 
     tasks: dict[str, Task[Any, Any]]
 
@@ -80,11 +80,11 @@ class EmbeddedMixin(ABC):
     @property
     @abstractmethod
     def client(self) -> Client:
-        """What enqueues and asks."""
+        """The client that enqueues and queries."""
 
     @abstractmethod
     def rules(self, task: str, queue: str) -> Rules:
-        """What the task and the queue say about the life of a job."""
+        """The rules that the task and the queue set for a job."""
 
     @abstractmethod
     def declare_limits(self, store: Store) -> None:
@@ -92,15 +92,15 @@ class EmbeddedMixin(ABC):
 
     @abstractmethod
     def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> Deliveries:
-        """What delivers the jobs of HTTP tasks."""
+        """Creates the deliveries of HTTP tasks."""
 
     @abstractmethod
     def connection(self) -> tuple[Store, bool]:
-        """A store to work on, and whether it is the worker's own to close."""
+        """A store for a worker, and whether the worker has to close it."""
 
     @abstractmethod
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
-        """What does the chores there."""
+        """Creates a keeper for this store."""
 
     def run(self, *, queues: Queues | None = None, threads: int | None = None, coroutines: int | None = None) -> None:
         """Runs jobs in this process, no master needed, until INT, TERM, or `stop()` from another thread.
@@ -166,7 +166,7 @@ class EmbeddedMixin(ABC):
             service.worker.stop()
 
     def embedded_service(self, pool: Pool, outside: "Outside", **wanted: Any) -> "EmbeddedService":
-        """A worker with its keeper, to be run by a process that hears signals itself: `tarry worker`."""
+        """A worker with its keeper, for a process that handles signals itself: `tarry worker`."""
         from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
         return self._build_service(

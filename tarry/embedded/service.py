@@ -1,4 +1,4 @@
-"""Workers in a process that is no master's: in the foreground, in the background, or until nothing is left."""
+"""Runs a worker without a master: in the foreground, in the background, or until no job is left."""
 
 import contextlib
 import logging
@@ -22,11 +22,14 @@ from tarry.worker.worker import Settings, Worker
 log = logging.getLogger("tarry.worker")
 
 RELEASE_WITHIN = 1.0
-"""Seconds that jobs have to let go once they are called back."""
+"""Seconds that jobs have to end after they are interrupted."""
 ENDS_WITHIN = 10.0
-"""Seconds until threads that ought to end are left to themselves."""
+"""Seconds to wait for threads that should end."""
 MAX_EMPTY_CLAIMS = 1000
-"""A claim makes a thousand jobs ready at most, of whatever queue: so often it may take another to come to ours."""
+"""How many claims without a job show that none is left, while jobs are overdue.
+
+One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
+"""
 
 
 def worker_settings(
@@ -36,7 +39,7 @@ def worker_settings(
     threads: int | None = None,
     coroutines: int | None = None,
 ) -> Settings:
-    """A pool's configuration as a worker wants it, with what is given instead; ConfigError if nothing could run."""
+    """The settings of a worker, from a pool with overrides; ConfigError if it could run nothing."""
     thread_slots = pool.threads if threads is None else threads
     coroutine_slots = pool.async_ if coroutines is None else coroutines
     if min(thread_slots, coroutine_slots) < 0 or not thread_slots + coroutine_slots:
@@ -50,7 +53,7 @@ def worker_settings(
 
 
 def queue_weights(queues: Queues) -> Mapping[str, int]:
-    """By name; ConfigError for what is none."""
+    """The weights of queues by name; ConfigError if they are not valid."""
     if isinstance(queues, str):
         queues = [queues]
     queue_weights = queues if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
@@ -62,11 +65,12 @@ def queue_weights(queues: Queues) -> Mapping[str, int]:
 
 
 class LocalWorker(Worker):
-    """A worker whose process is not there for it alone: it ends also where its jobs would not.
+    """A worker in a process that does other work, too: it ends even if its jobs do not.
 
-    INT: finish what runs, then end. TERM: the same, within `grace` seconds; what still runs then is broken in on and
-    goes back uncounted. The same signal a second time: now. leaves: should a job not even heed that, the process ends.
-    until_idle: ends as soon as nothing is left to do, or takes nothing more after so many seconds.
+    INT: finish the running jobs, then end. TERM: the same within `grace` seconds; jobs that still run then are
+    interrupted and requeued, and no attempt is counted. A second signal: interrupt at once. exits_process: end the
+    process if a job ignores even that. until_idle: end as soon as there is nothing to do; claim nothing after that
+    many seconds.
     """
 
     def __init__(
@@ -80,9 +84,9 @@ class LocalWorker(Worker):
         super().__init__(*args, **kwargs)
         self._end_within = grace if exits_process else None
         self.ended = threading.Event()
-        """Set when it has given back what is not done, though a thread of it may still be at a job."""
+        """Set once unfinished jobs are given back; a thread may still be running one."""
         self.signals_received: deque[int] = deque()
-        """The signals that it heard."""
+        """The signals that it has handled."""
         self._pending_signals: deque[int] = deque()
         self._grace, self._exits_process = grace, exits_process
         self._is_draining = until_idle is not None
@@ -92,19 +96,19 @@ class LocalWorker(Worker):
         self._empty_claims = 0
 
     def stop(self, limit: float = math.inf) -> None:
-        """Finish what runs, then end; what runs for `limit` seconds more goes back. From any thread."""
+        """Finishes the running jobs, then ends; after `limit` seconds jobs are given back. Thread-safe."""
         self._limit = min(self._limit, time.monotonic() + limit)
         super().stop()
 
     def receive_signal(self, number: int) -> None:
-        """A signal, from its handler."""
+        """Queues a signal; called from the signal handler."""
         self._pending_signals.append(number)
         self.pump.bell.poke()
         if self._end_limit is not None:
             self._end_limit.poke()
 
     def end_by(self) -> float:
-        """By time.monotonic(): a moment after the limit, at which the thread that speaks with the store breaks in."""
+        """When the thread that talks to the store is interrupted, by time.monotonic(): shortly after the limit."""
         return self._limit + 2 * RELEASE_WITHIN
 
     def _guarded(self) -> None:
@@ -147,7 +151,7 @@ class LocalWorker(Worker):
             self.stop(limit)
 
     def _enforce_limits(self, now: float) -> None:
-        """The limits of time: first nothing more is taken, then what runs is broken in on, then it is left alone."""
+        """Enforces the time limits: first claims nothing more, then interrupts the running jobs, then gives up."""
         if now >= self._stop_at:
             self._stop_at = math.inf
             self.pump.stop()
@@ -169,7 +173,7 @@ class LocalWorker(Worker):
 
 
 class EmbeddedService:
-    """A worker and, in a thread beside it, a keeper: a master's work for one process. close: called at the end."""
+    """A worker, and a keeper in a second thread: what a master does, in one process. close: called at the end."""
 
     def __init__(self, worker: LocalWorker, keeper: Keeper, close: Callable[[], None] | None) -> None:
         self.worker = worker
@@ -179,7 +183,7 @@ class EmbeddedService:
         self._keeper_thread = threading.Thread(target=self._run_keeper, name="tarry-keeper", daemon=True)
 
     def run(self) -> None:
-        """Works, with the calling thread as one of the slots, until stopped."""
+        """Runs until stopped; the calling thread is one of the slots."""
         self._keeper_thread.start()
         try:
             self.worker.run()
@@ -187,7 +191,7 @@ class EmbeddedService:
             self.end()
 
     def end(self) -> None:
-        """Gives back all but a thread that may still be at a job. Twice is fine."""
+        """Ends the keeper and releases everything except a thread that still runs a job. May be called twice."""
         self._ended.set()
         self._keeper_thread.join(RELEASE_WITHIN if self.worker.pump.trouble else ENDS_WITHIN)
         close, self._close = self._close, None
@@ -196,7 +200,7 @@ class EmbeddedService:
         self.worker.let_go()
 
     def drain(self) -> int:
-        """Works until nothing is left, or stopped; the keeper does its round first. How many attempts there were."""
+        """Runs until nothing is left, or stopped; the keeper ticks once before. Returns the number of attempts."""
         try:
             self._keeper.tick()
             self._keeper.close()
@@ -214,9 +218,9 @@ class EmbeddedService:
 
 
 class Background:
-    """`with app.running():` or `async with app.running():`, for as long as the block lasts.
+    """`with app.running():` or `async with app.running():`: runs jobs while the block lasts.
 
-    limit: seconds that what still runs at its end has, before it is broken in on and goes back.
+    limit: seconds that running jobs have after the block; then they are interrupted and requeued.
     """
 
     def __init__(self, open_service: Callable[[], EmbeddedService], limit: float) -> None:
@@ -241,7 +245,7 @@ class Background:
         worker = self._service.worker
         worker.stop(self._limit)
         worker.ended.wait()
-        # A job that heeds nothing may hold it; as it is a daemon, it does not hold the process.
+        # A job that ignores the interrupt may block this thread; it is a daemon, so it does not block the process.
         self._thread.join(RELEASE_WITHIN)
         self._service.end()
         if self._crash is not None and error is None:
@@ -264,7 +268,8 @@ class Background:
 
 @contextlib.contextmanager
 def handle_signals(worker: LocalWorker, *numbers: int) -> Iterator[None]:
-    """While inside, the worker is told of these signals, and they do nothing else. Only the main thread hears any."""
+    """Inside the block these signals go to the worker only. Does nothing outside of the main thread."""
+    # Python only lets the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What waits for each pool that follows its backlog: looked at now and then, and told to whoever sets its count."""
+"""Measures the backlog of each pool that scales with it, and reports it to the master, which sets the count."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -10,14 +10,14 @@ from tarry.store.shared.partly import there
 REPORT_EVERY = 0.5
 """Seconds."""
 COUNTED = 1000
-"""Jobs that are counted at most: enough to know that many more workers are wanted."""
+"""The most jobs that are counted: with that many, many more workers are needed anyway."""
 
 BacklogReport = dict[str, tuple[int, float]]
-"""By pool: how many jobs wait, and for how many seconds the first of them has."""
+"""By pool: how many jobs wait, and for how many seconds the oldest has waited."""
 
 
 class BacklogReporter:
-    """For the keeper. pools: names, with their queues, or None for all that there are."""
+    """A chore of the keeper. pools: their names and queues; None stands for all queues."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class BacklogReporter:
         self._clock = clock or Clock(store.time)
 
     def report_backlogs(self) -> None:
-        """Tells what is there now; what of the stores is away is left out. StoreError: nothing is told."""
+        """Reports the backlogs; shards that are away are left out. StoreError: nothing is reported."""
         now = self._clock.now()
         self._notify({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
 

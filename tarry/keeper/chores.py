@@ -1,4 +1,4 @@
-"""The keeper: what has to be done every so often, and the return of jobs whose worker died."""
+"""The keeper: does periodic chores, and recovers the jobs of workers that died."""
 
 import contextlib
 import itertools
@@ -30,18 +30,17 @@ log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
 RECOUNT_EVERY = 20.0
-"""Together with the hold, such that a level which is wrong is put right within a minute, also if the host that did it
-up to now has just died."""
+"""Seconds. With the hold this corrects a wrong level within a minute, even if the host that did it has just died."""
 RECOUNT_HOLD = 25 * SECOND
 LOG_EVERY = 60.0
-"""Seconds between two lines on what cannot be done because the store is away."""
+"""Seconds between two log lines about work that waits for a store that is away."""
 KEPT_BYTES = 64_000_000
-"""What the finished jobs of a queue may take, unless configured."""
+"""Bytes that the finished jobs of a queue may take, unless configured."""
 _BATCH = 1000
 
 
 class Keeper:
-    """One a host. `tick()` does what is due and says how many seconds there is nothing to do."""
+    """Runs once on each host. `tick()` does what is due and returns for how many seconds there is nothing to do."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Keeper:
         self._name = owner.new_name()
         self._declare = declare
         self._known_dead: set[str] | None = None
-        """The owners that were dead at the last look; None: before the first, which finds what a crash left behind."""
+        """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""
         self._joins = store.joins
         self._chores: list[tuple[float, Callable[[], None]]] = [
             (1.0, self.rescue_overdue),
@@ -81,21 +80,24 @@ class Keeper:
         self._due = dict.fromkeys(range(len(self._chores)), 0.0)
         self._backoffs = {number: Backoff() for number in self._due}
         self.away = ""
-        """Why the store cannot be asked; empty: it can."""
+        """Why the store is not available; empty: it is."""
         self._store_backoff = Backoff()
-        """Of the store as a whole: while it is away no chore asks it, so that it is tried, and waited for, once."""
+        """For the store as a whole: while it is away only one chore tries it, and only once in a while."""
         self._logged_at: dict[str, float] = {}
-        """When it was last said that the jobs of a worker that is gone come back later."""
+        """When the delay of a dead worker's jobs was last logged, by owner."""
 
     def register_chore(self, every: float, chore: Callable[[], None]) -> None:
-        """One more chore, every so many seconds; where it raises StoreError, again with growing pauses."""
+        """Adds a chore that runs every `every` seconds; after a StoreError it is retried with growing pauses."""
         number = len(self._chores)
         self._chores.append((every, chore))
         self._due[number], self._backoffs[number] = 0.0, Backoff()
 
     def tick(self) -> float:
-        """Does the chores that are due, and first what has to be done at its moment: the ticks of schedules. While the
-        store is away, it is tried now and then by the first chore that is due."""
+        """Does the chores that are due and returns for how many seconds there is nothing to do.
+
+        Schedules come first, since their ticks must be in time. While the store is away, the first chore that is due
+        tries it once in a while.
+        """
         if left := self._store_backoff.left(time.monotonic()):
             return left
         ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
@@ -110,7 +112,7 @@ class Keeper:
         return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
 
     def close(self) -> None:
-        """Leaves the chores that one host does for all to whoever comes next, without a wait for the hold to end."""
+        """Releases the holds of the chores that one host does for all, so that another can take them at once."""
         now = self._clock.now()
         with contextlib.suppress(StoreError):
             self._store.hold("prune", self._name, now, now)
@@ -126,24 +128,25 @@ class Keeper:
         stacks: Mapping[str, str] = MappingProxyType({}),
         epochs: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Brings back all that an owner held who is known to be gone.
+        """Recovers all jobs of an owner that is known to be dead.
 
-        on: ids (hex) of the jobs that were executing when it died: for them it counts. stuck: those for whose sake
-        it was killed, since they did not end after their timeout; in which attempt, and where it was then, by id. One
-        job of a batch task stands for its whole call.
+        on: ids (hex) of the jobs that were executing when it died; for them the crash counts. stuck: ids of the jobs
+        because of which it was killed: they did not end after their timeout. epochs, stacks: the attempt and the stack
+        of each of them, by id. One job of a batch task stands for its whole call.
         """
         overdue = self._find_still_running(gone, stuck, epochs)
         shared, where = self._find_shared_batches({*on, *overdue}), {id: stacks.get(id, "") for id in overdue}
         self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
 
     def rescue_overdue(self) -> None:
-        """Brings back what owners held whose lease ran out. That alone is no job's fault: the worker may live, on a
-        host that cannot reach the store. Only a known death counts."""
+        """Recovers the jobs of owners whose lease ran out."""
+        # An expired lease counts for no job: the worker may be alive on a host that cannot reach the store.
         self._recover(self._overdue.jobs, None)
 
     def rescue_dead(self) -> None:
-        """Brings back what processes of this host held that are gone, without waiting for their leases. One that died
-        since the last call waits for the next: its master may yet tell which of its jobs were on."""
+        """Recovers the jobs of dead processes of this host, without waiting for their leases to end."""
+        # A process that died since the last call waits for the next one: its master may yet report which of its jobs
+        # were executing.
         names, away = partly(self._store.owners)
         dead = {name for name in names if owner.is_dead(name)}
         known, self._known_dead = self._known_dead, dead
@@ -153,7 +156,7 @@ class Keeper:
             raise away
 
     def prune(self) -> None:
-        """Forgets finished jobs whose time of keeping is over, or that take too much room. One host's task."""
+        """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""
         now = self._clock.now()
         if self._store.hold("prune", self._name, now + 30 * SECOND, now):
             for _ in range(100):
@@ -161,8 +164,8 @@ class Keeper:
                     return
 
     def recount(self) -> None:
-        """Counts anew how many jobs run under each limit, so that nothing that was miscounted holds back work for
-        long. One host's task."""
+        """Counts the running jobs of each limit again, so that a wrong level does not block work for long. One host
+        does it for all."""
         now = self._clock.now()
         if self._store.hold("recount", self._name, now + RECOUNT_HOLD, now):
             wrong = self._store.recount(now)
@@ -170,7 +173,7 @@ class Keeper:
                 log.warning("%d limits did not count what runs under them; they do now", wrong)
 
     def redeclare_limits(self) -> None:
-        """Once more says what holds on all stores of several when one has come, or come back, that may not know."""
+        """Declares the limits again when a shard has been added or is back: it may not have them."""
         joins = self._store.joins
         if joins != self._joins and self._declare is not None:
             self._declare()
@@ -195,8 +198,8 @@ class Keeper:
         return True
 
     def _find_still_running(self, gone: str, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
-        """Without those that were cancelled, that another has now, or whose next attempt it already was that went down
-        with the first."""
+        """The stuck jobs that are still in the attempt for which the owner was killed: not cancelled, not claimed by
+        another owner, and not in a later attempt."""
         if not stuck:
             return []
         jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
@@ -207,9 +210,9 @@ class Keeper:
         ]
 
     def _find_shared_batches(self, on: Collection[str]) -> set[str]:
-        """The batch tasks of which many jobs were on in one call. Which ones is not known but to the dead, so it
-        counts for all of that task that it held. From then on each of them is called alone, and then the cause is
-        found without more harm to the others: one that was called alone answers for itself only."""
+        """The batch tasks of which the owner was executing several jobs in one call."""
+        # Only the dead process knew which jobs were in the call, so the crash counts for all jobs of the task that it
+        # held. After a crash each job is called alone, so that the next crash is counted for its cause only.
         if not self._batch_tasks or not on:
             return set()
         jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
@@ -244,8 +247,11 @@ class Keeper:
                 raise away
 
     def handle_message(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The master's word on a dead worker, `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text},
-        "epochs": {id: number}}`, and the answer to it; None while the store cannot do it, or for another line."""
+        """Handles the master's message about a dead worker and returns the answer; None if the store is not available
+        or the message is a different one.
+
+        The message: `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text}, "epochs": {id: number}}`.
+        """
         if "gone" not in line or self._store_backoff.left(time.monotonic()):
             return None
         try:
@@ -265,13 +271,16 @@ class Keeper:
 
 
 def _is_away(error: StoreError) -> bool:
-    """All of the store, so that no other chore would fare better."""
+    """Whether the whole store is away, so that other chores would fail, too."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, PartlyUnavailable | StoreBusy)
 
 
 def _find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:
-    """With no evidence of what was on, only a job that its owner held alone is held to have been; or those of a batch
-    task, if it held no others, since they may have been on in one call. None, if the owner is not known to be dead."""
+    """Ids of the jobs for which the crash of their owner counts, where nothing shows which were executing.
+
+    A job counts if its owner is known to be dead and held no other. Jobs of a batch task count if the owner held only
+    these, since they may have been in one call.
+    """
     held: dict[str, list[Job]] = {}
     for job in jobs:
         held.setdefault(job.owner, []).append(job)

@@ -1,8 +1,8 @@
-"""The ticks of schedules become jobs. Every host may do this: of those that make the job of a tick, one does.
+"""Turns the ticks of schedules into jobs. Every host does this, and each tick still makes one job only.
 
-There is no leader. A tick's job holds a key that names the tick, and for an hour after it has ended too, so whoever
-makes it second finds it there. A bookmark in the store says how far each schedule has come; it is moved on once the
-jobs are stored, so a crash in between makes them again, and the key makes that nothing.
+There is no leader. The job of a tick holds a key that names the tick, until an hour after the job has ended; so a
+second host finds that the job exists. The state in the store says how far each schedule has come. It is moved on after
+the jobs are stored: after a crash in between they are enqueued again, and the key makes that harmless.
 """
 
 import contextlib
@@ -26,22 +26,22 @@ from tarry.tasks.task import Options, Task
 log = logging.getLogger("tarry.cron")
 
 KEY_KEPT_FOR = "1h"
-"""How long the job of a tick holds its key after it has ended: no host is later than this."""
+"""How long the job of a tick keeps its key after its end: no host is later than this."""
 UNUSED_AFTER = 30 * DAY
-"""What no host has had for so long has left the code: its bookmark goes."""
+"""Microseconds after which the state of a schedule that no host has any more is removed."""
 MAX_AHEAD = DAY
-"""If a bookmark lies further ahead than this, the clock was wrong when it was written."""
+"""Microseconds: a state further in the future than this was written with a wrong clock."""
 _CHECK_EVERY = HOUR
-"""A schedule is looked at this often, also if it does not tick."""
+"""A schedule is checked this often even if it does not tick."""
 
 
 def schedules_of(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Schedule]:
-    """All schedules by name; of two with one name the later."""
+    """All schedules by name; the later one if two have the same name."""
     return {schedule.name: schedule for task in list(tasks.values()) for schedule in task.schedules}
 
 
 def check_names(tasks: Mapping[str, Task[Any, Any]], new: Task[Any, Any]) -> None:
-    """ConfigError if a schedule of the new task has the name of another task's."""
+    """ConfigError if a schedule of the new task has the same name as a schedule of another task."""
     if not new.schedules:
         return
     taken = schedules_of({name: task for name, task in tasks.items() if name != new.name})
@@ -53,27 +53,27 @@ def check_names(tasks: Mapping[str, Task[Any, Any]], new: Task[Any, Any]) -> Non
 
 
 def run_now(client: Client, schedule: Schedule) -> Handle[Any]:
-    """Makes the call of a schedule at once; when it ticks stays as it is, also if it is paused."""
+    """Enqueues the call of a schedule now, even if it is paused; its ticks do not change."""
     return client.enqueue(client.tasks[schedule.task], schedule.args, schedule.kwargs)
 
 
 class Ticker:
-    """`tick()` enqueues what is due by the schedules of the client's tasks and says for how many seconds there is
-    nothing to do. Not to be called from two threads at once."""
+    """`tick()` enqueues the jobs that the schedules of the client's tasks make due, and returns for how many seconds
+    there is nothing to do. Not thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._next_check: dict[str, int] = {}
-        """When to look at each schedule again."""
+        """When to check each schedule again."""
         self._failures: dict[str, int] = {}
-        """How often in a row each schedule could not be served, for a store that is away."""
+        """How often in a row each schedule failed because its shard was away."""
         self._sweep_at = 0
         self._started_at: int | None = None
         self._last_now = 0
         self._backoff = Backoff()
 
     def tick(self) -> float:
-        """Never raises StoreError: it is logged, and what could not be done is tried again soon."""
+        """Never raises StoreError: logs it, and tries again soon."""
         try:
             pause = self._tick()
         except StoreError as error:
@@ -98,7 +98,7 @@ class Ticker:
     def _now(self) -> int:
         now = self._client.clock.now()
         if self._started_at is None or now < self._last_now:
-            # At the start, and when the clock was set back: nothing known of when to look again holds.
+            # At the start, and after the clock was set back, the times of the next checks are not valid.
             self._started_at = now if self._started_at is None else min(self._started_at, now)
             self._next_check.clear()
             self._sweep_at = 0
@@ -106,7 +106,8 @@ class Ticker:
         return now
 
     def _process(self, due: Sequence[Schedule], stored: Mapping[str, StoredState], now: int) -> None:
-        """First the jobs of all, since they are to be in time, then the bookmarks."""
+        """Enqueues the jobs of all due schedules, then writes their states."""
+        # The jobs come first, since they must be in time.
         states: list[tuple[Schedule, ScheduleState]] = []
         for schedule in due:
             before = stored[schedule.name][0] if schedule.name in stored else None
@@ -118,8 +119,8 @@ class Ticker:
                 self._failures.pop(schedule.name, None)
 
     def _attempt(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
-        """False if one of several stores is away on which it depends: then it is tried again later, and the other
-        schedules go on."""
+        """Runs the action. False if its shard is away: then this schedule is tried again later, and the others go
+        on."""
         try:
             action()
         except StoreAway as error:
@@ -131,7 +132,8 @@ class Ticker:
         return True
 
     def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int]) -> None:
-        """Each, whatever becomes of the others: those that are stored are known by their keys the next time."""
+        """Enqueues each tick even if another one fails; StoreAway afterwards."""
+        # The next try finds the stored ones by their keys.
         away: StoreAway | None = None
         for tick in ticks:
             try:
@@ -142,7 +144,7 @@ class Ticker:
             raise away
 
     def _plan(self, schedule: Schedule, before: ScheduleState | None, now: int) -> tuple[ScheduleState, Sequence[int]]:
-        """The bookmark as it is to be, and the ticks that are to become jobs."""
+        """The new state, and the ticks that become jobs."""
         if before is None:
             return schedule_state.initial_state(schedule, now), ()
         state = self._adjust(schedule, before, now)
@@ -162,8 +164,8 @@ class Ticker:
             log.warning("schedule %s: the clock was set back far; it ticks from now on", schedule.name)
             return replace(state, after=now)
         if state.rule != schedule.rule:
-            # It is another now, and what it would have done before has not been missed. During a deployment both
-            # are about: each host goes on from where it began itself.
+            # The rule has changed: ticks of the new rule in the past were not missed. During a deployment hosts with
+            # both rules run: each continues from its own start.
             return replace(state, rule=schedule.rule, after=max(state.after, self._started_at or 0))
         return state
 
@@ -181,7 +183,7 @@ class Ticker:
         expected = None if stored is None else stored[1]
         moved = stored is None or state != stored[0]
         if moved and not schedule_state.write(self._client.store, schedule.name, state, expected):
-            # Somebody else moved it on, or paused it: look again.
+            # Another host moved it on, or somebody paused it: check again.
             self._next_check[schedule.name] = now
             return
         tick = schedule.timetable.next(max(now, state.after))

@@ -1,4 +1,4 @@
-"""Tells hooks of attempts that no worker lived to tell of."""
+"""Calls the failure hooks of attempts whose worker died."""
 
 import logging
 import threading
@@ -22,12 +22,12 @@ from tarry.worker.run import wrapped
 log = logging.getLogger("tarry.keeper")
 
 CLOSES_WITHIN = 5.0
-"""Seconds that hooks have to end when the keeper does."""
+"""Seconds that running hooks have when the keeper ends."""
 
 
 class DeathHooks:
-    """Calls `on_failure` and `on_dead` for the keeper, in a thread of its own, so that a hook that hangs keeps no job
-    from being rescued."""
+    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread, so that a hook that hangs does not delay
+    the rescue of jobs."""
 
     def __init__(self, tasks: Mapping[str, Task[Any, Any]]) -> None:
         self._tasks = tasks
@@ -35,7 +35,7 @@ class DeathHooks:
         self._thread: threading.Thread | None = None
 
     def notify(self, changes: Iterable[tuple[Job, Change]]) -> None:
-        """These were made. Those that count as a failure are told, if anybody wants to know."""
+        """Calls the hooks for those of these changes that count as a failure."""
         for job, change in changes:
             task = self._tasks.get(job.task)
             if task is not None and task.wrapped is not None and (change.failures or 0) > job.failures:
@@ -43,7 +43,7 @@ class DeathHooks:
                 self._start()
 
     def close(self) -> None:
-        """Waits for hooks that run, but not for ever."""
+        """Waits a limited time for running hooks."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(CLOSES_WITHIN)

@@ -1,4 +1,4 @@
-"""Which masters there are, on which hosts: each keeps a cell of the store up to date, and anyone reads them all."""
+"""The registry of masters on all hosts: each master updates its own cell in the store, and anyone can read them."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tarry.worker import owner
 
 PREFIX = "host:"
 HEARTBEAT_EVERY = 5 * SECOND
-"""Between two signs of life of a host to which nothing happens."""
+"""Microseconds between two heartbeats of a host whose state does not change."""
 LOST_AFTER = 15 * SECOND
 FORGOTTEN_AFTER = DAY
 LOST = "lost"
@@ -26,58 +26,58 @@ LOST = "lost"
 _SWEEP_EVERY = MINUTE
 _TRIES = 20
 _CELLS_PER_HOST = 8
-"""With several stores as one, a host has so many names, of which one at least lives where a store is there."""
+"""How many cell names a host may use on a sharded store, so that one of them is on an available shard."""
 
-# Bounds within which whatever stands in a cell can be shown.
+# Bounds for values that are read from a cell, so that any of them can be shown.
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Moment = Annotated[int, Meta(ge=0, le=2**57)]
 
 
 class PoolFigures(Struct, frozen=True):
-    """How a pool of one host does. The counts are those of the processes that are there now; memory in bytes."""
+    """Figures of a pool on one host, summed over its current processes; memory is in bytes."""
 
     name: str
     workers: _Count = 0
     """Ready to take jobs."""
     busy: _Count = 0
-    """At a job just now."""
+    """Running a job now."""
     processed: _Count = 0
     failed: _Count = 0
     memory: _Count = 0
 
 
 class Host(Struct, frozen=True):
-    """One master as it last told of itself. Times are microseconds since the epoch, by the store's clock."""
+    """One master, as it last reported. Times are microseconds since the epoch, by the store's clock."""
 
     instance: str
-    """Unique for ever: an owner's name, as in `engine.owner`."""
+    """A name that is never used again, built as in `worker.owner`."""
     name: str
-    """The host's."""
+    """The host name."""
     pid: _Count = 0
     pid_file: str = ""
     version: str = ""
-    """Of tarry."""
+    """The version of tarry."""
     state: str = "serving"
-    """The master's: starting, serving, resting, stopping, quitting; or lost: nothing was heard of it since `seen`."""
+    """The state of the master: starting, serving, resting, stopping, quitting; or lost: no heartbeat since `seen`."""
     started: _Moment = 0
     seen: _Moment = 0
     pools: list[PoolFigures] = []
 
     @property
     def is_alive(self) -> bool:
-        """Heard of lately."""
+        """It has sent a heartbeat lately."""
         return self.state != LOST
 
     @property
     def is_local(self) -> bool:
-        """It is a master of this machine; in a container, of this container."""
+        """The master runs on this machine; in a container, in this container."""
         return owner.is_local(self.instance)
 
 
 def list_hosts(store: Store, now: int | None = None) -> list[Host]:
-    """All masters, by name, that run or vanished within a day; `now` is the store's time, None: it is asked.
+    """All masters that run or were lost within a day, by name. now: the store's time; None: the store is asked.
 
-    Of several stores as one, what those tell that are there. What is no entry of a host is passed over. StoreError.
+    Of a sharded store only available shards are read. Cells that are not valid entries are skipped. StoreError.
     """
     moment = store.time() if now is None else now
     newest: dict[str, Host] = {}
@@ -93,7 +93,8 @@ def _is_newer(known: Host | None, host: Host) -> bool:
 
 
 def _is_lost(host: Host, now: int) -> bool:
-    """Also one that tells of the future: then the clock was wrong, and says nothing."""
+    """Whether its heartbeats have stopped, or its process is gone."""
+    # A heartbeat far in the future counts as none: it was sent with a wrong clock.
     return abs(now - host.seen) >= LOST_AFTER or owner.is_dead(host.instance)
 
 
@@ -104,9 +105,9 @@ def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
 
 
 class HostEntry:
-    """A host's own entry: `register_host` every second or so, `leave` at the end.
+    """The entry of this host: call `register_host` about every second, and `remove` at the end.
 
-    look: the host as it is now, without `seen`; None: it cannot be seen, and then it gives no sign of life.
+    get_host: returns the current figures, without `seen`; None if there are none: then no heartbeat is sent.
     """
 
     def __init__(self, store: Store, get_host: Callable[[], Host | None], clock: Clock | None = None) -> None:
@@ -114,13 +115,13 @@ class HostEntry:
         self._clock = clock or Clock(store.time)
         self._cell_count = _CELLS_PER_HOST if isinstance(store, ShardedStore) else 1
         self._written: dict[str, bytes | None] = {}
-        """What stands in our cells, as far as we know."""
+        """The last known content of our cells."""
         self._heartbeat_at = self._sweep_at = 0
         self._last_summary = ""
-        """In short, what others were told last."""
+        """The summary that was written last."""
 
     def register_host(self) -> None:
-        """A sign of life, if it is time or there is news; now and then, those of the vanished go. StoreError."""
+        """Writes the entry if it is due or has changed; once a minute removes old entries of others. StoreError."""
         host = self._get_host()
         if host is None:
             return
@@ -134,7 +135,7 @@ class HostEntry:
             self._sweep_at = now + _SWEEP_EVERY
 
     def remove(self) -> None:
-        """The host stopped as it should: it is no host any more. StoreError."""
+        """Removes the entry after an orderly stop. StoreError."""
         host = self._get_host()
         if host is None:
             return
@@ -143,7 +144,7 @@ class HostEntry:
                 self._store.write(name, None, cell)
 
     def _write_entry(self, host: Host) -> None:
-        """Where one of several stores is away, its part is taken by another."""
+        """Writes the entry; if the shard of one cell is away, uses the next cell name."""
         value = msgspec.json.encode(host)
         for number in range(self._cell_count):
             try:
@@ -158,7 +159,7 @@ class HostEntry:
             if self._store.write(name, value, self._written.setdefault(name, None)):
                 self._written[name] = value
                 return
-            # Its answer was lost, or another keeper of this master wrote, or the entry was swept away.
+            # An answer was lost, another keeper of this master wrote, or another host removed the entry.
             self._written[name] = there(lambda: self._store.cells(name)).get(name)
         raise StoreBusy(f"the entry {name} changes all the time")
 
@@ -182,5 +183,5 @@ def _is_expired(host: Host, now: int) -> bool:
 
 
 def _is_replaced(host: Host, own: Host, now: int) -> bool:
-    """A master that ended without a word, and we are what runs in its place."""
+    """Whether the entry is of a master that died and that ours has replaced."""
     return (host.name, host.pid_file) == (own.name, own.pid_file) and _is_lost(host, now)

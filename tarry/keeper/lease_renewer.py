@@ -1,4 +1,4 @@
-"""Leases of workers that live and cannot prolong them: their task lets no other thread of the process run."""
+"""Renews the leases of workers that are alive but cannot do it: their task lets no other thread run."""
 
 import logging
 import time
@@ -15,25 +15,25 @@ from tarry.worker import owner
 log = logging.getLogger("tarry.keeper")
 
 _MOST_JOBS = 10_000
-"""Jobs of one owner that are looked at: it is enough to know some on each of several stores."""
+"""The most jobs of an owner that are read: a few on each shard are enough."""
 
 
 class LeaseRenewer:
-    """Runs in another process than the workers, so that nothing that a task does can stop it.
+    """Runs outside of the worker processes, so that no task can stop it.
 
-    silent: the owners of this host that gave no sign of life for a moment, each with its lease in microseconds. Those
-    whose process is gone, or stopped by a signal or a debugger, are left to their fate.
+    silent: the owners on this host that have missed heartbeats, each with its lease in microseconds. Leases of
+    processes that are gone, or stopped by a signal or a debugger, are not renewed.
     """
 
     def __init__(self, store: Store, silent: Callable[[], Mapping[str, int]], clock: Clock | None = None) -> None:
         self._store, self._silent = store, silent
         self._clock = clock or Clock(store.time)
         self._due: dict[str, float] = {}
-        """When each is to be prolonged again, by time.monotonic()."""
+        """When each lease is due for renewal, by time.monotonic()."""
         self._logged: set[str] = set()
 
     def renew_leases(self) -> None:
-        """Of all that need it, each to half of it at least. StoreError."""
+        """Renews the leases of all silent owners well before they end. StoreError."""
         silent = {name: lease for name, lease in self._silent().items() if owner.is_at_work(name)}
         self._due = {name: moment for name, moment in self._due.items() if name in silent}
         self._logged &= silent.keys()
@@ -47,7 +47,7 @@ class LeaseRenewer:
             raise away
 
     def _renew(self, name: str, lease: int) -> PartlyUnavailable | None:
-        """The error, where some of several stores are away and the others have done it."""
+        """Renews one lease. Returns the error if some shards are away and the others have done it."""
         now = self._clock.now()
         jobs, away = partly(lambda: self._store.reclaim(now, name, _MOST_JOBS))
         if not jobs:
@@ -57,7 +57,7 @@ class LeaseRenewer:
         return partly(lambda: self._store.extend(name, held, lease, now))[1] or away
 
     def _log(self, name: str, jobs: int) -> None:
-        """Only of those that go on being silent: a busy machine makes many so for a moment."""
+        """Logs an owner that stays silent. On a busy machine many are silent for a moment; they are not logged."""
         if name in self._due and name not in self._logged:
             self._logged.add(name)
             log.warning(

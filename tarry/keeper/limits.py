@@ -1,4 +1,4 @@
-"""Limits in force: those of code and configuration, and those that somebody set by hand, which come first."""
+"""The limits in effect: those of code and configuration, and those set by hand, which take precedence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from tarry.store.shared.partly import there
 from tarry.tasks.task import Task
 
 BY_HAND = "limit:"
-"""Cells of this prefix, followed by a limit's name: somebody set it, or lifted it (`null`), by hand."""
+"""Prefix of the cells that hold limits set by hand, or lifted (`null`); the limit's name follows it."""
 
 
 class EffectiveLimit(Struct, frozen=True):
-    """A limit as people see it."""
+    """A limit with its level, and whether it was set by hand."""
 
     name: str
     limit: Limit
@@ -25,12 +25,12 @@ class EffectiveLimit(Struct, frozen=True):
 
 
 def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> None:
-    """Sees to it that the store keeps these limits, unless another was set by hand; and no other for these tasks.
+    """Sets these limits in the store, except where one was set by hand, and removes others of these tasks.
 
-    Every worker does so before it claims. A limit of a queue that nobody declares any more stays until it is reset:
+    Every worker calls this before it claims. A queue's limit that is no longer declared stays until it is reset:
     another host's configuration may have it.
     """
-    # The stores that are away are told when they have come.
+    # Shards that are away get the limits when they are back.
     now, by_hand = there(store.limits), there(lambda: store.cells(BY_HAND))
     own = {kind + task for task in tasks for kind in (TASK, EACH)}
     wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
@@ -51,28 +51,28 @@ def effective_limits(store: Store) -> list[EffectiveLimit]:
 
 
 def set_by_hand(store: Store, name: str, limit: Limit | None) -> None:
-    """Sets or lifts a limit on all hosts at once, until it is reset; ValueError for a name of no limit."""
+    """Sets a limit on all hosts, or lifts it (None), until it is reset; ValueError for a name that is not a limit's."""
     check_name(name)
     _write_override(store, name, msgspec.json.encode(limit))
     store.limit(name, limit)
 
 
 def reset(store: Store, name: str, declared: Mapping[str, Limit]) -> None:
-    """Back to what code and configuration say."""
+    """Restores the limit of code and configuration."""
     check_name(name)
     _write_override(store, name, None)
     store.limit(name, declared.get(name))
 
 
 def check_name(name: str) -> str:
-    """The name; ValueError if no limit can have it."""
+    """Returns the name; ValueError if no limit can have it."""
     if not name.startswith((QUEUE, TASK, EACH)) or name.endswith(":"):
         raise ValueError(f"{name!r} names no limit: queue:NAME, task:NAME, or each:NAME for each key of a task")
     return name
 
 
 def limits_of_tasks(tasks: Mapping[str, Task[Any, Any]]) -> dict[str, Limit]:
-    """What the tasks say."""
+    """The limits that tasks declare, by name."""
     return {name: limit for task in list(tasks.values()) for name, limit in task.limits.items()}
 
 

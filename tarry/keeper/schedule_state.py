@@ -1,4 +1,4 @@
-"""How far each schedule has come, and whether it is paused: kept in the store, for all hosts and over restarts."""
+"""The state of each schedule: how far it has come and whether it is paused. The store keeps it for all hosts."""
 
 from collections.abc import Callable
 
@@ -19,23 +19,23 @@ class ScheduleState(Struct, frozen=True, omit_defaults=True):
     """Times are microseconds since the epoch."""
 
     rule: str
-    """When the schedule ticked, in words, as whoever wrote this had it."""
+    """The rule of the schedule, in words, as the last writer had it."""
     after: int
-    """All ticks up to this one are dealt with."""
+    """All ticks up to this time are done."""
     seen: int
-    """When, to the day, a host last had this schedule."""
+    """When a host last had this schedule, accurate to a day."""
     last: int = 0
     """The newest tick that became a job; 0: none yet."""
     paused: bool = False
 
 
 StoredState = tuple[ScheduleState, bytes]
-"""A bookmark, and how the store has it."""
+"""A state, and the content of its cell."""
 
 
 def read(store: Store) -> dict[str, StoredState]:
-    """Every bookmark, by the schedule's name. Of several stores, those of the ones that are there: where one is away,
-    what it has cannot be written either."""
+    """All states by the name of the schedule, from the shards that are available."""
+    # A state on a shard that is away could not be written either.
     cells = there(lambda: store.cells(PREFIX))
     return {
         name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=ScheduleState), cell) for name, cell in cells.items()
@@ -43,22 +43,22 @@ def read(store: Store) -> dict[str, StoredState]:
 
 
 def write(store: Store, name: str, state: ScheduleState | None, expected: bytes | None) -> bool:
-    """Sets it, or removes it (None), unless it changed meanwhile."""
+    """Writes the state, or removes it (None); False if the cell no longer has the expected content."""
     return store.write(PREFIX + name, None if state is None else msgspec.json.encode(state), expected)
 
 
 def initial_state(schedule: Schedule, now: int) -> ScheduleState:
-    """Where a schedule begins that nobody has seen before: it ticks from now on."""
+    """The state of a new schedule: it ticks from now on."""
     return ScheduleState(schedule.rule, now, now)
 
 
 def pause(store: Store, schedule: Schedule, now: int) -> None:
-    """Until it is resumed, on no host does it make a job."""
+    """Pauses a schedule on all hosts until it is resumed."""
     _update(store, schedule, now, lambda state: replace(state, paused=True))
 
 
 def resume(store: Store, schedule: Schedule, now: int) -> None:
-    """It ticks from now on; what fell into the pause is not made up for. Nothing, if it is not paused."""
+    """Resumes a paused schedule: it ticks from now on, and ticks during the pause are skipped."""
     _update(store, schedule, now, lambda state: replace(state, paused=False, after=now) if state.paused else state)
 
 
