@@ -32,7 +32,7 @@ def hello(name: str) -> str:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     check = commands.add_parser("check", help="look at configuration, app and store, and say what to change")
     check.set_defaults(run=run_check)
     init = commands.add_parser("init", help="write a commented tarry.toml and an app.py to start from")
@@ -52,7 +52,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def _facts(setup: Setup) -> list[Fact]:
-    """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
+    """The facts of each part, or why a part cannot be checked; an error that affects many parts is given once."""
     facts: list[Fact] = []
     checks = {
         "configuration": _configuration,
@@ -107,7 +107,7 @@ def _store(setup: Setup) -> list[Fact]:
 
 
 def _queues(setup: Setup) -> list[Fact]:
-    """What pools serve, beside what tasks and waiting jobs need."""
+    """Compares the queues that pools serve with those that tasks and waiting jobs need."""
     if not setup.app_name and not setup.config.tasks:
         return []
     tasks, client = setup.known_tasks().values(), setup.client
@@ -117,7 +117,7 @@ def _queues(setup: Setup) -> list[Fact]:
 
 
 def _timings(store: Store) -> list[Fact]:
-    """Of each store of several that is there; those on servers tell it themselves."""
+    """Round trip and clock offset of each available shard. Stores on servers report them in their own facts."""
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
         return _measure(store, "")
     return [fact for shard in store.shards if not shard.away for fact in _measure(shard.store, f"{shard.url} ")]
@@ -135,7 +135,7 @@ def _measure(store: Store, prefix: str) -> list[Fact]:
 
 
 def _outbox(setup: Setup) -> list[Fact]:
-    """What waits on this host for the store to come back."""
+    """The jobs that wait on this host until the store is back."""
     outbox = setup.app.outbox if setup.app_name else None
     if outbox is None:
         return []
@@ -155,7 +155,7 @@ def _outbox(setup: Setup) -> list[Fact]:
 
 
 def _alerts(setup: Setup) -> list[Fact]:
-    """Whether those can be told who are named anywhere; nobody is told anything."""
+    """Whether the recipients of alerts can be reached; sends nothing."""
     from tarry.process.alerting import reached  # noqa: PLC0415 - few commands need it
 
     setup.known_tasks()
@@ -163,7 +163,7 @@ def _alerts(setup: Setup) -> list[Fact]:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    """Writes both files; changes nothing if one of them is there."""
+    """Writes both files; writes nothing if one of them exists."""
     files = {Path("tarry.toml"): template(), Path("app.py"): APP}
     existing = [str(path) for path in files if path.exists()]
     if existing:

@@ -39,7 +39,7 @@ class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "enqueue",
         help="put a job, or a file of jobs",
@@ -107,7 +107,7 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _body(texts: list[str]) -> bytes:
-    """Checked, and as short as JSON gets."""
+    """The arguments as compact JSON; UsageError if they are not JSON."""
     values = [_value(text) for text in texts]
     arguments = values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
     return msgspec.json.encode(arguments)
@@ -121,7 +121,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
-    """UnknownTask for the first that is none; where no task at all is known here, nobody can say."""
+    """UnknownTask for the first unknown name; nothing is checked if no task at all is known here."""
     known = setup.known_tasks()
     unknown = [task for task in tasks if task not in known]
     if unknown and (setup.app_name or known):
@@ -131,7 +131,7 @@ def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
 
 
 def _check_batch(args: argparse.Namespace) -> None:
-    """What would be passed over in silence is refused."""
+    """Refuses options that a batch would ignore."""
     if args.args:
         raise UsageError(f"the arguments are given twice: here, and in {_source_name(args.batch)}; leave out one")
     if not args.task and _options(args) != NOW:
@@ -158,8 +158,9 @@ def _batch(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _copy_to_temporary(name: str) -> IO[bytes]:
-    """A copy of the file or of standard input, to be read twice, first to check and then to store: what is stored is
-    what was checked, also if somebody writes to the file meanwhile."""
+    """A temporary copy of the file or of standard input."""
+    # It is read twice: to check, then to store. From a copy, what is stored is what was checked, even if somebody
+    # writes to the file meanwhile.
     copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     if name == "-":
         shutil.copyfileobj(sys.stdin.buffer, copy)

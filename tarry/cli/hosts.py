@@ -1,4 +1,4 @@
-"""`tarry status --all`: every master that uses the store, on whatever host."""
+"""`tarry status --all`: all masters that use the store, on all hosts."""
 
 import argparse
 import sys
@@ -22,7 +22,7 @@ _NONE_ALIVE = 3
 
 
 def show_all(args: argparse.Namespace) -> int:
-    """0: one at least is alive; 3: none."""
+    """Status 0 if at least one is alive, 3 if none is."""
     setup = Setup.of(args)
     store = setup.client.store
     now = store.time()
@@ -45,7 +45,7 @@ def _warn_of_missing(store: Store) -> None:
 
 
 def host_facts(host: Host, pid_file: Path) -> dict[str, Any]:
-    """A host as programs get it. Times are seconds since the epoch; `local`: it is the master of this pid file."""
+    """A host for JSON. Times are seconds since the epoch; `local`: it is the master with this pid file."""
     found: dict[str, Any] = to_builtins(host)
     times = {"started": host.started / SECOND, "seen": host.seen / SECOND}
     return found | times | {"alive": host.is_alive, "local": _is_local(host, pid_file)}
@@ -56,7 +56,7 @@ def _is_local(host: Host, pid_file: Path) -> bool:
 
 
 def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
-    """One for each pool; what is the host's stands in the first."""
+    """One row for each pool; the first one also has the columns of the host."""
     mark = "*" if _is_local(host, pid_file) else ""
     state = host.state if host.is_alive else f"lost since {format_clock(host.seen)}"
     up = spoken(max(0, (now if host.is_alive else host.seen) - host.started))

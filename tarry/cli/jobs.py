@@ -40,7 +40,7 @@ NARROWING = "--queue --task --key --state --older --since"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "jobs",
         help="list, show, retry, cancel or delete jobs",
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What would be passed over in silence is refused: it might have spared a job."""
+    """Refuses options that the action would ignore: the user may have meant them to exclude jobs."""
     narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
@@ -101,7 +101,7 @@ def _pages(client: Client, args: argparse.Namespace) -> Iterator[list[Job]]:
     pages = matching(client, _query(client, args))
     if not args.since:
         return pages
-    # By the clock that the jobs' own times are of.
+    # The times of jobs are by the store's clock.
     first = client.clock.now() - round((time.time() - parse_since(args.since)) * SECOND)
     return ([job for job in page if job.since >= first] for page in pages)
 
@@ -210,7 +210,7 @@ def _change_named(client: Client, args: argparse.Namespace) -> int:
 
 
 def _jobs_with_key(client: Client, args: argparse.Namespace) -> list[Job]:
-    """The one that holds the key."""
+    """The unfinished jobs with the key; JobNotFound."""
     jobs = [job for page in _pages(client, args) for job in page if not job.state.finished]
     if not jobs:
         raise JobNotFound(f"no unfinished job of {args.task} has the key {args.key}")
@@ -218,7 +218,7 @@ def _jobs_with_key(client: Client, args: argparse.Namespace) -> list[Job]:
 
 
 def _cancel(setup: Setup, args: argparse.Namespace) -> int:
-    """Each by itself: of those of HTTP tasks it is said whether they were ever sent."""
+    """Cancels one by one; for jobs of HTTP tasks it prints whether they were ever sent."""
     client = setup.client
     jobs = _get_jobs(client, args.ids) if args.ids else _jobs_with_key(client, args)
     answers: dict[str, Any] = {}

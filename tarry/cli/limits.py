@@ -1,4 +1,4 @@
-"""`tarry limits`: see how far limits are used, and change them on all hosts at once."""
+"""`tarry limits`: shows the use of limits, and changes them on all hosts at once."""
 
 import argparse
 from typing import Any
@@ -13,7 +13,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     limits = commands.add_parser("limits", help="list, set or reset how many jobs run at once, and start in a period")
     limits.add_argument("action", nargs="?", choices=("list", "set", "reset"), default="list")
     limits.add_argument("names", nargs="*", metavar="NAME", help="queue:mail, task:shop.send, or each:shop.send")
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parse_limit(args: argparse.Namespace) -> Limit | None:
-    """What is to hold for the limits named; UsageError for a name or a number that cannot be."""
+    """The limit to set; UsageError for a name or number that is not valid."""
     try:
         for name in args.names:
             check_name(name)
@@ -78,7 +78,7 @@ def _fact(one: EffectiveLimit) -> dict[str, Any]:
         "limit": one.name,
         "at_once": limit.most,
         "rate": f"{limit.count} in {limit.period / SECOND:g} s" if limit.count else None,
-        # Each key of a task has its own; there may be millions.
+        # Each key of a task has its own level; there may be millions.
         "running": None if one.name.startswith(EACH) else one.level.running,
         "set_by": "hand" if one.by_hand else "code",
     }

@@ -1,4 +1,4 @@
-"""`tarry`: the parser, and errors as one line."""
+"""`tarry`: builds the parser, runs a command, and prints an error as one line."""
 
 import argparse
 import importlib
@@ -28,11 +28,11 @@ COMMAND_MODULES = {
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.replay": ("replay",),
 }
-"""Which module has which commands: only that one is loaded of which a command is called."""
+"""The commands of each module; only the module of the called command is imported."""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """All commands and their options; or, of those, the ones of the module of one."""
+    """The parser of all commands; or only of those in the module of the command `only`."""
     whole = Parser("tarry", description="The fastest way to do it later: a durable job queue.")
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
@@ -43,13 +43,13 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         if only is None or only in names:
             importlib.import_module(home).add(commands)
     for command in commands.choices.values():
-        # Also after the command; SUPPRESS, so that its absence there does not undo one before.
+        # --json may also follow the command. SUPPRESS: leaving it out there does not undo one before the command.
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print facts as JSON")
     return whole
 
 
 def _find_command(words: Sequence[str]) -> str | None:
-    """The command, where that is plain to see."""
+    """The command among these words; None if that is not certain."""
     known = {name for names in COMMAND_MODULES.values() for name in names}
     plain = [
         word
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     words = sys.argv[1:] if argv is None else argv
     args = parser(_find_command(words)).parse_args(words)
-    # A command says itself what is wrong; those that work on log as they are configured to.
+    # Commands print their errors themselves; only those that keep running configure logging.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
         status: int = args.run(args)

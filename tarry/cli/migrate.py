@@ -10,7 +10,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser("migrate", help="bring the store's schema up to date, forward only")
     command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     command.add_argument("--yes", action="store_true", help="do not ask")

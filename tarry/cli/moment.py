@@ -1,4 +1,4 @@
-"""Times as people give them to a command."""
+"""Parses times given on the command line."""
 
 import time
 from datetime import datetime
@@ -8,7 +8,7 @@ from tarry.model.duration import SECOND, microseconds
 
 
 def parse_since(text: str) -> float:
-    """Seconds since the epoch of a time that is over, or of how long ago it was; TarryError."""
+    """Seconds since the epoch, from a time in the past or from how long ago it was; UsageError."""
     now = time.time()
     try:
         return now - microseconds(float(text) if text.replace(".", "", 1).isdigit() else text) / SECOND

@@ -1,4 +1,4 @@
-"""How facts are printed: tables for people, JSON for programs, bars for long work."""
+"""Prints facts: as tables, as JSON, and progress bars for long work."""
 
 import sys
 import time
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def print_json(facts: Any) -> None:
-    """One JSON document on a line."""
+    """Prints one JSON document on one line."""
     print(harmless_json(msgspec.json.encode(facts).decode()))
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Columns as wide as they need; numbers to the right."""
+    """Prints a table; columns of numbers are aligned to the right."""
     texts = [[harmless(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
@@ -37,7 +37,7 @@ def _text(cell: Any) -> str:
 
 
 def partial_answer(ask: Callable[[], T]) -> T:
-    """The answer, also where it is only that of some of several stores; then that is said on stderr."""
+    """Returns the answer; if only some shards could give it, warns on stderr, once for each reason."""
     answer, away = _partly(ask)
     if away and str(away) not in _warned_of:
         say(f"tarry: {away}; what follows is without it", file=sys.stderr)
@@ -49,17 +49,17 @@ _warned_of: set[str] = set()
 
 
 def progress_bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
-    """The things, with a progress bar on stderr where a person looks on."""
+    """Iterates over the things, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return iter(things)
-    # A sixth of a short command's time, so only where a bar is drawn.
+    # The import takes a sixth of the time of a short command, so only where a bar is drawn.
     from tqdm import tqdm  # noqa: PLC0415
 
     return iter(tqdm(things, total=total, unit=what, leave=False))
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Asks first. Nobody there to ask, and no --yes, is a no."""
+    """Asks for confirmation; without a terminal and without --yes the answer is no."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -69,7 +69,7 @@ def confirm(question: str, yes: bool) -> bool:
 
 
 def job_facts(job: Job, attempts: int | None = None) -> dict[str, Any]:
-    """A job as programs get it. Times are seconds since the epoch; null is none. attempts: how many it has at most."""
+    """A job for JSON. Times are seconds since the epoch; null: none. attempts: the most that it may have."""
     return {
         "id": ids.text(job.id),
         "task": job.task,
@@ -106,5 +106,5 @@ def format_ago(moment: int, now: int) -> str:
 
 
 def format_clock(moment: int) -> str:
-    """A time as people read it, in their own zone, to the second."""
+    """The time in the local zone, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment / SECOND)) if moment else "-"

@@ -1,6 +1,6 @@
-"""`tarry stop`, `quit`, `reload`, `scale`, `status`: what is done to a master that runs.
+"""`tarry stop`, `quit`, `reload`, `scale`, `status`: commands for a running master.
 
-They are to answer at once, so what only some of them need is imported there.
+They must be fast, so modules that only some of them need are imported there.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MOST_WORKERS = 1000
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     stop = commands.add_parser("stop", help="stop gracefully: workers finish what they run")
     stop.add_argument("--timeout", help="give up waiting after so long (it goes on stopping)")
     stop.set_defaults(run=run_stop)
@@ -45,7 +45,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run_stop(args: argparse.Namespace) -> int:
-    """Waits until all have ended, telling for whom."""
+    """Waits until all processes have ended, and prints which it waits for."""
     timeout, pid_file = _timeout(args), Setup.of(args).pid_file
     if holder(pid_file) is None:
         return _print_not_running(args, pid_file)
@@ -54,7 +54,7 @@ def run_stop(args: argparse.Namespace) -> int:
 
 
 def run_quit(args: argparse.Namespace) -> int:
-    """Waits until all are gone, which takes a moment."""
+    """Waits until all processes are gone; this is quick."""
     pid_file = Setup.of(args).pid_file
     if holder(pid_file) is None:
         return _print_not_running(args, pid_file)
@@ -63,7 +63,7 @@ def run_quit(args: argparse.Namespace) -> int:
 
 
 def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
-    """What was wanted is so already."""
+    """Status 0: there is nothing to stop."""
     if args.json:
         print_json({"state": "not running"})
     else:
@@ -72,7 +72,7 @@ def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
 
 
 def run_reload(args: argparse.Namespace) -> int:
-    """Waits until the new generation serves; MasterError says why it does not."""
+    """Waits until the new generation serves; MasterError, with the reason, if it does not."""
     timeout = _timeout(args)
     generation = control.reload(Setup.of(args).config.master.pid_file, timeout, print_waiting)
     if args.json:
@@ -83,7 +83,7 @@ def run_reload(args: argparse.Namespace) -> int:
 
 
 def run_scale(args: argparse.Namespace) -> int:
-    """Returns once the master has taken it up; the workers follow."""
+    """Returns once the master has accepted the new count; the workers follow."""
     control.scale(Setup.of(args).pid_file, args.pool, args.workers)
     if args.json:
         print_json({"pool": args.pool, "workers": args.workers})
@@ -107,7 +107,7 @@ def _print_state(args: argparse.Namespace, what: str) -> int:
 
 
 def print_waiting(line: str) -> None:
-    """For whom one waits."""
+    """Prints a line on stderr about what the command waits for."""
     say(line, file=sys.stderr)
 
 
@@ -126,7 +126,7 @@ def _number(text: str) -> float | str:
 def run_status(args: argparse.Namespace) -> int:
     """0 running, 3 not running."""
     if args.all:
-        # What it needs takes twice as long to load as the rest of the command.
+        # Its imports take twice as long as the rest of the command.
         from tarry.cli.hosts import show_all  # noqa: PLC0415
 
         return show_all(args)
@@ -152,7 +152,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def facts(board: Board) -> dict[str, Any]:
-    """As JSON; a place in which nobody sits has no pid."""
+    """The board for JSON; a child that is not running has no pid."""
     result: dict[str, Any] = to_builtins(board)
     for child in result["children"]:
         child["pid"] = child["pid"] or None
@@ -160,8 +160,8 @@ def facts(board: Board) -> dict[str, Any]:
 
 
 def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
-    """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`. Of those that
-    wrong settings name, nothing either."""
+    """The state of each shard; empty for a single store and if the settings are wrong."""
+    # For a single store, the log of the workers and `tarry check` show its state.
     try:
         stores = setup.config.stores
     except ConfigError:

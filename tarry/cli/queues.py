@@ -23,7 +23,7 @@ WAITING = (State.SCHEDULED, State.READY)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     queues = commands.add_parser("queues", help="list, pause, resume or purge queues")
     queues.add_argument("action", nargs="?", choices=("list", "pause", "resume", "purge"), default="list")
     queues.add_argument("names", nargs="*", metavar="QUEUE")
@@ -54,7 +54,7 @@ def run_queues(args: argparse.Namespace) -> int:
 
 
 def _refuse_unknown(setup: Setup, names: list[str]) -> None:
-    """TarryError for a queue of which neither the store nor the app nor the settings know."""
+    """TarryError for a queue that is unknown to the store, the app and the settings."""
     known = known_queues(setup, partial_answer(setup.client.store.counts), partial_answer(setup.client.store.queues))
     for name in names:
         if name not in known:
@@ -63,14 +63,15 @@ def _refuse_unknown(setup: Setup, names: list[str]) -> None:
 
 
 def known_queues(setup: Setup, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
-    """Those with jobs or a pause, of tasks, and of the settings."""
+    """All queues that have jobs, are or were paused, belong to a task, or are in the settings."""
     named = {name for pool in setup.config.pools.values() for name in pool.queues if pool.queues != "*"}
     of_tasks = {task.queue for task in setup.known_tasks().values()}
     return {tally.queue for tally in counts} | paused.keys() | of_tasks | setup.config.queues.keys() | named
 
 
 def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
-    """Unfinished jobs of tasks that this app does not know, by task; without one, of HTTP tasks that were removed."""
+    """How many unfinished jobs there are of each task that this app does not know; without an app, of each HTTP task
+    that was removed."""
     known = setup.known_tasks()
     if setup.app_name:
         return _unfinished(counts, lambda name: name not in known)
@@ -115,7 +116,7 @@ def _describe_held(one: EndpointHealth) -> str:
 
 
 def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
-    """A line for each task."""
+    """Prints a line for each unknown task."""
     why = "this app does not know" if setup.app_name else "was removed"
     for task, count in unknown.items():
         say(f"{jobs_wait(count)} for the task {task}, which {why}")

@@ -1,4 +1,4 @@
-"""`tarry replay`: puts back what a store has lost, from the request log."""
+"""`tarry replay`: restores jobs that a store has lost, from the request log."""
 
 import argparse
 import sys
@@ -30,7 +30,7 @@ _LABELS = {
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "replay",
         help="put back jobs that the store has lost, from request.log",
@@ -54,7 +54,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 0 once all is put back that could be."""
+    """Status 0 once everything that can be restored is."""
     from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
     setup = Setup.of(args)

@@ -1,4 +1,4 @@
-"""`tarry schedules`: what the app does by the clock."""
+"""`tarry schedules`: lists, pauses, resumes and runs the schedules of the app."""
 
 import argparse
 from typing import Any
@@ -19,7 +19,7 @@ Facts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "schedules",
         help="list, pause, resume or run schedules",
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_schedules(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
-    """All are looked for before anything is done to the first."""
+    """The schedules of these names; an error if one is unknown, before anything is changed."""
     if not names:
         raise UsageError(f"{action} which schedule? tarry schedules {action} NAME")
     for name in names:
@@ -84,7 +84,7 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
 
 
 def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
-    """Times are seconds since the epoch; null is none."""
+    """The schedules for JSON. Times are seconds since the epoch; null: none."""
     stored = schedule_state.read(store)
     return [_fact(schedule, stored.get(name), now) for name, schedule in sorted(schedules.items())]
 

@@ -1,4 +1,4 @@
-"""`tarry shards`: several stores as one, each by itself, and jobs on their way between them."""
+"""`tarry shards`: lists the shards of a store, and moves jobs between them."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     shards = commands.add_parser(
         "shards",
         help="list several stores that are used as one, or move jobs to where they belong",
@@ -35,7 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 1 where a store is away, or something is left where it does not belong."""
+    """Status 1 if a shard is away, or a job is left on a shard where it does not belong."""
     store = Setup.of(args).client.store
     if args.action == "list":
         return _list(store, args.json)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def shard_rows(store: ShardedStore) -> list[dict[str, Any]]:
-    """How each shard is, and how many jobs it has by state; None where that cannot be known."""
+    """The state of each shard and its number of jobs by state; None where it is not known."""
     return [_row(shard) for shard in store.shards]
 
 
@@ -60,7 +60,7 @@ def _row(shard: Shard) -> dict[str, Any]:
 
 
 def print_shards(shard_rows: list[dict[str, Any]]) -> None:
-    """A table of them."""
+    """Prints these rows as a table."""
     states = [state.value for state in State]
     lines = [
         (row["shard"], row["state"], *("-" if row[s] is None else row[s] for s in states), row["trouble"])

@@ -1,4 +1,4 @@
-"""`tarry start`, `restart`: the command becomes the master, or a daemon does."""
+"""`tarry start`, `restart`: runs the master in this process, or in a daemon."""
 
 import argparse
 import importlib
@@ -28,7 +28,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     start = commands.add_parser("start", help="start the master and its workers")
     _daemon_option(start)
     start.set_defaults(run=run_start)
@@ -42,7 +42,7 @@ def _daemon_option(command: argparse.ArgumentParser) -> None:
 
 
 def run_start(args: argparse.Namespace) -> int:
-    """In the foreground until stopped; as a daemon, until it serves."""
+    """Returns when the master has stopped; as a daemon, when it serves."""
     here = Path.cwd()
     setup = Setup.of(args, here)
     config, name = setup.config, setup.app_name
@@ -74,26 +74,26 @@ def _warn_of_root() -> None:
 
 
 def _serving_message(json: bool, runs: str, log: str | Path) -> str:
-    """What the command that started a daemon says of it."""
+    """The output of the command that started a daemon."""
     if json:
         return msgspec.json.encode({"state": "serving", "pid": os.getpid(), "log": str(log)}).decode()
     return f"{runs} serves: master {os.getpid()}, log {log}"
 
 
 def _output_path(config: Config, log: str | Path) -> Path:
-    """Where a daemon's stdout and stderr go: into its log if that is a file, else beside the pid file."""
+    """The file for stdout and stderr of a daemon: its log file if it has one, else a file beside the pid file."""
     return log if isinstance(log, Path) else config.master.pid_file.with_suffix(".log")
 
 
 def _log_target(config: Config, daemon: bool) -> str | Path:
-    """A daemon has no stderr: without a file of its own it logs beside the pid file."""
+    """Where the log goes; a daemon has no stderr, so without a log file it logs beside the pid file."""
     if config.master.log != "stderr":
         return Path(config.master.log) if logs.names_file(config.master.log) else config.master.log
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
 def _new_plan(setup: Setup, before: Config, served_before: str) -> Plan:
-    """The configuration as it is now. What belongs to the master itself stays until a restart."""
+    """The plan from the current configuration; settings of the master itself need a restart."""
     if not setup.app_name and not setup.config.tasks and served_before != setup.serves():
         raise AppError(f"no app is named any more; it was {served_before}")
     now = setup.config.master
@@ -113,7 +113,7 @@ def _run_master(
         if readiness is not None:
             readiness.serving(message)
 
-    importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
+    importlib.import_module("asyncio")  # it is half of what each child imports; at a reload that would delay jobs
     pid_file = config.master.pid_file
     master = Master(plan(config, app), pid_file, board_path(pid_file), serving, replan)
     status = master.run()
@@ -125,7 +125,7 @@ def _run_master(
 
 
 def run_restart(args: argparse.Namespace) -> int:
-    """Quit, if one is running, then start."""
+    """Quits a running master, then starts one."""
     pid_file = Setup.of(args).config.master.pid_file
     if holder(pid_file) is not None:
         control.quit(pid_file, 30.0, print_waiting)

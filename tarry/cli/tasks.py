@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "tasks",
         help="list the app's tasks; add, edit, remove or try HTTP tasks",
@@ -102,7 +102,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
         raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
     waiting = registry.remove(setup.client.store, args.name)
     if (function := setup.home.tasks.get(args.name)) is not None and not function.steered:
-        setup.home.declare_limits(setup.client.store)  # it gets the jobs from now on
+        setup.home.declare_limits(setup.client.store)  # the function gets the jobs from now on
     line = f"{args.name} removed"
     if waiting:
         line += f"; its {jobs_wait(waiting)}: add it again, or tarry jobs delete --task {args.name}"
@@ -158,7 +158,8 @@ def _refuse_taken(setup: Setup, name: str) -> None:
 
 
 def _parse_settings(words: Sequence[str]) -> Facts:
-    """`delay=10m`, `schedule=["1m", "3m"]`, `secret=`: TOML where it is that, else text, None for nothing."""
+    """Parses `delay=10m`, `schedule=["1m", "3m"]`, `secret=`: a value is TOML if it parses as TOML, else text; an empty
+    one is None."""
     found: Facts = {}
     for word in words:
         name, sign, value = word.partition("=")
@@ -241,7 +242,7 @@ def _fact(task: Task[Any, Any], retry: Retry) -> Facts:
 
 
 def _http(endpoint: "Endpoint", state: "Flow | None", waiting: int, in_file: bool) -> Facts:
-    """What more there is to say; without secrets."""
+    """The facts that only HTTP tasks have; no secrets."""
     return {
         "timeout": endpoint.timeout,
         "url": endpoint.url.shown,

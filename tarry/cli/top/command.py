@@ -13,7 +13,7 @@ SHORTEST, LONGEST = 0.1, 3600.0
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     top = commands.add_parser(
         "top",
         help="the live picture: master, workers and their jobs, queues and their rates",
