@@ -1,4 +1,4 @@
-"""Does in the store what was wished for at the keyboard, one thing after the other, in a thread of its own."""
+"""Performs the actions of the user in the store, one at a time, in a separate thread."""
 
 import contextlib
 import queue
@@ -12,12 +12,12 @@ from tarry.errors import PartlyUnavailable, TarryError
 from tarry.store import ids
 
 _MOST = 16
-"""Wishes that wait; who presses on while the store is away is told so."""
+"""The most actions that wait; further ones are refused with a message."""
 _PAST_TENSE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
 
 class ActionThread:
-    """told: called from that thread with one line on how a wish went."""
+    """report: called from that thread with one line about the progress of an action."""
 
     def __init__(self, store_access: StoreAccess, report: Callable[[str], None]) -> None:
         self._store_access, self._report = store_access, report
@@ -26,11 +26,11 @@ class ActionThread:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begins to work."""
+        """Starts the thread."""
         self._thread.start()
 
     def submit(self, action: Action) -> None:
-        """Takes it on, or says that it does not."""
+        """Queues the action, or reports that it is refused."""
         try:
             self._actions.put_nowait(action)
         except queue.Full:
@@ -39,7 +39,7 @@ class ActionThread:
             )
 
     def close(self, limit: float) -> None:
-        """What is begun may end within so many seconds; what waits is not done any more."""
+        """Drops the waiting actions and waits at most `limit` seconds for the current one."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._actions.get_nowait()
@@ -52,7 +52,7 @@ class ActionThread:
             self._report(f"{action.verb} {action.shown} ...")
             try:
                 self._report(self._perform(action))
-            except Exception as error:  # whatever it is, it is said, and the next wish is done
+            except Exception as error:  # report any error and go on with the next action
                 self._report(f"{action.shown} not {_PAST_TENSE[action.verb]}: {error}")
         with contextlib.suppress(TarryError):
             self._lazy_store.close()

@@ -1,4 +1,4 @@
-"""`tarry top` on the command line."""
+"""`tarry top`: its options, and the choice between dashboard and report."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
 
 SHORTEST, LONGEST = 0.1, 3600.0
-"""Seconds between two looks."""
+"""The limits of --interval, in seconds."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,8 +25,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when it was left by a key, or the look is printed; what cannot be seen is told in the picture."""
-    # Here, since no other command should take the time.
+    """Status 0 once the user has quit, or the report is printed. What cannot be read is shown as an error in it."""
+    # Imported here, since no other command should take the time.
     from tarry.cli.top.one_shot import print_report, take_report  # noqa: PLC0415
     from tarry.cli.top.sources import store_access  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def _on_a_terminal() -> bool:
 
 
 def _interval(text: str) -> float:
-    """Seconds as a number, or a duration as everywhere."""
+    """Seconds, from a number or a duration."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Everything that is watched, put together for one drawing or one snapshot."""
+"""Collects all data of the dashboard for one drawing."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,13 +19,13 @@ from tarry.runtime.notice import Notice
 _MOST_NAMED = 3
 """HTTP tasks in trouble that are named."""
 _COUNT_REST = 3.0
-"""Counting may read the whole store: it is at it for a quarter of the time at most."""
+"""Counting may read the whole store: with this pause it takes a quarter of the time at most."""
 _CLOSE_LIMIT = 0.5
-"""Seconds that the end waits for each look; one that hangs ends with the process."""
+"""Seconds to wait for each poller at the end; one that hangs ends with the process."""
 
 
 class Dashboard:
-    """The three watches. `changed` is called from their threads whenever there is something new."""
+    """Owns the three pollers. They call `on_change` from their threads after each poll."""
 
     def __init__(
         self, store_access: StoreAccess, pid_file: Path, interval: float, on_change: Callable[[], None]
@@ -39,21 +39,21 @@ class Dashboard:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the pollers."""
         for poller in self._pollers:
             poller.start()
 
     def close(self) -> None:
-        """Ends all looks, or leaves them to end with the process."""
+        """Stops the pollers."""
         for poller in self._pollers:
             poller.close(_CLOSE_LIMIT)
 
     def poll_now(self) -> None:
-        """Something was changed: the quick look comes at once."""
+        """Takes the next snapshot at once, after a change by the user."""
         self._snapshot.poll_now()
 
     def fill(self, view: ViewState) -> Header:
-        """Puts the facts on the desk; answers what stands above them."""
+        """Puts the latest data into the view; returns the header above the tables."""
         figures, snapshot = self._master.answer, self._snapshot.answer
         queues = facts.queues(self._counts.answer, snapshot)
         view.facts[QUEUES.name] = queues
@@ -108,7 +108,7 @@ class Dashboard:
 
 
 def _master_notices(notice: Notice) -> Iterator[Piece]:
-    """What an operator has to know of reloads, and of pools that cannot begin."""
+    """Lines about a reload that runs or has failed, and about pools that cannot start."""
     if notice.reloading:
         yield "class:notice", f"reload   {notice.reloading}"
     elif notice.trouble:
@@ -119,7 +119,7 @@ def _master_notices(notice: Notice) -> Iterator[Piece]:
 
 
 def _held_tasks(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
-    """HTTP tasks of which nothing is sent, or less than they could have."""
+    """A line about HTTP tasks whose requests are stopped or slowed down."""
     held = [f"{one.task} is {one.problem}" for one in http if one.problem]
     if held:
         more = f", and {len(held) - _MOST_NAMED} more" if len(held) > _MOST_NAMED else ""
@@ -127,7 +127,7 @@ def _held_tasks(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
 
 
 def _last_line(text: str) -> str:
-    """Of a traceback, that is the error."""
+    """The last line of the text; in a traceback that is the error."""
     return text.strip().rpartition("\n")[2]
 
 

@@ -1,4 +1,4 @@
-"""The picture on a terminal: prompt_toolkit has the screen and the keys; what is drawn is ours."""
+"""The dashboard on a terminal: prompt_toolkit handles the screen and the keys, our code draws."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,8 @@ from tarry.cli.top.screen import draw
 from tarry.cli.top.sources import StoreAccess
 from tarry.cli.top.view_state import FILTERING, Action, ViewState
 
-# The terminal's own colours only, so that they are readable wherever its own text is, and each beside a word or sign.
+# Only colours of the terminal's own palette, so that they are readable wherever its text is. No colour stands without
+# a word or sign that says the same.
 _STYLE = Style.from_dict(
     {
         "title": "bold",
@@ -46,7 +47,7 @@ _NAMES = {
     Keys.Home: "home",
     Keys.End: "end",
     Keys.Enter: "enter",
-    Keys.ControlJ: "enter",  # typed ahead, before the terminal was ours
+    Keys.ControlJ: "enter",  # typed before the terminal was in raw mode
     Keys.Tab: "tab",
     Keys.BackTab: "shift-tab",
     Keys.Backspace: "backspace",
@@ -56,9 +57,9 @@ _NAMES = {
 }
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _ESCAPE_WAIT = 0.05
-"""Seconds in which what follows an Esc makes it the beginning of another key."""
+"""Seconds in which the characters after an Esc belong to the same key."""
 _LAST_ACTION_WAIT = 2.0
-"""Seconds that the end waits for what was begun in the store."""
+"""Seconds that `run` waits at its end for the last action."""
 
 
 class Live:
@@ -80,8 +81,8 @@ class Live:
         self._app.ttimeoutlen = _ESCAPE_WAIT
 
     def run(self) -> int:
-        """Until it is left: 0; or 128 and the number of the signal that ended it."""
-        logging.disable()  # what is logged beside the picture would be in it
+        """Runs until the user quits. Returns 0, or 128 plus the number of the signal that ended it."""
+        logging.disable()  # log lines would destroy the screen
         self._dashboard.start()
         self._action_thread.start()
         try:
@@ -98,11 +99,11 @@ class Live:
             asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
 
     def _leave(self, status: int) -> None:
-        with contextlib.suppress(Exception):  # it is being left already
+        with contextlib.suppress(Exception):  # it is already exiting
             self._app.exit(result=status)
 
     def _changed(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop has ended just now
+        with contextlib.suppress(RuntimeError):  # the loop has just ended
             self._app.invalidate()
 
     def _show_message(self, line: str) -> None:
@@ -133,7 +134,7 @@ class Live:
         return lambda event: self._press(name)
 
     def _paste(self, text: str) -> None:
-        """A text to look for; never a row of commands."""
+        """Adds pasted text to the filter; in other modes it is ignored, so that it cannot act as commands."""
         for char in text if self._view.mode == FILTERING else "":
             self._press(char)
 

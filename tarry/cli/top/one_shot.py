@@ -1,4 +1,4 @@
-"""One look, for pipes and programs: what the live picture would show at this moment, without its rates."""
+"""A single report, for pipes and programs: the data of the dashboard without rates."""
 
 from pathlib import Path
 from socket import gethostname
@@ -22,7 +22,7 @@ _RATES = ("came", "left", "died", "least")
 
 
 class OneShotReport(Struct):
-    """One moment."""
+    """The data at one moment. The names of the fields are keys of the JSON output."""
 
     host: str
     at: float
@@ -37,7 +37,7 @@ class OneShotReport(Struct):
 
 
 def take_report(store_access: StoreAccess, pid_file: Path) -> OneShotReport:
-    """What is to be seen now; what cannot be seen is told in it and not raised."""
+    """Reads all data; errors are put into the report and not raised."""
     found = OneShotReport(gethostname(), time())
     try:
         found.master = MasterSource(pid_file).look().board
@@ -67,14 +67,14 @@ def _read_store(store_access: StoreAccess, found: OneShotReport) -> tuple[Snapsh
 
 
 def report_facts(report: OneShotReport) -> dict[str, Any]:
-    """For programs. Times are seconds; null: there is none, or it is not known. No rates: they take two looks."""
+    """The report for JSON. Times are in seconds; null: none, or not known. No rates: they need two polls."""
     result: dict[str, Any] = to_builtins(report)
     result["queues"] = [{k: v for k, v in queue.items() if k not in _RATES} for queue in result["queues"]]
     return result
 
 
 def print_report(report: OneShotReport, json: bool) -> None:
-    """Prints it."""
+    """Prints the report."""
     if json:
         print_json(report_facts(report))
         return

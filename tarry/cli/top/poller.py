@@ -1,4 +1,4 @@
-"""Looks at something again and again in a thread of its own, so that whoever draws never waits for it."""
+"""Polls a source in a separate thread, so that drawing never waits for it."""
 
 import contextlib
 import threading
@@ -13,53 +13,53 @@ T = TypeVar("T")
 
 _LONGEST_REST = 60.0
 SLOW = 3.0
-"""Seconds after which a look that has not ended is told of."""
+"""Seconds after which a poll that has not ended is reported as a problem."""
 
 
 class PollSource(Protocol[T_co]):
-    """What is looked at, from one thread only."""
+    """What is polled; called from one thread only."""
 
     def look(self) -> T_co:
-        """What is to be seen now."""
+        """Returns the current data."""
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Releases its resources."""
 
 
 class Poller(Generic[T]):
-    """One look at a time, `interval` seconds apart, but resting at least `rest` times as long as a look takes."""
+    """Polls every `interval` seconds, one poll at a time; the pause is at least `rest` times the time of a poll."""
 
     def __init__(
         self, source: PollSource[T], interval: float, on_change: Callable[[], None], rest: float = 0.5
     ) -> None:
         self._source, self._interval, self._on_change, self._rest = source, interval, on_change, rest
         self.answer: T | None = None
-        """What was seen last; kept while there is trouble."""
+        """The data of the last successful poll; kept while polls fail."""
         self.took = 0.0
         self.trouble = ""
-        """Why the last look came to nothing."""
+        """Why the last poll failed; empty: it succeeded."""
         self._failures, self._last_success = 0, monotonic()
         self._began = 0.0
         self._stopped, self._wake = False, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the thread."""
         self._thread.start()
 
     def poll_now(self) -> None:
-        """The next look comes at once."""
+        """Starts the next poll at once."""
         self._wake.set()
 
     def problem(self, now: float) -> tuple[str, float]:
-        """What is wrong, empty if nothing, and for how many seconds already. now: of the monotonic clock."""
+        """What is wrong, or an empty text, and for how many seconds. now: by time.monotonic()."""
         began = self._began
         if began and now - began >= SLOW:
             return self.trouble or "it does not answer", now - self._last_success
         return self.trouble, now - self._last_success if self.trouble else 0.0
 
     def close(self, limit: float) -> None:
-        """Ends the thread; after `limit` seconds one that hangs in a look is left to end with the process."""
+        """Ends the thread. If a poll hangs for `limit` seconds, the thread ends with the process."""
         self._stopped = True
         self._wake.set()
         if self._thread.ident is not None:
@@ -80,7 +80,7 @@ class Poller(Generic[T]):
     def _poll(self) -> None:
         try:
             self.answer = self._source.look()
-        except Exception as error:  # whatever it is, the picture says so and stays
+        except Exception as error:  # any error is shown, and the old data stays
             self.trouble = str(error) or type(error).__name__
             self._failures += 1
         else:

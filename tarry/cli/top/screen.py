@@ -1,4 +1,4 @@
-"""The picture as lines of styled text: exactly as many as the terminal has, none wider."""
+"""Draws the dashboard as styled lines: exactly as many as the terminal has, and none wider."""
 
 from collections.abc import Callable, Sequence
 from time import localtime, strftime
@@ -16,7 +16,7 @@ Cells = Callable[[str], int]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 _FEWEST_LINES = 2
-"""Of a table that is not worked in, where there is little room."""
+"""The fewest lines of a table that is not focused."""
 
 KEYS = (
     "q quit", "? help", "Tab next table", "/ filter", "s sort", "p pause", "r resume", "c cancel", "↑↓ choose",
@@ -38,14 +38,14 @@ HELP = (
 
 
 class Header(Struct, frozen=True):
-    """The lines above the tables, each with a style."""
+    """The lines above the tables, each with its style."""
 
     left: str
     lines: tuple[Piece, ...]
 
 
 def draw(head: Header, view: ViewState, width: int, height: int, now: float, cells: Cells) -> list[Line]:
-    """The whole screen. now: seconds since the epoch. cells: how many of a terminal's a character takes."""
+    """Draws the whole screen. now: seconds since the epoch. cells: the width of a character in terminal cells."""
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         text = f"{LEAST_WIDTH} x {LEAST_HEIGHT} at least; q quits"
         return [[("", fit(text, width, False, cells))]] + [[("", "")]] * (height - 1)
@@ -60,22 +60,22 @@ def draw(head: Header, view: ViewState, width: int, height: int, now: float, cel
 
 
 class LineWriter:
-    """Writes lines of one width."""
+    """Builds lines of a fixed width."""
 
     def __init__(self, width: int, cells: Cells) -> None:
         self._width, self._cells = width, cells
 
     def line(self, style: str, text: str) -> Line:
-        """One piece, a cell in from the left."""
+        """A line with one piece, indented by one cell."""
         return [(style, fit(f" {make_printable(text)}", self._width, False, self._cells))]
 
     def ends(self, style: str, left: str, right: str) -> Line:
-        """A text on the left, and one on the right that is whole."""
+        """A line with a text on the left, and one on the right that is never cut."""
         room = self._width - len(right) - 2
         return [(style, f"{fit(' ' + make_printable(left), room, False, self._cells)} {right} ")]
 
     def help(self, room: int) -> list[Line]:
-        """What the keys do, and the columns mean."""
+        """The help: the keys and the columns."""
         found = [
             [("class:key", f"  {keys:12}"), ("", fit(text_shown, self._width - 14, False, self._cells))]
             for keys, text_shown in HELP
@@ -83,7 +83,7 @@ class LineWriter:
         return [*found[: room - 1], self.line("class:quiet", "any key goes back")]
 
     def foot(self, view: ViewState) -> Line:
-        """What can be pressed, or what is asked."""
+        """The last line: keys, a question, or a message."""
         if view.mode == CONFIRMING and view.pending is not None:
             return self.line("class:ask", f"cancel, y or n?  {view.pending.shown}")
         if view.mode == FILTERING:
@@ -97,7 +97,7 @@ class LineWriter:
         return self.line("class:foot", shown.rstrip())
 
     def tables(self, view: ViewState, room: int) -> list[Line]:
-        """Those that are shown, under each other; the one that is worked in has the most room."""
+        """The tables, one below the other; the focused one gets the most lines."""
         sets = [view.lines(table) for table in view.shown]
         sizes = _share_lines([max(len(lines), 1) for lines in sets], view.shown.index(view.table), room)
         rows: list[Line] = []
@@ -107,7 +107,7 @@ class LineWriter:
         return rows[:-1]
 
     def table(self, view: ViewState, table: Table, lines: Sequence[Any], size: int) -> list[Line]:
-        """Its heading, and `size` lines around the chosen one."""
+        """The heading, and `size` lines around the selected one."""
         focused = table is view.table
         columns = fit_columns(table.columns, self._width - 2)
         place, state = view.find(table, lines), view.state_of(table)
@@ -146,7 +146,7 @@ class LineWriter:
 
 
 def _share_lines(wanted: list[int], focus: int, room: int) -> list[int]:
-    """Lines for each table, from a room in which each also has a heading, and a blank line between."""
+    """How many lines each table gets; `room` also contains a heading for each and a blank line between two."""
     left = room - len(wanted) - (len(wanted) - 1)
     sizes = [min(want, _FEWEST_LINES) for want in wanted]
     while sum(sizes) > max(left, 1) and any(size for place, size in enumerate(sizes) if place != focus):

@@ -1,4 +1,4 @@
-"""Where the picture comes from: the scoreboard's file, and the store, each looked at in a thread of its own."""
+"""The sources of the dashboard: the scoreboard file and the store. Each is polled in its own thread."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -38,23 +38,23 @@ MOST_JOBS = 200
 """Running jobs that are listed."""
 _MOST_OWNERS = 64
 _TIME_LIMIT = 1.0
-"""Seconds after which a look lists no more of them."""
+"""Seconds after which a poll stops to list more running jobs."""
 
 
 class StoreAccess(Struct, frozen=True):
-    """How the store is opened, and the rules by which its jobs are changed."""
+    """How to open the store, and the rules for changes to its jobs."""
 
     open: Callable[[], Store]
     rules: Callable[[str, str], Rules]
     note: str = ""
-    """Why the app was not asked."""
+    """Why the app could not be imported."""
     http: "Callable[[Store], Mapping[str, Endpoint]]" = lambda store: {}
-    """The HTTP tasks there are now; StoreError."""
+    """Returns the current HTTP tasks; StoreError."""
 
 
 def store_access(setup: Setup) -> StoreAccess:
-    """The app's store; the configured one where there is no app, or one that cannot be imported: with broken code on
-    a host its operator needs the picture more than ever."""
+    """Access to the store of the app; to the configured store if there is no app or it cannot be imported."""
+    # With broken code on a host, its operator needs the dashboard most.
     config = setup.config
     note = ""
     if setup.app_name:
@@ -74,7 +74,7 @@ def store_access(setup: Setup) -> StoreAccess:
 
 
 def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
-    """Without those of the configuration while that is wrong."""
+    """The HTTP tasks; without those of the configuration while that has an error."""
     with contextlib.suppress(ConfigError):
         app.http.load()
     app.http.look(store)
@@ -82,7 +82,9 @@ def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
 
 
 class LazyStore:
-    """A store that is opened at its first use, and once: a file that was moved must be missed, not made anew."""
+    """A store that is opened at its first use, and only once."""
+
+    # If the file is moved away, that must be an error: opening again would create a new one.
 
     def __init__(self, opener: Callable[[], Store]) -> None:
         self._opener = opener
@@ -90,7 +92,7 @@ class LazyStore:
 
     @property
     def store(self) -> Store:
-        """The store; StoreError if it cannot be opened now."""
+        """The store; StoreError if it cannot be opened."""
         if self._store is None:
             self._store = self._opener()
         return self._store
@@ -109,7 +111,7 @@ class MasterSource:
         self._done, self._failed = CounterRates(), CounterRates()
 
     def look(self) -> MasterFigures:
-        """As it is now; MasterError if it cannot be read."""
+        """Reads the scoreboard; MasterError if that fails."""
         board = control.status(self._pid_file)
         if board is None or not board.alive:
             return MasterFigures(board, {})
@@ -120,23 +122,23 @@ class MasterSource:
         return MasterFigures(board, rates, sum(failing.values()))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: it holds no resources."""
 
 
 class CountSource:
-    """All jobs, counted."""
+    """Counts of all jobs."""
 
     def __init__(self, opener: Callable[[], Store]) -> None:
         self._lazy_store, self._flows = LazyStore(opener), RateTracker()
 
     def look(self) -> JobCounts:
-        """As they are now; StoreError."""
+        """Counts the jobs; StoreError."""
         troubles: list[str] = []
         store = self._lazy_store.store
         _still_there(store)
         tallies = _partly(store.counts, troubles)
         now = store.time()
-        # Of half the shards one half of the jobs is no news of their coming and going.
+        # Counts of some shards only say nothing about rates.
         flows = {} if troubles else self._flows.update(tallies, monotonic())
         return _add_up(tallies, now, JobCounts({}, {}, {}, flows, {}, "; ".join(troubles)))
 
@@ -159,7 +161,9 @@ def _add_up(tallies: list[Tally], now: int, into: JobCounts) -> JobCounts:
 
 
 class SnapshotSource:
-    """What is paused and what runs. Cheap, since workers' leases have to be looked up all the time anyway."""
+    """Paused queues, running jobs, hosts and HTTP tasks."""
+
+    # This is cheap: stores find running jobs by owner, since leases need that all the time.
 
     def __init__(self, store_access: StoreAccess) -> None:
         self._lazy_store, self._http = LazyStore(store_access.open), store_access.http
@@ -167,7 +171,7 @@ class SnapshotSource:
         self._waits = WaitTracker()
 
     def look(self) -> Snapshot:
-        """As it is now; StoreError."""
+        """Reads the snapshot; StoreError."""
         troubles: list[str] = []
         store = self._lazy_store.store
         _still_there(store)
@@ -192,7 +196,8 @@ class SnapshotSource:
 
 
 def _still_there(store: Store) -> None:
-    """A read may go on in a file that was moved away; a change, even of nothing, is refused."""
+    """StoreError if the file of the store was moved away."""
+    # Reads still work on a moved file; a change is refused, even an empty one.
     store.apply((), 0)
 
 
@@ -204,7 +209,7 @@ def _partly(ask: Callable[[], T], troubles: list[str]) -> T:
 
 
 def _running_jobs(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bool]:
-    """By their owners, since stores have those at hand; and whether there are more."""
+    """The running jobs, read by owner, and whether there are more."""
     owners = _partly(store.owners, troubles)
     until = monotonic() + _TIME_LIMIT
     jobs: list[Job] = []

@@ -1,4 +1,4 @@
-"""The tables of the picture: which columns each has, which of them fit, and in which order the lines stand."""
+"""The tables of the dashboard: their columns, which of them fit, and the order of the lines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from time import time
@@ -16,11 +16,11 @@ _EXTRA = 5
 _FLOW = 6
 """Cells of a rate."""
 _NAME, _NARROWEST_NAME = 24, 14
-"""What the column that takes what is left should have, and what it has at least."""
+"""The wanted and the smallest width of the column that takes the remaining cells."""
 
 
 class Column(Struct, frozen=True):
-    """Numbers stand to the right. `width` 0: it takes what the others leave."""
+    """A column. right: align to the right, for numbers. width 0: it takes the remaining cells."""
 
     title: str
     width: int
@@ -28,29 +28,29 @@ class Column(Struct, frozen=True):
     order: Callable[[Any], Any]
     right: bool = True
     rank: int = 0
-    """The higher, the sooner it gives way where there is little room; 0 never does. From _EXTRA on it gives way also to
-    long names."""
+    """Columns with a higher rank are removed first if there is too little room; rank 0 is never removed. From _EXTRA
+    on a column is also removed to make room for long names."""
     style: Callable[[Any], str] = lambda fact: ""
     short: int = 0
-    """Its width where there is little room."""
+    """Its width if there is too little room."""
 
 
 class Table(Struct, frozen=True):
-    """A kind of facts, and how they are shown."""
+    """A kind of facts, and how to show them."""
 
     name: str
     columns: tuple[Column, ...]
     key: Callable[[Any], str]
-    """What a line stays selected by while its figures change."""
+    """The key of a line: it stays selected while its figures change."""
     words: Callable[[Any], Iterable[str]]
-    """What a filter looks for its text in."""
+    """The texts that a filter searches."""
     sort: int = -1
-    """The column by which it is sorted at first; -1: the facts have an order of their own."""
+    """The column by which it is sorted at first; -1: keep the order of the facts."""
     descending: bool = False
 
 
 class WorkerLine(Struct, frozen=True):
-    """A child of the master with the job that it is at longest; each further job has a line of its own."""
+    """A child of the master with one of its jobs. The first line has the longest running job."""
 
     child: ChildStatus
     job: Running | None
@@ -75,7 +75,7 @@ def _lines(child: ChildStatus, per_second: float | None) -> list[WorkerLine]:
 
 
 def pools(board: Board) -> list[tuple[str, int, int]]:
-    """Each pool's name, its workers that are at a job, and all that are ready."""
+    """The name of each pool, the number of its busy workers, and of its ready workers."""
     found: dict[str, tuple[int, int]] = {}
     for child in board.children:
         if child.pool:
@@ -257,7 +257,7 @@ HTTP = Table(
 
 
 def fit_columns(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
-    """Those that fit, in their order, each with its width."""
+    """The columns that fit, in order, each with its width."""
     shown = list(columns)
     while True:
         last = max(shown, key=lambda column: column.rank)
@@ -269,7 +269,7 @@ def fit_columns(columns: Sequence[Column], width: int) -> list[tuple[Column, int
 
 
 def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
-    """What is left over goes to the columns that can be short, then to the one that takes what it gets."""
+    """Gives the remaining cells first to columns that can be short, then to the one with width 0."""
     spare = width - sum(column.short or column.width for column in shown) - GAP * (len(shown) - 1) - _NARROWEST_NAME
     widths = []
     for column in shown:
@@ -284,7 +284,7 @@ def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
 
 
 def filter_and_sort(table: Table, facts: Iterable[Any], text: str, sort: int, descending: bool) -> list[Any]:
-    """Those in which the text is found, in the order of a column; what has no value there comes last, either way."""
+    """The facts that contain the text, sorted by a column; facts without a value come last in both directions."""
     wanted = text.casefold()
     found = [fact for fact in facts if not wanted or any(wanted in word.casefold() for word in table.words(fact))]
     if sort < 0:

@@ -1,4 +1,4 @@
-"""What the person at the keyboard has chosen, and what each key does to that. Draws nothing and asks nobody."""
+"""The state of the view, and what each key does to it. Does no drawing and no I/O."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _P
 
 
 class Action(Struct, frozen=True):
-    """What is to be done in the store: `pause` or `resume` a queue of that name, `cancel` a job of that id."""
+    """A change in the store: `pause` or `resume` of the queue with the name `what`, `cancel` of the job with that id."""
 
     verb: str
     what: str
@@ -26,21 +26,24 @@ class Action(Struct, frozen=True):
 
 
 class TableState(Struct):
-    """What is chosen in one table: a line, an order."""
+    """The selected line and the sort order of one table."""
 
     key: str = ""
     place: int = 0
-    """Where the line was: when it goes, the next one takes its place."""
+    """The index of the selected line: when the line disappears, the next one is selected."""
     top: int = 0
     """The first line that is shown."""
     sort: int = -1
     descending: bool = False
     columns: tuple[int, ...] = ()
-    """Those that are shown, by their places in the table."""
+    """Indexes of the columns that are shown."""
 
 
 class ViewState:
-    """One person's. `facts` are put here before each picture; `press` answers a wish, "quit", or None."""
+    """The state of one session.
+
+    The dashboard sets `facts` before each drawing. `press` returns an action, "quit", or None.
+    """
 
     def __init__(self) -> None:
         self.facts: dict[str, Sequence[Any]] = {table.name: () for table in TABLES}
@@ -65,16 +68,16 @@ class ViewState:
         }
 
     def state_of(self, table: Table) -> TableState:
-        """What is chosen in that table."""
+        """The state of that table."""
         return self._tables[table.name]
 
     def lines(self, table: Table) -> list[Any]:
-        """Its facts as they are filtered and ordered."""
+        """The lines of that table, filtered and sorted."""
         state = self._tables[table.name]
         return filter_and_sort(table, self.facts[table.name], self.filter, state.sort, state.descending)
 
     def find(self, table: Table, lines: Sequence[Any]) -> int:
-        """Where the chosen line is now; -1 if there are no lines."""
+        """The index of the selected line; -1 if there are no lines."""
         state = self._tables[table.name]
         for place, line in enumerate(lines):
             if table.key(line) == state.key:
@@ -84,7 +87,7 @@ class ViewState:
         return state.place if lines else -1
 
     def press(self, key: str) -> Action | str | None:
-        """A printable character, or the name of a key: up, enter, escape, tab, backspace ..."""
+        """Handles a key: a printable character, or a name such as up, enter, escape, tab, backspace."""
         match self.mode:
             case "filtering":
                 return self._press_filtering(key)
@@ -134,7 +137,7 @@ class ViewState:
         return None
 
     def _press_confirming(self, key: str) -> Action | str | None:
-        """Whatever is not a clear yes is a no."""
+        """Any key but y means no."""
         self.mode, pending, self.pending = WATCHING, self.pending, None
         if key == "ctrl-c":
             return "quit"
@@ -145,11 +148,11 @@ class ViewState:
 
     @property
     def table(self) -> Table:
-        """The one that the keys move in."""
+        """The focused table."""
         return next((table for table in self.shown if table.name == self.focus), self.shown[0])
 
     def selected(self) -> Any | None:
-        """The chosen line of that table."""
+        """The selected line of the focused table."""
         lines = self.lines(self.table)
         place = self.find(self.table, lines)
         return lines[place] if place >= 0 else None
@@ -169,7 +172,7 @@ class ViewState:
             self.focus = self.shown[number].name
 
     def _sort_by_next(self) -> None:
-        """Of those that are to be seen; after the last comes the table's own order again."""
+        """Sorts by the next column that is shown; after the last one the table has its own order again."""
         state = self.state_of(self.table)
         state.sort = next((place for place in state.columns if place > state.sort), -1)
         state.descending = state.sort >= 0 and self.table.columns[state.sort].right
