@@ -16,7 +16,7 @@ from tarry.config import Config, load
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
-from tarry.keeper.cron import Ticker, check_names
+from tarry.keeper.cron import ScheduleTicker, check_names
 from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
@@ -369,7 +369,7 @@ class App(mixin.EmbeddedMixin):
             rules=self.rules,
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
-            ticker=Ticker(client),
+            ticker=ScheduleTicker(client),
             death_hooks=DeathHooks(self.tasks),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else Forwarder(client, outbox).forward,

@@ -108,7 +108,7 @@ class Alarms:
             try:
                 self.state = msgspec.json.decode(self._last_written, type=AlarmState)
             except msgspec.MsgspecError as error:
-                log.warning("what was remembered of alerts cannot be read, and is forgotten: %s", error)
+                log.warning("the stored state of alerts cannot be read and is dropped: %s", error)
 
     def save(self, now: int) -> bool:
         """Stores the state if it has changed. False: another process wrote meanwhile, and its state was loaded."""
@@ -182,8 +182,8 @@ class Alarms:
         kind, most = _kind(key), MOST_NAMED if _kind(key) else MOST_OPEN
         full = sum(_kind(other) == kind for other in self.state.open) >= most
         if full and kind not in self._full_kinds:
-            what = f"more than {most} things of the kind {kind!r} are wrong" if kind else f"{most} things are wrong"
-            log.error("%s; the others are not told until some of them are over", what)
+            which = f"alert limit of the kind {kind!r} ({most})" if kind else f"alert limit ({most})"
+            log.error("%s reached; further problems are not reported until some are over", which)
         (self._full_kinds.add if full else self._full_kinds.discard)(kind)
         return full
 
@@ -211,7 +211,7 @@ class Alarms:
             return
         self.state.owed.append(notice)
         for lost in self.state.owed[:-MOST_OWED]:
-            log.error("too much is to be told; left out: %s", lost.what)
+            log.error("too many unsent alerts; dropped: %s", lost.what)
         del self.state.owed[:-MOST_OWED]
 
 

@@ -131,12 +131,12 @@ class Dispatcher:
         retry.next_at = now + min(FIRST_PAUSE << min(retry.failures, 10), LONGEST_PAUSE)
         retry.failures += 1
         if retry.failures == 1:
-            log.error("%s could not be told, and is tried again: %s", pending.to.shown, pending.why)
+            log.error("%s could not be notified; trying again: %s", pending.to.shown, pending.why)
         # Time spent waiting for other messages does not count: it must have been tried for that long.
         old = [notice for notice in pending.notices if now - max(notice.at, retry.since) >= DROPPED_AFTER]
         for notice in old:
             log.error(
-                "%s was not told for an hour, and now never is: %s (%s)", pending.to.shown, notice.what, pending.why
+                "%s could not be notified for an hour; dropped: %s (%s)", pending.to.shown, notice.what, pending.why
             )
         for one in alarms:
             one.resolve(old, id, 0)

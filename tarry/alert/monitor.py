@@ -190,7 +190,7 @@ class Monitor:
                 self.check(shared)
             except Exception:
                 if self._errors % 100 == 0:
-                    log.exception("the watch stumbled, and goes on")
+                    log.exception("the alert monitor failed; it checks again")
                 self._errors += 1
             self._stopped.wait(about(CHECK_EVERY) if self._session is None else CHECK_EVERY)
         self._shut_down()

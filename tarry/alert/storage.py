@@ -60,7 +60,7 @@ class FileStorage:
         except OSError as error:
             if not self._logged:
                 self._logged = True
-                log.error("%s: %s: what is alerted now is told again after a restart", self._path, error.strerror)
+                log.error("%s: %s: open alerts are sent again after a restart", self._path, error.strerror)
         return True
 
     def _read_file(self) -> bytes | None:

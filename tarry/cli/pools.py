@@ -21,7 +21,7 @@ def serves(pool: Pool, queue: str) -> bool:
     return pool.queues == "*" or queue in pool.queues
 
 
-def unserved(config: Config, queues: Iterable[str]) -> list[str]:
+def find_unserved(config: Config, queues: Iterable[str]) -> list[str]:
     """The queues that no configured pool serves, sorted."""
     return sorted(queue for queue in queues if not any(serves(pool, queue) for pool in config.pools.values()))
 
@@ -45,7 +45,7 @@ def queue_facts(
     for task in tasks:
         goes.setdefault(task.queue, []).append(task.name)
     advice = "" if elsewhere else "no pool serves it: add it to the queues of one, in [pools.NAME]"
-    for queue in unserved(config, waiting.keys() | goes.keys()):
+    for queue in find_unserved(config, waiting.keys() | goes.keys()):
         found = [jobs_wait(waiting[queue])] if queue in waiting else []
         found += [f"jobs of {', '.join(sorted(goes[queue]))} go there"] if queue in goes else []
         found += ["another host serves it, if any does"] if elsewhere else []

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.cli.endpoints import EndpointHealth, endpoint_health
-from tarry.cli.pools import unserved
+from tarry.cli.pools import find_unserved
 from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
 from tarry.client.bulk import changed, matching
 from tarry.client.client import Client
@@ -74,13 +74,13 @@ def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
     that was removed."""
     known = setup.known_tasks()
     if setup.app_name:
-        return _unfinished(counts, lambda name: name not in known)
+        return _count_unfinished(counts, lambda name: name not in known)
     from tarry.push.registry import left_waiting  # noqa: PLC0415 - most stores have none
 
-    return _unfinished(counts, (left_waiting(setup.client.store) - known.keys()).__contains__)
+    return _count_unfinished(counts, (left_waiting(setup.client.store) - known.keys()).__contains__)
 
 
-def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
+def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
     found: dict[str, int] = {}
     for tally in counts:
         if of(tally.task) and not tally.state.finished:
@@ -92,7 +92,7 @@ def _list(setup: Setup, json: bool) -> int:
     client = setup.client
     counts, paused = partial_answer(client.store.counts), partial_answer(client.store.queues)
     names = sorted({tally.queue for tally in counts} | paused.keys())
-    unserved_queues = unserved(setup.config, names)
+    unserved_queues = find_unserved(setup.config, names)
     rows = [_row(name, counts, paused.get(name, False)) | {"served": name not in unserved_queues} for name in names]
     unknown = unknown_tasks(setup, counts)
     held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
@@ -104,7 +104,7 @@ def _list(setup: Setup, json: bool) -> int:
     print_table(heads, [_cells(row, now) for row in rows])
     warn_of_unknown(setup, unknown)
     for one in held:
-        if count := _unfinished(counts, one.task.__eq__).get(one.task):
+        if count := _count_unfinished(counts, one.task.__eq__).get(one.task):
             say(f"{jobs_wait(count)} for the task {one.task}, which is {_describe_held(one)}")
     return 0
 

@@ -40,7 +40,7 @@ def run_worker(args: argparse.Namespace) -> int:
             pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines
         )
         tell_of(log_facts.here, worker=service.worker.name)
-        log.info("%s: runs jobs, %s", setup.runs(), _shown(queues))
+        log.info("%s: runs jobs, %s", setup.runs(), _describe_queues(queues))
         service.run()
         app.close()
     log.info("ended")
@@ -54,7 +54,7 @@ def _pool(pools: dict[str, Pool], given: str | None) -> Pool:
     return pools[name]
 
 
-def _shown(queues: str | Collection[str]) -> str:
+def _describe_queues(queues: str | Collection[str]) -> str:
     return "all queues" if "*" in queues else f"queues {', '.join(queues)}"
 
 

@@ -109,7 +109,7 @@ class EmbeddedMixin(ABC):
         coroutines: async jobs at once. What is left out is as in [pools.default] of the settings.
 
         INT: what runs is finished first, as with `stop()`. TERM: within `[master] term_grace`; what still runs then
-        is broken in on and goes back uncounted. The second time: now. Only the main thread hears signals.
+        is interrupted and requeued, and no attempt is counted. The second time: now. Only the main thread gets signals.
         RuntimeError where it would block an event loop.
         """
         from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
@@ -132,7 +132,7 @@ class EmbeddedMixin(ABC):
         lifespan of a web server.
 
         At the end of the block what runs is finished, within `limit` (else `[master] term_grace`); what still runs
-        then is broken in on and goes back uncounted.
+        then is interrupted and requeued, and no attempt is counted.
         """
         from tarry.embedded.service import Background  # noqa: PLC0415 - see above
 

@@ -158,7 +158,7 @@ class LocalWorker(Worker):
         if now < self._limit or not self.pump.holds:
             return
         if not self._was_interrupted:
-            log.warning("breaks in on what still runs (%s): it goes back uncounted", quantity(self.pump.holds))
+            log.warning("interrupting %s; requeued, and no attempt is counted", quantity(self.pump.holds))
             self._was_interrupted, self._limit = True, now + RELEASE_WITHIN
             self.pump.call_back()
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
-from tarry.keeper.cron import Ticker
+from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -50,7 +50,7 @@ class Keeper:
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
         kept_bytes: Mapping[str, int] | None = None,
         batch_tasks: Collection[str] = (),
-        ticker: Ticker | None = None,
+        ticker: ScheduleTicker | None = None,
         death_hooks: DeathHooks | None = None,
         declare: Callable[[], None] | None = None,
         forward: Callable[[], None] | None = None,

@@ -57,7 +57,7 @@ def run_now(client: Client, schedule: Schedule) -> Handle[Any]:
     return client.enqueue(client.tasks[schedule.task], schedule.args, schedule.kwargs)
 
 
-class Ticker:
+class ScheduleTicker:
     """`tick()` enqueues the jobs that the schedules of the client's tasks make due, and returns for how many seconds
     there is nothing to do. Not thread-safe."""
 

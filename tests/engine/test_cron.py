@@ -12,7 +12,7 @@ from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.keeper import schedule_state
 from tarry.keeper.chores import Keeper
-from tarry.keeper.cron import Ticker, run_now, schedules_of
+from tarry.keeper.cron import ScheduleTicker, run_now, schedules_of
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
 from tarry.store.base import Query, Store
@@ -318,7 +318,7 @@ def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open,
 def test_the_keeper_ticks_and_wakes_for_the_next(connect: Open, clock: FakeClock) -> None:
     app, store = shop(cron="@every 1s"), connect()
     client = Client(store, app.tasks, clock=clock)
-    keeper = Keeper(store, clock=clock, ticker=Ticker(client))
+    keeper = Keeper(store, clock=clock, ticker=ScheduleTicker(client))
     clock.advance(0.8)
     assert 0 <= keeper.tick() <= 0.2
     clock.advance(0.2)

@@ -7,7 +7,7 @@ from tarry import App, Cron
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreFull, StoreUnavailable
-from tarry.keeper.cron import Ticker
+from tarry.keeper.cron import ScheduleTicker
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
@@ -20,7 +20,7 @@ def clock() -> FakeClock:
 
 
 class StaleCells(MemoryStore):
-    """Its bookmarks are read as they were before, as by a host that was held up in the middle."""
+    """Returns old states of schedules, as to a host that was delayed in the middle."""
 
     stale: dict[str, bytes] | None = None
 
@@ -83,7 +83,7 @@ def test_a_tick_that_cannot_be_stored_is_not_lost(clock: FakeClock, caplog: pyte
 
 
 class Breaking(MemoryStore):
-    """Its writes of bookmarks fail while it is told so."""
+    """Its writes of states of schedules fail while `breaks` is set."""
 
     breaks = False
 
@@ -93,7 +93,7 @@ class Breaking(MemoryStore):
         return super().write(name, value, was)
 
 
-def test_a_crash_between_the_job_and_the_bookmark_makes_no_second_job(
+def test_a_crash_between_the_job_and_the_state_makes_no_second_job(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Breaking(clock.now)
@@ -151,7 +151,7 @@ def test_an_error_of_the_apps_own_does_not_stop_the_keeper(clock: FakeClock, cap
             raise KeyError("tenant")
 
     one = TickingHost(MemoryStore(clock.now), clock, shop(cron="* * * * *"))
-    one.ticker = Ticker(Refusing(one.store, one.client.tasks, clock=clock))
+    one.ticker = ScheduleTicker(Refusing(one.store, one.client.tasks, clock=clock))
     one.tick()
     clock.advance(30)
     assert one.tick() == 60.0

@@ -391,8 +391,8 @@ class Rescue:
     def __init__(self, app: App) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock.now)
-        self.herald = DeathHooks(app.tasks)
-        self.keeper = Keeper(self.store, clock=self.clock, death_hooks=self.herald, rules=app.rules)
+        self.death_hooks = DeathHooks(app.tasks)
+        self.keeper = Keeper(self.store, clock=self.clock, death_hooks=self.death_hooks, rules=app.rules)
 
     def lost(self, task: str, **fields: Any) -> Job:
         now = self.clock.now()

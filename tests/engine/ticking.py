@@ -6,7 +6,7 @@ from tarry import App
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.keeper import schedule_state
-from tarry.keeper.cron import Ticker, schedules_of
+from tarry.keeper.cron import ScheduleTicker, schedules_of
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -37,7 +37,7 @@ class TickingHost:
     def __init__(self, store: Store, clock: FakeClock, app: App) -> None:
         self.store, self.clock = store, clock
         self.client = Client(store, app.tasks, clock=clock, rules=lambda task, queue: NOTHING_KEPT)
-        self.ticker = Ticker(self.client)
+        self.ticker = ScheduleTicker(self.client)
 
     def tick(self) -> float:
         return self.ticker.tick()

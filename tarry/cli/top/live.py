@@ -67,7 +67,7 @@ class Live:
 
     def __init__(self, store_access: StoreAccess, pid_file: Path, interval: float) -> None:
         self._view = ViewState()
-        self._dashboard = Dashboard(store_access, pid_file, interval, self._changed)
+        self._dashboard = Dashboard(store_access, pid_file, interval, self._redraw)
         self._action_thread = ActionThread(store_access, self._show_message)
         control = FormattedTextControl(self._draw, focusable=True, show_cursor=False)
         self._app: Application[int] = Application(
@@ -102,14 +102,14 @@ class Live:
         with contextlib.suppress(Exception):  # it is already exiting
             self._app.exit(result=status)
 
-    def _changed(self) -> None:
+    def _redraw(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has just ended
             self._app.invalidate()
 
     def _show_message(self, line: str) -> None:
         self._view.message = line
         self._dashboard.poll_now()
-        self._changed()
+        self._redraw()
 
     def _draw(self) -> StyleAndTextTuples:
         size = self._app.output.get_size()

@@ -18,7 +18,7 @@ _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _P
 
 
 class Action(Struct, frozen=True):
-    """A change in the store: `pause` or `resume` of the queue with the name `what`, `cancel` of the job with that id."""
+    """A change in the store: `pause` or `resume` of the queue named `what`, or `cancel` of the job with that id."""
 
     verb: str
     what: str
