@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.app import app
 from tarry.config import load
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.worker.worker import Settings, Worker
 
 

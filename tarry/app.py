@@ -14,10 +14,10 @@ from tarry.client.clock import Clock
 from tarry.client.handle import Handle
 from tarry.client.task import AsyncTask, SyncTask, Task
 from tarry.config import Config, load
-from tarry.embedded import workplace
+from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
-from tarry.keeper.cron import Ticker, check_names
+from tarry.keeper.cron import ScheduleTicker, check_names
 from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
@@ -36,7 +36,7 @@ from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:
     from tarry.client.witness import Witness
-    from tarry.keeper.keeper import Keeper
+    from tarry.keeper.chores import Keeper
     from tarry.push.catalog import HttpTaskCatalog
     from tarry.push.delivery.coordinator import DeliveryCoordinator
     from tarry.push.journal.logs import Logs
@@ -51,7 +51,7 @@ M = TypeVar("M", bound=Middleware)
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(workplace.Workplace):
+class App(mixin.EmbeddedMixin):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
@@ -256,21 +256,21 @@ class App(workplace.Workplace):
     @property
     def store_url(self) -> str | Sequence[str]:
         """Where the jobs are kept; a store that was given opened says its own URL."""
-        if workplace.stage is not None or isinstance(self._given, Store):
+        if mixin.test_backend is not None or isinstance(self._given, Store):
             return self.open_store().url
         return self._given or self.config.stores
 
     def open_store(self, durable: bool = True, patient: bool = False) -> Store:
         """A connection of one's own to the app's store. patient: one that cannot be reached now is opened later."""
-        if workplace.stage is not None:
-            return workplace.stage.store(self)
+        if mixin.test_backend is not None:
+            return mixin.test_backend.store(self)
         return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable, patient)
 
     @property
     def outbox(self) -> "Outbox | None":
         """Where jobs are kept while the store is away, if anywhere."""
         path = self._outbox_given or self.config.client.outbox
-        if self._outbox is None and path is not None and workplace.stage is None:
+        if self._outbox is None and path is not None and mixin.test_backend is None:
             from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
 
             self._outbox = Outbox(Path(path), self.config.client.outbox_bytes)
@@ -278,7 +278,7 @@ class App(workplace.Workplace):
 
     def connection(self) -> tuple[Store, bool]:
         """A store to work on, and whether it is the worker's own to close: one in memory is there only once."""
-        shared = workplace.stage is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
+        shared = mixin.test_backend is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
         return (self.client.store, False) if shared else (self.open_store(durable=False), True)
 
     @property
@@ -328,7 +328,7 @@ class App(workplace.Workplace):
     def logs(self) -> "Logs | None":
         """Of its HTTP tasks, if the settings name a directory for them."""
         directory = self.config.push.log
-        if directory is None or workplace.stage is not None:
+        if directory is None or mixin.test_backend is not None:
             return None
         if (logs := self._logs.get(directory)) is None:
             from tarry.push.journal.logs import Logs  # noqa: PLC0415 - few apps have any
@@ -347,17 +347,17 @@ class App(workplace.Workplace):
     @property
     def limits(self) -> dict[str, Limit]:
         """What tasks and configuration say, by the limit's name."""
-        return {**limits.of_tasks(self.tasks), **self.config.limits}
+        return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration, except those that were set by hand."""
         plain = {name: task for name, task in self.tasks.items() if not task.steered}
-        limits.declare(store, {**limits.of_tasks(plain), **self.config.limits}, plain)
+        limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
-        from tarry.keeper.herald import Herald  # noqa: PLC0415 - as in Workplace
-        from tarry.keeper.keeper import Keeper  # noqa: PLC0415
+        from tarry.keeper.chores import Keeper  # noqa: PLC0415
+        from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
 
         config, witness = self.config, self._witness()
         client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)
@@ -368,8 +368,8 @@ class App(workplace.Workplace):
             rules=self.rules,
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
-            ticker=Ticker(client),
-            herald=Herald(self.tasks),
+            ticker=ScheduleTicker(client),
+            death_hooks=DeathHooks(self.tasks),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else client.forwards(outbox).forward,
         )
@@ -394,7 +394,7 @@ class App(workplace.Workplace):
     def _connected(self) -> Client:
         with shielded, self._lock:
             if self._client is None:
-                stage, outbox = workplace.stage, self.outbox
+                stage, outbox = mixin.test_backend, self.outbox
                 self._client = (Client if stage is None else stage.client)(
                     self.open_store(patient=outbox is not None),
                     self.tasks,

@@ -312,7 +312,7 @@ class Push(Struct, frozen=True):
 
 
 class Alerts(Struct, frozen=True):
-    """[alerts]: who is told when something is wrong, and from when on it is. `tarry.alert.terms` reads what is sealed.
+    """[alerts]: who is told when something is wrong, and from when on it is. `tarry.alert.settings` reads the sealed.
 
     Durations in microseconds; 0 for `oldest`, `latency` and `dead`: that is not told.
     """

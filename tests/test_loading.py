@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tarry
-from tarry.cli.main import HOMES, parser
+from tarry.cli.main import COMMAND_MODULES, parser
 
 
 def loaded(code: str) -> set[str]:
@@ -29,11 +29,11 @@ def test_a_name_is_loaded_when_it_is_asked_for() -> None:
     assert "tarry.app" in loaded("from tarry import App")
 
 
-@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("home", COMMAND_MODULES)
 def test_a_command_is_where_it_is_looked_for(home: str) -> None:
     commands = argparse.ArgumentParser().add_subparsers()
     importlib.import_module(home).add(commands)
-    assert tuple(commands.choices) == HOMES[home]
+    assert tuple(commands.choices) == COMMAND_MODULES[home]
 
 
 @pytest.mark.parametrize("words", [["status"], ["-c", "start", "--json", "status"], ["--config=enqueue", "status"]])
@@ -48,4 +48,4 @@ def test_whatever_is_no_command_is_told_with_all_that_are(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         parser().parse_args(["stats"])
     said = capsys.readouterr().err
-    assert all(f"'{name}'" in said for names in HOMES.values() for name in names)
+    assert all(f"'{name}'" in said for names in COMMAND_MODULES.values() for name in names)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tarry import App
-from tarry.alert.terms import Terms
+from tarry.alert.settings import AlertSettings
 from tarry.config import Push, load
 from tarry.push.endpoint.fields import FIELDS
 from tarry.push.rule.cel import RetryRule
 from tarry.push.sign import Signer, headers
-from tests.cli.place import Place
+from tests.cli.project import Project
 from tests.test_docs import ROOT
 
 PAGE = (ROOT / "docs/push.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_its_settings_load(tmp_path: Path) -> None:
         app = App()
         app.configure(load(tmp_path / "tarry.toml", {}))
         app.http.load(thoroughly=True)
-        Terms.of(app.config)
+        AlertSettings.of(app.config)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_its_rules_are_rules() -> None:
 
 
 def test_its_commands_work(tmp_path: Path) -> None:
-    place = Place(tmp_path, settings=blocks("toml")[0])
+    place = Project(tmp_path, settings=blocks("toml")[0])
     (tmp_path / "answer.txt").write_text('HTTP/1.1 200 OK\n\n{"code": 500}')
     lines = [line.partition(" #")[0] for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("tarry tasks")]

@@ -14,7 +14,7 @@ import pytest
 
 from tarry.cli.main import parser
 from tarry.config import load
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.test_docs import ROOT
 
 PAGES = ["README.md", "deploy/README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]

@@ -1,1 +1,1 @@
-"""Tells people when a store is away, an endpoint fails, a queue is stuck, jobs are dead; and when that is over."""
+"""Notifies people when a store is away, an endpoint fails, a queue is stuck or jobs are dead, and when that ends."""

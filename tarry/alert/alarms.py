@@ -1,8 +1,8 @@
-"""What is wrong, from one look to the next: what has just begun and is to be told, and what is over.
+"""Which conditions are open, and which notices of their start and end are still to be sent.
 
-A condition has to hold for a while before it is told, and to be gone for a while before it is over, so that one that
-comes and goes is one. What is to be told stays with those who are to hear it until they have; all of it is kept by a
-`Memory`, so that who comes next neither repeats the start nor forgets the end.
+A condition must hold for a while before it is reported, and must be gone for a while before it counts as over, so that
+one that comes and goes is reported once. A notice is kept until all its recipients have it. An `AlarmStorage` keeps
+all of this, so that after a restart no start is repeated and no end is forgotten.
 """
 
 import logging
@@ -13,19 +13,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.alert.condition import MOST_DETAILS, Condition, plain
+from tarry.alert.condition import MOST_DETAILS, Condition, clean_line
 from tarry.model.duration import DAY, HOUR, MINUTE, spoken
 
 log = logging.getLogger("tarry.alerts")
 
 MOST_OPEN, MOST_OWED = 100, 200
 MOST_NAMED = 30
-"""Of one kind that has a queue's or a task's name in it; `MOST_OPEN` is for all that has none."""
+"""Bound for each kind whose key contains the name of a queue or task; `MOST_OPEN` bounds all other conditions."""
 _NAMED = frozenset({"queue", "dead", "removed", "endpoint", "disabled"})
 BRIEF_AFTER = MINUTE
-"""Microseconds from the first time that was too short to be told until such times are told together."""
+"""Microseconds from the first outage that was too short to report until such outages are reported together."""
 DROPPED_AFTER = HOUR
-"""Microseconds for which it is tried to tell."""
+"""Microseconds after which a notice that could not be sent is dropped."""
 
 
 class Notice(Struct, omit_defaults=True):
@@ -33,20 +33,20 @@ class Notice(Struct, omit_defaults=True):
 
     key: str
     at: int
-    """When there was something to tell."""
+    """When the notice was created."""
     what: str
     since: int
     until: int = 0
     todo: str = ""
     details: tuple[str, ...] = ()
     to: list[str] = []
-    """Who has not heard of it yet: ids of recipients."""
+    """Ids of the recipients who do not have it yet."""
     soon: bool = False
-    """It waits for no others that come up."""
+    """It does not wait for other notices to join it."""
 
 
-class Brief(Struct):
-    """Times too short to be told, of one condition. Microseconds."""
+class BriefOutage(Struct):
+    """Outages of one condition that were too short to report. Times are in microseconds."""
 
     what: str
     since: int
@@ -55,8 +55,8 @@ class Brief(Struct):
     lasted: int = 0
 
 
-class Open(Struct, omit_defaults=True):
-    """A condition that is not over."""
+class OpenCondition(Struct, omit_defaults=True):
+    """A condition that has begun and is not over."""
 
     since: int
     what: str
@@ -65,173 +65,175 @@ class Open(Struct, omit_defaults=True):
     task: str = ""
     told: bool = False
     gone: int = 0
-    """Since when it was not seen."""
+    """When it was first missing; 0: it is present."""
     brief: str = ""
     """See `Condition.brief`."""
 
 
-class Kept(Struct, omit_defaults=True):
-    """All that is remembered."""
+class AlarmState(Struct, omit_defaults=True):
+    """All that survives a restart. Its field names are stored: do not rename them."""
 
-    open: dict[str, Open] = {}
-    brief: dict[str, Brief] = {}
+    open: dict[str, OpenCondition] = {}
+    brief: dict[str, BriefOutage] = {}
     owed: list[Notice] = []
     sent: dict[str, int] = {}
-    """When somebody was told last."""
+    """When the last message was sent, by id of recipient."""
 
 
-class Memory(Protocol):
-    """Where that is kept. Both may raise StoreError."""
+class AlarmStorage(Protocol):
+    """Where the state is kept. Both methods may raise StoreError."""
 
     def read(self) -> bytes | None:
-        """What was written last."""
+        """The content that was written last."""
 
     def write(self, content: bytes | None) -> bool:
-        """False: somebody else wrote meanwhile."""
+        """False: another process wrote since the last read."""
 
 
 class Alarms:
-    """Times are microseconds since the epoch, by whichever clock the caller goes by."""
+    """The open conditions and unsent notices. Times are microseconds since the epoch, by the caller's clock."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self.kept = Kept()
-        self._written: bytes | None = None
-        self._full: set[str] = set()
-        """Kinds of which there are too many."""
+    def __init__(self, storage: AlarmStorage) -> None:
+        self._storage = storage
+        self.state = AlarmState()
+        self._last_written: bytes | None = None
+        self._full_kinds: set[str] = set()
+        """Kinds that have reached their bound."""
 
     def load(self) -> None:
-        """From the memory, whatever it was here before. What cannot be read is as if it were not there."""
-        self._written = self._memory.read()
-        self.kept = Kept()
-        if self._written:
+        """Replaces the state by the stored one; content that cannot be decoded counts as none."""
+        self._last_written = self._storage.read()
+        self.state = AlarmState()
+        if self._last_written:
             try:
-                self.kept = msgspec.json.decode(self._written, type=Kept)
+                self.state = msgspec.json.decode(self._last_written, type=AlarmState)
             except msgspec.MsgspecError as error:
-                log.warning("what was remembered of alerts cannot be read, and is forgotten: %s", error)
+                log.warning("the stored state of alerts cannot be read and is dropped: %s", error)
 
     def save(self, now: int) -> bool:
-        """Into the memory, if there is news; False, and what is there is taken over, if somebody else wrote."""
-        kept = self.kept
-        kept.sent = {id: at for id, at in kept.sent.items() if 0 <= now - at < 30 * DAY}
-        told = replace(kept, open={key: one for key, one in kept.open.items() if one.told})
-        content = msgspec.json.encode(told) if told != Kept() else None
-        if content == self._written:
+        """Stores the state if it has changed. False: another process wrote meanwhile, and its state was loaded."""
+        state = self.state
+        state.sent = {id: at for id, at in state.sent.items() if 0 <= now - at < 30 * DAY}
+        told = replace(state, open={key: one for key, one in state.open.items() if one.told})
+        content = msgspec.json.encode(told) if told != AlarmState() else None
+        if content == self._last_written:
             return True
-        if not self._memory.write(content):
+        if not self._storage.write(content):
             self.load()
             return False
-        self._written = content
+        self._last_written = content
         return True
 
-    def see(self, conditions: Iterable[Condition], now: int, to: "Hearers", ends: bool = True) -> None:
-        """What one look has seen; all that it has not is gone, or soon will be. ends: it could see all there is; else
-        nothing is over."""
+    def update(self, conditions: Iterable[Condition], now: int, to: "RecipientLookup", ends: bool = True) -> None:
+        """Takes over the result of one check; conditions that are missing from it end, after a while. ends: False if
+        the check could not see everything: then nothing ends."""
         seen = {condition.key: condition for condition in conditions}
         for condition in seen.values():
-            self._seen(condition, now, to)
-        for key, one in list(self.kept.open.items()):
+            self._handle_present(condition, now, to)
+        for key, one in list(self.state.open.items()):
             if ends and key not in seen:
-                self._missed(key, one, now, to)
-        for key, brief in list(self.kept.brief.items()):
-            if key not in self.kept.open and now - brief.since >= BRIEF_AFTER:
-                del self.kept.brief[key]
-                self._owe(Notice(f"brief {key}", now, _in_all(brief), brief.since, brief.until), "", to)
+                self._handle_absent(key, one, now, to)
+        for key, brief in list(self.state.brief.items()):
+            if key not in self.state.open and now - brief.since >= BRIEF_AFTER:
+                del self.state.brief[key]
+                self._enqueue(Notice(f"brief {key}", now, _brief_summary(brief), brief.since, brief.until), "", to)
 
-    def owed(self, id: str) -> list[Notice]:
-        """What that recipient is to hear."""
-        return [notice for notice in self.kept.owed if id in notice.to]
+    def pending_for(self, id: str) -> list[Notice]:
+        """The notices that this recipient does not have yet."""
+        return [notice for notice in self.state.owed if id in notice.to]
 
-    def settle(self, notices: Sequence[Notice], id: str, now: int) -> None:
-        """That recipient has heard of these, or, with `now` 0, never will."""
+    def resolve(self, notices: Sequence[Notice], id: str, now: int) -> None:
+        """Removes this recipient from these notices: they were sent, or, with `now` 0, given up."""
         heard = {(notice.key, notice.at) for notice in notices}
-        for notice in self.kept.owed:
+        for notice in self.state.owed:
             if (notice.key, notice.at) in heard and id in notice.to:
                 notice.to.remove(id)
-        self.kept.owed = [notice for notice in self.kept.owed if notice.to]
+        self.state.owed = [notice for notice in self.state.owed if notice.to]
         if now:
-            self.kept.sent[id] = now
+            self.state.sent[id] = now
 
     def forget(self, known: Collection[str], before: int) -> None:
-        """What came up before then is for nobody else: somebody may have been taken out of the settings."""
-        for notice in self.kept.owed:
+        """Removes recipients who are no longer known from notices that are older than `before`."""
+        # Somebody may have been taken out of the settings.
+        for notice in self.state.owed:
             notice.to = [id for id in notice.to if id in known or notice.at > before]
-        self.kept.owed = [notice for notice in self.kept.owed if notice.to]
+        self.state.owed = [notice for notice in self.state.owed if notice.to]
 
-    def _seen(self, condition: Condition, now: int, to: "Hearers") -> None:
-        one = self.kept.open.get(condition.key)
+    def _handle_present(self, condition: Condition, now: int, to: "RecipientLookup") -> None:
+        one = self.state.open.get(condition.key)
         if one is None:
             if self._is_full(condition.key):
                 return
-            one = Open(min(condition.since or now, now - condition.ago), "", "", 0, brief=condition.brief)
-            self.kept.open[condition.key] = one
+            one = OpenCondition(min(condition.since or now, now - condition.ago), "", "", 0, brief=condition.brief)
+            self.state.open[condition.key] = one
         one.gone, one.calm, one.task = 0, condition.calm, condition.task
         if not one.told:
-            one.what = plain(condition.what)
+            one.what = clean_line(condition.what)
         if not one.told and now - one.since >= condition.holds:
             one.told = True
             log.error("%s", one.what)
-            self._owe(_begun(condition, one, now), condition.task, to)
-        one.over = plain(condition.over)
+            self._enqueue(_start_notice(condition, one, now), condition.task, to)
+        one.over = clean_line(condition.over)
 
     def _is_full(self, key: str) -> bool:
-        """Those who enqueue choose the names of queues, and could have so many of them stuck that nobody hears of a
-        store: so each kind has a bound of its own."""
+        """Whether no more conditions of this kind are opened."""
+        # Whoever enqueues chooses the names of queues. Without a bound for each kind, many stuck queues could hide
+        # a store that is away.
         kind, most = _kind(key), MOST_NAMED if _kind(key) else MOST_OPEN
-        full = sum(_kind(other) == kind for other in self.kept.open) >= most
-        if full and kind not in self._full:
-            what = f"more than {most} things of the kind {kind!r} are wrong" if kind else f"{most} things are wrong"
-            log.error("%s; the others are not told until some of them are over", what)
-        (self._full.add if full else self._full.discard)(kind)
+        full = sum(_kind(other) == kind for other in self.state.open) >= most
+        if full and kind not in self._full_kinds:
+            which = f"alert limit of the kind {kind!r} ({most})" if kind else f"alert limit ({most})"
+            log.error("%s reached; further problems are not reported until some are over", which)
+        (self._full_kinds.add if full else self._full_kinds.discard)(kind)
         return full
 
-    def _missed(self, key: str, one: Open, now: int, to: "Hearers") -> None:
+    def _handle_absent(self, key: str, one: OpenCondition, now: int, to: "RecipientLookup") -> None:
         one.gone = one.gone or now
         if now - one.gone < one.calm:
             return
-        del self.kept.open[key]
+        del self.state.open[key]
         if one.brief and not one.told:
-            self._count(key, one)
+            self._count_brief(key, one)
         if one.told:
             log.warning("%s", one.over)
-            self._owe(Notice(key, now, one.over, one.since, one.gone), one.task, to)
+            self._enqueue(Notice(key, now, one.over, one.since, one.gone), one.task, to)
 
-    def _count(self, key: str, one: Open) -> None:
-        brief = self.kept.brief.setdefault(key, Brief(plain(one.brief), one.since))
+    def _count_brief(self, key: str, one: OpenCondition) -> None:
+        brief = self.state.brief.setdefault(key, BriefOutage(clean_line(one.brief), one.since))
         brief.times += 1
         brief.lasted += one.gone - one.since
         brief.until = one.gone
         log.warning("%s for %s", brief.what, spoken(one.gone - one.since))
 
-    def _owe(self, notice: Notice, task: str, to: "Hearers") -> None:
-        notice.to = [*to.of(task)]
+    def _enqueue(self, notice: Notice, task: str, to: "RecipientLookup") -> None:
+        notice.to = [*to.recipient_ids(task)]
         if not notice.to:
             return
-        self.kept.owed.append(notice)
-        for lost in self.kept.owed[:-MOST_OWED]:
-            log.error("too much is to be told; left out: %s", lost.what)
-        del self.kept.owed[:-MOST_OWED]
+        self.state.owed.append(notice)
+        for lost in self.state.owed[:-MOST_OWED]:
+            log.error("too many unsent alerts; dropped: %s", lost.what)
+        del self.state.owed[:-MOST_OWED]
 
 
 def _kind(key: str) -> str:
-    """Of a condition that there is one of for each of many names; empty for all others."""
+    """The kind of a condition that exists once for each queue or task; empty for all others."""
     kind, space, _ = key.partition(" ")
     return kind if space and kind in _NAMED else ""
 
 
-class Hearers(Protocol):
-    """Who is told."""
+class RecipientLookup(Protocol):
+    """Finds the recipients of a condition."""
 
-    def of(self, task: str) -> Sequence[str]:
-        """The ids of those who hear of that task's troubles; empty: of no task's."""
-
-
-def _begun(condition: Condition, one: Open, now: int) -> Notice:
-    details = tuple(plain(line) for line in condition.details[:MOST_DETAILS])
-    return Notice(condition.key, now, one.what, one.since, 0, plain(condition.todo), details, soon=condition.soon)
+    def recipient_ids(self, task: str) -> Sequence[str]:
+        """Ids of the recipients for that task; with an empty name, for what concerns no task."""
 
 
-def _in_all(brief: Brief) -> str:
+def _start_notice(condition: Condition, one: OpenCondition, now: int) -> Notice:
+    details = tuple(clean_line(line) for line in condition.details[:MOST_DETAILS])
+    return Notice(condition.key, now, one.what, one.since, 0, clean_line(condition.todo), details, soon=condition.soon)
+
+
+def _brief_summary(brief: BriefOutage) -> str:
     if brief.times == 1:
         return f"{brief.what} for {spoken(brief.lasted)}"
     return f"{brief.what} {brief.times} times, for {spoken(brief.lasted)} in all"

@@ -6,57 +6,58 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.alert.condition import plain
+from tarry.alert.condition import clean_line
+from tarry.alert.errors import SendError
 from tarry.alert.message import Message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 from tarry.push.endpoint.recipient import Recipient
 
-MOST_SAID = 20
+MOST_LINES = 20
 
 
-def opened(to: Recipient) -> Any:
-    """The channel; ConfigError if apprise is not there, or knows none such."""
+def open_channel(to: Recipient) -> Any:
+    """Opens the channel; ConfigError if apprise is not installed or does not know the URL."""
     try:
         import apprise  # noqa: PLC0415 - an extra, and slow to import
     except ImportError as error:
         raise ConfigError(f"channels need apprise: pip install 'tarry[alerts]' ({error})") from None
-    with _hushed():
-        found = apprise.Apprise.instantiate(to.text, suppress_exceptions=True)
-    if found is None:
+    with _capture_logs():
+        channel = apprise.Apprise.instantiate(to.text, suppress_exceptions=True)
+    if channel is None:
         raise ConfigError(f"{to.shown} is no channel that apprise knows; `apprise --details` lists them")
-    return found
+    return channel
 
 
 def send(to: Recipient, message: Message) -> None:
-    """Returns when it is sent; Unsent or ConfigError, with why, if it is not."""
-    channel = opened(to)
-    with _hushed() as said:
-        done = channel.notify(body=message.text, title=message.subject, body_format="text")
-    if not done:
-        raise Unsent(f"{to.shown}: {plain(said[-1], 200) if said else 'apprise could not send it'}")
+    """Returns once the message is sent; raises SendError or ConfigError, with the reason, if it is not."""
+    channel = open_channel(to)
+    with _capture_logs() as lines:
+        sent = channel.notify(body=message.text, title=message.subject, body_format="text")
+    if not sent:
+        raise SendError(f"{to.shown}: {clean_line(lines[-1], 200) if lines else 'apprise could not send it'}")
 
 
-class _Ear(logging.Handler):
-    """Hears what apprise says in this thread."""
+class _CaptureHandler(logging.Handler):
+    """Collects the messages that apprise logs in this thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread and len(self.said) < MOST_SAID:
-            self.said.append(record.getMessage())
+        if record.thread == self._thread and len(self.lines) < MOST_LINES:
+            self.lines.append(record.getMessage())
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[list[str]]:
-    """What apprise says goes to us and nobody else: its URLs hold secrets."""
-    logger, ear = logging.getLogger("apprise"), _Ear()
+def _capture_logs() -> Iterator[list[str]]:
+    """Collects what apprise logs, and keeps it out of the log."""
+    # The URLs in these lines hold secrets.
+    logger, handler = logging.getLogger("apprise"), _CaptureHandler()
     logger.propagate = False
-    logger.addHandler(ear)
+    logger.addHandler(handler)
     try:
-        yield ear.said
+        yield handler.lines
     finally:
-        logger.removeHandler(ear)
+        logger.removeHandler(handler)

@@ -1,28 +1,32 @@
-"""Which jobs died lately: asked of the store by when they will be forgotten, which is so long after they died."""
+"""Which jobs died lately.
+
+The store lists jobs by when they will be forgotten. A dead job is kept for a fixed time after its death, so that order
+is also the order of the deaths.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from tarry.alert.condition import plain
+from tarry.alert.condition import clean_line
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.base import Store
 from tarry.store.shared.partly import there
 
 OVERLAP = MINUTE
-"""Microseconds that each look goes back before the last: what a worker settled may be stored later than it says."""
-LONGEST = HOUR
-"""As far as it goes back at most, after the store was away."""
+"""Microseconds by which each search overlaps the one before: a job may be stored later than its own time says."""
+MAX_LOOKBACK = HOUR
+"""Microseconds that a search goes back at most, after the store was away."""
 PAGE, MOST_PAGES = 500, 10
-"""Jobs that are read at once, and how often in one look; the next goes on from there."""
+"""Jobs in a page, and pages in one search; the next search continues from there."""
 MOST_COUNTED, MOST_TASKS = 1000, 200
-"""The dead of one task, and tasks, that are counted."""
+"""The most dead jobs of a task, and the most tasks, that are counted."""
 
 
 class Death(Struct, frozen=True):
-    """One of them; `at`: microseconds since the epoch."""
+    """A job that died; `at` is in microseconds since the epoch."""
 
     id: bytes
     at: int
@@ -30,31 +34,32 @@ class Death(Struct, frozen=True):
 
 
 class Deaths:
-    """kept: how long dead jobs are kept, in microseconds, all the different answers. back: how far the first look goes
-    back."""
+    """kept: the different times for which queues keep dead jobs, in microseconds. lookback: how far the first search
+    goes back."""
 
-    def __init__(self, store: Store, kept: Callable[[], Collection[int]], back: int) -> None:
-        self._store, self._kept, self._back = store, kept, back
-        self._from: dict[int, int] = {}
-        """Where the next look begins, for each of these."""
+    def __init__(self, store: Store, kept: Callable[[], Collection[int]], lookback: int) -> None:
+        self._store, self._kept, self._lookback = store, kept, lookback
+        self._next_start: dict[int, int] = {}
+        """Where the next search begins, by time of keeping."""
         self._dead: dict[str, dict[bytes, Death]] = {}
 
-    def look(self, now: int, whole: bool) -> None:
-        """Adds those since the last look. whole: it counts as one, since all stores are there. StoreError."""
+    def refresh(self, now: int, complete: bool) -> None:
+        """Adds the deaths since the last search. complete: all stores could be asked; else the next search begins at
+        the same place again. StoreError."""
         for kept in sorted(set(self._kept())):
-            start = max(self._from.get(kept, now - self._back), now - LONGEST)
+            start = max(self._next_start.get(kept, now - self._lookback), now - MAX_LOOKBACK)
             end = self._read(kept, start, now)
-            if whole:
-                self._from[kept] = end
+            if complete:
+                self._next_start[kept] = end
 
     def since(self, start: int) -> dict[str, Sequence[Death]]:
-        """Those since then, by task, the earliest first; older ones are forgotten."""
-        left = {task: {id: one for id, one in dead.items() if one.at >= start} for task, dead in self._dead.items()}
-        self._dead = {task: dead for task, dead in left.items() if dead}
+        """The deaths since `start` by task, earliest first; forgets older ones."""
+        recent = {task: {id: one for id, one in dead.items() if one.at >= start} for task, dead in self._dead.items()}
+        self._dead = {task: dead for task, dead in recent.items() if dead}
         return {task: sorted(dead.values(), key=lambda one: (one.at, one.id)) for task, dead in self._dead.items()}
 
     def _read(self, kept: int, start: int, now: int) -> int:
-        """Adds those of which it is kept for so long; answers where to begin the next time."""
+        """Adds the deaths among jobs kept for that long; returns where the next search begins."""
         at = start
         for _ in range(MOST_PAGES):
             page = there(lambda: self._store.leaving(at + kept, now + kept + MINUTE, PAGE))  # noqa: B023
@@ -63,7 +68,7 @@ class Deaths:
                     self._add(job)
             if len(page) < PAGE:
                 return now - OVERLAP
-            # What has the same moment as the last may be on the next page; seen twice is counted once.
+            # Jobs with the same time as the last one may be on the next page. A job seen twice counts once.
             at = max(page[-1].until - kept, at + 1)
         return at
 
@@ -76,7 +81,7 @@ class Deaths:
 
 def _reason(job: Job) -> str:
     try:
-        told = msgspec.json.decode(job.note, type=dict[str, str])
+        facts = msgspec.json.decode(job.note, type=dict[str, str])
     except msgspec.MsgspecError:
         return "no reason is known"
-    return plain(f"{told.get('type', '')}: {told.get('message', '')}", 200)
+    return clean_line(f"{facts.get('type', '')}: {facts.get('message', '')}", 200)

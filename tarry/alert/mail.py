@@ -1,4 +1,4 @@
-"""Mail, by SMTP: one message to one address."""
+"""Mail over SMTP: one message to one address."""
 
 import contextlib
 import smtplib
@@ -15,33 +15,33 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-from tarry.alert.condition import plain
+from tarry.alert.condition import clean_line
+from tarry.alert.errors import SendError
 from tarry.alert.message import Message
-from tarry.alert.unsent import Unsent
 from tarry.errors import ConfigError
 
-STEP, WHOLE = 15.0, 60.0
-"""Seconds for one step of a conversation, and for all of it."""
+STEP, TOTAL = 15.0, 60.0
+"""Time limits in seconds for one step of an SMTP session, and for the whole session."""
 _EXAMPLE = 'write "smtp://user:password@host:587" or "smtps://user:password@host:465"'
 _READY = 220
 _PORTS = {"smtp": 587, "smtps": 465}
 
 
 class MailServer(Struct, frozen=True):
-    """Where mails are handed in."""
+    """The server that takes our mails."""
 
     host: str
     port: int
-    at_once: bool
-    """TLS from the first byte on; else after STARTTLS, where that is offered."""
+    is_implicit_tls: bool
+    """TLS from the first byte; else after STARTTLS, if the server offers it."""
     user: str = ""
     password: str = ""
     ca: str = ""
     """A file with certificates that are trusted besides the system's."""
 
     @property
-    def local(self) -> bool:
-        """On this very host, so that nobody stands between."""
+    def is_local(self) -> bool:
+        """The server is on this host, so nobody can read the connection."""
         if self.host == "localhost":
             return True
         try:
@@ -53,8 +53,8 @@ class MailServer(Struct, frozen=True):
         return f"<MailServer {self.host}:{self.port}>"
 
 
-def server(url: str) -> MailServer:
-    """Of `smtp://user:password@host:port?ca=/path`, or `smtps://`; ConfigError, which does not repeat it."""
+def parse_server(url: str) -> MailServer:
+    """Parses `smtp://user:password@host:port?ca=/path` or `smtps://`; ConfigError, which does not contain the URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -65,10 +65,10 @@ def server(url: str) -> MailServer:
         raise ConfigError(f"it is no URL of a mail server; {_EXAMPLE}")
     if options.keys() - {"ca"} or options.get("ca") == "":
         raise ConfigError("after the ? there may only be ca=/path, certificates to trust besides the system's")
-    return _made(parts, port or _PORTS[parts.scheme], options.get("ca", ""))
+    return _build_server(parts, port or _PORTS[parts.scheme], options.get("ca", ""))
 
 
-def _made(parts: SplitResult, port: int, ca: str) -> MailServer:
+def _build_server(parts: SplitResult, port: int, ca: str) -> MailServer:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if bool(user) != bool(password):
         raise ConfigError(f"user and password go together; {_EXAMPLE}")
@@ -76,8 +76,8 @@ def _made(parts: SplitResult, port: int, ca: str) -> MailServer:
     return MailServer(parts.hostname, port, parts.scheme == "smtps", user, password, ca)
 
 
-def letter(message: Message, sender: str, to: str, host: str) -> EmailMessage:
-    """The message as a mail. ValueError: one of the addresses is none."""
+def build_mail(message: Message, sender: str, to: str, host: str) -> EmailMessage:
+    """The message as a mail; ValueError for an address that is not valid."""
     mail = EmailMessage(POLICY)
     mail["From"], mail["To"], mail["Subject"] = sender, to, message.subject
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(message.id, _domain(host))
@@ -90,85 +90,87 @@ def _domain(host: str) -> str:
     return "".join(sign for sign in host if sign.isascii() and (sign.isalnum() or sign in ".-")) or "localhost"
 
 
-def sender(host: str) -> str:
-    """Who mails come from unless that is set."""
+def default_sender(host: str) -> str:
+    """The sender address where the settings name none."""
     return f"tarry@{_domain(host)}"
 
 
 def send(to: MailServer, mail: EmailMessage) -> None:
-    """Returns when the server has taken it; Unsent, with why, if it has not, after a minute at most."""
-    _talk(to, lambda smtp: smtp.send_message(mail))
+    """Returns once the server has accepted the mail; raises SendError if it has not, within a minute."""
+    _run_session(to, lambda smtp: smtp.send_message(mail))
 
 
-def greet(to: MailServer) -> None:
-    """Returns when the server is ready to take mails of ours, and gives it none; Unsent."""
-    _talk(to, lambda smtp: smtp.noop())
+def check_server(to: MailServer) -> None:
+    """Returns if the server would accept mail from us; sends none. SendError."""
+    _run_session(to, lambda smtp: smtp.noop())
 
 
-def _talk(to: MailServer, say: Callable[[smtplib.SMTP], object]) -> None:
+def _run_session(to: MailServer, command: Callable[[smtplib.SMTP], object]) -> None:
     try:
-        with _connected(to) as smtp:
-            _secured(smtp, to)
-            say(smtp)
+        with _connect(to) as smtp:
+            _secure(smtp, to)
+            command(smtp)
     except smtplib.SMTPResponseException as error:
         said = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        raise Unsent(f"{to.host}:{to.port} answered {error.smtp_code} {plain(said, 200)}") from None
+        raise SendError(f"{to.host}:{to.port} answered {error.smtp_code} {clean_line(said, 200)}") from None
     except smtplib.SMTPRecipientsRefused as error:
         code, text = next(iter(error.recipients.values()))
-        raise Unsent(f"{to.host}:{to.port} answered {code} {plain(text.decode('utf-8', 'replace'), 200)}") from None
+        raise SendError(
+            f"{to.host}:{to.port} answered {code} {clean_line(text.decode('utf-8', 'replace'), 200)}"
+        ) from None
     except (smtplib.SMTPException, OSError, ValueError) as error:
-        raise Unsent(f"{to.host}:{to.port}: {plain(str(error) or type(error).__name__, 200)}") from None
+        raise SendError(f"{to.host}:{to.port}: {clean_line(str(error) or type(error).__name__, 200)}") from None
 
 
 @contextlib.contextmanager
-def _connected(to: MailServer) -> Iterator[smtplib.SMTP]:
-    smtp = _line(to)
-    # From the first byte on, so that nobody can drag it out.
-    clock = threading.Timer(WHOLE, lambda: _break_off(smtp))
-    clock.daemon = True
-    clock.start()
+def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
+    smtp = _new_smtp(to)
+    # The limit also covers the connect, so that a slow server cannot hold us longer.
+    watchdog = threading.Timer(TOTAL, lambda: _abort(smtp))
+    watchdog.daemon = True
+    watchdog.start()
     try:
         code, said = smtp.connect(to.host, to.port)
         if code != _READY:
             raise smtplib.SMTPConnectError(code, said)
         yield smtp
-        # It has been taken by now, whatever comes of the farewell.
+        # The mail is accepted by now: an error of QUIT does not matter.
         with contextlib.suppress(smtplib.SMTPException, OSError):
             smtp.quit()
     finally:
-        clock.cancel()
+        watchdog.cancel()
         smtp.close()
 
 
-def _line(to: MailServer) -> smtplib.SMTP:
-    """Not connected yet."""
+def _new_smtp(to: MailServer) -> smtplib.SMTP:
+    """A client that is not connected yet."""
     name = _domain(socket.gethostname())
-    if to.at_once:
+    if to.is_implicit_tls:
         smtp: smtplib.SMTP = smtplib.SMTP_SSL(local_hostname=name, timeout=STEP, context=_context(to))
     else:
         smtp = smtplib.SMTP(local_hostname=name, timeout=STEP)
-    # The name that the certificate has to be for: the library only notes it when it connects at once.
+    # The name that the certificate must match: smtplib only sets it when the constructor connects.
     vars(smtp)["_host"] = to.host
     return smtp
 
 
-def _break_off(smtp: smtplib.SMTP) -> None:
+def _abort(smtp: smtplib.SMTP) -> None:
     with contextlib.suppress(OSError, AttributeError):
         assert smtp.sock is not None
         smtp.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _secured(smtp: smtplib.SMTP, to: MailServer) -> None:
+def _secure(smtp: smtplib.SMTP, to: MailServer) -> None:
     smtp.ehlo_or_helo_if_needed()
-    secure = to.at_once
+    secure = to.is_implicit_tls
     if not secure and smtp.has_extn("starttls"):
         smtp.starttls(context=_context(to))
         smtp.ehlo()
         secure = True
     if not to.user:
         return
-    if not secure and not to.local:
-        raise Unsent(f"{to.host}:{to.port} offers no STARTTLS, and the password is not sent without; write smtps://")
+    if not secure and not to.is_local:
+        raise SendError(f"{to.host}:{to.port} offers no STARTTLS, and the password is not sent without; write smtps://")
     smtp.login(to.user, to.password)
 
 
@@ -176,7 +178,7 @@ def _context(to: MailServer) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if to.ca:
         _trust(context, to.ca)
-    elif to.local:
+    elif to.is_local:
         # Mail servers for their own host have certificates that nobody signed.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -186,4 +188,4 @@ def _trust(context: ssl.SSLContext, ca: str) -> None:
     try:
         context.load_verify_locations(Path(ca))
     except OSError as error:
-        raise Unsent(f"{ca} has no certificates that can be read: {error.strerror or error}") from None
+        raise SendError(f"{ca} has no certificates that can be read: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""What somebody is told, of one thing or of several."""
+"""Builds the message for one notice or for several."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,42 +9,45 @@ import msgspec
 from msgspec import Struct
 
 from tarry.alert.alarms import Notice
-from tarry.alert.condition import plain
+from tarry.alert.condition import clean_line
 from tarry.model.duration import SECOND, spoken
 
 MOST_SUBJECT = 150
-MOST_TOLD = 50
-"""Things in one message; of more, how many there are."""
+MOST_NOTICES = 50
+"""The most notices in a message; it only gives the number of the others."""
 
 
 class Message(Struct, frozen=True):
-    """For mails and channels `subject` and `text`, for webhooks `json`."""
+    """Mails and channels use `subject` and `text`, webhooks use `json`."""
 
     id: str
-    """The same when it is sent again."""
+    """Stays the same when the message is sent again."""
     subject: str
     text: str
     json: bytes
 
 
-def message(notices: Sequence[Notice], host: str, now: int) -> Message:
-    """Of one that began and ended meanwhile, only the end. host: who tells. now: microseconds since the epoch."""
+def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
+    """Builds one message; if a condition has both begun and ended, only its end is in it.
+
+    host: the name of the host that reports. now: microseconds since the epoch.
+    """
     newest = list({notice.key: notice for notice in notices}.values())
-    began, over = _of(newest, False), _of(newest, True)
-    told, more = (began + over)[:MOST_TOLD], len(newest) - MOST_TOLD
-    subject = plain(f"tarry on {host}: {_subject(began, over)}", MOST_SUBJECT)
-    parts = [*(_text(notice) for notice in told), *([f"and {more} more: see the log of tarry"] if more > 0 else [])]
-    text = "\n\n".join([*parts, f"Told by tarry on {host}, {spelled(now)}."]) + "\n"
-    facts = {"type": "tarry.alert", "host": host, "text": text, "alerts": [_facts(notice) for notice in told]}
+    began, over = _select(newest, False), _select(newest, True)
+    shown, more = (began + over)[:MOST_NOTICES], len(newest) - MOST_NOTICES
+    subject = clean_line(f"tarry on {host}: {_subject(began, over)}", MOST_SUBJECT)
+    parts = [*(_text(notice) for notice in shown), *([f"and {more} more: see the log of tarry"] if more > 0 else [])]
+    text = "\n\n".join([*parts, f"Told by tarry on {host}, {format_time(now)}."]) + "\n"
+    facts = {"type": "tarry.alert", "host": host, "text": text, "alerts": [_facts(notice) for notice in shown]}
     return Message(_id(newest), subject, text, msgspec.json.encode(facts))
 
 
-def spelled(moment: int) -> str:
-    """Microseconds since the epoch as RFC 3339 has them, to the second, in UTC."""
+def format_time(moment: int) -> str:
+    """Microseconds since the epoch in the form of RFC 3339: to the second, in UTC."""
     return datetime.fromtimestamp(moment // SECOND, UTC).isoformat(" ")
 
 
-def _of(notices: Sequence[Notice], over: bool) -> list[Notice]:
+def _select(notices: Sequence[Notice], over: bool) -> list[Notice]:
     return [notice for notice in notices if bool(notice.until) is over]
 
 
@@ -59,19 +62,19 @@ def _subject(began: Sequence[Notice], over: Sequence[Notice]) -> str:
 def _text(notice: Notice) -> str:
     if notice.until:
         lasted = spoken(max(0, notice.until - notice.since))
-        return f"OVER: {notice.what}\n  from {spelled(notice.since)} to {spelled(notice.until)}, {lasted}"
+        return f"OVER: {notice.what}\n  from {format_time(notice.since)} to {format_time(notice.until)}, {lasted}"
     details = "".join(f"\n  {line}" for line in notice.details)
-    return f"{notice.what}\n  since {spelled(notice.since)}{details}\n  what to do: {notice.todo}"
+    return f"{notice.what}\n  since {format_time(notice.since)}{details}\n  what to do: {notice.todo}"
 
 
 def _facts(notice: Notice) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": notice.key, "state": "over" if notice.until else "begun", "what": notice.what}
-    facts["since"] = spelled(notice.since)
+    facts["since"] = format_time(notice.since)
     if notice.until:
-        return facts | {"until": spelled(notice.until)}
+        return facts | {"until": format_time(notice.until)}
     return facts | {"details": notice.details, "todo": notice.todo}
 
 
 def _id(notices: Sequence[Notice]) -> str:
-    said = msgspec.json.encode([(notice.key, notice.at, notice.until) for notice in notices])
-    return f"alert_{blake2b(said, digest_size=12).hexdigest()}"
+    content = msgspec.json.encode([(notice.key, notice.at, notice.until) for notice in notices])
+    return f"alert_{blake2b(content, digest_size=12).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Asks a store whether it is there, in a thread of its own, so that one that does not answer holds up nobody."""
+"""Asks a store whether it is available, in a separate thread, so that a store that hangs blocks nobody."""
 
 import threading
 import time
@@ -8,12 +8,12 @@ from tarry.errors import StoreError
 
 
 class Probe:
-    """One question at a time: `ask`, then `wait`; `error` and `took` are what came of the last that was answered."""
+    """One question at a time: `ask`, then `wait`. `error` and `took` are the result of the last answered question."""
 
     def __init__(self, question: Callable[[], None]) -> None:
         self.error: StoreError | None = None
         self.took = 0.0
-        """Seconds until the last good answer."""
+        """Seconds that the last good answer took."""
         self._question = question
         self._began = 0.0
         self._closed = False
@@ -22,23 +22,23 @@ class Probe:
         threading.Thread(target=self._serve, name="tarry-alert-probe", daemon=True).start()
 
     def close(self) -> None:
-        """Nothing more is asked: the thread ends, after the question that is on its way."""
+        """Ends the thread once the current question is answered."""
         self._closed = True
         self._asked.set()
 
     def ask(self) -> None:
-        """Asks, unless the last question is still on its way."""
+        """Asks, unless the last question is still open."""
         if self._answered.is_set():
             self._began = time.monotonic()
             self._answered.clear()
             self._asked.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the answer has come so many seconds after the question at the latest."""
+        """Waits until `seconds` after the question; whether there is an answer by then."""
         return self._answered.wait(max(0.0, self._began + seconds - time.monotonic()))
 
     @property
-    def ago(self) -> float:
+    def elapsed(self) -> float:
         """Seconds since the question."""
         return time.monotonic() - self._began
 

@@ -1,4 +1,4 @@
-"""How the work goes: jobs that died, queues that are stuck, endpoints that fail. One host looks for all."""
+"""Checks the work: jobs that died, queues that are stuck, endpoints that fail. One host checks for all."""
 
 import shlex
 import time
@@ -19,41 +19,41 @@ from tarry.store.shared.partly import there
 
 FAILING_FOR = MINUTE
 QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0
-"""Seconds; more where a look takes more than a twentieth of that."""
+"""Seconds between two checks; longer if a check takes more than a twentieth of that."""
 COUNTED = 1000
-LEAST_WINDOW = 15 * SECOND
-"""Microseconds in which jobs die together, however often there may be messages: several looks."""
+MIN_WINDOW = 15 * SECOND
+"""Microseconds over which deaths are counted at least, however short `alerts.every` is: several checks."""
 
 
-class Work:
-    """Of one store. endpoints: the HTTP tasks there are now, by name. deaths: who died lately."""
+class WorkChecks:
+    """Checks of one store. endpoints: the current HTTP tasks by name. deaths: the jobs that died lately."""
 
     def __init__(
         self, store: Store, alerts: Alerts, endpoints: Callable[[], Mapping[str, Endpoint]], deaths: Deaths
     ) -> None:
         self._store, self._alerts, self._endpoints, self._deaths = store, alerts, endpoints, deaths
-        self._stuck = _Rarely(QUEUES_EVERY)
-        self._left = _Rarely(REMOVED_EVERY)
+        self._throttled_queues = _Throttle(QUEUES_EVERY)
+        self._throttled_removed = _Throttle(REMOVED_EVERY)
 
-    def look(self, now: int, whole: bool) -> list[Condition]:
-        """What is wrong; StoreError. whole: all of several stores are there. now: microseconds since the epoch."""
-        self._deaths.look(now, whole)
+    def check(self, now: int, complete: bool) -> list[Condition]:
+        """What is wrong. complete: all shards are available. now: microseconds since the epoch. StoreError."""
+        self._deaths.refresh(now, complete)
         flows = {name: state for name, (state, _) in registry.read_flows(self._store).items()}
         return [
-            *(self._dead(now) if self._alerts.dead else ()),
-            *self._failing(flows),
-            *(self._stuck.look(lambda: self._queues(now)) if self._alerts.oldest else ()),
-            *self._left.look(self._removed),
+            *(self._dead_conditions(now) if self._alerts.dead else ()),
+            *self._endpoint_conditions(flows),
+            *(self._throttled_queues.check(lambda: self._queue_conditions(now)) if self._alerts.oldest else ()),
+            *self._throttled_removed.check(self._removed_conditions),
         ]
 
-    def _dead(self, now: int) -> Iterator[Condition]:
-        for task, dead in self._deaths.since(now - max(self._alerts.every, LEAST_WINDOW)).items():
+    def _dead_conditions(self, now: int) -> Iterator[Condition]:
+        for task, dead in self._deaths.since(now - max(self._alerts.every, MIN_WINDOW)).items():
             if len(dead) < self._alerts.dead:
                 continue
             named = shlex.quote(task)
             yield Condition(
                 f"dead {task}",
-                f"{task}: 1 job is dead" if len(dead) == 1 else f"{task}: {_count(len(dead))} jobs are dead",
+                f"{task}: 1 job is dead" if len(dead) == 1 else f"{task}: {_format_count(len(dead))} jobs are dead",
                 f"{task}: no job has died for {spoken(self._alerts.every)}",
                 f"tarry jobs list --task {named} --state dead; once the cause is gone: "
                 f"tarry jobs retry --task {named} --state dead",
@@ -63,7 +63,7 @@ class Work:
                 since=dead[0].at,
             )
 
-    def _failing(self, flows: Mapping[str, Flow]) -> Iterator[Condition]:
+    def _endpoint_conditions(self, flows: Mapping[str, Flow]) -> Iterator[Condition]:
         gone = registry.disabled_reasons(self._store)
         for name, endpoint in self._endpoints().items():
             named, flow = shlex.quote(name), flows.get(name)
@@ -87,32 +87,33 @@ class Work:
                     name,
                 )
 
-    def _queues(self, now: int) -> Iterator[Condition]:
+    def _queue_conditions(self, now: int) -> Iterator[Condition]:
         limit = self._alerts.oldest
-        all_of_them = there(lambda: self._store.backlog(None, now, COUNTED))
-        if all_of_them.count < COUNTED and now - all_of_them.oldest < limit:
+        total = there(lambda: self._store.backlog(None, now, COUNTED))
+        if total.count < COUNTED and now - total.oldest < limit:
             return
-        held = self._held()
+        stopped = self._stopped_tasks()
         for queue, paused in there(self._store.queues).items():
             backlog = there(lambda: self._store.backlog([queue], now, COUNTED))  # noqa: B023
             if not paused and now - backlog.oldest >= limit:
                 old = self._find(Query((State.READY,), queue, before=now - limit, limit=COUNTED))
-                free = [job for job in old if job.task not in held]
+                free = [job for job in old if job.task not in stopped]
                 if free or not old:
-                    yield _stuck(queue, now - backlog.oldest, backlog.count, free, now)
+                    yield _stuck_queue(queue, now - backlog.oldest, backlog.count, free, now)
 
-    def _held(self) -> set[str]:
-        """Tasks of which nothing starts, for which there is a reason that is told, or somebody's will."""
+    def _stopped_tasks(self) -> set[str]:
+        """Tasks whose limit is 0, so that none of their jobs starts."""
+        # Either their endpoint fails, which has its own condition, or somebody stopped them on purpose.
         limits = there(self._store.limits)
         return {name.removeprefix(TASK) for name, (limit, _) in limits.items() if limit.most == 0}
 
-    def _removed(self) -> Iterator[Condition]:
+    def _removed_conditions(self) -> Iterator[Condition]:
         for task in sorted(registry.removed_with_jobs(self._store) - self._endpoints().keys()):
             waiting = self._find(Query((State.READY, State.SCHEDULED), task=task, limit=COUNTED))
             if waiting:
                 yield Condition(
                     f"removed {task}",
-                    f"{task} was removed, and jobs wait for it: {_count(len(waiting))}",
+                    f"{task} was removed, and jobs wait for it: {_format_count(len(waiting))}",
                     f"nothing waits any more for {task}, which was removed; or it is back",
                     f"add it again, or: tarry jobs delete --task {shlex.quote(task)}",
                     tuple(ids.text(job.id) for job in waiting[:MOST_DETAILS]),
@@ -122,10 +123,10 @@ class Work:
         return there(lambda: self._store.find(query))
 
 
-def _stuck(queue: str, age: int, count: int, old: list[Job], now: int) -> Condition:
+def _stuck_queue(queue: str, age: int, count: int, old: list[Job], now: int) -> Condition:
     return Condition(
         f"queue {queue}",
-        f"queue {queue}: the oldest job has been due for {spoken(age)}; jobs that wait: {_count(count)}",
+        f"queue {queue}: the oldest job has been due for {spoken(age)}; jobs that wait: {_format_count(count)}",
         f"queue {queue}: no job waits for so long any more",
         "tarry status shows what workers do, tarry top how fast it goes: more workers, or a limit that is too low?",
         tuple(f"{ids.text(job.id)} {job.task}" for job in old[:MOST_DETAILS]),
@@ -134,22 +135,22 @@ def _stuck(queue: str, age: int, count: int, old: list[Job], now: int) -> Condit
     )
 
 
-def _count(number: int) -> str:
+def _format_count(number: int) -> str:
     return f"{number:,}" + (" or more" if number >= COUNTED else "")
 
 
-class _Rarely:
-    """A look that is not cheap: between two, what was seen last."""
+class _Throttle:
+    """Runs an expensive check only once in a while; between two runs it returns the last result."""
 
     def __init__(self, every: float) -> None:
         self._every = every
-        self._seen: list[Condition] = []
+        self._conditions: list[Condition] = []
         self._due = 0.0
 
-    def look(self, see: Callable[[], Iterator[Condition]]) -> list[Condition]:
+    def check(self, check: Callable[[], Iterator[Condition]]) -> list[Condition]:
         began = time.monotonic()
         if began >= self._due:
-            self._seen = list(see())
+            self._conditions = list(check())
             took = time.monotonic() - began
             self._due = began + max(self._every, 20 * took)
-        return self._seen
+        return self._conditions

@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls the engine or the master, and prints."""
+"""The command line: each command parses its arguments, calls the library or the master, and prints."""

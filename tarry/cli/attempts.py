@@ -1,4 +1,4 @@
-"""How many attempts a job has at most, as far as that is known here."""
+"""The maximum number of attempts of a job, as far as this process knows it."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ _UNKNOWN = Retry(None)
 
 
 class Attempts:
-    """Of jobs that are to be shown: their own rules, and those of the tasks that are known."""
+    """Maximum attempts of these jobs, from their own rules and from those of known tasks."""
 
     def __init__(self, setup: Setup, jobs: Sequence[Job]) -> None:
         self._app = setup.home
         if any(job.task not in self._app.tasks for job in jobs):
-            setup.known_tasks()  # HTTP tasks are read when they are asked for
+            setup.known_tasks()  # loads the HTTP tasks
 
-    def most(self, job: Job) -> int | None:
-        """None: no limit, or not known here."""
+    def maximum(self, job: Job) -> int | None:
+        """The maximum number of attempts; None: no limit, or not known here."""
         rule = self._app.rules(job.task, job.queue).retry if job.task in self._app.tasks else _UNKNOWN
         return retry_of(job.headers, rule).attempts
 
     def text(self, job: Job) -> str:
-        """`2 of 13`; `2` where the most is not known, or was passed since the rule was another."""
-        most = self.most(job)
+        """`2 of 13`; `2` if the maximum is not known, or was exceeded because the rule has changed."""
+        most = self.maximum(job)
         return str(job.attempt) if most is None or job.attempt > most else f"{job.attempt} of {most}"

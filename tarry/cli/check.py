@@ -4,12 +4,12 @@ import argparse
 import time
 from pathlib import Path
 
-from tarry.cli.printing import as_json, partly, table
+from tarry.cli.pools import pid_file_facts, queue_facts, slot_facts
+from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
-from tarry.cli.served import pid_file_facts, queue_facts, slot_facts
 from tarry.config import Pool, template
 from tarry.errors import TarryError
-from tarry.keeper.hosts import hosts
+from tarry.keeper.hosts import list_hosts
 from tarry.model.duration import spoken
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
@@ -32,7 +32,7 @@ def hello(name: str) -> str:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     check = commands.add_parser("check", help="look at configuration, app and store, and say what to change")
     check.set_defaults(run=run_check)
     init = commands.add_parser("init", help="write a commented tarry.toml and an app.py to start from")
@@ -44,17 +44,17 @@ def run_check(args: argparse.Namespace) -> int:
     facts = _facts(Setup.of(args))
     troubles = [fact for fact in facts if fact.advice]
     if args.json:
-        as_json({"facts": facts, "ok": not troubles})
+        print_json({"facts": facts, "ok": not troubles})
     else:
-        table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
+        print_table(("what", "is", "to change"), [(fact.name, fact.value, fact.advice) for fact in facts])
         say("All is well." if not troubles else f"{len(troubles)} to change.")
     return 1 if troubles else 0
 
 
 def _facts(setup: Setup) -> list[Fact]:
-    """What can be seen, and for each part that cannot be, why; one fault is told once, however much it keeps back."""
+    """The facts of each part, or why a part cannot be checked; an error that affects many parts is given once."""
     facts: list[Fact] = []
-    looks = {
+    checks = {
         "configuration": _configuration,
         "app": _app,
         "store": _store,
@@ -62,9 +62,9 @@ def _facts(setup: Setup) -> list[Fact]:
         "outbox": _outbox,
         "alerts": _alerts,
     }
-    for name, look in looks.items():
+    for name, check in checks.items():
         try:
-            facts += look(setup)
+            facts += check(setup)
         except (TarryError, ValueError, OSError) as error:
             if str(error) not in [fact.advice for fact in facts]:
                 facts.append(Fact(name, "of no use as it is", str(error)))
@@ -97,9 +97,9 @@ def _app(setup: Setup) -> list[Fact]:
 def _store(setup: Setup) -> list[Fact]:
     store = setup.client.store
     facts = [Fact("store", store.url), *store.facts()]
-    told = {fact.name for fact in facts}
-    facts += [fact for fact in _timings(store) if fact.name not in told]
-    for task, count in unknown_tasks(setup, partly(store.counts)).items():
+    names = {fact.name for fact in facts}
+    facts += [fact for fact in _timings(store) if fact.name not in names]
+    for task, count in unknown_tasks(setup, partial_answer(store.counts)).items():
         facts.append(
             Fact("unknown task", f"{task}: {jobs_wait(count)}", "deploy a worker that knows it, or delete its jobs")
         )
@@ -107,55 +107,55 @@ def _store(setup: Setup) -> list[Fact]:
 
 
 def _queues(setup: Setup) -> list[Fact]:
-    """What pools serve, beside what tasks and waiting jobs need."""
+    """Compares the queues that pools serve with those that tasks and waiting jobs need."""
     if not setup.app_name and not setup.config.tasks:
         return []
     tasks, client = setup.known_tasks().values(), setup.client
-    others = any(host.alive and not host.here for host in hosts(client.store, client.clock.now()))
-    counts = partly(client.store.counts)
+    others = any(host.is_alive and not host.is_local for host in list_hosts(client.store, client.clock.now()))
+    counts = partial_answer(client.store.counts)
     return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
 
 
 def _timings(store: Store) -> list[Fact]:
-    """Of each store of several that is there; those on servers tell it themselves."""
+    """Round trip and clock offset of each available shard. Stores on servers report them in their own facts."""
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
-        return _timed(store, "")
-    return [fact for shard in store.shards if not shard.away for fact in _timed(shard.store, f"{shard.url} ")]
+        return _measure(store, "")
+    return [fact for shard in store.shards if not shard.away for fact in _measure(shard.store, f"{shard.url} ")]
 
 
-def _timed(store: Store, prefix: str) -> list[Fact]:
+def _measure(store: Store, prefix: str) -> list[Fact]:
     before = time.perf_counter()
     offset = store.time() - time.time_ns() // 1000
-    trip = time.perf_counter() - before
+    round_trip = time.perf_counter() - before
     late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
     return [
-        Fact(f"{prefix}round trip", f"{trip * 1000:.2f} ms"),
+        Fact(f"{prefix}round trip", f"{round_trip * 1000:.2f} ms"),
         Fact(f"{prefix}clock offset", f"{offset / 1000:.1f} ms", late),
     ]
 
 
 def _outbox(setup: Setup) -> list[Fact]:
-    """What waits on this host for the store to come back."""
+    """The jobs that wait on this host until the store is back."""
     outbox = setup.app.outbox if setup.app_name else None
     if outbox is None:
         return []
     content = outbox.content()
     outbox.close()
-    lies = f"{outbox.path}: {quantity(content.jobs)}, {quantity(content.bytes, 'byte')}"
+    content_text = f"{outbox.path}: {quantity(content.jobs)}, {quantity(content.bytes, 'byte')}"
     if not content.jobs:
-        return [Fact("outbox", lies)]
+        return [Fact("outbox", content_text)]
     age = spoken(max(0, time.time_ns() // 1000 - content.oldest))
     return [
         Fact(
             "outbox",
-            f"{lies}, the oldest for {age}",
+            f"{content_text}, the oldest for {age}",
             "it empties once the store is back and a process of the app runs here",
         )
     ]
 
 
 def _alerts(setup: Setup) -> list[Fact]:
-    """Whether those can be told who are named anywhere; nobody is told anything."""
+    """Whether the recipients of alerts can be reached; sends nothing."""
     from tarry.process.alerting import check_recipients  # noqa: PLC0415 - few commands need it
 
     setup.known_tasks()
@@ -163,19 +163,19 @@ def _alerts(setup: Setup) -> list[Fact]:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    """Writes both files; changes nothing if one of them is there."""
+    """Writes both files; writes nothing if one of them exists."""
     files = {Path("tarry.toml"): template(), Path("app.py"): APP}
-    there = [str(path) for path in files if path.exists()]
-    if there:
-        raise TarryError(f"already there: {' and '.join(there)}; nothing was written")
+    existing = [str(path) for path in files if path.exists()]
+    if existing:
+        raise TarryError(f"already there: {' and '.join(existing)}; nothing was written")
     for path, content in files.items():
         try:
             path.write_text(content)
         except OSError as error:
-            told = f"{path.absolute()} cannot be written ({error.strerror}): run it where you may write"
-            raise TarryError(told) from None
+            reason = f"{path.absolute()} cannot be written ({error.strerror}): run it where you may write"
+            raise TarryError(reason) from None
     if args.json:
-        as_json({"written": [str(path) for path in files]})
+        print_json({"written": [str(path) for path in files]})
         return 0
     say("Wrote tarry.toml and app.py. Next:\n  tarry start\n  tarry enqueue app.hello '[\"Ann\"]'")
     return 0

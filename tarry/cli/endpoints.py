@@ -1,4 +1,4 @@
-"""How it goes at the endpoints of HTTP tasks, as people see it."""
+"""The health of the endpoints of HTTP tasks, for display."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 CLOSED = "closed"
 
 
-class Going(Struct, frozen=True):
-    """One HTTP task."""
+class EndpointHealth(Struct, frozen=True):
+    """The health of the endpoint of one HTTP task."""
 
     task: str
     to: str
-    """Its url, without what may be secret."""
+    """Its URL without parts that may be secret."""
     at_once: int | None
-    """How many it may get now, over all hosts; None: nothing is known of it yet."""
+    """How many requests it may get at once now, over all hosts; None: not known yet."""
     in_flight: int
     enabled: bool
     circuit: str
     """`closed`, `open`, `half open` or `asked to wait`."""
     opens: float | None
-    """Seconds until something is sent again; None: it is, or nobody knows."""
+    """Seconds until requests are sent again; None: they are sent now, or it is not known."""
     trouble: str
-    """What the last one was."""
+    """The last error."""
     waiting: int | None = None
-    """Jobs that are ready or scheduled; None: they are not counted yet."""
+    """Jobs that are ready or scheduled; None: not counted yet."""
 
     @property
-    def said(self) -> str:
-        """What is wrong just now, in a few words; empty if all is well."""
+    def problem(self) -> str:
+        """What is wrong now, in a few words; empty if nothing is."""
         if not self.enabled:
             return "disabled"
         if self.circuit == CLOSED:
@@ -45,19 +45,19 @@ class Going(Struct, frozen=True):
 
 
 def circuit(state: "FlowState | None") -> str:
-    """See `Going`."""
+    """See `EndpointHealth`."""
     if state is None or not (state.until or state.probing):
         return CLOSED
     return "half open" if state.probing else "open" if state.opened else "asked to wait"
 
 
 def at_once(endpoint: "Endpoint", state: "FlowState | None") -> int | None:
-    """See `Going`."""
+    """See `EndpointHealth`."""
     return None if state is None else min(state.allowed, endpoint.concurrency or state.allowed)
 
 
-def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list[Going]:
-    """All of these, by name; now: microseconds by the store's clock. StoreError."""
+def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list[EndpointHealth]:
+    """The health of these endpoints, sorted by name. now: microseconds by the store's clock. StoreError."""
     if not endpoints:
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
@@ -71,7 +71,7 @@ def going(store: "Store", endpoints: "Mapping[str, Endpoint]", now: int) -> list
         left = (state.until - now) / SECOND if state is not None and state.until else 0
         running = levels[TASK + name][1].running if TASK + name in levels else 0
         found.append(
-            Going(
+            EndpointHealth(
                 name,
                 endpoint.url.shown,
                 at_once(endpoint, state),

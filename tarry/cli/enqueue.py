@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from tarry.cli.printing import as_json, bar
+from tarry.cli.printing import print_json, progress_bar
 from tarry.client.client import Client
 from tarry.errors import TarryError, UnknownTask, UsageError
 from tarry.model.job import Job
@@ -25,7 +25,7 @@ from tarry.terminal import say
 STORED_AT_ONCE = 1000
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line of a batch without a task on the command line."""
 
     task: str
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "enqueue",
         help="put a job, or a file of jobs",
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     job = setup.client.job(args.task, _body(args.args), options)
     handle = setup.client.put([job])[0]
     if args.json:
-        as_json({"id": handle.id, "is_new": handle.is_new})
+        print_json({"id": handle.id, "is_new": handle.is_new})
     else:
         say(handle.id)
     return 0
@@ -107,10 +107,10 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _body(texts: list[str]) -> bytes:
-    """Checked, and as short as JSON gets."""
+    """The arguments as compact JSON; UsageError if they are not JSON."""
     values = [_value(text) for text in texts]
-    alone = values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
-    return msgspec.json.encode(alone)
+    arguments = values[0] if len(values) == 1 and isinstance(values[0], list | dict) else values
+    return msgspec.json.encode(arguments)
 
 
 def _value(text: str) -> Any:
@@ -121,7 +121,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
-    """UnknownTask for the first that is none; where no task at all is known here, nobody can say."""
+    """UnknownTask for the first unknown name; nothing is checked if no task at all is known here."""
     known = setup.known_tasks()
     unknown = [task for task in tasks if task not in known]
     if unknown and (setup.app_name or known):
@@ -131,9 +131,9 @@ def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
 
 
 def _check_batch(args: argparse.Namespace) -> None:
-    """What would be passed over in silence is refused."""
+    """Refuses options that a batch would ignore."""
     if args.args:
-        raise UsageError(f"the arguments are given twice: here, and in {_named(args.batch)}; leave out one")
+        raise UsageError(f"the arguments are given twice: here, and in {_source_name(args.batch)}; leave out one")
     if not args.task and _options(args) != NOW:
         raise UsageError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
@@ -141,39 +141,40 @@ def _check_batch(args: argparse.Namespace) -> None:
 def _batch(setup: Setup, args: argparse.Namespace) -> int:
     setup.known_tasks()
     client = setup.client
-    with _laid_aside(args.batch) as lines:
-        found = Counter(job.task for job in bar(_jobs(client, lines, args), None, "checked"))
+    with _copy_to_temporary(args.batch) as lines:
+        found = Counter(job.task for job in progress_bar(_jobs(client, lines, args), None, "checked"))
         if not args.force:
             _refuse_unknown(setup, found)
         lines.seek(0)
         stored, new = 0, 0
-        for part in _parts(bar(_jobs(client, lines, args), found.total(), "jobs")):
-            stored += len(part)
-            new += sum(bool(handle.is_new) for handle in client.put(part))
+        for chunk in _chunks(progress_bar(_jobs(client, lines, args), found.total(), "jobs")):
+            stored += len(chunk)
+            new += sum(bool(handle.is_new) for handle in client.put(chunk))
     if args.json:
-        as_json({"stored": new, "already_there": stored - new})
+        print_json({"stored": new, "already_there": stored - new})
     else:
         say(f"{quantity(new)} stored" + (f", {stored - new:,} were there already" if stored > new else ""))
     return 0
 
 
-def _laid_aside(name: str) -> IO[bytes]:
-    """A copy of the file or of standard input, to be read twice, first to check and then to store: what is stored is
-    what was checked, also if somebody writes to the file meanwhile."""
-    aside: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+def _copy_to_temporary(name: str) -> IO[bytes]:
+    """A temporary copy of the file or of standard input."""
+    # It is read twice: to check, then to store. From a copy, what is stored is what was checked, even if somebody
+    # writes to the file meanwhile.
+    copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     if name == "-":
-        shutil.copyfileobj(sys.stdin.buffer, aside)
+        shutil.copyfileobj(sys.stdin.buffer, copy)
     else:
         try:
             with Path(name).open("rb") as source:
-                shutil.copyfileobj(source, aside)
+                shutil.copyfileobj(source, copy)
         except OSError as error:
             raise TarryError(f"{name} cannot be read: {error.strerror}") from None
-    aside.seek(0)
-    return aside
+    copy.seek(0)
+    return copy
 
 
-def _named(batch: str) -> str:
+def _source_name(batch: str) -> str:
     return "standard input" if batch == "-" else batch
 
 
@@ -182,25 +183,25 @@ def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterato
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield _of_line(client, line, args.task, options)
+                yield _parse_line(client, line, args.task, options)
             except (TarryError, ValueError) as error:
-                raise TarryError(f"{_named(args.batch)}, line {number}: {error}; nothing was stored") from None
+                raise TarryError(f"{_source_name(args.batch)}, line {number}: {error}; nothing was stored") from None
 
 
-def _of_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:
+def _parse_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:
     if task:
         return client.job(task, msgspec.json.encode(msgspec.json.decode(line, type=list | dict)), options)
-    said = msgspec.json.decode(line, type=Line)
-    own = Options(said.delay, said.at, said.key, said.priority, said.queue, said.expires).checked()
-    return client.job(said.task, msgspec.json.encode(said.args), own)
+    parsed = msgspec.json.decode(line, type=BatchLine)
+    own = Options(parsed.delay, parsed.at, parsed.key, parsed.priority, parsed.queue, parsed.expires).checked()
+    return client.job(parsed.task, msgspec.json.encode(parsed.args), own)
 
 
-def _parts(jobs: Iterator[Job]) -> Iterator[list[Job]]:
-    part: list[Job] = []
+def _chunks(jobs: Iterator[Job]) -> Iterator[list[Job]]:
+    chunk: list[Job] = []
     for job in jobs:
-        part.append(job)
-        if len(part) == STORED_AT_ONCE:
-            yield part
-            part = []
-    if part:
-        yield part
+        chunk.append(job)
+        if len(chunk) == STORED_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,4 +1,4 @@
-"""`tarry status --all`: every master that uses the store, on whatever host."""
+"""`tarry status --all`: all masters that use the store, on all hosts."""
 
 import argparse
 import sys
@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.printing import ago, as_json, clock, table
-from tarry.keeper.hosts import Host, PoolFigures, hosts
+from tarry.cli.printing import format_ago, format_clock, print_json, print_table
+from tarry.keeper.hosts import Host, PoolFigures, list_hosts
 from tarry.model.duration import SECOND, spoken
 from tarry.process.loading import Setup
 from tarry.store.base import Store
@@ -22,52 +22,52 @@ _NONE_ALIVE = 3
 
 
 def show_all(args: argparse.Namespace) -> int:
-    """0: one at least is alive; 3: none."""
+    """Status 0 if at least one is alive, 3 if none is."""
     setup = Setup.of(args)
     store = setup.client.store
     now = store.time()
-    _tell_of_the_away(store)
-    found = hosts(store, now)
+    _warn_of_missing(store)
+    found = list_hosts(store, now)
     pid_file = setup.config.master.pid_file
     if args.json:
-        as_json({"hosts": [facts(host, pid_file) for host in found]})
+        print_json({"hosts": [host_facts(host, pid_file) for host in found]})
     elif not found:
         say("no master is known to the store")
     else:
-        table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
-    return 0 if any(host.alive for host in found) else _NONE_ALIVE
+        print_table(HEADS, [row for host in found for row in _rows(host, pid_file, now)])
+    return 0 if any(host.is_alive for host in found) else _NONE_ALIVE
 
 
-def _tell_of_the_away(store: Store) -> None:
+def _warn_of_missing(store: Store) -> None:
     for shard in store.shards if isinstance(store, ShardedStore) else ():
         if shard.away:
             say(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 
-def facts(host: Host, pid_file: Path) -> dict[str, Any]:
-    """A host as programs get it. Times are seconds since the epoch; `local`: it is the master of this pid file."""
-    told: dict[str, Any] = to_builtins(host)
+def host_facts(host: Host, pid_file: Path) -> dict[str, Any]:
+    """A host for JSON. Times are seconds since the epoch; `local`: it is the master with this pid file."""
+    found: dict[str, Any] = to_builtins(host)
     times = {"started": host.started / SECOND, "seen": host.seen / SECOND}
-    return told | times | {"alive": host.alive, "local": _is_local(host, pid_file)}
+    return found | times | {"alive": host.is_alive, "local": _is_local(host, pid_file)}
 
 
 def _is_local(host: Host, pid_file: Path) -> bool:
-    return host.here and host.pid_file == str(pid_file)
+    return host.is_local and host.pid_file == str(pid_file)
 
 
 def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
-    """One for each pool; what is the host's stands in the first."""
+    """One row for each pool; the first one also has the columns of the host."""
     mark = "*" if _is_local(host, pid_file) else ""
-    state = host.state if host.alive else f"lost since {clock(host.seen)}"
-    up = spoken(max(0, (now if host.alive else host.seen) - host.started))
+    state = host.state if host.is_alive else f"lost since {format_clock(host.seen)}"
+    up = spoken(max(0, (now if host.is_alive else host.seen) - host.started))
     before = (mark, host.name, state)
-    after = (up, ago(min(host.seen, now), now), host.version, f"{host.pid} {host.pid_file}")
+    after = (up, format_ago(min(host.seen, now), now), host.version, f"{host.pid} {host.pid_file}")
     for number, pool in enumerate(host.pools or [None]):
         first = number == 0
-        yield (*(before if first else [""] * 3), *_numbers(pool), *(after if first else [""] * 4))
+        yield (*(before if first else [""] * 3), *_pool_cells(pool), *(after if first else [""] * 4))
 
 
-def _numbers(pool: PoolFigures | None) -> tuple[Any, ...]:
+def _pool_cells(pool: PoolFigures | None) -> tuple[Any, ...]:
     if pool is None:
         return ("-", 0, 0, 0, 0, "-")
     memory = f"{pool.memory / 2**20:.1f} MB"

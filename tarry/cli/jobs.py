@@ -8,8 +8,17 @@ from itertools import islice
 from typing import Any
 
 from tarry.cli.attempts import Attempts
-from tarry.cli.moment import since
-from tarry.cli.printing import ago, as_json, bar, clock, confirmed, facts_of, partly, table
+from tarry.cli.moment import parse_since
+from tarry.cli.printing import (
+    confirm,
+    format_ago,
+    format_clock,
+    job_facts,
+    partial_answer,
+    print_json,
+    print_table,
+    progress_bar,
+)
 from tarry.client.bulk import changed, matching
 from tarry.client.client import Client
 from tarry.errors import JobNotFound, UsageError
@@ -31,7 +40,7 @@ NARROWING = "--queue --task --key --state --older --since"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "jobs",
         help="list, show, retry, cancel or delete jobs",
@@ -69,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What would be passed over in silence is refused: it might have spared a job."""
+    """Refuses options that the action would ignore: the user may have meant them to exclude jobs."""
     narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
@@ -92,8 +101,8 @@ def _pages(client: Client, args: argparse.Namespace) -> Iterator[list[Job]]:
     pages = matching(client, _query(client, args))
     if not args.since:
         return pages
-    # By the clock that the jobs' own times are of.
-    first = client.clock.now() - round((time.time() - since(args.since)) * SECOND)
+    # The times of jobs are by the store's clock.
+    first = client.clock.now() - round((time.time() - parse_since(args.since)) * SECOND)
     return ([job for job in page if job.since >= first] for page in pages)
 
 
@@ -113,23 +122,31 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
     if args.since:
         jobs = list(islice((job for page in _pages(client, args) for job in page), most))
     else:
-        jobs = partly(lambda: client.store.find(_query(client, args)))
+        jobs = partial_answer(lambda: client.store.find(_query(client, args)))
     attempts = Attempts(setup, jobs)
     if args.json:
-        as_json([facts_of(job, attempts.most(job)) for job in jobs])
+        print_json([job_facts(job, attempts.maximum(job)) for job in jobs])
         return 0
     now = client.clock.now()
     rows = [
-        (ids.text(job.id), job.task, job.queue, job.state.value, job.priority, attempts.text(job), ago(job.due, now))
+        (
+            ids.text(job.id),
+            job.task,
+            job.queue,
+            job.state.value,
+            job.priority,
+            attempts.text(job),
+            format_ago(job.due, now),
+        )
         for job in jobs
     ]
-    table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
+    print_table(("id", "task", "queue", "state", "priority", "attempt", "due"), rows)
     if len(jobs) == most:
         say(f"The first {len(jobs)}; --limit shows more.")
     return 0
 
 
-def _named(client: Client, names: list[str]) -> list[Job]:
+def _get_jobs(client: Client, names: list[str]) -> list[Job]:
     found = client.store.get([ids.parsed(name) for name in names])
     for name, job in zip(names, found, strict=True):
         if job is None:
@@ -140,23 +157,23 @@ def _named(client: Client, names: list[str]) -> list[Job]:
 def _show(setup: Setup, args: argparse.Namespace) -> int:
     if not args.ids:
         raise UsageError("which job? tarry jobs show ID")
-    jobs = _named(setup.client, args.ids)
+    jobs = _get_jobs(setup.client, args.ids)
     attempts = Attempts(setup, jobs)
     if args.json:
-        as_json([facts_of(job, attempts.most(job)) | {"output": progress.output(job.progress)} for job in jobs])
+        print_json([job_facts(job, attempts.maximum(job)) | {"output": progress.output(job.progress)} for job in jobs])
         return 0
     for job in jobs:
-        facts = facts_of(job) | {"attempt": attempts.text(job)}
+        facts = job_facts(job) | {"attempt": attempts.text(job)}
         del facts["attempts"]
-        facts |= {name: clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
+        facts |= {name: format_clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
         note = facts.pop("note")
-        if said := facts["progress"]:
-            facts["progress"] = f"{said.fraction:.0%} {said.message}".rstrip()
-        told = note.pop("traceback", "") if isinstance(note, dict) else ""
+        if reported := facts["progress"]:
+            facts["progress"] = f"{reported.fraction:.0%} {reported.message}".rstrip()
+        traceback = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
             say(f"{name:9} {'-' if value is None else harmless(str(value))}")
-        say(told, end="")
+        say(traceback, end="")
         if output := progress.output(job.progress):
             _print_output(output)
     return 0
@@ -169,7 +186,7 @@ def _print_output(output: Output) -> None:
         say(f"  {line}")
 
 
-def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
+def _change_rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
     match action:
         case "retry":
             return lifecycle.kicked, "made ready"
@@ -179,21 +196,21 @@ def _rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], st
 
 
 def _change_named(client: Client, args: argparse.Namespace) -> int:
-    jobs = _named(client, args.ids)
+    jobs = _get_jobs(client, args.ids)
     act = {"retry": client.retry, "delete": client.forget}[args.action]
     made = {ids.text(job.id): act(job.id) for job in jobs}
     if args.json:
-        as_json(made)
+        print_json(made)
     else:
-        _, done = _rule(args.action, client)
+        _, done = _change_rule(args.action, client)
         for job in jobs:
             name = ids.text(job.id)
             say(f"{name} {done}" if made[name] else f"{name} left as it is: {job.state}")
     return 0 if all(made.values()) else 1
 
 
-def _keyed(client: Client, args: argparse.Namespace) -> list[Job]:
-    """The one that holds the key."""
+def _jobs_with_key(client: Client, args: argparse.Namespace) -> list[Job]:
+    """The unfinished jobs with the key; JobNotFound."""
     jobs = [job for page in _pages(client, args) for job in page if not job.state.finished]
     if not jobs:
         raise JobNotFound(f"no unfinished job of {args.task} has the key {args.key}")
@@ -201,22 +218,22 @@ def _keyed(client: Client, args: argparse.Namespace) -> list[Job]:
 
 
 def _cancel(setup: Setup, args: argparse.Namespace) -> int:
-    """Each by itself: of those of HTTP tasks it is said whether they were ever sent."""
+    """Cancels one by one; for jobs of HTTP tasks it prints whether they were ever sent."""
     client = setup.client
-    jobs = _named(client, args.ids) if args.ids else _keyed(client, args)
+    jobs = _get_jobs(client, args.ids) if args.ids else _jobs_with_key(client, args)
     answers: dict[str, Any] = {}
     for job in jobs:
         task, name = client.tasks.get(job.task), ids.text(job.id)
         if task is not None and task.steered:
-            answers[name] = came = setup.home.http.cancel(job.id)
-            done, said = came.cancelled, came.said
+            answers[name] = answer = setup.home.http.cancel(job.id)
+            done, reason = answer.cancelled, answer.said
         else:
             answers[name] = done = client.cancel(job.id)
-            said = "" if done else str(job.state)
+            reason = "" if done else str(job.state)
         if not args.json:
-            say(f"{name} {'cancelled' if done else 'left as it is'}{said and f': {said}'}")
+            say(f"{name} {'cancelled' if done else 'left as it is'}{reason and f': {reason}'}")
     if args.json:
-        as_json(answers)
+        print_json(answers)
     return 0 if all(getattr(answer, "cancelled", answer) for answer in answers.values()) else 1
 
 
@@ -224,22 +241,22 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     if not args.since and _query(client, args) == Query(limit=LISTED):
         raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
     total = sum(map(len, _pages(client, args)))
-    rule, done = _rule(args.action, client)
+    rule, done = _change_rule(args.action, client)
     if not total:
-        _say(args, {"matched": 0, "changed": 0}, "No job matches.")
+        _print_result(args, {"matched": 0, "changed": 0}, "No job matches.")
         return 0
     match, them = ("matches", "it") if total == 1 else ("match", "them")
-    if not confirmed(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
+    if not confirm(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
         return 1
-    made = sum(changed(client, page, rule) for page in bar(_pages(client, args), -(-total // 1000), "page"))
+    made = sum(changed(client, page, rule) for page in progress_bar(_pages(client, args), -(-total // 1000), "page"))
     if args.action == "cancel":
         client.store.ring_recall()
-    _say(args, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
+    _print_result(args, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
     return 0
 
 
-def _say(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
+def _print_result(args: argparse.Namespace, facts: dict[str, int], line: str) -> None:
     if args.json:
-        as_json(facts)
+        print_json(facts)
     else:
         say(line)

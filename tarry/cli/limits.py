@@ -1,11 +1,11 @@
-"""`tarry limits`: see how far limits are used, and change them on all hosts at once."""
+"""`tarry limits`: shows the use of limits, and changes them on all hosts at once."""
 
 import argparse
 from typing import Any
 
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import print_json, print_table
 from tarry.errors import TarryError, UsageError
-from tarry.keeper.limits import InForce, checked, in_force, reset, set_by_hand
+from tarry.keeper.limits import EffectiveLimit, check_name, effective_limits, reset, set_by_hand
 from tarry.model.duration import SECOND
 from tarry.model.limit import EACH, Limit, limited
 from tarry.process.loading import Setup
@@ -13,7 +13,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     limits = commands.add_parser("limits", help="list, set or reset how many jobs run at once, and start in a period")
     limits.add_argument("action", nargs="?", choices=("list", "set", "reset"), default="list")
     limits.add_argument("names", nargs="*", metavar="NAME", help="queue:mail, task:shop.send, or each:shop.send")
@@ -26,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
     """Status 0 once done."""
     setup = Setup.of(args)
     if args.action == "list":
-        return _list(in_force(setup.client.store), args.json)
+        return _list(effective_limits(setup.client.store), args.json)
     if not args.names:
         raise UsageError(f"{args.action} which limit? tarry limits {args.action} queue:NAME, or task:NAME")
-    limit = _wanted(args)
+    limit = _parse_limit(args)
     if args.action == "set" and limit is None:
         raise UsageError("set to what? add --limit N, --rate RATE, or both")
     for name in args.names:
@@ -37,52 +37,52 @@ def run(args: argparse.Namespace) -> int:
             set_by_hand(setup.client.store, name, limit)
         else:
             reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
-    done = [fact for fact in in_force(setup.client.store) if fact.name in args.names]
+    done = [fact for fact in effective_limits(setup.client.store) if fact.name in args.names]
     if args.json:
-        as_json([_fact(found) for found in done])
+        print_json([_fact(found) for found in done])
     else:
-        say("\n".join(f"{name}: {_said(name, done)}" for name in args.names))
+        say("\n".join(f"{name}: {_describe(name, done)}" for name in args.names))
     return 0
 
 
-def _wanted(args: argparse.Namespace) -> Limit | None:
-    """What is to hold for the limits named; UsageError for a name or a number that cannot be."""
+def _parse_limit(args: argparse.Namespace) -> Limit | None:
+    """The limit to set; UsageError for a name or number that is not valid."""
     try:
         for name in args.names:
-            checked(name)
+            check_name(name)
         return limited(args.limit, args.rate)
     except (TarryError, ValueError) as error:
         raise UsageError(str(error)) from None
 
 
-def _said(name: str, found: list[InForce]) -> str:
+def _describe(name: str, found: list[EffectiveLimit]) -> str:
     return next((str(fact.limit) for fact in found if fact.name == name), "no limit")
 
 
-def _list(found: list[InForce], json: bool) -> int:
+def _list(found: list[EffectiveLimit], json: bool) -> int:
     facts = [_fact(one) for one in found]
     if json:
-        as_json(facts)
+        print_json(facts)
         return 0
     rows = [
-        (fact["limit"], _or(fact["at_once"]), fact["rate"] or "-", _or(fact["running"]), fact["set_by"])
+        (fact["limit"], _or_dash(fact["at_once"]), fact["rate"] or "-", _or_dash(fact["running"]), fact["set_by"])
         for fact in facts
     ]
-    table(("limit", "at once", "rate", "running", "set by"), rows)
+    print_table(("limit", "at once", "rate", "running", "set by"), rows)
     return 0
 
 
-def _fact(one: InForce) -> dict[str, Any]:
+def _fact(one: EffectiveLimit) -> dict[str, Any]:
     limit = one.limit
     return {
         "limit": one.name,
         "at_once": limit.most,
         "rate": f"{limit.count} in {limit.period / SECOND:g} s" if limit.count else None,
-        # Each key of a task has its own; there may be millions.
+        # Each key of a task has its own level; there may be millions.
         "running": None if one.name.startswith(EACH) else one.level.running,
         "set_by": "hand" if one.by_hand else "code",
     }
 
 
-def _or(value: int | None) -> Any:
+def _or_dash(value: int | None) -> Any:
     return "-" if value is None else value

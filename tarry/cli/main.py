@@ -1,4 +1,4 @@
-"""`tarry`: the parser, and errors as one line."""
+"""`tarry`: builds the parser, runs a command, and prints an error as one line."""
 
 import argparse
 import importlib
@@ -12,8 +12,8 @@ from tarry.cli.usage import Parser
 from tarry.errors import TarryError, UsageError
 from tarry.terminal import harmless
 
-HOMES = {
-    "tarry.cli.starting": ("start", "restart"),
+COMMAND_MODULES = {
+    "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),
@@ -28,29 +28,29 @@ HOMES = {
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.replay": ("replay",),
 }
-"""Which module has which commands: only that one is loaded of which a command is called."""
+"""The commands of each module; only the module of the called command is imported."""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """All commands and their options; or, of those, the ones of the module of one."""
+    """The parser of all commands; or only of those in the module of the command `only`."""
     whole = Parser("tarry", description="The fastest way to do it later: a durable job queue.")
     whole.add_argument("-c", "--config", metavar="FILE", help="settings (tarry.toml, or pyproject.toml, if there)")
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for home, names in HOMES.items():
+    for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
             importlib.import_module(home).add(commands)
     for command in commands.choices.values():
-        # Also after the command; SUPPRESS, so that its absence there does not undo one before.
+        # --json may also follow the command. SUPPRESS: leaving it out there does not undo one before the command.
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print facts as JSON")
     return whole
 
 
-def _called(words: Sequence[str]) -> str | None:
-    """The command, where that is plain to see."""
-    known = {name for names in HOMES.values() for name in names}
+def _find_command(words: Sequence[str]) -> str | None:
+    """The command among these words; None if that is not certain."""
+    known = {name for names in COMMAND_MODULES.values() for name in names}
     plain = [
         word
         for before, word in zip(("", *words), words, strict=False)
@@ -63,8 +63,8 @@ def _called(words: Sequence[str]) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     words = sys.argv[1:] if argv is None else argv
-    args = parser(_called(words)).parse_args(words)
-    # A command says itself what is wrong; those that work on log as they are configured to.
+    args = parser(_find_command(words)).parse_args(words)
+    # Commands print their errors themselves; only those that keep running configure logging.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
         status: int = args.run(args)

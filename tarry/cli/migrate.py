@@ -2,7 +2,7 @@
 
 import argparse
 
-from tarry.cli.printing import as_json, confirmed
+from tarry.cli.printing import confirm, print_json
 from tarry.process.loading import Setup
 from tarry.store.shards.shard import shown
 from tarry.store.shared import migrating
@@ -10,7 +10,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser("migrate", help="bring the store's schema up to date, forward only")
     command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     command.add_argument("--yes", action="store_true", help="do not ask")
@@ -24,14 +24,14 @@ def run_migrate(args: argparse.Namespace) -> int:
     if not args.json:
         _say(plans)
     if wanted and not args.dry_run:
-        if not confirmed("Workers of the version before may go on meanwhile. Do it now?", args.yes):
+        if not confirm("Workers of the version before may go on meanwhile. Do it now?", args.yes):
             return 1
         for url in wanted:
             done = migrating.migrate(url)
             if not args.json:
                 say(f"{shown(url)}: {len(done)} done")
     if args.json:
-        as_json({"stores": {shown(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
+        print_json({"stores": {shown(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
     return 0
 
 

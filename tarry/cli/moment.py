@@ -1,4 +1,4 @@
-"""Times as people give them to a command."""
+"""Parses times given on the command line."""
 
 import time
 from datetime import datetime
@@ -7,8 +7,8 @@ from tarry.errors import UsageError
 from tarry.model.duration import SECOND, microseconds
 
 
-def since(text: str) -> float:
-    """Seconds since the epoch of a time that is over, or of how long ago it was; TarryError."""
+def parse_since(text: str) -> float:
+    """Seconds since the epoch, from a time in the past or from how long ago it was; UsageError."""
     now = time.time()
     try:
         return now - microseconds(float(text) if text.replace(".", "", 1).isdigit() else text) / SECOND
@@ -17,8 +17,8 @@ def since(text: str) -> float:
     try:
         found = datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError):
-        told = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
-        raise UsageError(told) from None
+        reason = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
+        raise UsageError(reason) from None
     if found > now:
         raise UsageError(f"--since {text} is yet to come")
     return found

@@ -1,4 +1,4 @@
-"""How facts are printed: tables for people, JSON for programs, bars for long work."""
+"""Prints facts: as tables, as JSON, and progress bars for long work."""
 
 import sys
 import time
@@ -17,13 +17,13 @@ from tarry.terminal import harmless, harmless_json, say
 T = TypeVar("T")
 
 
-def as_json(facts: Any) -> None:
-    """One JSON document on a line."""
+def print_json(facts: Any) -> None:
+    """Prints one JSON document on one line."""
     print(harmless_json(msgspec.json.encode(facts).decode()))
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Columns as wide as they need; numbers to the right."""
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Prints a table; columns of numbers are aligned to the right."""
     texts = [[harmless(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
@@ -36,30 +36,30 @@ def _text(cell: Any) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
-def partly(ask: Callable[[], T]) -> T:
-    """The answer, also where it is only that of some of several stores; then that is said on stderr."""
+def partial_answer(ask: Callable[[], T]) -> T:
+    """Returns the answer; if only some shards could give it, warns on stderr, once for each reason."""
     answer, away = _partly(ask)
-    if away and str(away) not in _said:
+    if away and str(away) not in _warned_of:
         say(f"tarry: {away}; what follows is without it", file=sys.stderr)
-        _said.add(str(away))
+        _warned_of.add(str(away))
     return answer
 
 
-_said: set[str] = set()
+_warned_of: set[str] = set()
 
 
-def bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
-    """The things, with a progress bar on stderr where a person looks on."""
+def progress_bar(things: Iterable[T], total: int | None, what: str) -> Iterator[T]:
+    """Iterates over the things, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return iter(things)
-    # A sixth of a short command's time, so only where a bar is drawn.
+    # The import takes a sixth of the time of a short command, so only where a bar is drawn.
     from tqdm import tqdm  # noqa: PLC0415
 
     return iter(tqdm(things, total=total, unit=what, leave=False))
 
 
-def confirmed(question: str, yes: bool) -> bool:
-    """Asks first. Nobody there to ask, and no --yes, is a no."""
+def confirm(question: str, yes: bool) -> bool:
+    """Asks for confirmation; without a terminal and without --yes the answer is no."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -68,8 +68,8 @@ def confirmed(question: str, yes: bool) -> bool:
     return input(harmless(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
 
 
-def facts_of(job: Job, attempts: int | None = None) -> dict[str, Any]:
-    """A job as programs get it. Times are seconds since the epoch; null is none. attempts: how many it has at most."""
+def job_facts(job: Job, attempts: int | None = None) -> dict[str, Any]:
+    """A job for JSON. Times are seconds since the epoch; null: none. attempts: the most that it may have."""
     return {
         "id": ids.text(job.id),
         "task": job.task,
@@ -100,11 +100,11 @@ def _json(text: bytes) -> Any:
         return text.decode("utf-8", "replace")
 
 
-def ago(moment: int, now: int) -> str:
+def format_ago(moment: int, now: int) -> str:
     """`3m20s ago`, `in 5m`."""
     return f"{spoken(now - moment)} ago" if moment <= now else f"in {spoken(moment - now)}"
 
 
-def clock(moment: int) -> str:
-    """A time as people read it, in their own zone, to the second."""
+def format_clock(moment: int) -> str:
+    """The time in the local zone, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment / SECOND)) if moment else "-"

@@ -1,6 +1,6 @@
-"""`tarry stop`, `quit`, `reload`, `scale`, `status`: what is done to a master that runs.
+"""`tarry stop`, `quit`, `reload`, `scale`, `status`: commands for a running master.
 
-They are to answer at once, so what only some of them need is imported there.
+They must be fast, so modules that only some of them need are imported there.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tarry.cli.printing import as_json, clock, table
+from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
@@ -26,7 +26,7 @@ MOST_WORKERS = 1000
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     stop = commands.add_parser("stop", help="stop gracefully: workers finish what they run")
     stop.add_argument("--timeout", help="give up waiting after so long (it goes on stopping)")
     stop.set_defaults(run=run_stop)
@@ -45,48 +45,48 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run_stop(args: argparse.Namespace) -> int:
-    """Waits until all have ended, telling for whom."""
+    """Waits until all processes have ended, and prints which it waits for."""
     timeout, pid_file = _timeout(args), Setup.of(args).pid_file
     if holder(pid_file) is None:
-        return _none_runs(args, pid_file)
-    control.stop(pid_file, timeout, tell)
-    return _said(args, "stopped")
+        return _print_not_running(args, pid_file)
+    control.stop(pid_file, timeout, print_waiting)
+    return _print_state(args, "stopped")
 
 
 def run_quit(args: argparse.Namespace) -> int:
-    """Waits until all are gone, which takes a moment."""
+    """Waits until all processes are gone; this is quick."""
     pid_file = Setup.of(args).pid_file
     if holder(pid_file) is None:
-        return _none_runs(args, pid_file)
-    control.quit(pid_file, 30.0, tell)
-    return _said(args, "ended")
+        return _print_not_running(args, pid_file)
+    control.quit(pid_file, 30.0, print_waiting)
+    return _print_state(args, "ended")
 
 
-def _none_runs(args: argparse.Namespace, pid_file: Path) -> int:
-    """What was wanted is so already."""
+def _print_not_running(args: argparse.Namespace, pid_file: Path) -> int:
+    """Status 0: there is nothing to stop."""
     if args.json:
-        as_json({"state": "not running"})
+        print_json({"state": "not running"})
     else:
         say(f"no master is running ({pid_file})")
     return 0
 
 
 def run_reload(args: argparse.Namespace) -> int:
-    """Waits until the new generation serves; MasterError says why it does not."""
+    """Waits until the new generation serves; MasterError, with the reason, if it does not."""
     timeout = _timeout(args)
-    generation = control.reload(Setup.of(args).config.master.pid_file, timeout, tell)
+    generation = control.reload(Setup.of(args).config.master.pid_file, timeout, print_waiting)
     if args.json:
-        as_json({"state": "reloaded", "generation": generation})
+        print_json({"state": "reloaded", "generation": generation})
     else:
         say(f"reloaded: generation {generation} serves")
     return 0
 
 
 def run_scale(args: argparse.Namespace) -> int:
-    """Returns once the master has taken it up; the workers follow."""
+    """Returns once the master has accepted the new count; the workers follow."""
     control.scale(Setup.of(args).pid_file, args.pool, args.workers)
     if args.json:
-        as_json({"pool": args.pool, "workers": args.workers})
+        print_json({"pool": args.pool, "workers": args.workers})
     else:
         say(f"{args.pool}: {args.workers} wanted")
     return 0
@@ -98,16 +98,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _said(args: argparse.Namespace, what: str) -> int:
+def _print_state(args: argparse.Namespace, what: str) -> int:
     if args.json:
-        as_json({"state": what})
+        print_json({"state": what})
     else:
         say(what)
     return 0
 
 
-def tell(line: str) -> None:
-    """For whom one waits."""
+def print_waiting(line: str) -> None:
+    """Prints a line on stderr about what the command waits for."""
     say(line, file=sys.stderr)
 
 
@@ -126,7 +126,7 @@ def _number(text: str) -> float | str:
 def run_status(args: argparse.Namespace) -> int:
     """0 running, 3 not running."""
     if args.all:
-        # What it needs takes twice as long to load as the rest of the command.
+        # Its imports take twice as long as the rest of the command.
         from tarry.cli.hosts import show_all  # noqa: PLC0415
 
         return show_all(args)
@@ -134,52 +134,52 @@ def run_status(args: argparse.Namespace) -> int:
     board = control.status(setup.pid_file)
     if board is None or not board.alive:
         if args.json:
-            as_json({"state": "not running"})
+            print_json({"state": "not running"})
         else:
             say(f"not running ({setup.pid_file})")
         return NOT_RUNNING
     if args.json:
-        shards = _shards(setup)
-        as_json({**facts(board), "shards": shards} if shards else facts(board))
+        shards = _shard_rows(setup)
+        print_json({**facts(board), "shards": shards} if shards else facts(board))
         return 0
-    _print(board)
+    _print_board(board)
     sys.stdout.flush()  # before the stores are asked, which may be away
-    if shards := _shards(setup):
-        from tarry.cli.shards import show  # noqa: PLC0415
+    if shards := _shard_rows(setup):
+        from tarry.cli.shards import print_shards  # noqa: PLC0415
 
-        show(shards)
+        print_shards(shards)
     return 0
 
 
 def facts(board: Board) -> dict[str, Any]:
-    """As JSON; a place in which nobody sits has no pid."""
-    told: dict[str, Any] = to_builtins(board)
-    for child in told["children"]:
+    """The board for JSON; a child that is not running has no pid."""
+    result: dict[str, Any] = to_builtins(board)
+    for child in result["children"]:
         child["pid"] = child["pid"] or None
-    return told
+    return result
 
 
-def _shards(setup: Setup) -> list[dict[str, Any]]:
-    """How each of several stores is. Of one nothing: then the workers' log says so, and `tarry check`. Of those that
-    wrong settings name, nothing either."""
+def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
+    """The state of each shard; empty for a single store and if the settings are wrong."""
+    # For a single store, the log of the workers and `tarry check` show its state.
     try:
         stores = setup.config.stores
     except ConfigError:
         return []
     if len(stores) == 1:
         return []
-    from tarry.cli.shards import rows  # noqa: PLC0415
+    from tarry.cli.shards import shard_rows  # noqa: PLC0415
     from tarry.store.opening import open_store  # noqa: PLC0415
     from tarry.store.shards.sharded import ShardedStore  # noqa: PLC0415
 
     store = open_store(stores, patient=True)
     try:
-        return rows(store) if isinstance(store, ShardedStore) else []
+        return shard_rows(store) if isinstance(store, ShardedStore) else []
     finally:
         store.close()
 
 
-def _print(board: Board) -> None:
+def _print_board(board: Board) -> None:
     now = time.time()
     say(
         f"master pid {board.pid}, {board.state}, generation {board.notice.generation},"
@@ -191,7 +191,7 @@ def _print(board: Board) -> None:
         say(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
-    table(heads, [_row(child, now) for child in children])
+    print_table(heads, [_row(child, now) for child in children])
 
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
@@ -210,4 +210,4 @@ def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
 
 
 def _clock(seconds: float) -> str:
-    return clock(round(seconds * SECOND))
+    return format_clock(round(seconds * SECOND))

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.cli.endpoints import Going, going
-from tarry.cli.printing import ago, as_json, bar, confirmed, partly, table
-from tarry.cli.served import unserved
+from tarry.cli.endpoints import EndpointHealth, endpoint_health
+from tarry.cli.pools import find_unserved
+from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
 from tarry.client.bulk import changed, matching
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
@@ -23,7 +23,7 @@ WAITING = (State.SCHEDULED, State.READY)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     queues = commands.add_parser("queues", help="list, pause, resume or purge queues")
     queues.add_argument("action", nargs="?", choices=("list", "pause", "resume", "purge"), default="list")
     queues.add_argument("names", nargs="*", metavar="QUEUE")
@@ -47,15 +47,15 @@ def run_queues(args: argparse.Namespace) -> int:
         setup.client.store.pause(name, args.action == "pause")
     done = "paused" if args.action == "pause" else "resumed"
     if args.json:
-        as_json({done: args.names})
+        print_json({done: args.names})
     else:
         say(f"{', '.join(args.names)} {done}")
     return 0
 
 
 def _refuse_unknown(setup: Setup, names: list[str]) -> None:
-    """TarryError for a queue of which neither the store nor the app nor the settings know."""
-    known = known_queues(setup, partly(setup.client.store.counts), partly(setup.client.store.queues))
+    """TarryError for a queue that is unknown to the store, the app and the settings."""
+    known = known_queues(setup, partial_answer(setup.client.store.counts), partial_answer(setup.client.store.queues))
     for name in names:
         if name not in known:
             meant = did_you_mean(name, known)
@@ -63,23 +63,24 @@ def _refuse_unknown(setup: Setup, names: list[str]) -> None:
 
 
 def known_queues(setup: Setup, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
-    """Those with jobs or a pause, of tasks, and of the settings."""
+    """All queues that have jobs, are or were paused, belong to a task, or are in the settings."""
     named = {name for pool in setup.config.pools.values() for name in pool.queues if pool.queues != "*"}
     of_tasks = {task.queue for task in setup.known_tasks().values()}
     return {tally.queue for tally in counts} | paused.keys() | of_tasks | setup.config.queues.keys() | named
 
 
 def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
-    """Unfinished jobs of tasks that this app does not know, by task; without one, of HTTP tasks that were removed."""
+    """How many unfinished jobs there are of each task that this app does not know; without an app, of each HTTP task
+    that was removed."""
     known = setup.known_tasks()
     if setup.app_name:
-        return _unfinished(counts, lambda name: name not in known)
+        return _count_unfinished(counts, lambda name: name not in known)
     from tarry.push.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
 
-    return _unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
+    return _count_unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
 
 
-def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
+def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int]:
     found: dict[str, int] = {}
     for tally in counts:
         if of(tally.task) and not tally.state.finished:
@@ -89,57 +90,57 @@ def _unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[str, int
 
 def _list(setup: Setup, json: bool) -> int:
     client = setup.client
-    counts, paused = partly(client.store.counts), partly(client.store.queues)
+    counts, paused = partial_answer(client.store.counts), partial_answer(client.store.queues)
     names = sorted({tally.queue for tally in counts} | paused.keys())
-    alone = unserved(setup.config, names)
-    rows = [_row(name, counts, paused.get(name, False)) | {"served": name not in alone} for name in names]
+    unserved_queues = find_unserved(setup.config, names)
+    rows = [_row(name, counts, paused.get(name, False)) | {"served": name not in unserved_queues} for name in names]
     unknown = unknown_tasks(setup, counts)
-    held = [one for one in going(client.store, setup.home.http.endpoints, client.clock.now()) if one.said]
+    held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
     if json:
-        as_json({"queues": rows, "unknown_tasks": unknown, "held_tasks": {one.task: one.said for one in held}})
+        print_json({"queues": rows, "unknown_tasks": unknown, "held_tasks": {one.task: one.problem for one in held}})
         return 0
     now = client.clock.now()
     heads = ("queue", *(state.value for state in State), "oldest ready", "")
-    table(heads, [_cells(row, now) for row in rows])
+    print_table(heads, [_cells(row, now) for row in rows])
     warn_of_unknown(setup, unknown)
     for one in held:
-        if count := _unfinished(counts, one.task.__eq__).get(one.task):
-            say(f"{jobs_wait(count)} for the task {one.task}, which is {_held(one)}")
+        if count := _count_unfinished(counts, one.task.__eq__).get(one.task):
+            say(f"{jobs_wait(count)} for the task {one.task}, which is {_describe_held(one)}")
     return 0
 
 
-def _held(one: Going) -> str:
+def _describe_held(one: EndpointHealth) -> str:
     if not one.enabled:
         return f"disabled: tarry tasks edit {one.task} enabled=true"
-    return f"{one.said}: {one.trouble}" if one.trouble else one.said
+    return f"{one.problem}: {one.trouble}" if one.trouble else one.problem
 
 
 def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
-    """A line for each task."""
+    """Prints a line for each unknown task."""
     why = "this app does not know" if setup.app_name else "was removed"
     for task, count in unknown.items():
         say(f"{jobs_wait(count)} for the task {task}, which {why}")
 
 
 def _row(name: str, counts: list[Tally], paused: bool) -> dict[str, Any]:
-    mine = [tally for tally in counts if tally.queue == name]
+    tallies = [tally for tally in counts if tally.queue == name]
     row: dict[str, Any] = {"queue": name, "paused": paused}
     for state in State:
-        row[state.value] = sum(tally.count for tally in mine if tally.state is state)
-    ready = [tally.oldest for tally in mine if tally.state is State.READY]
+        row[state.value] = sum(tally.count for tally in tallies if tally.state is state)
+    ready = [tally.oldest for tally in tallies if tally.state is State.READY]
     row["oldest_ready"] = min(ready) / SECOND if ready else None
     return row
 
 
 def _cells(row: dict[str, Any], now: int) -> tuple[Any, ...]:
     oldest = row["oldest_ready"]
-    since = "-" if oldest is None else ago(round(oldest * SECOND), now)
-    return (row["queue"], *(row[state.value] for state in State), since, _mark(row))
+    since = "-" if oldest is None else format_ago(round(oldest * SECOND), now)
+    return (row["queue"], *(row[state.value] for state in State), since, _notes(row))
 
 
-def _mark(row: dict[str, Any]) -> str:
-    marks = ["paused"] if row["paused"] else []
-    return ", ".join(marks if row["served"] else [*marks, "no pool here serves it"])
+def _notes(row: dict[str, Any]) -> str:
+    notes = ["paused"] if row["paused"] else []
+    return ", ".join(notes if row["served"] else [*notes, "no pool here serves it"])
 
 
 def _purge(client: Client, args: argparse.Namespace) -> int:
@@ -147,14 +148,14 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
     for name in args.names:
         query = Query(WAITING, name)
         total = sum(map(len, matching(client, query)))
-        if total and not confirmed(
+        if total and not confirm(
             f"Delete the {quantity(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
         ):
             return 1
-        for page in bar(matching(client, query), -(-total // 1000), "page"):
+        for page in progress_bar(matching(client, query), -(-total // 1000), "page"):
             purged += changed(client, page, lambda job, now: lifecycle.forgotten(job))
     if args.json:
-        as_json({"deleted": purged})
+        print_json({"deleted": purged})
     else:
         say(f"{quantity(purged)} deleted")
     return 0

@@ -1,4 +1,4 @@
-"""`tarry replay`: puts back what a store has lost, from the request log."""
+"""`tarry replay`: restores jobs that a store has lost, from the request log."""
 
 import argparse
 import sys
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from tarry.cli.moment import since as moment
-from tarry.cli.printing import ago, as_json, bar, table
+from tarry.cli.moment import parse_since
+from tarry.cli.printing import format_ago, print_json, print_table, progress_bar
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.store import ids
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarry.push.journal.log_lines import RequestLine
     from tarry.push.journal.replay import Replay
 
-_SPOKEN = {
+_LABELS = {
     "known": "known to the store",
     "ended": "ended",
     "unreadable": "lines not readable",
@@ -30,7 +30,7 @@ _SPOKEN = {
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "replay",
         help="put back jobs that the store has lost, from request.log",
@@ -54,53 +54,54 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 0 once all is put back that could be."""
+    """Status 0 once everything that can be restored is."""
     from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
     setup = Setup.of(args)
-    since = moment(args.since)
+    since = parse_since(args.since)
     client = setup.client
     replay = Replay(client.store, client.clock, args.logs, since, setup.config.max_body, args.dry_run)
-    replay.run(_watched)
-    _complain(replay)
+    replay.run(_with_progress)
+    _print_problems(replay)
     if args.json:
-        as_json(to_builtins(replay.counts))
+        print_json(to_builtins(replay.counts))
         return 0
     if args.dry_run:
-        _show(replay, client.clock.now())
-    _tell(replay, "would be put back" if args.dry_run else "put back")
+        _print_jobs(replay, client.clock.now())
+    _print_summary(replay, "would be put back" if args.dry_run else "put back")
     return 0
 
 
-def _watched(lines: "Iterable[RequestLine]") -> "Iterator[RequestLine]":
-    return bar(lines, None, "jobs")
+def _with_progress(lines: "Iterable[RequestLine]") -> "Iterator[RequestLine]":
+    return progress_bar(lines, None, "jobs")
 
 
-def _complain(replay: "Replay") -> None:
+def _print_problems(replay: "Replay") -> None:
     bad, tally = replay.unreadable, replay.counts
     for place in bad.places:
         say(f"tarry: {place}: not readable", file=sys.stderr)
     if bad.count > len(bad.places):
         say(f"tarry: and {quantity(bad.count - len(bad.places), 'line')} more", file=sys.stderr)
     for left in replay.conflicts:
-        told = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
-        say(f"tarry: {told}", file=sys.stderr)
+        text = f"{left.task} {left.job} is left: its key {left.key!r} is held by {left.holder}"
+        say(f"tarry: {text}", file=sys.stderr)
     if tally.held > len(replay.conflicts):
         say(f"tarry: and {quantity(tally.held - len(replay.conflicts))} more", file=sys.stderr)
 
 
-def _show(replay: "Replay", now: int) -> None:
+def _print_jobs(replay: "Replay", now: int) -> None:
     if replay.first:
-        table(
-            ("id", "task", "queue", "due"), [(ids.text(j.id), j.task, j.queue, ago(j.due, now)) for j in replay.first]
+        print_table(
+            ("id", "task", "queue", "due"),
+            [(ids.text(j.id), j.task, j.queue, format_ago(j.due, now)) for j in replay.first],
         )
     if replay.counts.put_back > len(replay.first):
         say(f"The first {len(replay.first)}.")
 
 
-def _tell(replay: "Replay", done: str) -> None:
+def _print_summary(replay: "Replay", done: str) -> None:
     counts = to_builtins(replay.counts)
     parts = [f"{quantity(counts['put_back'])} {done}"]
     always = ("known", "ended", "unreadable")
-    parts += [f"{counts[name]:,} {spoken}" for name, spoken in _SPOKEN.items() if counts[name] or name in always]
+    parts += [f"{counts[name]:,} {label}" for name, label in _LABELS.items() if counts[name] or name in always]
     say(", ".join(parts))

@@ -1,12 +1,12 @@
-"""`tarry schedules`: what the app does by the clock."""
+"""`tarry schedules`: lists, pauses, resumes and runs the schedules of the app."""
 
 import argparse
 from typing import Any
 
-from tarry.cli.printing import ago, as_json, clock, table
+from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
-from tarry.keeper import bookmarks
+from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.model.duration import SECOND
 from tarry.model.nearest import did_you_mean
@@ -19,7 +19,7 @@ Facts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "schedules",
         help="list, pause, resume or run schedules",
@@ -39,21 +39,21 @@ def run(args: argparse.Namespace) -> int:
         if args.names:
             raise UsageError("list takes no names; `tarry schedules` shows them all")
         return _list(setup.client, schedules, args.json)
-    named = _named(schedules, args.names, args.action)
+    named = _find_schedules(schedules, args.names, args.action)
     if args.action == "run":
         return _run(setup.client, named, args.json)
-    act, done = (bookmarks.pause, "paused") if args.action == "pause" else (bookmarks.resume, "resumed")
+    change, done = (schedule_state.pause, "paused") if args.action == "pause" else (schedule_state.resume, "resumed")
     for schedule in named:
-        act(setup.client.store, schedule, setup.client.clock.now())
+        change(setup.client.store, schedule, setup.client.clock.now())
     if args.json:
-        as_json({done: args.names})
+        print_json({done: args.names})
     else:
         say(f"{', '.join(args.names)} {done}")
     return 0
 
 
-def _named(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
-    """All are looked for before anything is done to the first."""
+def _find_schedules(schedules: dict[str, Schedule], names: list[str], action: str) -> list[Schedule]:
+    """The schedules of these names; an error if one is unknown, before anything is changed."""
     if not names:
         raise UsageError(f"{action} which schedule? tarry schedules {action} NAME")
     for name in names:
@@ -66,7 +66,7 @@ def _named(schedules: dict[str, Schedule], names: list[str], action: str) -> lis
 def _run(client: Client, schedules: list[Schedule], json: bool) -> int:
     ids = {schedule.name: run_now(client, schedule).id for schedule in schedules}
     if json:
-        as_json(ids)
+        print_json(ids)
     else:
         say("\n".join(ids.values()))
     return 0
@@ -76,43 +76,43 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
     now = client.clock.now()
     rows = _facts(client.store, schedules, now)
     if json:
-        as_json(rows)
+        print_json(rows)
     else:
         heads = ("name", "task", "cron", "zone", "next", "", "last", "")
-        table(heads, [_cells(row, now) for row in rows])
+        print_table(heads, [_cells(row, now) for row in rows])
     return 0
 
 
 def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
-    """Times are seconds since the epoch; null is none."""
-    kept = bookmarks.read(store)
-    return [_fact(schedule, kept.get(name), now) for name, schedule in sorted(schedules.items())]
+    """The schedules for JSON. Times are seconds since the epoch; null: none."""
+    stored = schedule_state.read(store)
+    return [_fact(schedule, stored.get(name), now) for name, schedule in sorted(schedules.items())]
 
 
-def _fact(schedule: Schedule, kept: bookmarks.Kept | None, now: int) -> Facts:
-    mark = kept[0] if kept else bookmarks.fresh(schedule, now)
-    following = None if mark.paused else schedule.timetable.next(max(now, mark.after))
+def _fact(schedule: Schedule, stored: schedule_state.StoredState | None, now: int) -> Facts:
+    state = stored[0] if stored else schedule_state.initial_state(schedule, now)
+    next_tick = None if state.paused else schedule.timetable.next(max(now, state.after))
     return {
         "name": schedule.name,
         "task": schedule.task,
         "cron": schedule.expression,
         "zone": schedule.zone,
         "missed": schedule.missed,
-        "next": None if following is None else following / SECOND,
-        "last": mark.last / SECOND or None,
-        "paused": mark.paused,
+        "next": None if next_tick is None else next_tick / SECOND,
+        "last": state.last / SECOND or None,
+        "paused": state.paused,
     }
 
 
 def _cells(row: Facts, now: int) -> tuple[Any, ...]:
-    following, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
+    next_tick, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
     return (
         row["name"],
         row["task"],
         row["cron"],
         row["zone"],
-        clock(following or 0),
-        "" if following is None else ago(following, now),
-        clock(last or 0),
+        format_clock(next_tick or 0),
+        "" if next_tick is None else format_ago(next_tick, now),
+        format_clock(last or 0),
         "paused" if row["paused"] else "",
     )

@@ -1,11 +1,11 @@
-"""`tarry shards`: several stores as one, each by itself, and jobs on their way between them."""
+"""`tarry shards`: lists the shards of a store, and moves jobs between them."""
 
 import argparse
 import sys
 import time
 from typing import Any
 
-from tarry.cli.printing import as_json, table
+from tarry.cli.printing import print_json, print_table
 from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
@@ -17,13 +17,13 @@ from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 from tarry.worker import owner
 
-AGAIN = 1.0
+MOVE_PAUSE = 1.0
 """Seconds between two rounds of `move --wait`."""
 UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     shards = commands.add_parser(
         "shards",
         help="list several stores that are used as one, or move jobs to where they belong",
@@ -35,7 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 1 where a store is away, or something is left where it does not belong."""
+    """Status 1 if a shard is away, or a job is left on a shard where it does not belong."""
     store = Setup.of(args).client.store
     if args.action == "list":
         return _list(store, args.json)
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     return _move(store, args)
 
 
-def rows(store: ShardedStore) -> list[dict[str, Any]]:
-    """How each shard is, and how many jobs it has by state; None where that cannot be known."""
+def shard_rows(store: ShardedStore) -> list[dict[str, Any]]:
+    """The state of each shard and its number of jobs by state; None where it is not known."""
     return [_row(shard) for shard in store.shards]
 
 
@@ -59,46 +59,46 @@ def _row(shard: Shard) -> dict[str, Any]:
     return row | {"state": shard.told()} | counts
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """A table of them."""
+def print_shards(shard_rows: list[dict[str, Any]]) -> None:
+    """Prints these rows as a table."""
     states = [state.value for state in State]
     lines = [
         (row["shard"], row["state"], *("-" if row[s] is None else row[s] for s in states), row["trouble"])
-        for row in rows
+        for row in shard_rows
     ]
-    table(("shard", "is", *states, ""), lines)
+    print_table(("shard", "is", *states, ""), lines)
 
 
 def _list(store: Store, json: bool) -> int:
-    shards = rows(store if isinstance(store, ShardedStore) else ShardedStore([store]))
+    shards = shard_rows(store if isinstance(store, ShardedStore) else ShardedStore([store]))
     if json:
-        as_json({"shards": shards})
+        print_json({"shards": shards})
     else:
-        show(shards)
+        print_shards(shards)
     return 1 if any(row["trouble"] for row in shards) else 0
 
 
 def _move(store: ShardedStore, args: argparse.Namespace) -> int:
     mover = Mover(store, owner.new_name())
-    moved = mover.run(_told)
+    moved = mover.run(_print_progress)
     total = moved.moved
     while args.wait and moved.running:
-        time.sleep(AGAIN)
+        time.sleep(MOVE_PAUSE)
         moved = mover.run()
         total += moved.moved
     if args.json:
-        as_json({"moved": total, "running": moved.running, "key_held": moved.held, "away": moved.away})
+        print_json({"moved": total, "running": moved.running, "key_held": moved.held, "away": moved.away})
     else:
-        _say(total, moved)
+        _print_result(total, moved)
     return 1 if moved.left or moved.away else 0
 
 
-def _told(moved: Moved) -> None:
+def _print_progress(moved: Moved) -> None:
     if sys.stderr.isatty():
         print(f"\r{moved.seen:,} looked at, {moved.moved:,} moved", end="", file=sys.stderr, flush=True)
 
 
-def _say(total: int, moved: Moved) -> None:
+def _print_result(total: int, moved: Moved) -> None:
     say(f"{quantity(total)} moved")
     if moved.running:
         say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.endpoints import CLOSED, at_once, circuit
-from tarry.cli.printing import as_json, partly, table
+from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.client.task import Task
 from tarry.errors import TarryError, UsageError
@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     command = commands.add_parser(
         "tasks",
         help="list the app's tasks; add, edit, remove or try HTTP tasks",
@@ -69,18 +69,18 @@ def run(args: argparse.Namespace) -> int:
 def _add(setup: Setup, args: argparse.Namespace) -> int:
     from tarry.push import registry  # noqa: PLC0415 - with what checks URLs and rules
 
-    _no_other(setup, args.name)
+    _refuse_taken(setup, args.name)
     endpoint = registry.add(
-        setup.client.store, args.name, _given(args.settings), setup.guard, setup.config.push.secrets
+        setup.client.store, args.name, _parse_settings(args.settings), setup.guard, setup.config.push.secrets
     )
     _warn(endpoint)
-    return _told(args, "added", f"{args.name} added")
+    return _print_done(args, "added", f"{args.name} added")
 
 
 def _edit(setup: Setup, args: argparse.Namespace) -> int:
     from tarry.push import registry  # noqa: PLC0415 - as above
 
-    changes, name = _given(args.settings), args.name
+    changes, name = _parse_settings(args.settings), args.name
     if not changes:
         raise UsageError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
     setup.home.http.load()
@@ -91,7 +91,7 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
         registry.set_enabled(setup.client.store, name, changes["enabled"], configured=True)
     else:
         _warn(registry.edit(setup.client.store, name, changes, setup.guard, setup.config.push.secrets))
-    return _told(args, "edited", f"{name} edited")
+    return _print_done(args, "edited", f"{name} edited")
 
 
 def _remove(setup: Setup, args: argparse.Namespace) -> int:
@@ -102,11 +102,11 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
         raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
     waiting = registry.remove(setup.client.store, args.name)
     if (function := setup.home.tasks.get(args.name)) is not None and not function.steered:
-        setup.home.declare_limits(setup.client.store)  # it gets the jobs from now on
-    told = f"{args.name} removed"
+        setup.home.declare_limits(setup.client.store)  # the function gets the jobs from now on
+    line = f"{args.name} removed"
     if waiting:
-        told += f"; its {jobs_wait(waiting)}: add it again, or tarry jobs delete --task {args.name}"
-    return _told(args, "removed", told, waiting=waiting)
+        line += f"; its {jobs_wait(waiting)}: add it again, or tarry jobs delete --task {args.name}"
+    return _print_done(args, "removed", line, waiting=waiting)
 
 
 def _try(setup: Setup, args: argparse.Namespace) -> int:
@@ -117,12 +117,12 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     task = setup.home.http.find(args.name)
     if task is None:
         raise TarryError(f"no HTTP task {args.name}; `tarry tasks` lists them")
-    came = _answer(args.response, args.status)
-    verdict = judge(task.endpoint, came, 0.0)
+    answer = _answer(args.response, args.status)
+    verdict = judge(task.endpoint, answer, 0.0)
     outcome = type(verdict).__name__.lower()
     delay = task.endpoint.schedule.delay(1, asked=getattr(verdict, "after", None)) if outcome == "again" else None
     if args.json:
-        as_json({"outcome": outcome, "reason": verdict.reason, "delay": None if delay is None else delay / SECOND})
+        print_json({"outcome": outcome, "reason": verdict.reason, "delay": None if delay is None else delay / SECOND})
     else:
         after = f", after the first attempt in {spoken(delay)}" if delay is not None else ""
         say(f"{outcome}{after}: {verdict.reason}")
@@ -149,7 +149,7 @@ def _status(line: str) -> int:
     return int(parts[1])
 
 
-def _no_other(setup: Setup, name: str) -> None:
+def _refuse_taken(setup: Setup, name: str) -> None:
     setup.home.http.load()
     if setup.home.http.is_configured(name):
         raise TarryError(f"{name} stands in {setup.config.place('tasks', name)} already: edit it there")
@@ -157,8 +157,9 @@ def _no_other(setup: Setup, name: str) -> None:
         raise TarryError(f"{name} is a function of the app; give the HTTP task another name")
 
 
-def _given(words: Sequence[str]) -> Facts:
-    """`delay=10m`, `schedule=["1m", "3m"]`, `secret=`: TOML where it is that, else text, None for nothing."""
+def _parse_settings(words: Sequence[str]) -> Facts:
+    """Parses `delay=10m`, `schedule=["1m", "3m"]`, `secret=`: a value is TOML if it parses as TOML, else text; an empty
+    one is None."""
     found: Facts = {}
     for word in words:
         name, sign, value = word.partition("=")
@@ -186,9 +187,9 @@ def _warn(endpoint: "Endpoint") -> None:
         say(f"tarry: {endpoint.name}: {warning}", file=sys.stderr)
 
 
-def _told(args: argparse.Namespace, done: str, line: str, **facts: Any) -> int:
+def _print_done(args: argparse.Namespace, done: str, line: str, **facts: Any) -> int:
     if args.json:
-        as_json({done: args.name, **facts})
+        print_json({done: args.name, **facts})
     else:
         say(line)
     return 0
@@ -198,11 +199,11 @@ def _list(setup: Setup, json: bool) -> int:
     store = setup.home.client.store
     book = setup.home.http
     book.load()
-    partly(lambda: book.sync(store))
+    partial_answer(lambda: book.sync(store))
     from tarry.push import registry  # noqa: PLC0415 - the app may have no such tasks
 
     flows = registry.read_flows(store) if book.endpoints else {}
-    counts = partly(store.counts)
+    counts = partial_answer(store.counts)
     waiting = _waiting(counts)
     facts = []
     for task in sorted(setup.home.tasks.values(), key=lambda task: task.name):
@@ -212,11 +213,11 @@ def _list(setup: Setup, json: bool) -> int:
             fact |= _http(endpoint, state, waiting.get(task.name, 0), book.is_configured(task.name))
         facts.append(fact)
     if json:
-        as_json(facts)
+        print_json(facts)
         return 0
     heads = ["task", "kind", "queue", "priority", "timeout", "retries"]
     http = ["to", "at once", "waiting", ""] if book.endpoints else []
-    table(heads + http, [_row(fact, bool(http)) for fact in facts])
+    print_table(heads + http, [_row(fact, bool(http)) for fact in facts])
     warn_of_unknown(setup, unknown_tasks(setup, counts))
     return 0
 
@@ -241,7 +242,7 @@ def _fact(task: Task[Any, Any], retry: Retry) -> Facts:
 
 
 def _http(endpoint: "Endpoint", state: "Flow | None", waiting: int, in_file: bool) -> Facts:
-    """What more there is to say; without secrets."""
+    """The facts that only HTTP tasks have; no secrets."""
     return {
         "timeout": endpoint.timeout,
         "url": endpoint.url.shown,
@@ -261,20 +262,20 @@ def _row(fact: Facts, http: bool) -> tuple[Any, ...]:
         fact["kind"],
         fact["queue"],
         fact["priority"],
-        _or(fact["timeout"], "none"),
-        _or(fact["retries"], "no limit"),
+        _value_or(fact["timeout"], "none"),
+        _value_or(fact["retries"], "no limit"),
     )
     if not http:
         return plain
     if "url" not in fact:
         return (*plain, "", "", "", "")
-    return (*plain, fact["url"], _or(fact["at_once"], "-"), fact["waiting"], _said(fact))
+    return (*plain, fact["url"], _value_or(fact["at_once"], "-"), fact["waiting"], _describe_circuit(fact))
 
 
-def _said(fact: Facts) -> str:
+def _describe_circuit(fact: Facts) -> str:
     how = "disabled" if not fact["enabled"] else "" if fact["circuit"] == CLOSED else fact["circuit"]
     return f"{how}: {fact['trouble']}" if how and fact["trouble"] else how
 
 
-def _or(value: Any, word: str) -> Any:
+def _value_or(value: Any, word: str) -> Any:
     return word if value is None else value

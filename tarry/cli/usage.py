@@ -1,4 +1,4 @@
-"""The parser of the command line: of a word that is none of the choices it names the nearest."""
+"""The parser of the command line: for an unknown word it suggests the nearest choice."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's; its subcommands' parsers are such, too."""
+    """An ArgumentParser with suggestions, also for its subcommands."""
 
     def error(self, message: str) -> NoReturn:
         """Prints the usage and what is wrong, and exits with status 2."""

@@ -1,4 +1,4 @@
-"""`tarry worker`: one worker in the foreground, with its keeper, for containers that bring their own supervisor."""
+"""`tarry worker`: one worker with its keeper in the foreground, for containers that have their own supervisor."""
 
 import argparse
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("tarry.worker")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     worker = commands.add_parser("worker", help="run one worker in the foreground, without a master")
     worker.add_argument("--pool", metavar="NAME", help="whose settings it has (default, or the only one)")
     worker.add_argument("--queues", metavar="A,B", help="serve these instead of the pool's")
@@ -28,7 +28,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run_worker(args: argparse.Namespace) -> int:
-    """Until INT: what runs is finished. TERM: the same within `[master] term_grace`. USR1: says how it stands."""
+    """Runs until INT: finishes the running jobs. TERM: the same within `[master] term_grace`. USR1: logs its state."""
     setup = Setup.of(args)
     config = setup.config
     handlers.configure("stderr", config.master.log_format, config.master.log_level)
@@ -36,10 +36,12 @@ def run_worker(args: argparse.Namespace) -> int:
     queues: str | Collection[str] = args.queues.split(",") if args.queues else pool.queues
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:
         app = setup.app
-        here = app.hire(pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines)
-        set_job_facts(log_facts.here, worker=here.worker.name)
-        log.info("%s: runs jobs, %s", setup.require_work(), _shown(queues))
-        here.run()
+        service = app.embedded_service(
+            pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines
+        )
+        set_job_facts(log_facts.here, worker=service.worker.name)
+        log.info("%s: runs jobs, %s", setup.require_work(), _describe_queues(queues))
+        service.run()
         app.close()
     log.info("ended")
     return 0
@@ -52,24 +54,24 @@ def _pool(pools: dict[str, Pool], given: str | None) -> Pool:
     return pools[name]
 
 
-def _shown(queues: str | Collection[str]) -> str:
+def _describe_queues(queues: str | Collection[str]) -> str:
     return "all queues" if "*" in queues else f"queues {', '.join(queues)}"
 
 
 class FromSignals(Outside):
-    """Signals alone, as the worker's outside."""
+    """The outside of a worker that has no master: only signals."""
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
 
     def filenos(self) -> Sequence[int]:
-        """Readable when one came."""
+        """The descriptors that become readable when a signal arrives."""
         return (self._signals.fileno(),)
 
     def signals(self) -> Sequence[int]:
-        """Those that came."""
+        """The signals that have arrived."""
         return self._signals.take()
 
     def parent_lives(self) -> bool:
-        """Whoever started it is not asked."""
+        """Always true: the parent is not watched."""
         return True

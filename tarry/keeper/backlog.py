@@ -1,4 +1,4 @@
-"""What waits for each pool that follows its backlog: looked at now and then, and told to whoever sets its count."""
+"""Measures the backlog of each pool that scales with it, and reports it to the master, which sets the count."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -7,32 +7,32 @@ from tarry.model.duration import SECOND
 from tarry.store.base import Store
 from tarry.store.shared.partly import there
 
-LOOK_EVERY = 0.5
+REPORT_EVERY = 0.5
 """Seconds."""
 COUNTED = 1000
-"""Jobs that are counted at most: enough to know that many more workers are wanted."""
+"""The most jobs that are counted: with that many, many more workers are needed anyway."""
 
-Told = dict[str, tuple[int, float]]
-"""By pool: how many jobs wait, and for how many seconds the first of them has."""
+BacklogReport = dict[str, tuple[int, float]]
+"""By pool: how many jobs wait, and for how many seconds the oldest has waited."""
 
 
-class Backlogs:
-    """For the keeper. pools: names, with their queues, or None for all that there are."""
+class BacklogReporter:
+    """A chore of the keeper. pools: their names and queues; None stands for all queues."""
 
     def __init__(
         self,
         store: Store,
         pools: Mapping[str, Collection[str] | None],
-        tell: Callable[[Told], None],
+        notify: Callable[[BacklogReport], None],
         clock: Clock | None = None,
     ) -> None:
-        self._store, self._pools, self._tell = store, pools, tell
+        self._store, self._pools, self._notify = store, pools, notify
         self._clock = clock or Clock(store.time)
 
-    def look_at_backlogs(self) -> None:
-        """Tells what is there now; what of the stores is away is left out. StoreError: nothing is told."""
+    def report_backlogs(self) -> None:
+        """Reports the backlogs; shards that are away are left out. StoreError: nothing is reported."""
         now = self._clock.now()
-        self._tell({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
+        self._notify({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
 
     def _waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
         backlog = there(lambda: self._store.backlog(queues, now, COUNTED))

@@ -1,8 +1,8 @@
-"""The ticks of schedules become jobs. Every host may do this: of those that make the job of a tick, one does.
+"""Turns the ticks of schedules into jobs. Every host does this, and each tick still makes one job only.
 
-There is no leader. A tick's job holds a key that names the tick, and for an hour after it has ended too, so whoever
-makes it second finds it there. A bookmark in the store says how far each schedule has come; it is moved on once the
-jobs are stored, so a crash in between makes them again, and the key makes that nothing.
+There is no leader. The job of a tick holds a key that names the tick, until an hour after the job has ended; so a
+second host finds that the job exists. The state in the store says how far each schedule has come. It is moved on after
+the jobs are stored: after a crash in between they are enqueued again, and the key makes that harmless.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
-from tarry.keeper import bookmarks
-from tarry.keeper.bookmarks import Bookmark, Kept
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
 from tarry.store.shared.patience import Backoff, back_off
@@ -26,23 +26,23 @@ from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.cron")
 
-KEYED = "1h"
-"""How long the job of a tick holds its key after it has ended: no host is later than this."""
-LEFT = 30 * DAY
-"""What no host has had for so long has left the code: its bookmark goes."""
-SET_BACK = DAY
-"""If a bookmark lies further ahead than this, the clock was wrong when it was written."""
-_LOOK = HOUR
-"""A schedule is looked at this often, also if it does not tick."""
+KEY_KEPT_FOR = "1h"
+"""How long the job of a tick keeps its key after its end: no host is later than this."""
+UNUSED_AFTER = 30 * DAY
+"""Microseconds after which the state of a schedule that no host has any more is removed."""
+MAX_AHEAD = DAY
+"""Microseconds: a state further in the future than this was written with a wrong clock."""
+_CHECK_EVERY = HOUR
+"""A schedule is checked this often even if it does not tick."""
 
 
 def schedules_of(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Schedule]:
-    """All schedules by name; of two with one name the later."""
+    """All schedules by name; the later one if two have the same name."""
     return {schedule.name: schedule for task in list(tasks.values()) for schedule in task.schedules}
 
 
 def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefinition[Any, Any]) -> None:
-    """ConfigError if a schedule of the new task has the name of another task's."""
+    """ConfigError if a schedule of the new task has the same name as a schedule of another task."""
     if not new.schedules:
         return
     taken = schedules_of({name: task for name, task in tasks.items() if name != new.name})
@@ -54,27 +54,27 @@ def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefiniti
 
 
 def run_now(client: Client, schedule: Schedule) -> Handle[Any]:
-    """Makes the call of a schedule at once; when it ticks stays as it is, also if it is paused."""
+    """Enqueues the call of a schedule now, even if it is paused; its ticks do not change."""
     return client.enqueue(client.tasks[schedule.task], schedule.args, schedule.kwargs)
 
 
-class Ticker:
-    """`tick()` enqueues what is due by the schedules of the client's tasks and says for how many seconds there is
-    nothing to do. Not to be called from two threads at once."""
+class ScheduleTicker:
+    """`tick()` enqueues the jobs that the schedules of the client's tasks make due, and returns for how many seconds
+    there is nothing to do. Not thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._looks: dict[str, int] = {}
-        """When to look at each schedule again."""
-        self._late: dict[str, int] = {}
-        """How often in a row each schedule could not be served, for a store that is away."""
-        self._sweep = 0
-        self._born: int | None = None
-        self._was = 0
+        self._next_check: dict[str, int] = {}
+        """When to check each schedule again."""
+        self._failures: dict[str, int] = {}
+        """How often in a row each schedule failed because its shard was away."""
+        self._sweep_at = 0
+        self._started_at: int | None = None
+        self._last_now = 0
         self._backoff = Backoff()
 
     def tick(self) -> float:
-        """Never raises StoreError: it is logged, and what could not be done is tried again soon."""
+        """Never raises StoreError: logs it, and tries again soon."""
         try:
             pause = self._tick()
         except StoreError as error:
@@ -87,52 +87,54 @@ class Ticker:
     def _tick(self) -> float:
         schedules = schedules_of(self._client.tasks)
         now = self._now()
-        due = [schedule for name, schedule in schedules.items() if self._looks.get(name, 0) <= now]
-        if due or self._sweep <= now:
-            kept = bookmarks.read(self._client.store)
-            self._make(due, kept, now)
-            if self._sweep <= now:
-                self._forget(kept, schedules, now)
-        soonest = min((self._looks[name] for name in schedules), default=self._sweep)
-        return max(0, min(soonest, self._sweep) - self._client.clock.now()) / SECOND
+        due = [schedule for name, schedule in schedules.items() if self._next_check.get(name, 0) <= now]
+        if due or self._sweep_at <= now:
+            stored = schedule_state.read(self._client.store)
+            self._process(due, stored, now)
+            if self._sweep_at <= now:
+                self._sweep(stored, schedules, now)
+        soonest = min((self._next_check[name] for name in schedules), default=self._sweep_at)
+        return max(0, min(soonest, self._sweep_at) - self._client.clock.now()) / SECOND
 
     def _now(self) -> int:
         now = self._client.clock.now()
-        if self._born is None or now < self._was:
-            # At the start, and when the clock was set back: nothing known of when to look again holds.
-            self._born = now if self._born is None else min(self._born, now)
-            self._looks.clear()
-            self._sweep = 0
-        self._was = now
+        if self._started_at is None or now < self._last_now:
+            # At the start, and after the clock was set back, the times of the next checks are not valid.
+            self._started_at = now if self._started_at is None else min(self._started_at, now)
+            self._next_check.clear()
+            self._sweep_at = 0
+        self._last_now = now
         return now
 
-    def _make(self, due: Sequence[Schedule], kept: Mapping[str, Kept], now: int) -> None:
-        """First the jobs of all, since they are to be in time, then the bookmarks."""
-        marks: list[tuple[Schedule, Bookmark]] = []
+    def _process(self, due: Sequence[Schedule], stored: Mapping[str, StoredState], now: int) -> None:
+        """Enqueues the jobs of all due schedules, then writes their states."""
+        # The jobs come first, since they must be in time.
+        states: list[tuple[Schedule, ScheduleState]] = []
         for schedule in due:
-            before = kept[schedule.name][0] if schedule.name in kept else None
-            mark, wanted = self._turned(schedule, before, now)
-            if self._tried(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
-                marks.append((schedule, mark))
-        for schedule, mark in marks:
-            if self._tried(schedule, now, lambda: self._keep(schedule, mark, kept.get(schedule.name), now)):  # noqa: B023
-                self._late.pop(schedule.name, None)
+            before = stored[schedule.name][0] if schedule.name in stored else None
+            state, wanted = self._plan(schedule, before, now)
+            if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
+                states.append((schedule, state))
+        for schedule, state in states:
+            if self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now)):  # noqa: B023
+                self._failures.pop(schedule.name, None)
 
-    def _tried(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
-        """False if one of several stores is away on which it depends: then it is tried again later, and the other
-        schedules go on."""
+    def _attempt(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
+        """Runs the action. False if its shard is away: then this schedule is tried again later, and the others go
+        on."""
         try:
             action()
         except StoreAway as error:
-            late = self._late[schedule.name] = self._late.get(schedule.name, 0) + 1
-            if late % 20 == 1:
+            failures = self._failures[schedule.name] = self._failures.get(schedule.name, 0) + 1
+            if failures % 20 == 1:
                 log.error("schedule %s: %s", schedule.name, error)
-            self._looks[schedule.name] = now + round(back_off(late) * SECOND)
+            self._next_check[schedule.name] = now + round(back_off(failures) * SECOND)
             return False
         return True
 
     def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int]) -> None:
-        """Each, whatever becomes of the others: those that are stored are known by their keys the next time."""
+        """Enqueues each tick even if another one fails; StoreAway afterwards."""
+        # The next try finds the stored ones by their keys.
         away: StoreAway | None = None
         for tick in ticks:
             try:
@@ -142,34 +144,34 @@ class Ticker:
         if away is not None:
             raise away
 
-    def _turned(self, schedule: Schedule, before: Bookmark | None, now: int) -> tuple[Bookmark, Sequence[int]]:
-        """The bookmark as it is to be, and the ticks that are to become jobs."""
+    def _plan(self, schedule: Schedule, before: ScheduleState | None, now: int) -> tuple[ScheduleState, Sequence[int]]:
+        """The new state, and the ticks that become jobs."""
         if before is None:
-            return bookmarks.fresh(schedule, now), ()
-        mark = self._checked(schedule, before, now)
-        ticks = () if mark.paused else schedule.ticks(mark.after, now)
+            return schedule_state.initial_state(schedule, now), ()
+        state = self._adjust(schedule, before, now)
+        ticks = () if state.paused else schedule.ticks(state.after, now)
         if not ticks:
-            return mark, ()
+            return state, ()
         wanted = schedule.wanted(ticks, now)
         if len(wanted) < len(ticks):
-            told = "schedule %s: nothing ran for a while; left out %d of its ticks"
-            log.warning(told, schedule.name, len(ticks) - len(wanted))
-        return replace(mark, after=ticks[-1], last=wanted[-1] if wanted else mark.last), wanted
+            text = "schedule %s: nothing ran for a while; left out %d of its ticks"
+            log.warning(text, schedule.name, len(ticks) - len(wanted))
+        return replace(state, after=ticks[-1], last=wanted[-1] if wanted else state.last), wanted
 
-    def _checked(self, schedule: Schedule, mark: Bookmark, now: int) -> Bookmark:
-        if now - mark.seen >= DAY or mark.seen > now:
-            mark = replace(mark, seen=now)
-        if mark.after > now + SET_BACK:
+    def _adjust(self, schedule: Schedule, state: ScheduleState, now: int) -> ScheduleState:
+        if now - state.seen >= DAY or state.seen > now:
+            state = replace(state, seen=now)
+        if state.after > now + MAX_AHEAD:
             log.warning("schedule %s: the clock was set back far; it ticks from now on", schedule.name)
-            return replace(mark, after=now)
-        if mark.rule != schedule.rule:
-            # It is another now, and what it would have done before has not been missed. During a deployment both
-            # are about: each host goes on from where it began itself.
-            return replace(mark, rule=schedule.rule, after=max(mark.after, self._born or 0))
-        return mark
+            return replace(state, after=now)
+        if state.rule != schedule.rule:
+            # The rule has changed: ticks of the new rule in the past were not missed. During a deployment hosts with
+            # both rules run: each continues from its own start.
+            return replace(state, rule=schedule.rule, after=max(state.after, self._started_at or 0))
+        return state
 
     def _enqueue(self, schedule: Schedule, tick: int) -> None:
-        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEYED)
+        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEY_KEPT_FOR)
         try:
             self._client.enqueue(self._client.tasks[schedule.task], schedule.args, schedule.kwargs, options)
         except StoreError:
@@ -178,19 +180,19 @@ class Ticker:
             known = isinstance(error, TarryError)
             log.error("schedule %s: %s", schedule.name, error, exc_info=None if known else error)
 
-    def _keep(self, schedule: Schedule, mark: Bookmark, kept: Kept | None, now: int) -> None:
-        was = None if kept is None else kept[1]
-        moved = kept is None or mark != kept[0]
-        if moved and not bookmarks.write(self._client.store, schedule.name, mark, was):
-            # Somebody else moved it on, or paused it: look again.
-            self._looks[schedule.name] = now
+    def _save(self, schedule: Schedule, state: ScheduleState, stored: StoredState | None, now: int) -> None:
+        expected = None if stored is None else stored[1]
+        moved = stored is None or state != stored[0]
+        if moved and not schedule_state.write(self._client.store, schedule.name, state, expected):
+            # Another host moved it on, or somebody paused it: check again.
+            self._next_check[schedule.name] = now
             return
-        tick = schedule.timetable.next(max(now, mark.after))
-        self._looks[schedule.name] = now + _LOOK if tick is None else min(tick, now + _LOOK)
+        tick = schedule.timetable.next(max(now, state.after))
+        self._next_check[schedule.name] = now + _CHECK_EVERY if tick is None else min(tick, now + _CHECK_EVERY)
 
-    def _forget(self, kept: Mapping[str, Kept], schedules: Mapping[str, Schedule], now: int) -> None:
-        for name, (mark, was) in kept.items():
-            if name not in schedules and mark.seen < now - LEFT:
+    def _sweep(self, stored: Mapping[str, StoredState], schedules: Mapping[str, Schedule], now: int) -> None:
+        for name, (state, expected) in stored.items():
+            if name not in schedules and state.seen < now - UNUSED_AFTER:
                 with contextlib.suppress(StoreAway):
-                    bookmarks.write(self._client.store, name, None, was)
-        self._sweep = now + _LOOK
+                    schedule_state.write(self._client.store, name, None, expected)
+        self._sweep_at = now + _CHECK_EVERY

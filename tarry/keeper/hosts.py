@@ -1,4 +1,4 @@
-"""Which masters there are, on which hosts: each keeps a cell of the store up to date, and anyone reads them all."""
+"""The registry of masters on all hosts: each master updates its own cell in the store, and anyone can read them."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -17,83 +17,84 @@ from tarry.store.shared.partly import there
 from tarry.worker import owner
 
 PREFIX = "host:"
-BEAT_EVERY = 5 * SECOND
-"""Between two signs of life of a host to which nothing happens."""
+HEARTBEAT_EVERY = 5 * SECOND
+"""Microseconds between two heartbeats of a host whose state does not change."""
 LOST_AFTER = 15 * SECOND
 FORGOTTEN_AFTER = DAY
 LOST = "lost"
 
 _SWEEP_EVERY = MINUTE
 _TRIES = 20
-_PLACES = 8
-"""With several stores as one, a host has so many names, of which one at least lives where a store is there."""
+_CELLS_PER_HOST = 8
+"""How many cell names a host may use on a sharded store, so that one of them is on an available shard."""
 
-# Bounds within which whatever stands in a cell can be shown.
+# Bounds for values that are read from a cell, so that any of them can be shown.
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Moment = Annotated[int, Meta(ge=0, le=2**57)]
 
 
 class PoolFigures(Struct, frozen=True):
-    """How a pool of one host does. The counts are those of the processes that are there now; memory in bytes."""
+    """Figures of a pool on one host, summed over its current processes; memory is in bytes."""
 
     name: str
     workers: _Count = 0
     """Ready to take jobs."""
     busy: _Count = 0
-    """At a job just now."""
+    """Running a job now."""
     processed: _Count = 0
     failed: _Count = 0
     memory: _Count = 0
 
 
 class Host(Struct, frozen=True):
-    """One master as it last told of itself. Times are microseconds since the epoch, by the store's clock."""
+    """One master, as it last reported. Times are microseconds since the epoch, by the store's clock."""
 
     instance: str
-    """Unique for ever: an owner's name, as in `engine.owner`."""
+    """A name that is never used again, built as in `worker.owner`."""
     name: str
-    """The host's."""
+    """The host name."""
     pid: _Count = 0
     pid_file: str = ""
     version: str = ""
-    """Of tarry."""
+    """The version of tarry."""
     state: str = "serving"
-    """The master's: starting, serving, resting, stopping, quitting; or lost: nothing was heard of it since `seen`."""
+    """The state of the master: starting, serving, resting, stopping, quitting; or lost: no heartbeat since `seen`."""
     started: _Moment = 0
     seen: _Moment = 0
     pools: list[PoolFigures] = []
 
     @property
-    def alive(self) -> bool:
-        """Heard of lately."""
+    def is_alive(self) -> bool:
+        """It has sent a heartbeat lately."""
         return self.state != LOST
 
     @property
-    def here(self) -> bool:
-        """It is a master of this machine; in a container, of this container."""
+    def is_local(self) -> bool:
+        """The master runs on this machine; in a container, in this container."""
         return owner.is_local(self.instance)
 
 
-def hosts(store: Store, now: int | None = None) -> list[Host]:
-    """All masters, by name, that run or vanished within a day; `now` is the store's time, None: it is asked.
+def list_hosts(store: Store, now: int | None = None) -> list[Host]:
+    """All masters that run or were lost within a day, by name. now: the store's time; None: the store is asked.
 
-    Of several stores as one, what those tell that are there. What is no entry of a host is passed over. StoreError.
+    Of a sharded store only available shards are read. Cells that are not valid entries are skipped. StoreError.
     """
     moment = store.time() if now is None else now
     newest: dict[str, Host] = {}
     for _, _, host in _entries(store):
-        if abs(moment - host.seen) < FORGOTTEN_AFTER and not _newer(newest.get(host.instance), host):
+        if abs(moment - host.seen) < FORGOTTEN_AFTER and not _is_newer(newest.get(host.instance), host):
             newest[host.instance] = host
-    found = [replace(host, state=LOST) if _lost(host, moment) else host for host in newest.values()]
+    found = [replace(host, state=LOST) if _is_lost(host, moment) else host for host in newest.values()]
     return sorted(found, key=lambda host: (host.name, host.pid_file, host.started, host.instance))
 
 
-def _newer(known: Host | None, host: Host) -> bool:
+def _is_newer(known: Host | None, host: Host) -> bool:
     return known is not None and known.seen >= host.seen
 
 
-def _lost(host: Host, now: int) -> bool:
-    """Also one that tells of the future: then the clock was wrong, and says nothing."""
+def _is_lost(host: Host, now: int) -> bool:
+    """Whether its heartbeats have stopped, or its process is gone."""
+    # A heartbeat far in the future counts as none: it was sent with a wrong clock.
     return abs(now - host.seen) >= LOST_AFTER or owner.is_dead(host.instance)
 
 
@@ -103,84 +104,84 @@ def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
             yield name, cell, msgspec.json.decode(cell, type=Host)
 
 
-class Register:
-    """A host's own entry: `register_host` every second or so, `leave` at the end.
+class HostEntry:
+    """The entry of this host: call `register_host` about every second, and `remove` at the end.
 
-    look: the host as it is now, without `seen`; None: it cannot be seen, and then it gives no sign of life.
+    get_host: returns the current figures, without `seen`; None if there are none: then no heartbeat is sent.
     """
 
-    def __init__(self, store: Store, look: Callable[[], Host | None], clock: Clock | None = None) -> None:
-        self._store, self._look = store, look
+    def __init__(self, store: Store, get_host: Callable[[], Host | None], clock: Clock | None = None) -> None:
+        self._store, self._get_host = store, get_host
         self._clock = clock or Clock(store.time)
-        self._names = _PLACES if isinstance(store, ShardedStore) else 1
+        self._cell_count = _CELLS_PER_HOST if isinstance(store, ShardedStore) else 1
         self._written: dict[str, bytes | None] = {}
-        """What stands in our cells, as far as we know."""
-        self._beat_at = self._sweep_at = 0
-        self._told = ""
-        """In short, what others were told last."""
+        """The last known content of our cells."""
+        self._heartbeat_at = self._sweep_at = 0
+        self._last_summary = ""
+        """The summary that was written last."""
 
     def register_host(self) -> None:
-        """A sign of life, if it is time or there is news; now and then, those of the vanished go. StoreError."""
-        host = self._look()
+        """Writes the entry if it is due or has changed; once a minute removes old entries of others. StoreError."""
+        host = self._get_host()
         if host is None:
             return
-        now, news = self._clock.now(), _in_short(host)
-        if news == self._told and now < self._beat_at <= now + BEAT_EVERY:
+        now, summary = self._clock.now(), _summary(host)
+        if summary == self._last_summary and now < self._heartbeat_at <= now + HEARTBEAT_EVERY:
             return
-        self._put(replace(host, seen=now))
-        self._beat_at, self._told = now + BEAT_EVERY, news
+        self._write_entry(replace(host, seen=now))
+        self._heartbeat_at, self._last_summary = now + HEARTBEAT_EVERY, summary
         if now >= self._sweep_at:
             self._sweep(host, now)
             self._sweep_at = now + _SWEEP_EVERY
 
-    def leave(self) -> None:
-        """The host stopped as it should: it is no host any more. StoreError."""
-        host = self._look()
+    def remove(self) -> None:
+        """Removes the entry after an orderly stop. StoreError."""
+        host = self._get_host()
         if host is None:
             return
-        for name, cell in there(lambda: self._store.cells(_named(host.instance))).items():
+        for name, cell in there(lambda: self._store.cells(_cell_name(host.instance))).items():
             with contextlib.suppress(StoreAway):
                 self._store.write(name, None, cell)
 
-    def _put(self, host: Host) -> None:
-        """Where one of several stores is away, its part is taken by another."""
+    def _write_entry(self, host: Host) -> None:
+        """Writes the entry; if the shard of one cell is away, uses the next cell name."""
         value = msgspec.json.encode(host)
-        for number in range(self._names):
+        for number in range(self._cell_count):
             try:
-                self._write(_named(host.instance, number), value)
+                self._write_cell(_cell_name(host.instance, number), value)
                 return
             except StoreUnavailable:
-                if number == self._names - 1:
+                if number == self._cell_count - 1:
                     raise
 
-    def _write(self, name: str, value: bytes) -> None:
+    def _write_cell(self, name: str, value: bytes) -> None:
         for _ in range(_TRIES):
             if self._store.write(name, value, self._written.setdefault(name, None)):
                 self._written[name] = value
                 return
-            # Its answer was lost, or another keeper of this master wrote, or the entry was swept away.
+            # An answer was lost, another keeper of this master wrote, or another host removed the entry.
             self._written[name] = there(lambda: self._store.cells(name)).get(name)
         raise StoreBusy(f"the entry {name} changes all the time")
 
-    def _sweep(self, ours: Host, now: int) -> None:
+    def _sweep(self, own: Host, now: int) -> None:
         for name, cell, host in _entries(self._store):
-            if host.instance != ours.instance and (_forgotten(host, now) or _replaced(host, ours, now)):
+            if host.instance != own.instance and (_is_expired(host, now) or _is_replaced(host, own, now)):
                 with contextlib.suppress(StoreAway):
                     self._store.write(name, None, cell)
 
 
-def _named(instance: str, number: int = 0) -> str:
+def _cell_name(instance: str, number: int = 0) -> str:
     return f"{PREFIX}{instance}#{number}" if number else PREFIX + instance
 
 
-def _in_short(host: Host) -> str:
+def _summary(host: Host) -> str:
     return f"{host.state} {[(pool.name, pool.workers) for pool in host.pools]}"
 
 
-def _forgotten(host: Host, now: int) -> bool:
+def _is_expired(host: Host, now: int) -> bool:
     return abs(now - host.seen) >= FORGOTTEN_AFTER
 
 
-def _replaced(host: Host, ours: Host, now: int) -> bool:
-    """A master that ended without a word, and we are what runs in its place."""
-    return (host.name, host.pid_file) == (ours.name, ours.pid_file) and _lost(host, now)
+def _is_replaced(host: Host, own: Host, now: int) -> bool:
+    """Whether the entry is of a master that died and that ours has replaced."""
+    return (host.name, host.pid_file) == (own.name, own.pid_file) and _is_lost(host, now)

@@ -1,4 +1,4 @@
-"""Limits in force: those of code and configuration, and those that somebody set by hand, which come first."""
+"""The limits in effect: those of code and configuration, and those set by hand, which take precedence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from tarry.store.shared.partly import there
 from tarry.tasks.definition import TaskDefinition
 
 BY_HAND = "limit:"
-"""Cells of this prefix, followed by a limit's name: somebody set it, or lifted it (`null`), by hand."""
+"""Prefix of the cells that hold limits set by hand, or lifted (`null`); the limit's name follows it."""
 
 
-class InForce(Struct, frozen=True):
-    """A limit as people see it."""
+class EffectiveLimit(Struct, frozen=True):
+    """A limit with its level, and whether it was set by hand."""
 
     name: str
     limit: Limit
@@ -25,15 +25,15 @@ class InForce(Struct, frozen=True):
 
 
 def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> None:
-    """Sees to it that the store keeps these limits, unless another was set by hand; and no other for these tasks.
+    """Sets these limits in the store, except where one was set by hand, and removes others of these tasks.
 
-    Every worker does so before it claims. A limit of a queue that nobody declares any more stays until it is reset:
+    Every worker calls this before it claims. A queue's limit that is no longer declared stays until it is reset:
     another host's configuration may have it.
     """
-    # The stores that are away are told when they have come.
+    # Shards that are away get the limits when they are back.
     now, by_hand = there(store.limits), there(lambda: store.cells(BY_HAND))
-    ours = {kind + task for task in tasks for kind in (TASK, EACH)}
-    wanted = {name: limits.get(name) for name in {*limits, *(ours & now.keys())}}
+    own = {kind + task for task in tasks for kind in (TASK, EACH)}
+    wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
     wanted |= {
         name.removeprefix(BY_HAND): msgspec.json.decode(cell, type=Limit | None) for name, cell in by_hand.items()
     }
@@ -42,39 +42,41 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
             there(lambda: store.limit(name, limit))  # noqa: B023
 
 
-def in_force(store: Store) -> list[InForce]:
+def effective_limits(store: Store) -> list[EffectiveLimit]:
     """All limits, by name."""
     by_hand = store.cells(BY_HAND)
-    return [InForce(name, limit, level, BY_HAND + name in by_hand) for name, (limit, level) in store.limits().items()]
+    return [
+        EffectiveLimit(name, limit, level, BY_HAND + name in by_hand) for name, (limit, level) in store.limits().items()
+    ]
 
 
 def set_by_hand(store: Store, name: str, limit: Limit | None) -> None:
-    """Sets or lifts a limit on all hosts at once, until it is reset; ValueError for a name of no limit."""
-    checked(name)
-    _write(store, name, msgspec.json.encode(limit))
+    """Sets a limit on all hosts, or lifts it (None), until it is reset; ValueError for a name that is not a limit's."""
+    check_name(name)
+    _write_override(store, name, msgspec.json.encode(limit))
     store.limit(name, limit)
 
 
 def reset(store: Store, name: str, declared: Mapping[str, Limit]) -> None:
-    """Back to what code and configuration say."""
-    checked(name)
-    _write(store, name, None)
+    """Restores the limit of code and configuration."""
+    check_name(name)
+    _write_override(store, name, None)
     store.limit(name, declared.get(name))
 
 
-def checked(name: str) -> str:
-    """The name; ValueError if no limit can have it."""
+def check_name(name: str) -> str:
+    """Returns the name; ValueError if no limit can have it."""
     if not name.startswith((QUEUE, TASK, EACH)) or name.endswith(":"):
         raise ValueError(f"{name!r} names no limit: queue:NAME, task:NAME, or each:NAME for each key of a task")
     return name
 
 
-def of_tasks(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Limit]:
-    """What the tasks say."""
+def limits_of_tasks(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Limit]:
+    """The limits that tasks declare, by name."""
     return {name: limit for task in list(tasks.values()) for name, limit in task.limits.items()}
 
 
-def _write(store: Store, name: str, value: bytes | None) -> None:
+def _write_override(store: Store, name: str, value: bytes | None) -> None:
     for _ in range(10):
         if store.write(BY_HAND + name, value, store.cells(BY_HAND + name).get(BY_HAND + name)):
             return

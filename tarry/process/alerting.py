@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from tarry.alert.memories import FileMemory
-from tarry.alert.reach import Reach
-from tarry.alert.terms import Terms
-from tarry.alert.watch import App as Watched
-from tarry.alert.watch import Watch
+from tarry.alert.monitor import Monitor, MonitoredApp
+from tarry.alert.sender import AlertSender
+from tarry.alert.settings import AlertSettings
+from tarry.alert.storage import FileStorage
 from tarry.app import App
 from tarry.config import Keep
 from tarry.push.endpoint.recipient import Recipient
@@ -16,17 +15,19 @@ from tarry.store.shards.shard import shown
 
 def check_recipients(app: App) -> Iterator[Fact]:
     """Checks for each recipient of alerts whether it can be reached; ConfigError."""
-    terms = Terms.of(app.config)
+    terms = AlertSettings.of(app.config)
     of_tasks = [Recipient.parse(text) for endpoint in app.http.endpoints.values() for text in endpoint.alert]
-    return Reach(terms, app.config).check([*terms.to, *of_tasks])
+    return AlertSender(terms, app.config).check([*terms.to, *of_tasks])
 
 
-def create_watch(app: App) -> Watch:
+def create_watch(app: App) -> Monitor:
     """The watch for the keeper's process."""
     config = app.config
     kept = {Keep().dead, *(queue.keep.dead for queue in config.queues.values())}
     urls = [app.store_url] if isinstance(app.store_url, str) else app.store_url
-    watched = Watched(", ".join(map(shown, urls)), app.connection, lambda: app.http.endpoints, lambda: kept)
-    terms = Terms.of(config)
+    watched = MonitoredApp(", ".join(map(shown, urls)), app.connection, lambda: app.http.endpoints, lambda: kept)
+    terms = AlertSettings.of(config)
     pid_file = config.master.pid_file
-    return Watch(watched, terms, Reach(terms, config), FileMemory(pid_file.with_name(f"{pid_file.name}.alerts")))
+    return Monitor(
+        watched, terms, AlertSender(terms, config), FileStorage(pid_file.with_name(f"{pid_file.name}.alerts"))
+    )

@@ -6,9 +6,9 @@ from tarry import __version__
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.config import Config
 from tarry.errors import StoreError
-from tarry.keeper.hosts import Host, PoolFigures, Register
-from tarry.keeper.keeper import Keeper
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.chores import Keeper
+from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus
@@ -25,13 +25,13 @@ class HostHeartbeat:
         self._pid_file, self._master = config.master.pid_file, ParentBoard(config)
         self._instance = f"{owner.of_process(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
-        self._register = Register(store, self.host, clock)
-        self._lifeline = Lifeline(store, self.unresponsive_leases, clock)
+        self._host_entry = HostEntry(store, self.host, clock)
+        self._lease_renewer = LeaseRenewer(store, self.unresponsive_leases, clock)
 
     def register_chores(self, keeper: Keeper) -> None:
         """Makes both tasks chores of the keeper."""
-        keeper.take_on(_LOOK_EVERY, self._lifeline.prolong_leases)
-        keeper.take_on(_LOOK_EVERY, self._register.register_host)
+        keeper.register_chore(_LOOK_EVERY, self._lease_renewer.renew_leases)
+        keeper.register_chore(_LOOK_EVERY, self._host_entry.register_host)
 
     def deregister(self) -> None:
         """At the keeper's end: removes the host if the master is stopping. Else the entry stays, and the host may count
@@ -39,7 +39,7 @@ class HostHeartbeat:
         board = self._master.read()
         if board is not None and board.state in (STOPPING, QUITTING):
             with contextlib.suppress(StoreError):
-                self._register.leave()
+                self._host_entry.remove()
 
     def host(self) -> Host | None:
         """The host's entry now; None: there is no scoreboard."""

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from tarry.app import App
 from tarry.config import Alerts, Config, Pool
-from tarry.embedded.here import settings
+from tarry.embedded.service import worker_settings
 from tarry.errors import TarryError
-from tarry.keeper.backlog import LOOK_EVERY, Backlogs
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
+from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.process import title
 from tarry.process.file_watcher import run_watcher
@@ -94,9 +94,9 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
 
 def _check_alerts(config: Config) -> None:
     if config.alerts != Alerts():
-        from tarry.alert.terms import Terms  # noqa: PLC0415 - most have no such section
+        from tarry.alert.settings import AlertSettings  # noqa: PLC0415 - most have no such section
 
-        Terms.of(config)
+        AlertSettings.of(config)
 
 
 def _worker_body(pool: Pool) -> Body:
@@ -109,7 +109,9 @@ def _worker_body(pool: Pool) -> Body:
             store,
             app.tasks,
             replace(
-                settings(pool, app.config.max_body), end_within=max(MIN_STOP_TIME, grace / 2), max_jobs=pool.max_jobs
+                worker_settings(pool, app.config.max_body),
+                end_within=max(MIN_STOP_TIME, grace / 2),
+                max_jobs=pool.max_jobs,
             ),
             rules=app.rules,
             gauge=child.slot,
@@ -172,7 +174,7 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     presence.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
-    keeper.take_on(1.0, app.http.sync_chore(store))
+    keeper.register_chore(1.0, app.http.sync_chore(store))
     _watch_backlogs(child, app, store, keeper)
     alerts = create_watch(app)
     child.report_ready()
@@ -202,15 +204,15 @@ def _watch_backlogs(child: ChildContext, app: App, store: Store, keeper: Keeper)
     pools = app.config.pools.values()
     follow = {pool.name: None if "*" in pool.queues else [*pool.queues] for pool in pools if pool.follows}
     if follow:
-        backlogs = Backlogs(store, follow, lambda backlog: child.try_send({"backlog": backlog}))
-        keeper.take_on(LOOK_EVERY, backlogs.look_at_backlogs)
+        backlogs = BacklogReporter(store, follow, lambda backlog: child.try_send({"backlog": backlog}))
+        keeper.register_chore(REPORT_EVERY, backlogs.report_backlogs)
 
 
 def _handle_messages(child: ChildContext, keeper: Keeper, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Handles the master's messages and confirms them. Returns those that must be tried again."""
     left: list[dict[str, Any]] = []
     for message in messages:
-        answer = keeper.hear(message)
+        answer = keeper.handle_message(message)
         if answer is None:
             left.append(message)
         else:

@@ -3,7 +3,7 @@
 import time
 
 from tarry.app import App
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime.scoreboard import BoardJob, set_kill_time
 from tarry.store import ids
@@ -24,7 +24,7 @@ class UnresponsiveWorkers:
 
     def register_chores(self, keeper: Keeper) -> None:
         """Makes it a chore of the keeper to end the unwanted jobs of these workers."""
-        keeper.take_on(_LOOK_EVERY, self._recall.end_unwanted)
+        keeper.register_chore(_LOOK_EVERY, self._recall.end_unwanted)
 
     def _find_attempts(self) -> dict[str, list[Attempt]]:
         """By owner, the running attempts of unresponsive workers."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tarry.client.task import Task
 from tarry.config import Config
-from tarry.embedded import workplace
+from tarry.embedded import mixin
 from tarry.errors import ConfigError
 from tarry.push.certificates import load_certificates
 from tarry.push.delivery.cancel import REPORT_TIMEOUT, CancelResult, cancel, parse_id
@@ -177,8 +177,8 @@ class HttpTaskCatalog:
         return self._client().store
 
     def _delivery_port(self) -> DeliveryPort:
-        if workplace.stage is not None:
-            return cast("DeliveryPort", workplace.stage.post(self))
+        if mixin.test_backend is not None:
+            return cast("DeliveryPort", mixin.test_backend.post(self))
         if not self._coordinators:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"

@@ -16,7 +16,7 @@ from tarry.app import App
 from tarry.client.clock import FakeClock
 from tarry.config import Pool
 from tarry.errors import JobFailed
-from tarry.keeper.cron import Ticker
+from tarry.keeper.cron import ScheduleTicker
 from tarry.model.duration import SECOND
 from tarry.model.outcome import Outcome, Raised, Released
 from tarry.model.verdict import Cancel, RetryAfter, Snooze
@@ -52,7 +52,7 @@ class Runs:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self._deaths: dict[str, deque[Moment]] = {}
-        self._tickers: weakref.WeakKeyDictionary[App, Ticker] = weakref.WeakKeyDictionary()
+        self._tickers: weakref.WeakKeyDictionary[App, ScheduleTicker] = weakref.WeakKeyDictionary()
         self._loop: OwnLoop | None = None
         self._ticks = False
         """Just now: what a tick enqueues may be run at once, and drains."""
@@ -86,7 +86,7 @@ class Runs:
             return math.inf
         ticker = self._tickers.get(app)
         if ticker is None:
-            ticker = self._tickers[app] = Ticker(app.client)
+            ticker = self._tickers[app] = ScheduleTicker(app.client)
         self._ticks = True
         try:
             return ticker.tick()

@@ -11,9 +11,9 @@ from tarry import app as apps_module
 from tarry.app import App
 from tarry.client.client import Client
 from tarry.client.clock import Clock, FakeClock
-from tarry.embedded import workplace
-from tarry.embedded.here import weights
-from tarry.embedded.workplace import Queues
+from tarry.embedded import mixin
+from tarry.embedded.mixin import Queues
+from tarry.embedded.service import queue_weights
 from tarry.testing.record import DirectClient, Record
 from tarry.testing.runs import Runs
 
@@ -37,12 +37,12 @@ class Stage:
     def set(self) -> Iterator[None]:
         """Every app is on it while inside, and has its own client, or none, afterwards."""
         own = {app: client for app in list(apps_module._apps) if (client := app._client) is not None}
-        before, workplace.stage = workplace.stage, self
+        before, mixin.test_backend = mixin.test_backend, self
         self._put_back({})
         try:
             yield
         finally:
-            workplace.stage = before
+            mixin.test_backend = before
             self._put_back(own)
             self.runs.close()
 
@@ -92,11 +92,11 @@ class Stage:
 
     def drain(self, app: App, queues: Queues | None, raising: bool = False) -> int:
         """Runs what is due in the app."""
-        return self.runs.drain(app, None if queues is None else weights(queues), raising)
+        return self.runs.drain(app, None if queues is None else queue_weights(queues), raising)
 
     async def adrain(self, app: App, queues: Queues | None, raising: bool = False) -> int:
         """The same, awaited."""
-        return await self.runs.adrain(app, None if queues is None else weights(queues), raising)
+        return await self.runs.adrain(app, None if queues is None else queue_weights(queues), raising)
 
     def drain_all(self, raising: bool) -> int:
         """Runs what is due in all apps, until nothing is left in any."""

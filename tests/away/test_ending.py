@@ -11,7 +11,7 @@ import pytest
 
 from tarry.store.opening import open_store
 from tests.away.proxy import Proxy
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 from tests.servers.redis import RedisServer
 
 GRACE = 8.0
@@ -31,7 +31,7 @@ def wait() -> None:
 """
 
 
-class Far(Place):
+class Far(Project):
     """A place whose store is behind a proxy."""
 
     def __init__(self, directory: Path, server: RedisServer) -> None:

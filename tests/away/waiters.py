@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tarry import App
-from tarry.alert.alarms import Memory
-from tarry.alert.terms import Terms
-from tarry.alert.watch import App as Watched
-from tarry.alert.watch import Watch
+from tarry.alert.alarms import AlarmStorage
+from tarry.alert.monitor import Monitor, MonitoredApp
+from tarry.alert.settings import AlertSettings
 from tarry.config import Config
-from tarry.keeper.hosts import Host, Register
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
+from tarry.keeper.hosts import Host, HostEntry
 from tarry.worker.worker import Settings, Worker
 
 
@@ -25,7 +24,7 @@ def later() -> None:
     """A task that is never run here."""
 
 
-class Nowhere(Memory):
+class NoStorage(AlarmStorage):
     """Remembers nothing."""
 
     def read(self) -> bytes | None:
@@ -91,23 +90,23 @@ def keeper(app: App) -> None:
 def hosts(app: App) -> None:
     store = app.open_store(durable=False)
     keeper = Keeper(store)
-    register = Register(store, lambda: Host("a|1:1", "a", 1, "pid", "1"))
-    keeper.take_on(1.0, register.register_host)
+    register = HostEntry(store, lambda: Host("a|1:1", "a", 1, "pid", "1"))
+    keeper.register_chore(1.0, register.register_host)
     ticking(keeper)
 
 
 def limits(app: App) -> None:
     store = app.open_store(durable=False)
     keeper = Keeper(store)
-    keeper.take_on(1.0, lambda: app.declare_limits(store))
+    keeper.register_chore(1.0, lambda: app.declare_limits(store))
     ticking(keeper)
 
 
 def alerts(app: App) -> None:
-    watched = Watched("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
-    watch = Watch(watched, Terms.of(Config()), lambda to, message: None, Nowhere())
-    watch.look()
-    watch.start()
+    watched = MonitoredApp("it", lambda: (app.open_store(durable=False), True), dict, lambda: [1])
+    monitor = Monitor(watched, AlertSettings.of(Config()), lambda to, message: None, NoStorage())
+    monitor.check()
+    monitor.start()
     ready()
     time.sleep(600)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.disk import MB, Disk
-from tests.cli.place import Place
+from tests.cli.project import Project
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def project(tmp_path: Path) -> Iterator[Project]:
     """A directory with a small app, and no process of it afterwards."""
-    place = Place(tmp_path)
-    yield place
-    place.close()
+    project = Project(tmp_path)
+    yield project
+    project.close()

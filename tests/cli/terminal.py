@@ -15,7 +15,7 @@ from typing import Any
 
 import pyte
 
-from tests.cli.place import Place
+from tests.cli.project import Project
 
 LIMIT = 30.0
 UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
@@ -24,7 +24,7 @@ UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
 class Terminal:
     """Everything waits for what is to be seen, for 30 s at most."""
 
-    def __init__(self, place: Place, *words: str, width: int = 80, height: int = 24, **environ: str) -> None:
+    def __init__(self, project: Project, *words: str, width: int = 80, height: int = 24, **environ: str) -> None:
         self.width, self.height = width, height
         self.screen = pyte.Screen(width, height)
         self._stream = pyte.ByteStream(self.screen)
@@ -35,8 +35,8 @@ class Terminal:
         self.modes_before = self.modes()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tarry", "top", *words],
-            cwd=place.directory,
-            env=_environ(place) | environ,
+            cwd=project.directory,
+            env=_environ(project) | environ,
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
@@ -108,7 +108,7 @@ class Terminal:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", self.height, self.width, 0, 0))
 
 
-def _environ(place: Place) -> dict[str, str]:
+def _environ(project: Project) -> dict[str, str]:
     """Neither this terminal's nor this test's own size."""
-    mine = {name: text for name, text in place.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    mine = {name: text for name, text in project.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     return mine | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}

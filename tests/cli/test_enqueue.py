@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from tarry.model.duration import SECOND
-from tests.cli.place import Place
+from tests.cli.project import Project
 
 ID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
-def body(place: Place, *words: object) -> Any:
+def body(project: Project, *words: object) -> Any:
     """The arguments, as the job that was put has them."""
-    return msgspec.json.decode(place.job(place.enqueue("app.add", *words)).body)
+    return msgspec.json.decode(project.job(project.enqueue("app.add", *words)).body)
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,22 @@ def body(place: Place, *words: object) -> Any:
         (("[1]",), [1]),
     ],
 )
-def test_arguments_are_an_array_an_object_or_values_one_by_one(place: Place, words: tuple[str, ...], kept: Any) -> None:
-    assert body(place, *words) == kept
+def test_arguments_are_an_array_an_object_or_values_one_by_one(
+    project: Project, words: tuple[str, ...], kept: Any
+) -> None:
+    assert body(project, *words) == kept
 
 
-def test_a_task_without_arguments(place: Place) -> None:
-    place.write("app.py", "from tarry import App\napp = App()\n@app.task\ndef tidy() -> None: ...\n")
-    assert place.job(place.enqueue("app.tidy")).body == b"[]"
+def test_a_task_without_arguments(project: Project) -> None:
+    project.write("app.py", "from tarry import App\napp = App()\n@app.task\ndef tidy() -> None: ...\n")
+    assert project.job(project.enqueue("app.tidy")).body == b"[]"
 
 
-def test_the_id_is_printed(place: Place) -> None:
-    id = place.enqueue("app.add", "1")
-    (job,) = place.facts("jobs", "list")
+def test_the_id_is_printed(project: Project) -> None:
+    id = project.enqueue("app.add", "1")
+    (job,) = project.facts("jobs", "list")
     assert job["id"] == id
-    assert place.facts("enqueue", "app.add", "2").keys() == {"id", "is_new"}
+    assert project.facts("enqueue", "app.add", "2").keys() == {"id", "is_new"}
 
 
 @pytest.mark.parametrize(
@@ -55,9 +57,9 @@ def test_the_id_is_printed(place: Place) -> None:
         (("app.add", "--batch", "."), ". cannot be read: Is a directory"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_nothing_is_stored(place: Place, words: tuple[str, ...], told: str) -> None:
-    assert told in place.refused("enqueue", *words)
-    assert place.jobs() == []
+def test_what_cannot_be_is_one_line_and_nothing_is_stored(project: Project, words: tuple[str, ...], told: str) -> None:
+    assert told in project.refused("enqueue", *words)
+    assert project.jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -76,92 +78,92 @@ def test_what_cannot_be_is_one_line_and_nothing_is_stored(place: Place, words: t
         (("--batch", "app.py", "--priority", "3"), "without a TASK each line has options of its own"),
     ],
 )
-def test_a_wrong_call_is_one_line_and_nothing_is_stored(place: Place, words: tuple[str, ...], told: str) -> None:
-    assert told in place.misused("enqueue", *words)
-    assert place.jobs() == []
+def test_a_wrong_call_is_one_line_and_nothing_is_stored(project: Project, words: tuple[str, ...], told: str) -> None:
+    assert told in project.misused("enqueue", *words)
+    assert project.jobs() == []
 
 
-def test_the_wrong_argument_is_named_with_what_it_should_be(place: Place) -> None:
-    said = place.refused("enqueue", "app.add", '{"a": "one"}')
+def test_the_wrong_argument_is_named_with_what_it_should_be(project: Project) -> None:
+    said = project.refused("enqueue", "app.add", '{"a": "one"}')
     assert "app.add" in said
     assert "int" in said
     assert " a" in said
 
 
-def test_too_large_a_body_is_refused(place: Place) -> None:
-    place.settings('max_body = "1KB"\n')
-    said = place.refused("enqueue", "app.greet", f'"{"x" * 2000}"')
+def test_too_large_a_body_is_refused(project: Project) -> None:
+    project.settings('max_body = "1KB"\n')
+    said = project.refused("enqueue", "app.greet", f'"{"x" * 2000}"')
     assert "max_body is 1000" in said
 
 
-def test_a_task_that_the_app_does_not_know_is_refused(place: Place) -> None:
+def test_a_task_that_the_app_does_not_know_is_refused(project: Project) -> None:
     way_out = "--force puts it for workers that know it"
-    said = place.refused("enqueue", "app.gret", '"Ann"')
+    said = project.refused("enqueue", "app.gret", '"Ann"')
     assert said == f"the app app:app has no task app.gret; did you mean app.greet? {way_out}"
-    assert place.refused("enqueue", "other.task") == f"the app app:app has no task other.task; {way_out}"
-    place.write("lines", '{"task": "app.add", "args": [1]}\n{"task": "app.ad", "args": [1]}\n')
-    assert "app.ad; did you mean app.add?" in place.refused("enqueue", "--batch", "lines")
-    assert "app.ad; did you mean app.add?" in place.refused("enqueue", "app.ad", "--batch", "lines", stdin="")
-    assert place.jobs() == []
+    assert project.refused("enqueue", "other.task") == f"the app app:app has no task other.task; {way_out}"
+    project.write("lines", '{"task": "app.add", "args": [1]}\n{"task": "app.ad", "args": [1]}\n')
+    assert "app.ad; did you mean app.add?" in project.refused("enqueue", "--batch", "lines")
+    assert "app.ad; did you mean app.add?" in project.refused("enqueue", "app.ad", "--batch", "lines", stdin="")
+    assert project.jobs() == []
 
 
-def test_a_task_that_only_workers_know_is_put_by_force(place: Place) -> None:
-    job = place.job(place.said("enqueue", "other.task", '["x", {"y": null}]', "--force"))
+def test_a_task_that_only_workers_know_is_put_by_force(project: Project) -> None:
+    job = project.job(project.said("enqueue", "other.task", '["x", {"y": null}]', "--force"))
     assert (job.task, job.queue, msgspec.json.decode(job.body)) == ("other.task", "default", ["x", {"y": None}])
 
 
-def test_options_come_from_the_task(place: Place) -> None:
-    job = place.job(place.enqueue("app.greet", '"Ann"'))
+def test_options_come_from_the_task(project: Project) -> None:
+    job = project.job(project.enqueue("app.greet", '"Ann"'))
     assert (job.queue, job.priority, job.key, job.expires, job.state) == ("mail", 5, None, 0, "ready")
 
 
-def test_options_of_one_call_come_first(place: Place) -> None:
+def test_options_of_one_call_come_first(project: Project) -> None:
     words = ("--queue", "slow", "--priority", "-7", "--key", "ann", "--expires", "1h")
-    job = place.job(place.enqueue("app.greet", '"Ann"', *words))
+    job = project.job(project.enqueue("app.greet", '"Ann"', *words))
     assert (job.queue, job.priority, job.key) == ("slow", -7, "ann")
     assert job.expires == pytest.approx((time.time() + 3600) * SECOND, abs=60 * SECOND)
 
 
 @pytest.mark.parametrize(("delay", "seconds"), [("90", 90), ("1h30m", 5400), ("0.5", 0.5)])
-def test_a_delay_is_seconds_or_a_text(place: Place, delay: str, seconds: float) -> None:
-    job = place.job(place.enqueue("app.add", "1", "--delay", delay))
+def test_a_delay_is_seconds_or_a_text(project: Project, delay: str, seconds: float) -> None:
+    job = project.job(project.enqueue("app.add", "1", "--delay", delay))
     assert job.due - job.created == pytest.approx(seconds * SECOND, abs=0.1 * SECOND)
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "UTC"])
-def test_a_time_without_a_zone_is_this_machines(place: Place, zone: str) -> None:
+def test_a_time_without_a_zone_is_this_machines(project: Project, zone: str) -> None:
     hours = {"Asia/Tokyo": 9, "UTC": 0}[zone]
-    job = place.job(place.said("enqueue", "app.add", "1", "--at", "2040-05-06T07:08:09", TZ=zone))
+    job = project.job(project.said("enqueue", "app.add", "1", "--at", "2040-05-06T07:08:09", TZ=zone))
     there = datetime.datetime(2040, 5, 6, 7, 8, 9, tzinfo=datetime.timezone(datetime.timedelta(hours=hours)))
     assert job.due == there.timestamp() * SECOND
     assert job.state == "scheduled"
 
 
-def test_a_time_with_a_zone(place: Place) -> None:
-    job = place.job(place.enqueue("app.add", "1", "--at", "2040-05-06T07:08:09+02:00"))
+def test_a_time_with_a_zone(project: Project) -> None:
+    job = project.job(project.enqueue("app.add", "1", "--at", "2040-05-06T07:08:09+02:00"))
     assert job.due == datetime.datetime(2040, 5, 6, 5, 8, 9, tzinfo=datetime.UTC).timestamp() * SECOND
 
 
-def test_a_key_that_is_taken_gives_the_first_job(place: Place) -> None:
-    first = place.facts("enqueue", "app.add", "1", "--key", "k")
-    second = place.facts("enqueue", "app.add", "2", "--key", "k")
+def test_a_key_that_is_taken_gives_the_first_job(project: Project) -> None:
+    first = project.facts("enqueue", "app.add", "1", "--key", "k")
+    second = project.facts("enqueue", "app.add", "2", "--key", "k")
     assert first["is_new"]
     assert second == {"id": first["id"], "is_new": False}
 
 
 @pytest.mark.parametrize("source", ["lines", "-"])
-def test_a_batch_of_one_task(place: Place, source: str) -> None:
+def test_a_batch_of_one_task(project: Project, source: str) -> None:
     text = '[1, 2]\n\n{"a": 3}\n[4]\n'
-    place.write("lines", text)
+    project.write("lines", text)
     stdin = text if source == "-" else ""
-    assert place.said("enqueue", "app.add", "--batch", source, "--priority", "3", stdin=stdin) == "3 jobs stored"
-    jobs = place.jobs()
+    assert project.said("enqueue", "app.add", "--batch", source, "--priority", "3", stdin=stdin) == "3 jobs stored"
+    jobs = project.jobs()
     assert [job.body for job in jobs] == [b"[1,2]", b'{"a":3}', b"[4]"]
     assert {job.priority for job in jobs} == {3}
 
 
 @pytest.mark.parametrize("source", ["lines", "-"])
-def test_a_batch_of_any_tasks(place: Place, source: str) -> None:
+def test_a_batch_of_any_tasks(project: Project, source: str) -> None:
     lines = [
         {"task": "app.add", "args": [1, 2]},
         {"task": "app.greet", "args": {"name": "Ann"}, "queue": "slow", "priority": -1, "delay": "1h"},
@@ -170,18 +172,18 @@ def test_a_batch_of_any_tasks(place: Place, source: str) -> None:
         {"task": "app.unknown"},
     ]
     text = "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
-    place.write("lines", text)
+    project.write("lines", text)
     stdin = text if source == "-" else ""
-    facts = msgspec.json.decode(place.tarry("--json", "enqueue", "--batch", source, "--force", stdin=stdin).out)
+    facts = msgspec.json.decode(project.tarry("--json", "enqueue", "--batch", source, "--force", stdin=stdin).out)
     assert facts == {"stored": 4, "already_there": 1}
-    add, greet, keyed, unknown = place.jobs()
+    add, greet, keyed, unknown = project.jobs()
     assert (greet.queue, greet.priority, greet.state) == ("slow", -1, "scheduled")
     assert (add.queue, keyed.key, keyed.body, unknown.body) == ("default", "k", b"[3]", b"[]")
 
 
-def test_a_batch_says_how_many_were_there_already(place: Place) -> None:
-    place.write("lines", '{"task": "app.add", "args": [1], "key": "k"}\n' * 3)
-    assert place.said("enqueue", "--batch", "lines") == "1 job stored, 2 were there already"
+def test_a_batch_says_how_many_were_there_already(project: Project) -> None:
+    project.write("lines", '{"task": "app.add", "args": [1], "key": "k"}\n' * 3)
+    assert project.said("enqueue", "--batch", "lines") == "1 job stored, 2 were there already"
 
 
 @pytest.mark.parametrize(
@@ -194,12 +196,12 @@ def test_a_batch_says_how_many_were_there_already(place: Place) -> None:
         "[1, 2, 3]",
     ],
 )
-def test_one_bad_line_and_nothing_is_stored(place: Place, bad: str) -> None:
-    place.write("lines", "".join(f"[{n}]\n" for n in range(1500)) + bad + "\n[1]\n")
-    said = place.refused("enqueue", "app.add", "--batch", "lines")
+def test_one_bad_line_and_nothing_is_stored(project: Project, bad: str) -> None:
+    project.write("lines", "".join(f"[{n}]\n" for n in range(1500)) + bad + "\n[1]\n")
+    said = project.refused("enqueue", "app.add", "--batch", "lines")
     assert said.startswith("lines, line 1501: ")
     assert said.endswith("; nothing was stored")
-    assert place.jobs() == []
+    assert project.jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -213,37 +215,37 @@ def test_one_bad_line_and_nothing_is_stored(place: Place, bad: str) -> None:
         "[1]",
     ],
 )
-def test_one_bad_line_of_a_batch_of_any_tasks(place: Place, bad: str) -> None:
+def test_one_bad_line_of_a_batch_of_any_tasks(project: Project, bad: str) -> None:
     good = '{"task": "app.add", "args": [1]}\n'
-    said = place.refused("enqueue", "--batch", "-", stdin=good + bad + "\n" + good)
+    said = project.refused("enqueue", "--batch", "-", stdin=good + bad + "\n" + good)
     assert said.startswith("standard input, line 2: ")
-    assert place.jobs() == []
+    assert project.jobs() == []
 
 
-def test_an_empty_batch_is_no_error(place: Place) -> None:
-    place.write("lines", "")
-    assert place.said("enqueue", "app.add", "--batch", "lines") == "0 jobs stored"
+def test_an_empty_batch_is_no_error(project: Project) -> None:
+    project.write("lines", "")
+    assert project.said("enqueue", "app.add", "--batch", "lines") == "0 jobs stored"
 
 
-def test_a_pipe_is_read_like_a_file(place: Place) -> None:
-    pipe = place.directory / "pipe"
+def test_a_pipe_is_read_like_a_file(project: Project) -> None:
+    pipe = project.directory / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("[1]\n[2]\n",))
     writer.start()
-    assert place.said("enqueue", "app.add", "--batch", "pipe") == "2 jobs stored"
+    assert project.said("enqueue", "app.add", "--batch", "pipe") == "2 jobs stored"
     writer.join()
 
 
-def test_twenty_thousand_lines(place: Place) -> None:
-    place.write("lines", "".join(f"[{n}, 1]\n" for n in range(20_000)))
+def test_twenty_thousand_lines(project: Project) -> None:
+    project.write("lines", "".join(f"[{n}, 1]\n" for n in range(20_000)))
     began = time.monotonic()
-    assert place.said("enqueue", "app.add", "--batch", "lines") == "20,000 jobs stored"
+    assert project.said("enqueue", "app.add", "--batch", "lines") == "20,000 jobs stored"
     took = time.monotonic() - began
     print(f"20,000 lines in {took:.2f} s")
     assert took < 20
-    assert [msgspec.json.decode(job.body)[0] for job in place.jobs()] == list(range(20_000))
+    assert [msgspec.json.decode(job.body)[0] for job in project.jobs()] == list(range(20_000))
 
 
-def test_a_batch_of_a_task_that_only_workers_know(place: Place) -> None:
-    place.write("lines", "[1]\n" * 50)
-    assert place.said("enqueue", "other.task", "--batch", "lines", "--force") == "50 jobs stored"
+def test_a_batch_of_a_task_that_only_workers_know(project: Project) -> None:
+    project.write("lines", "[1]\n" * 50)
+    assert project.said("enqueue", "other.task", "--batch", "lines", "--force") == "50 jobs stored"

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.runtime.logs.formatting import JsonFormatter, TextFormatter
 from tarry.terminal import harmless, harmless_json
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\r"
 """Sets the title, clears the screen, changes colour and direction, deletes, goes back to the line's begin."""
@@ -30,26 +30,26 @@ def acts(text: str) -> list[str]:
     return [char for char in text if unicodedata.category(char) in ("Cc", "Cf") and char not in "\n\t"]
 
 
-def test_no_command_prints_what_a_terminal_would_act_on(place: Place) -> None:
-    place.write("app.py", APP)
+def test_no_command_prints_what_a_terminal_would_act_on(project: Project) -> None:
+    project.write("app.py", APP)
     key, queue = EVIL + "key\nforged   line", "q" + EVIL
-    id = place.said("enqueue", "app.fail", json.dumps([EVIL]), "--key", key, "--queue", queue)
-    place.settings('[pools.default]\nqueues = "*"\n')
-    place.serve()
-    until(lambda: place.job(id).state == "dead")
+    id = project.said("enqueue", "app.fail", json.dumps([EVIL]), "--key", key, "--queue", queue)
+    project.settings('[pools.default]\nqueues = "*"\n')
+    project.serve()
+    until(lambda: project.job(id).state == "dead")
     commands = [
         ("jobs",), ("jobs", "show", id), ("queues",), ("tasks",), ("status",), ("jobs", "retry", id), ("check",),
         ("jobs", "show", "no" + EVIL), ("queues", "pause", "q" + EVIL), ("limits", "set", "q" + EVIL, "limit=1"),
     ]  # fmt: skip
     for words in commands:
         for json_too in ((), ("--json",)):
-            ran = place.tarry(*json_too, *words)
+            ran = project.tarry(*json_too, *words)
             assert acts(ran.out + ran.err) == [], (words, ran)
-    shown = place.said("jobs", "show", id)
+    shown = project.said("jobs", "show", id)
     assert r"\x1b]0;owned\x07" in shown
     assert "\nforged" not in shown
-    assert place.facts("jobs", "show", id)[0]["key"] == key
-    assert acts(place.log_file.read_text()) == []
+    assert project.facts("jobs", "show", id)[0]["key"] == key
+    assert acts(project.log_file.read_text()) == []
 
 
 def test_log_lines_are_harmless() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 
 LIMITED = """
 from tarry import App
@@ -11,39 +11,39 @@ def add(a: int) -> int: return a
 """
 
 
-def test_limits_of_code_and_configuration_are_in_force_once_a_worker_came(place: Place) -> None:
-    place.write("app.py", LIMITED)
-    place.settings('[queues.mail]\nlimit = 10\nrate = "100/s"')
-    assert place.facts("limits") == []
-    place.said("start", "-d")
-    assert place.facts("limits") == [
+def test_limits_of_code_and_configuration_are_in_force_once_a_worker_came(project: Project) -> None:
+    project.write("app.py", LIMITED)
+    project.settings('[queues.mail]\nlimit = 10\nrate = "100/s"')
+    assert project.facts("limits") == []
+    project.said("start", "-d")
+    assert project.facts("limits") == [
         {"limit": "queue:mail", "at_once": 10, "rate": "100 in 1 s", "running": 0, "set_by": "code"},
         {"limit": "task:app.add", "at_once": 3, "rate": None, "running": 0, "set_by": "code"},
     ]
-    heads, mail, add = place.said("limits", "list").splitlines()
+    heads, mail, add = project.said("limits", "list").splitlines()
     assert heads.split() == ["limit", "at", "once", "rate", "running", "set", "by"]
     assert mail.split() == ["queue:mail", "10", "100", "in", "1", "s", "0", "code"]
     assert add.split() == ["task:app.add", "3", "-", "0", "code"]
 
 
-def test_a_limit_set_by_hand_stays_until_reset(place: Place) -> None:
-    place.write("app.py", LIMITED)
-    assert place.said("limits", "set", "task:app.add", "--limit", "1") == "task:app.add: 1 at once"
-    place.said("start", "-d")
-    assert [(one["at_once"], one["set_by"]) for one in place.facts("limits")] == [(1, "hand")]
-    assert place.said("limits", "reset", "task:app.add") == "task:app.add: 3 at once"
-    assert [(one["at_once"], one["set_by"]) for one in place.facts("limits")] == [(3, "code")]
+def test_a_limit_set_by_hand_stays_until_reset(project: Project) -> None:
+    project.write("app.py", LIMITED)
+    assert project.said("limits", "set", "task:app.add", "--limit", "1") == "task:app.add: 1 at once"
+    project.said("start", "-d")
+    assert [(one["at_once"], one["set_by"]) for one in project.facts("limits")] == [(1, "hand")]
+    assert project.said("limits", "reset", "task:app.add") == "task:app.add: 3 at once"
+    assert [(one["at_once"], one["set_by"]) for one in project.facts("limits")] == [(3, "code")]
 
 
-def test_a_limit_of_nought_stops_and_a_reset_lets_go(place: Place) -> None:
-    place.said("limits", "set", "queue:default", "--limit", "0")
-    (job,) = place.put("app.add", 1)
-    place.said("start", "-d")
-    place.put("app.greet", "Ann", queue="mail")
-    until(lambda: {j["task"]: j["state"] for j in place.facts("jobs")}["app.greet"] == "done")
-    assert place.facts("jobs", "show", job)[0]["state"] == "ready"
-    assert place.said("limits", "reset", "queue:default") == "queue:default: no limit"
-    until(lambda: place.facts("jobs", "show", job)[0]["state"] == "done")
+def test_a_limit_of_nought_stops_and_a_reset_lets_go(project: Project) -> None:
+    project.said("limits", "set", "queue:default", "--limit", "0")
+    (job,) = project.put("app.add", 1)
+    project.said("start", "-d")
+    project.put("app.greet", "Ann", queue="mail")
+    until(lambda: {j["task"]: j["state"] for j in project.facts("jobs")}["app.greet"] == "done")
+    assert project.facts("jobs", "show", job)[0]["state"] == "ready"
+    assert project.said("limits", "reset", "queue:default") == "queue:default: no limit"
+    until(lambda: project.facts("jobs", "show", job)[0]["state"] == "done")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_a_limit_of_nought_stops_and_a_reset_lets_go(place: Place) -> None:
         (("set", "queue:mail", "--limit", "-1"), "limit=-1: how many at once, 0 or more"),
     ],
 )
-def test_what_cannot_be_set_is_told_and_changes_nothing(place: Place, words: tuple[str, ...], told: str) -> None:
-    assert place.misused("limits", *words).startswith(told)
-    assert place.facts("limits") == []
+def test_what_cannot_be_set_is_told_and_changes_nothing(project: Project, words: tuple[str, ...], told: str) -> None:
+    assert project.misused("limits", *words).startswith(told)
+    assert project.facts("limits") == []

@@ -5,42 +5,42 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.store.shared import migrating
-from tests.cli.place import Place
+from tests.cli.project import Project
 from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture
-def url(postgres_server: PostgresServer, place: Place) -> Iterator[str]:
+def url(postgres_server: PostgresServer, project: Project) -> Iterator[str]:
     url = f"{postgres_server.url}?schema=migrated"
-    place.settings(f'store = "{url}"\n')
+    project.settings(f'store = "{url}"\n')
     yield url
     postgres_server.call("DROP SCHEMA IF EXISTS migrated CASCADE")
 
 
-def test_it_says_what_it_would_do_and_does_it_when_told(place: Place, url: str) -> None:
+def test_it_says_what_it_would_do_and_does_it_when_told(project: Project, url: str) -> None:
     (step,) = migrating.pending(url)
-    assert place.said("migrate", "--dry-run").splitlines() == [f"{url}:", f"  {step}"]
+    assert project.said("migrate", "--dry-run").splitlines() == [f"{url}:", f"  {step}"]
     assert step.startswith("schema 1: makes the tables")
-    refused = place.tarry("migrate")
+    refused = project.tarry("migrate")
     assert (refused.status, "add --yes" in refused.err) == (1, True)
     assert migrating.pending(url) == [step]
-    assert place.said("migrate", "--yes").splitlines()[-1] == f"{url}: 1 done"
-    assert place.said("migrate").splitlines() == [f"{url}: up to date"]
-    assert place.said("enqueue", "app.add", "[1]")
+    assert project.said("migrate", "--yes").splitlines()[-1] == f"{url}: 1 done"
+    assert project.said("migrate").splitlines() == [f"{url}: up to date"]
+    assert project.said("enqueue", "app.add", "[1]")
     assert migrating.migrate(url) == []
 
 
-def test_as_json(place: Place, url: str) -> None:
-    assert place.facts("migrate", "--dry-run") == {"stores": {url: migrating.pending(url)}, "done": False}
+def test_as_json(project: Project, url: str) -> None:
+    assert project.facts("migrate", "--dry-run") == {"stores": {url: migrating.pending(url)}, "done": False}
 
 
-def test_an_embedded_store_has_nothing_to_do(place: Place) -> None:
-    assert place.said("migrate").endswith("tarry.db: up to date")
+def test_an_embedded_store_has_nothing_to_do(project: Project) -> None:
+    assert project.said("migrate").endswith("tarry.db: up to date")
 
 
-def test_a_password_is_not_shown(place: Place) -> None:
-    place.settings('store = "postgresql://ann:secret@127.0.0.1:1/postgres"\n')
-    ran = place.tarry("migrate")
+def test_a_password_is_not_shown(project: Project) -> None:
+    project.settings('store = "postgresql://ann:secret@127.0.0.1:1/postgres"\n')
+    ran = project.tarry("migrate")
     assert ran.status == 1
     assert "secret" not in ran.out + ran.err
     assert len(ran.err.splitlines()) == 1

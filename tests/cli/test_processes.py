@@ -9,78 +9,78 @@ import pytest
 
 from tarry.cli import processes
 from tarry.runtime.scoreboard import Board, ChildStatus
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 
 
-def test_nothing_runs(place: Place) -> None:
-    ran = place.tarry("status")
-    assert (ran.status, ran.out, ran.err) == (3, f"not running ({place.pid_file})\n", "")
-    ran = place.tarry("status", "--json")
+def test_nothing_runs(project: Project) -> None:
+    ran = project.tarry("status")
+    assert (ran.status, ran.out, ran.err) == (3, f"not running ({project.pid_file})\n", "")
+    ran = project.tarry("status", "--json")
     assert (ran.status, ran.out) == (3, '{"state":"not running"}\n')
     for command in ("stop", "quit"):
-        assert place.said(command) == f"no master is running ({place.pid_file})"
-        assert place.facts(command) == {"state": "not running"}
-    assert place.refused("reload") == f"no master is running ({place.pid_file}): `tarry start` starts one"
+        assert project.said(command) == f"no master is running ({project.pid_file})"
+        assert project.facts(command) == {"state": "not running"}
+    assert project.refused("reload") == f"no master is running ({project.pid_file}): `tarry start` starts one"
 
 
-def test_status_of_what_runs(place: Place) -> None:
-    place.settings("[pools.default]\nworkers = 2\n[pools.mail]\nqueues = ['mail']\n")
-    master = place.serve()
-    told = place.facts("status")
+def test_status_of_what_runs(project: Project) -> None:
+    project.settings("[pools.default]\nworkers = 2\n[pools.mail]\nqueues = ['mail']\n")
+    master = project.serve()
+    told = project.facts("status")
     assert (told["pid"], told["state"], told["alive"]) == (master.pid, "serving", True)
     named = [(child["role"], child["pool"], child["number"]) for child in told["children"]]
     assert named == [("keeper", "", 1), ("worker", "default", 1), ("worker", "default", 2), ("worker", "mail", 1)]
     assert {child["boot"] for child in told["children"]} == {"ready"}
-    lines = place.said("status").splitlines()
+    lines = project.said("status").splitlines()
     assert lines[0].startswith(f"master pid {master.pid}, serving, generation 1, since ")
     assert [line.split("  ")[0] for line in lines[2:]] == [
         "keeper", "worker default.1", "worker default.2", "worker mail.1",
     ]  # fmt: skip
-    until(lambda: all(child["rss"] > 2**20 for child in place.facts("status")["children"]))
+    until(lambda: all(child["rss"] > 2**20 for child in project.facts("status")["children"]))
 
 
 @pytest.mark.parametrize("wrong", ["[pools.default]\nworker = 3\n", "[queues.mail]\nlimit = 'many'\n"])
-def test_a_master_is_seen_and_stopped_while_its_settings_are_wrong(place: Place, wrong: str) -> None:
-    master = place.serve()
-    place.settings(wrong)
-    ran = place.tarry("status")
+def test_a_master_is_seen_and_stopped_while_its_settings_are_wrong(project: Project, wrong: str) -> None:
+    master = project.serve()
+    project.settings(wrong)
+    ran = project.tarry("status")
     assert ran.status == 0
     assert ran.out.startswith(f"master pid {master.pid}, serving")
     assert ran.err.startswith("tarry: tarry.toml:")
-    assert place.tarry("status", "--json").status == 0
-    assert "tarry.toml:" in place.refused("reload")
-    ran = place.tarry("stop")
+    assert project.tarry("status", "--json").status == 0
+    assert "tarry.toml:" in project.refused("reload")
+    ran = project.tarry("stop")
     assert (ran.status, ran.out) == (0, "stopped\n")
     assert "tarry.toml:" in ran.err
     assert master.wait() == 0
 
 
-def test_settings_that_cannot_be_read_name_no_master(place: Place) -> None:
-    place.settings("[pools.default\n")
-    assert "tarry.toml:" in place.refused("status")
+def test_settings_that_cannot_be_read_name_no_master(project: Project) -> None:
+    project.settings("[pools.default\n")
+    assert "tarry.toml:" in project.refused("status")
 
 
-def test_status_after_a_killed_master(place: Place) -> None:
-    master = place.serve()
+def test_status_after_a_killed_master(project: Project) -> None:
+    master = project.serve()
     master.kill()
     master.wait()
-    assert place.tarry("status").status == 3
-    assert place.said("stop").startswith("no master is running")
+    assert project.tarry("status").status == 3
+    assert project.said("stop").startswith("no master is running")
 
 
-def test_stop_and_quit_speak_json(place: Place) -> None:
-    place.serve()
-    assert place.facts("stop") == {"state": "stopped"}
-    place.serve()
-    assert place.facts("quit") == {"state": "ended"}
-    until(lambda: not place.processes())
+def test_stop_and_quit_speak_json(project: Project) -> None:
+    project.serve()
+    assert project.facts("stop") == {"state": "stopped"}
+    project.serve()
+    assert project.facts("quit") == {"state": "ended"}
+    until(lambda: not project.processes())
 
 
-def test_stop_gives_up_waiting_in_time_and_tells_for_whom(place: Place) -> None:
-    master = place.serve()
-    (worker,) = place.pids()
+def test_stop_gives_up_waiting_in_time_and_tells_for_whom(project: Project) -> None:
+    master = project.serve()
+    (worker,) = project.pids()
     os.kill(worker, signal.SIGSTOP)
-    ran = place.tarry("stop", "--timeout", "1.5")
+    ran = project.tarry("stop", "--timeout", "1.5")
     assert ran.status == 1
     *waited, last = ran.err.splitlines()
     assert any(line.startswith("waiting for worker default.1 pid") for line in waited)
@@ -89,71 +89,71 @@ def test_stop_gives_up_waiting_in_time_and_tells_for_whom(place: Place) -> None:
     assert master.wait(20) == 0
 
 
-def test_quit_does_not_wait_for_who_does_not_answer(place: Place) -> None:
-    master = place.serve()
-    for pid in place.pids():
+def test_quit_does_not_wait_for_who_does_not_answer(project: Project) -> None:
+    master = project.serve()
+    for pid in project.pids():
         os.kill(pid, signal.SIGSTOP)
-    assert place.tarry("quit").out == "ended\n"
+    assert project.tarry("quit").out == "ended\n"
     assert master.wait(20) == 0
-    until(lambda: not place.processes())
+    until(lambda: not project.processes())
 
 
-def test_restart_is_quit_and_start(place: Place) -> None:
-    first = place.serve()
-    place.said("restart", "-d")
+def test_restart_is_quit_and_start(project: Project) -> None:
+    first = project.serve()
+    project.said("restart", "-d")
     assert first.wait(20) == 0
-    told = place.facts("status")
+    told = project.facts("status")
     assert told["state"] == "serving"
     assert told["pid"] != first.pid
-    place.said("quit")
-    place.said("restart", "-d")
-    assert place.facts("status")["pid"] != told["pid"]
+    project.said("quit")
+    project.said("restart", "-d")
+    assert project.facts("status")["pid"] != told["pid"]
 
 
 @pytest.mark.parametrize("words", [("start",), ("start", "-d"), ("restart", "-d")])
-def test_what_cannot_start_says_so_before_it_tries(place: Place, words: tuple[str, ...]) -> None:
-    place.write("tarry.toml", "colour = 3")
-    assert "unknown setting colour" in place.refused(*words)
-    until(lambda: not place.processes())
+def test_what_cannot_start_says_so_before_it_tries(project: Project, words: tuple[str, ...]) -> None:
+    project.write("tarry.toml", "colour = 3")
+    assert "unknown setting colour" in project.refused(*words)
+    until(lambda: not project.processes())
 
 
-def test_it_starts_with_neither_app_nor_tasks_since_they_may_be_registered_later(place: Place) -> None:
-    (place.directory / "tarry.toml").unlink()
-    place.serve()
-    assert "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in place.log()
+def test_it_starts_with_neither_app_nor_tasks_since_they_may_be_registered_later(project: Project) -> None:
+    (project.directory / "tarry.toml").unlink()
+    project.serve()
+    assert "no app and no [tasks]: HTTP tasks that `tarry tasks add` registers: " in project.log()
     if os.geteuid() == 0:
-        until(lambda: "started as root: tasks may do anything" in place.log())
+        until(lambda: "started as root: tasks may do anything" in project.log())
 
 
-def test_a_pid_file_that_cannot_be_made(place: Place) -> None:
-    place.write("file", "")
-    place.settings('[master]\npid_file = "file/tarry.pid"\n')
-    assert "file/tarry.pid cannot be written (File exists): set master.pid_file" in place.refused("start")
-    assert "file/tarry.log cannot be written (File exists)" in place.refused("start", "-d")
-    until(lambda: not place.processes())
+def test_a_pid_file_that_cannot_be_made(project: Project) -> None:
+    project.write("file", "")
+    project.settings('[master]\npid_file = "file/tarry.pid"\n')
+    assert "file/tarry.pid cannot be written (File exists): set master.pid_file" in project.refused("start")
+    assert "file/tarry.log cannot be written (File exists)" in project.refused("start", "-d")
+    until(lambda: not project.processes())
 
 
-def test_a_log_that_cannot_be_written(place: Place) -> None:
-    place.write("file", "")
-    place.settings('[master]\nlog = "file/tarry.log"\n')
+def test_a_log_that_cannot_be_written(project: Project) -> None:
+    project.write("file", "")
+    project.settings('[master]\nlog = "file/tarry.log"\n')
     for words in (("start",), ("start", "-d")):
-        assert "set master.log" in place.refused(*words)
-    until(lambda: not place.processes())
+        assert "set master.log" in project.refused(*words)
+    until(lambda: not project.processes())
 
 
-def test_a_daemon_logs_beside_its_pid_file_and_leaves_nothing_in_the_terminal(place: Place) -> None:
-    said = place.said("start", "-d")
-    assert said == f"app:app serves: master {place.board().pid}, log {place.pid_file.with_suffix('.log')}"
-    again = msgspec.json.decode(place.tarry("restart", "-d", "--json").out)
-    assert again == {"state": "serving", "pid": place.board().pid, "log": str(place.pid_file.with_suffix(".log"))}
-    log = place.pid_file.with_suffix(".log")
+def test_a_daemon_logs_beside_its_pid_file_and_leaves_nothing_in_the_terminal(project: Project) -> None:
+    said = project.said("start", "-d")
+    assert said == f"app:app serves: master {project.board().pid}, log {project.pid_file.with_suffix('.log')}"
+    again = msgspec.json.decode(project.tarry("restart", "-d", "--json").out)
+    assert again == {"state": "serving", "pid": project.board().pid, "log": str(project.pid_file.with_suffix(".log"))}
+    log = project.pid_file.with_suffix(".log")
     until(lambda: "app:app: jobs run in 1 worker" in log.read_text())
-    pid = place.facts("status")["pid"]
+    pid = project.facts("status")["pid"]
     assert os.getsid(pid) not in (os.getsid(0), pid)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert "Umask:\t0027" in Path(f"/proc/{pid}/status").read_text()
-    place.said("stop")
-    until(lambda: not place.processes())
+    project.said("stop")
+    until(lambda: not project.processes())
 
 
 def test_a_place_in_which_nobody_sits_has_no_pid() -> None:

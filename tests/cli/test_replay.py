@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tarry.model import lifecycle
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 from tests.push.server import Server
 
 SETTINGS = """
@@ -39,14 +39,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def logs(place: Place, server: Server) -> Path:
-    place.settings(SETTINGS.replace("URL", server.url()))
-    return place.directory / "logs" / "push"
+def logs(project: Project, server: Server) -> Path:
+    project.settings(SETTINGS.replace("URL", server.url()))
+    return project.directory / "logs" / "push"
 
 
-def lose(place: Place, *names: str) -> None:
-    with place.store() as store:
-        jobs = [place.job(name) for name in names]
+def lose(project: Project, *names: str) -> None:
+    with project.store() as store:
+        jobs = [project.job(name) for name in names]
         assert all(store.apply([lifecycle.forgotten(job) for job in jobs], store.time()))
 
 
@@ -54,48 +54,48 @@ def lines(*files: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
 
 
-def test_what_was_lost_is_put_back(place: Place, logs: Path) -> None:
-    first, second = (place.enqueue("hook", f'{{"n": {n}}}') for n in range(2))
-    before = place.job(first)
-    lose(place, first)
+def test_what_was_lost_is_put_back(project: Project, logs: Path) -> None:
+    first, second = (project.enqueue("hook", f'{{"n": {n}}}') for n in range(2))
+    before = project.job(first)
+    lose(project, first)
     words = ("replay", "--from", logs, "--since", "1h")
-    shown = place.said(*words, "--dry-run").splitlines()
+    shown = project.said(*words, "--dry-run").splitlines()
     assert shown[0].split() == ["id", "task", "queue", "due"]
     assert shown[1].startswith(f"{first}  hook  default ")
     assert shown[2] == "1 job would be put back, 1 known to the store, 0 ended, 0 lines not readable"
-    assert [job.id for job in place.jobs()] == [place.job(second).id]
-    assert place.said(*words) == "1 job put back, 1 known to the store, 0 ended, 0 lines not readable"
-    assert msgspec.structs.replace(place.job(first), since=0) == msgspec.structs.replace(before, since=0)
+    assert [job.id for job in project.jobs()] == [project.job(second).id]
+    assert project.said(*words) == "1 job put back, 1 known to the store, 0 ended, 0 lines not readable"
+    assert msgspec.structs.replace(project.job(first), since=0) == msgspec.structs.replace(before, since=0)
     nothing = {"expired": 0, "held": 0, "misplaced": 0, "unreadable": 0}
-    assert place.facts(*words) == {"put_back": 0, "known": 2, "ended": 0, **nothing}
-    assert place.said("jobs", "delete", first) == f"{first} deleted"
-    assert place.facts("replay", "--from", logs / "request.log", "--since", "3600")["ended"] == 1
+    assert project.facts(*words) == {"put_back": 0, "known": 2, "ended": 0, **nothing}
+    assert project.said("jobs", "delete", first) == f"{first} deleted"
+    assert project.facts("replay", "--from", logs / "request.log", "--since", "3600")["ended"] == 1
 
 
-def test_what_is_done_to_many_is_written_down(place: Place, logs: Path) -> None:
-    jobs = [place.enqueue("hook") for _ in range(2)]
-    place.said("jobs", "cancel", "--task", "hook", "--yes")
+def test_what_is_done_to_many_is_written_down(project: Project, logs: Path) -> None:
+    jobs = [project.enqueue("hook") for _ in range(2)]
+    project.said("jobs", "cancel", "--task", "hook", "--yes")
     told = [(line["event"], line["job"]) for line in lines(logs / "request.log")]
     assert told == [*(("accepted", job) for job in jobs), *(("cancelled", job) for job in jobs)]
-    lose(place, *jobs)
-    assert place.facts("replay", "--from", logs, "--since", "1h")["ended"] == 2
+    lose(project, *jobs)
+    assert project.facts("replay", "--from", logs, "--since", "1h")["ended"] == 2
 
 
-def test_lines_that_cannot_be_read_are_named(place: Place, logs: Path) -> None:
-    place.enqueue("hook")
+def test_lines_that_cannot_be_read_are_named(project: Project, logs: Path) -> None:
+    project.enqueue("hook")
     with (logs / "request.log").open("a") as file:
         file.write("garbage\n" * 12)
-    ran = place.tarry("replay", "--from", logs, "--since", "1h")
+    ran = project.tarry("replay", "--from", logs, "--since", "1h")
     assert (ran.status, ran.out) == (0, "0 jobs put back, 1 known to the store, 0 ended, 12 lines not readable\n")
     told = [f"tarry: {logs}/request.log, line {number}: not readable" for number in range(2, 12)]
     assert ran.err.splitlines() == [*told, "tarry: and 2 lines more"]
 
 
-def test_a_key_that_another_holds_is_named(place: Place, logs: Path) -> None:
-    lost = place.enqueue("hook", "--key", "k")
-    lose(place, lost)
-    other = place.enqueue("hook", "--key", "k")
-    ran = place.tarry("replay", "--from", logs, "--since", "1h")
+def test_a_key_that_another_holds_is_named(project: Project, logs: Path) -> None:
+    lost = project.enqueue("hook", "--key", "k")
+    lose(project, lost)
+    other = project.enqueue("hook", "--key", "k")
+    ran = project.tarry("replay", "--from", logs, "--since", "1h")
     assert ran.err == f"tarry: hook {lost} is left: its key 'k' is held by {other}\n"
     assert "1 with a key that another holds" in ran.out
 
@@ -107,8 +107,8 @@ def test_a_key_that_another_holds_is_named(place: Place, logs: Path) -> None:
         (["--from", ".", "--since", "1h"], "request.log is not there: --from names it, or the directory of [push] log"),
     ],
 )
-def test_what_is_wrong_is_told(place: Place, words: list[str], told: str) -> None:
-    assert place.refused("replay", *words).startswith(told)
+def test_what_is_wrong_is_told(project: Project, words: list[str], told: str) -> None:
+    assert project.refused("replay", *words).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -118,52 +118,52 @@ def test_what_is_wrong_is_told(place: Place, words: list[str], told: str) -> Non
         (["--from", ".", "--since", "2999-01-01"], "--since 2999-01-01 is yet to come"),
     ],
 )
-def test_a_wrong_call_is_told(place: Place, words: list[str], told: str) -> None:
-    assert place.misused("replay", *words).startswith(told)
+def test_a_wrong_call_is_told(project: Project, words: list[str], told: str) -> None:
+    assert project.misused("replay", *words).startswith(told)
 
 
 @pytest.mark.parametrize("since", ["2026-01-01T00:00:00Z", "2026-01-01 00:00", "2026-01-01T00:00:00.5+02:00", "90s"])
-def test_times_as_people_write_them(place: Place, logs: Path, since: str) -> None:
-    place.enqueue("hook")
-    assert place.facts("replay", "--from", logs, "--since", since)["known"] == 1
+def test_times_as_people_write_them(project: Project, logs: Path, since: str) -> None:
+    project.enqueue("hook")
+    assert project.facts("replay", "--from", logs, "--since", since)["known"] == 1
 
 
-def test_logs_that_are_rotated_under_load_lose_nothing(place: Place, logs: Path, server: Server) -> None:
+def test_logs_that_are_rotated_under_load_lose_nothing(project: Project, logs: Path, server: Server) -> None:
     """They are moved away again and again, each time with a HUP to the master, while jobs come and go."""
-    place.settings(SETTINGS.replace("URL", server.url()) + "[pools.default]\nworkers = 2\n")
-    master = place.serve()
+    project.settings(SETTINGS.replace("URL", server.url()) + "[pools.default]\nworkers = 2\n")
+    master = project.serve()
     command = [sys.executable, "-c", PRODUCER]
-    producers = [subprocess.Popen(command, cwd=place.directory, env=place.environ) for _ in range(2)]
+    producers = [subprocess.Popen(command, cwd=project.directory, env=project.environ) for _ in range(2)]
     for rotated in range(1, 4):
         until(lambda: (logs / "notify.log").exists() and (logs / "request.log").exists())
         for name in ("request", "notify"):
             (logs / f"{name}.log").rename(logs / f"{name}.log.{rotated}")
-        generation = place.board().notice.generation
+        generation = project.board().notice.generation
         os.kill(master.pid, signal.SIGHUP)
-        until(lambda: place.board().notice.generation > generation)  # noqa: B023
-        place.enqueue("hook")
+        until(lambda: project.board().notice.generation > generation)  # noqa: B023
+        project.enqueue("hook")
     assert [producer.wait(60) for producer in producers] == [0, 0]
-    until(lambda: len([job for job in place.jobs() if job.state == "done"]) == 2 * 300 + 3, 60)
-    jobs = {job.id.hex() for job in place.jobs()}
+    until(lambda: len([job for job in project.jobs() if job.state == "done"]) == 2 * 300 + 3, 60)
+    jobs = {job.id.hex() for job in project.jobs()}
     accepted, attempts = (
         [line["job"].replace("-", "") for line in lines(*logs.glob(f"{name}.log*"))] for name in ("request", "notify")
     )
     assert sorted(accepted) == sorted(jobs)
     assert set(attempts) == jobs
-    assert place.facts("replay", "--from", logs, "--since", "1h")["ended"] == len(jobs)
-    assert place.tarry("stop").status == 0
+    assert project.facts("replay", "--from", logs, "--since", "1h")["ended"] == len(jobs)
+    assert project.tarry("stop").status == 0
 
 
-def test_a_hup_makes_a_worker_let_go_of_what_was_rotated(place: Place, logs: Path) -> None:
-    place.serve()
-    job = place.enqueue("hook")
-    until(lambda: place.job(job).state == "done")
-    (worker,) = place.pids()
+def test_a_hup_makes_a_worker_let_go_of_what_was_rotated(project: Project, logs: Path) -> None:
+    project.serve()
+    job = project.enqueue("hook")
+    until(lambda: project.job(job).state == "done")
+    (worker,) = project.pids()
     assert opened(worker, "notify.log") == [logs / "notify.log"]
     (logs / "notify.log").rename(logs / "notify.log.1")
     os.kill(worker, signal.SIGHUP)
     until(lambda: not opened(worker, "notify.log.1"))
-    assert place.pids() == [worker]
+    assert project.pids() == [worker]
 
 
 def opened(pid: int, name: str) -> list[Path]:

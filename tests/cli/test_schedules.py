@@ -3,7 +3,7 @@ import time
 import pytest
 
 from tarry.store import ids
-from tests.cli.place import Place
+from tests.cli.project import Project
 
 APP = """
 from tarry import App, Cron
@@ -23,12 +23,12 @@ def other() -> None: ...
 
 
 @pytest.fixture(autouse=True)
-def _app(place: Place) -> None:
-    place.write("app.py", APP)
+def _app(project: Project) -> None:
+    project.write("app.py", APP)
 
 
-def test_they_are_listed(place: Place) -> None:
-    clean, report, often = sorted(place.facts("schedules"), key=lambda fact: fact["cron"] != "@daily")
+def test_they_are_listed(project: Project) -> None:
+    clean, report, often = sorted(project.facts("schedules"), key=lambda fact: fact["cron"] != "@daily")
     assert clean["name"] == clean["task"] == "app.clean"
     assert clean["next"] % 86400 == 0
     assert {name: report[name] for name in ("name", "task", "cron", "zone", "missed", "last", "paused")} == {
@@ -38,7 +38,7 @@ def test_they_are_listed(place: Place) -> None:
     assert (often["name"], often["task"], often["zone"]) == ("often", "app.report", "UTC")
     assert often["next"] % 90 == 0
     assert 0 < often["next"] - time.time() + 60 < 150
-    lines = place.said("schedules", "list").splitlines()
+    lines = project.said("schedules", "list").splitlines()
     assert lines[0].split() == ["name", "task", "cron", "zone", "next", "last"]
     assert lines[1].split()[:4] == ["app.clean", "app.clean", "@daily", "UTC"]
     assert lines[2].split()[:8] == ["app.report", "app.report", "0", "9", "*", "*", "mon-fri", "Europe/Paris"]
@@ -46,37 +46,37 @@ def test_they_are_listed(place: Place) -> None:
     assert lines[3].endswith("-")
 
 
-def test_pause_and_resume(place: Place) -> None:
-    assert place.said("schedules", "pause", "often", "app.clean") == "often, app.clean paused"
-    told = {fact["name"]: (fact["paused"], fact["next"] is None) for fact in place.facts("schedules")}
+def test_pause_and_resume(project: Project) -> None:
+    assert project.said("schedules", "pause", "often", "app.clean") == "often, app.clean paused"
+    told = {fact["name"]: (fact["paused"], fact["next"] is None) for fact in project.facts("schedules")}
     assert told == {"app.clean": (True, True), "app.report": (False, False), "often": (True, True)}
-    assert place.said("schedules").splitlines()[1].endswith("paused")
-    assert place.facts("schedules", "resume", "often", "app.clean") == {"resumed": ["often", "app.clean"]}
-    assert [fact["paused"] for fact in place.facts("schedules")] == [False] * 3
+    assert project.said("schedules").splitlines()[1].endswith("paused")
+    assert project.facts("schedules", "resume", "often", "app.clean") == {"resumed": ["often", "app.clean"]}
+    assert [fact["paused"] for fact in project.facts("schedules")] == [False] * 3
 
 
-def test_run_now(place: Place) -> None:
-    id = place.said("schedules", "run", "app.report")
-    assert (place.job(id).task, place.job(id).body) == ("app.report", b'["eu"]')
-    told = place.facts("schedules", "run", "app.clean", "often")
+def test_run_now(project: Project) -> None:
+    id = project.said("schedules", "run", "app.report")
+    assert (project.job(id).task, project.job(id).body) == ("app.report", b'["eu"]')
+    told = project.facts("schedules", "run", "app.clean", "often")
     assert set(told) == {"app.clean", "often"}
-    assert {ids.text(job.id) for job in place.jobs()} == {id, *told.values()}
+    assert {ids.text(job.id) for job in project.jobs()} == {id, *told.values()}
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "run"])
-def test_a_schedule_has_to_be_named(place: Place, action: str) -> None:
-    assert place.misused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
+def test_a_schedule_has_to_be_named(project: Project, action: str) -> None:
+    assert project.misused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
     told = "no schedule 'app.other' in this app; it has: app.clean, app.report, often"
-    assert place.refused("schedules", action, "often", "app.other") == told
-    assert place.jobs() == []
+    assert project.refused("schedules", action, "often", "app.other") == told
+    assert project.jobs() == []
 
 
-def test_list_takes_no_names(place: Place) -> None:
-    assert place.misused("schedules", "list", "often").startswith("list takes no names")
+def test_list_takes_no_names(project: Project) -> None:
+    assert project.misused("schedules", "list", "often").startswith("list takes no names")
 
 
-def test_an_app_without_any(place: Place) -> None:
-    place.write("app.py", "from tarry import App\napp = App()\n")
-    assert place.facts("schedules") == []
-    assert len(place.said("schedules").splitlines()) == 1
-    assert place.refused("schedules", "run", "x") == "no schedule 'x' in this app; it has: none"
+def test_an_app_without_any(project: Project) -> None:
+    project.write("app.py", "from tarry import App\napp = App()\n")
+    assert project.facts("schedules") == []
+    assert len(project.said("schedules").splitlines()) == 1
+    assert project.refused("schedules", "run", "x") == "no schedule 'x' in this app; it has: none"

@@ -5,45 +5,45 @@ from pathlib import Path
 import pytest
 
 from tarry.store.outbox import Outbox
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 
 
-def stores(place: Place, *names: str) -> None:
+def stores(project: Project, *names: str) -> None:
     """Sets the shards, each a directory, with what follows a # at the end of its URL."""
     urls = []
     for name, mark, words in (name.partition("#") for name in names):
-        (place.directory / name).mkdir(exist_ok=True)
+        (project.directory / name).mkdir(exist_ok=True)
         urls.append(f"sqlite:///{name}/tarry.db{mark}{words}")
-    place.settings(f"store = {urls}\n".replace("'", '"'))
+    project.settings(f"store = {urls}\n".replace("'", '"'))
 
 
-def hide(place: Place, name: str) -> Path:
+def hide(project: Project, name: str) -> Path:
     """Takes a shard away: its directory is elsewhere."""
-    return (place.directory / name).rename(place.directory / f"{name}.hidden")
+    return (project.directory / name).rename(project.directory / f"{name}.hidden")
 
 
-def counts(place: Place) -> dict[str, tuple[str, int | None]]:
-    shards = place.facts("shards")["shards"]
+def counts(project: Project) -> dict[str, tuple[str, int | None]]:
+    shards = project.facts("shards")["shards"]
     return {Path(row["shard"]).parent.name: (row["state"], row["ready"]) for row in shards}
 
 
 @pytest.fixture
-def spread(place: Place) -> Place:
+def spread(project: Project) -> Project:
     """Sixty jobs on two shards."""
-    stores(place, "a", "b")
-    place.write("many", "".join(f"[{n}]\n" for n in range(60)))
-    place.said("enqueue", "app.add", "--batch", "many")
-    return place
+    stores(project, "a", "b")
+    project.write("many", "".join(f"[{n}]\n" for n in range(60)))
+    project.said("enqueue", "app.add", "--batch", "many")
+    return project
 
 
-def test_shards_are_listed(spread: Place) -> None:
+def test_shards_are_listed(spread: Project) -> None:
     found = counts(spread)
     assert {state for state, _ in found.values()} == {"up"}
     assert sum(ready or 0 for _, ready in found.values()) == 60
     assert "a/tarry.db  up" in spread.said("shards")
 
 
-def test_one_is_added_and_one_is_drained(spread: Place) -> None:
+def test_one_is_added_and_one_is_drained(spread: Project) -> None:
     stores(spread, "a", "b", "c")
     assert spread.facts("shards", "move")["moved"] == counts(spread)["c"][1]
     stores(spread, "a#draining", "b", "c")
@@ -56,7 +56,7 @@ def test_one_is_added_and_one_is_drained(spread: Place) -> None:
     assert "All is well." in spread.said("check")
 
 
-def test_one_that_is_away_is_told_everywhere(spread: Place) -> None:
+def test_one_that_is_away_is_told_everywhere(spread: Project) -> None:
     there = counts(spread)["a"][1]
     hide(spread, "b")
     ran = spread.tarry("shards")
@@ -76,7 +76,7 @@ def test_one_that_is_away_is_told_everywhere(spread: Place) -> None:
     assert "does not exist" in spread.tarry("shards", "move").out
 
 
-def test_workers_start_and_run_with_one_away_and_it_joins(spread: Place) -> None:
+def test_workers_start_and_run_with_one_away_and_it_joins(spread: Project) -> None:
     there = counts(spread)["a"][1] or 0
     hidden = hide(spread, "b")
     spread.serve()
@@ -90,30 +90,30 @@ def test_workers_start_and_run_with_one_away_and_it_joins(spread: Place) -> None
     assert spread.said("stop") == "stopped"
 
 
-def test_one_store_has_nothing_to_move(place: Place) -> None:
-    assert place.refused("shards", "move").startswith("there is one store only")
-    assert counts(place)[place.directory.name] == ("up", 0)
+def test_one_store_has_nothing_to_move(project: Project) -> None:
+    assert project.refused("shards", "move").startswith("there is one store only")
+    assert counts(project)[project.directory.name] == ("up", 0)
 
 
-def test_check_says_what_lies_in_the_outbox(place: Place) -> None:
+def test_check_says_what_lies_in_the_outbox(project: Project) -> None:
     outbox = '[client]\noutbox = "out.db"\n'
-    place.settings(outbox)
-    assert "out.db: 0 jobs, 0 bytes" in place.said("check")
-    place.settings(f'store = "sqlite:///later/tarry.db"\n{outbox}')
-    place.enqueue("app.add", "1")
-    ran = place.tarry("check")
+    project.settings(outbox)
+    assert "out.db: 0 jobs, 0 bytes" in project.said("check")
+    project.settings(f'store = "sqlite:///later/tarry.db"\n{outbox}')
+    project.enqueue("app.add", "1")
+    ran = project.tarry("check")
     assert ran.status == 1
     assert "out.db: 1 job, " in ran.out
     assert "it empties once the store is back" in ran.out
 
 
-def test_enqueue_keeps_it_there_while_the_store_is_away(place: Place) -> None:
-    place.settings('store = "sqlite:///later/tarry.db"\n[client]\noutbox = "out.db"\n')
-    id = place.said("enqueue", "app.add", "1")
-    outbox = Outbox(place.directory / "out.db")
+def test_enqueue_keeps_it_there_while_the_store_is_away(project: Project) -> None:
+    project.settings('store = "sqlite:///later/tarry.db"\n[client]\noutbox = "out.db"\n')
+    id = project.said("enqueue", "app.add", "1")
+    outbox = Outbox(project.directory / "out.db")
     assert outbox.content().jobs == 1
-    (place.directory / "later").mkdir()
-    place.serve()
-    until(lambda: '"done"' in place.tarry("--json", "jobs", "show", id).out)
+    (project.directory / "later").mkdir()
+    project.serve()
+    until(lambda: '"done"' in project.tarry("--json", "jobs", "show", id).out)
     assert outbox.content().jobs == 0
     outbox.close()

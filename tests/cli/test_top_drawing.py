@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from prompt_toolkit.utils import get_cwidth
 
-from tarry.cli.endpoints import Going
-from tarry.cli.top.desk import Desk, Wish
-from tarry.cli.top.facts import Host, Queue, RunningJob
-from tarry.cli.top.screen import Head, drawn
+from tarry.cli.endpoints import EndpointHealth
+from tarry.cli.top.facts import HostRow, QueueRow, RunningJob
+from tarry.cli.top.screen import Header, draw
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
-from tarry.cli.top.text import fitted, number, rate, size, span, visible
+from tarry.cli.top.text import fit, make_printable, number, rate, size, span
+from tarry.cli.top.view_state import Action, ViewState
 from tarry.runtime.scoreboard import BoardJob, ChildStatus
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"
@@ -21,7 +21,7 @@ counts = some.integers(0, 10**12)
 seconds = some.none() | some.floats(0, 1e7)
 
 queues = some.builds(
-    Queue, queue=names, paused=some.booleans(), scheduled=counts, ready=counts, running=counts, done=counts,
+    QueueRow, queue=names, paused=some.booleans(), scheduled=counts, ready=counts, running=counts, done=counts,
     dead=counts, cancelled=counts, oldest=seconds, wait=seconds, came=seconds, left=seconds, died=seconds,
     least=some.booleans(),
 )  # fmt: skip
@@ -42,15 +42,15 @@ def child(number: int = 1, *tasks: str, **rest: object) -> ChildStatus:
     return ChildStatus(**(facts | rest))  # type: ignore[arg-type]
 
 
-def desk(**facts: object) -> Desk:
-    made = Desk()
-    made.facts.update(facts)  # type: ignore[arg-type]
-    return made
+def make_view(**facts: object) -> ViewState:
+    view = ViewState()
+    view.facts.update(facts)  # type: ignore[arg-type]
+    return view
 
 
-def lines(made: Desk, width: int = 80, height: int = 24) -> list[str]:
-    head = Head("tarry top", (("", "pools"), ("", "jobs"), ("", "store")))
-    return ["".join(text for _, text in line) for line in drawn(head, made, width, height, 0.0, get_cwidth)]
+def lines(view: ViewState, width: int = 80, height: int = 24) -> list[str]:
+    head = Header("tarry top", (("", "pools"), ("", "jobs"), ("", "store")))
+    return ["".join(text for _, text in line) for line in draw(head, view, width, height, 0.0, get_cwidth)]
 
 
 def fits(shown: list[str], width: int, height: int) -> None:
@@ -64,28 +64,30 @@ def fits(shown: list[str], width: int, height: int) -> None:
 @given(
     some.lists(queues, max_size=40), some.lists(jobs, max_size=40), some.sampled_from([(80, 24), (200, 50), (40, 8)])
 )
-def test_every_line_fits_whatever_is_in_it(many: list[Queue], run: list[RunningJob], at: tuple[int, int]) -> None:
+def test_every_line_fits_whatever_is_in_it(many: list[QueueRow], run: list[RunningJob], at: tuple[int, int]) -> None:
     workers = [WorkerLine(child(n, job.task), child(n, job.task).running[0], True, 1.5) for n, job in enumerate(run)]
-    made = desk(queues=many, jobs=run, workers=workers)
+    view = make_view(queues=many, jobs=run, workers=workers)
     for key in ("\t", "down", "end", "\t", "c", "n", "s", "S", "?", " ", "/", "a"):
-        fits(lines(made, *at), *at)
-        made.press({"\t": "tab"}.get(key, key))
-    fits(lines(made, *at), *at)
+        fits(lines(view, *at), *at)
+        view.press({"\t": "tab"}.get(key, key))
+    fits(lines(view, *at), *at)
 
 
 @settings(deadline=None)
 @given(some.integers(1, 250), some.integers(1, 60))
 def test_any_size_of_terminal(width: int, height: int) -> None:
-    made = desk(queues=[Queue(f"q{n}") for n in range(30)], jobs=[RunningJob(ID, "t", "q", 1, 1, 1, "h", 1)] * 5)
-    made.shown = (QUEUES, WORKERS, JOBS, HTTP, HOSTS)
-    for focus in made.shown:
-        made.focus = focus.name
-        fits(lines(made, width, height), width, height)
+    view = make_view(
+        queues=[QueueRow(f"q{n}") for n in range(30)], jobs=[RunningJob(ID, "t", "q", 1, 1, 1, "h", 1)] * 5
+    )
+    view.shown = (QUEUES, WORKERS, JOBS, HTTP, HOSTS)
+    for focus in view.shown:
+        view.focus = focus.name
+        fits(lines(view, width, height), width, height)
 
 
 def test_columns_stand_under_their_titles() -> None:
-    made = desk(queues=[Queue("a", ready=5), Queue("幅広い", ready=123_456), Queue("e\u0301", ready=1)])
-    shown = lines(made)
+    view = make_view(queues=[QueueRow("a", ready=5), QueueRow("幅広い", ready=123_456), QueueRow("e\u0301", ready=1)])
+    shown = lines(view)
     heading = next(line for line in shown if "ready" in line)
     end = heading.index("ready") + 5
     for line in shown[shown.index(heading) + 1 :][:3]:
@@ -96,66 +98,66 @@ def test_columns_stand_under_their_titles() -> None:
 
 def test_http_tasks_have_a_table_that_says_what_is_wrong() -> None:
     url = "https://shop.example/orders/{order}/timeout"
-    made = desk(
+    view = make_view(
         http=[
-            Going("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
-            Going("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
-            Going("shop.new", url, None, 0, True, "closed", None, ""),
-            Going("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
+            EndpointHealth("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
+            EndpointHealth("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
+            EndpointHealth("shop.new", url, None, 0, True, "closed", None, ""),
+            EndpointHealth("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
         ]
     )
-    made.shown = (QUEUES, HTTP)
-    made.focus = HTTP.name
-    shown = lines(made, 120)
+    view.shown = (QUEUES, HTTP)
+    view.focus = HTTP.name
+    shown = lines(view, 120)
     fits(shown, 120, 24)
     rows = {words[0]: words[1:] for line in shown if (words := line.removeprefix("›").split()) and "shop." in words[0]}
     assert rows["shop.fine"][1:] == ["40", "3", "1,200"]
     assert rows["shop.hook"][1:7] == ["0", "·", "7", "open,", "12s", "answered"]
     assert rows["shop.new"][1:] == ["-", "·", "-"]
     assert rows["shop.off"][4:6] == ["disabled", "answered"]
-    fits(lines(made, 80), 80, 24)
+    fits(lines(view, 80), 80, 24)
 
 
 def test_the_chosen_line_is_always_shown() -> None:
-    made = desk(queues=[Queue(f"q{n:03}") for n in range(100)])
+    view = make_view(queues=[QueueRow(f"q{n:03}") for n in range(100)])
     for key, name in (("end", "q099"), ("pageup", "q089"), ("up", "q088"), ("home", "q000"), ("down", "q001")):
-        made.press(key)
-        assert any(line.startswith(f"› {name}") for line in lines(made))
-    assert any("/100" in line for line in lines(made))
+        view.press(key)
+        assert any(line.startswith(f"› {name}") for line in lines(view))
+    assert any("/100" in line for line in lines(view))
 
 
 def test_the_choice_stays_on_its_line_when_others_come_and_go() -> None:
-    made = desk(queues=[Queue("b"), Queue("c"), Queue("d")])
-    made.press("down")
-    made.facts["queues"] = [Queue("a"), Queue("b"), Queue("c"), Queue("d")]
-    assert made.selected() == Queue("c")
-    assert made.press("p") == Wish("pause", "c", "c")
-    made.facts["queues"] = [Queue("a"), Queue("b"), Queue("d")]
-    assert made.selected() == Queue("d")
-    made.facts["queues"] = []
-    assert made.selected() is None
-    assert made.press("p") is None
-    assert "choose a queue" in made.message
+    view = make_view(queues=[QueueRow("b"), QueueRow("c"), QueueRow("d")])
+    view.press("down")
+    view.facts["queues"] = [QueueRow("a"), QueueRow("b"), QueueRow("c"), QueueRow("d")]
+    assert view.selected() == QueueRow("c")
+    assert view.press("p") == Action("pause", "c", "c")
+    view.facts["queues"] = [QueueRow("a"), QueueRow("b"), QueueRow("d")]
+    assert view.selected() == QueueRow("d")
+    view.facts["queues"] = []
+    assert view.selected() is None
+    assert view.press("p") is None
+    assert "choose a queue" in view.message
 
 
 def test_what_is_confirmed_is_the_job_that_was_asked_about() -> None:
     other = RunningJob(ID[::-1], "other", "q", 1, 9, 1, "h", 1)
-    made = desk(jobs=[RunningJob(ID, "mine", "q", 1, 1, 1, "h", 1)])
-    made.press("3")
-    assert made.press("c") is None
-    made.facts["jobs"] = [other]
-    assert made.press("y") == Wish("cancel", ID, f"mine {ID}")
+    view = make_view(jobs=[RunningJob(ID, "mine", "q", 1, 1, 1, "h", 1)])
+    view.press("3")
+    assert view.press("c") is None
+    view.facts["jobs"] = [other]
+    assert view.press("y") == Action("cancel", ID, f"mine {ID}")
     for no in ("n", "enter", "escape", " ", "c"):
-        made.facts["jobs"] = [RunningJob(ID, "mine", "q", 1, 1, 1, "h", 1)]
-        made.press("c")
-        assert made.press(no) is None
-        assert made.message == "not cancelled"
+        view.facts["jobs"] = [RunningJob(ID, "mine", "q", 1, 1, 1, "h", 1)]
+        view.press("c")
+        assert view.press(no) is None
+        assert view.message == "not cancelled"
 
 
 def test_each_job_of_a_worker_has_a_line() -> None:
-    made = child(1, "short", "long")
-    worker_lines = [WorkerLine(made, job, n == 0, None) for n, job in enumerate(reversed(made.running))]
-    shown = [line for line in lines(desk(workers=worker_lines)) if "default.1" in line]
+    worker = child(1, "short", "long")
+    worker_lines = [WorkerLine(worker, job, n == 0, None) for n, job in enumerate(reversed(worker.running))]
+    shown = [line for line in lines(make_view(workers=worker_lines)) if "default.1" in line]
     assert [line.split()[-1] for line in shown] == ["long", "short"]
     assert "1001" not in shown[1]
 
@@ -164,44 +166,44 @@ def test_how_the_last_one_ended_is_shown_where_nothing_runs() -> None:
     gone = child(1, boot="gone", last_exit="signal 9")
     assert any(
         "gone" in line and "after signal 9" in line
-        for line in lines(desk(workers=[WorkerLine(gone, None, True, None)]))
+        for line in lines(make_view(workers=[WorkerLine(gone, None, True, None)]))
     )
 
 
 def test_hosts_are_shown_when_there_are_others() -> None:
-    made = desk(hosts=[Host("i", "db2", "lost", 7, None, 4, 0, 10, 1, "default 0/4", 31.0, False)])
-    assert not any("db2" in line for line in lines(made))
-    made.shown = (QUEUES, WORKERS, JOBS, HOSTS)
-    line = next(line for line in lines(made) if "db2" in line)
+    view = make_view(hosts=[HostRow("i", "db2", "lost", 7, None, 4, 0, 10, 1, "default 0/4", 31.0, False)])
+    assert not any("db2" in line for line in lines(view))
+    view.shown = (QUEUES, WORKERS, JOBS, HOSTS)
+    line = next(line for line in lines(view) if "db2" in line)
     assert line.split()[1:4] == ["lost", "7", "4"]
-    made.press("4")
-    assert any(line.startswith("› db2") for line in lines(made))
+    view.press("4")
+    assert any(line.startswith("› db2") for line in lines(view))
 
 
 def test_what_has_no_value_is_sorted_last_either_way() -> None:
-    made = desk(queues=[Queue("a"), Queue("b", oldest=1.0), Queue("c", oldest=9.0)])
-    made.chosen(QUEUES).sort = 6
-    assert [queue.queue for queue in made.lines(QUEUES)] == ["b", "c", "a"]
-    made.press("S")
-    assert [queue.queue for queue in made.lines(QUEUES)] == ["c", "b", "a"]
+    view = make_view(queues=[QueueRow("a"), QueueRow("b", oldest=1.0), QueueRow("c", oldest=9.0)])
+    view.state_of(QUEUES).sort = 6
+    assert [queue.queue for queue in view.lines(QUEUES)] == ["b", "c", "a"]
+    view.press("S")
+    assert [queue.queue for queue in view.lines(QUEUES)] == ["c", "b", "a"]
 
 
 def test_after_the_last_column_comes_the_first_order_again() -> None:
-    made = desk(queues=[Queue("b"), Queue("a")])
-    shown = len(next(line for line in lines(made, 50) if "queue" in line).split()[1:]) + 1
+    view = make_view(queues=[QueueRow("b"), QueueRow("a")])
+    shown = len(next(line for line in lines(view, 50) if "queue" in line).split()[1:]) + 1
     seen = set()
     for _ in range(shown):
-        made.press("s")
-        assert any("▲" in line or "▼" in line for line in lines(made, 50))
-        seen.add(made.chosen(QUEUES).sort)
+        view.press("s")
+        assert any("▲" in line or "▼" in line for line in lines(view, 50))
+        seen.add(view.state_of(QUEUES).sort)
     assert len(seen) == shown < len(QUEUES.columns)
-    made.press("s")
-    assert made.chosen(QUEUES).sort == -1
+    view.press("s")
+    assert view.state_of(QUEUES).sort == -1
 
 
 def test_a_rate_that_is_a_least_says_so() -> None:
-    queue = Queue("q", came=12.0, left=54321.0, died=0.0, least=True)
-    row = next(line for line in lines(desk(queues=[queue]), 160) if line.startswith("› q"))
+    queue = QueueRow("q", came=12.0, left=54321.0, died=0.0, least=True)
+    row = next(line for line in lines(make_view(queues=[queue]), 160) if line.startswith("› q"))
     assert "≥12" in row
     assert "≥54k" in row
 
@@ -225,7 +227,7 @@ def test_a_rate_that_is_a_least_says_so() -> None:
     ],
 )
 def test_strange_text_is_written_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_printable(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_strange_text_is_written_out(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_text_is_cut_or_filled(text: str, width: int, right: bool, shown: str) -> None:
-    assert fitted(text, width, right, get_cwidth) == shown
+    assert fit(text, width, right, get_cwidth) == shown
 
 
 @pytest.mark.parametrize(

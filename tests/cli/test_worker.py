@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 

@@ -24,7 +24,7 @@ from tarry import (
     current_jobs,
 )
 from tarry.client.task import Task
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.outcome import Released
 from tarry.store.base import BANDS, Want

@@ -7,7 +7,7 @@ import pytest
 
 from tarry.client import clock as clocks
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store import ids

@@ -10,9 +10,9 @@ import pytest
 from tarry import App, ArgumentError, ConfigError, Cron
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.keeper import bookmarks
-from tarry.keeper.cron import Ticker, run_now, schedules_of
-from tarry.keeper.keeper import Keeper
+from tarry.keeper import schedule_state
+from tarry.keeper.chores import Keeper
+from tarry.keeper.cron import ScheduleTicker, run_now, schedules_of
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.job import State
 from tarry.store.base import Query, Store
@@ -20,7 +20,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.engine.bench import until
-from tests.engine.ticking import NOON, Host, shop
+from tests.engine.ticking import NOON, TickingHost, shop
 
 Open = Callable[[], Store]
 
@@ -51,13 +51,13 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
         store.close()
 
 
-Hosts = Callable[..., Host]
+Hosts = Callable[..., TickingHost]
 
 
 @pytest.fixture
 def host(connect: Open, clock: FakeClock) -> Hosts:
-    def host(app: App | None = None, **settings: Any) -> Host:
-        return Host(connect(), clock, app or shop(**{"cron": "* * * * *"} | settings))
+    def host(app: App | None = None, **settings: Any) -> TickingHost:
+        return TickingHost(connect(), clock, app or shop(**{"cron": "* * * * *"} | settings))
 
     return host
 
@@ -101,7 +101,7 @@ def test_hosts_that_race_make_one_job_a_tick(host: Hosts, clock: FakeClock) -> N
         one.tick()
     over = threading.Event()
 
-    def race(one: Host) -> None:
+    def race(one: TickingHost) -> None:
         while not over.is_set():
             one.tick()
 
@@ -111,7 +111,7 @@ def test_hosts_that_race_make_one_job_a_tick(host: Hosts, clock: FakeClock) -> N
     try:
         for second in range(1, 31):
             clock.advance(1)
-            until(lambda: all(one.ticker._was >= NOON + (30 + second) * SECOND for one in hosts))  # noqa: B023
+            until(lambda: all(one.ticker._last_now >= NOON + (30 + second) * SECOND for one in hosts))  # noqa: B023
         until(lambda: len(hosts[0].dues()) >= 30)
     finally:
         over.set()
@@ -228,29 +228,29 @@ def test_paused_it_makes_nothing_on_any_host_and_then_goes_on_from_there(host: H
     one, two = host(missed="all"), host(missed="all")
     one.tick()
     two.tick()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     clock.advance(10 * 60)
     for each in (one, two, host(missed="all")):
         each.tick()
     assert one.jobs() == []
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(60)
     one.tick()
     two.tick()
     assert one.dues() == [11 * 60]
-    assert one.bookmark().paused is False
+    assert one.state().paused is False
 
 
 def test_it_can_be_paused_before_any_host_has_seen_it_and_resumed_twice(host: Hosts, clock: FakeClock) -> None:
     one = host()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     clock.advance(60)
     one.tick()
     assert one.jobs() == []
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(45)
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     one.tick()
     assert one.dues() == [120], "a second resume takes nothing away"
 
@@ -258,11 +258,11 @@ def test_it_can_be_paused_before_any_host_has_seen_it_and_resumed_twice(host: Ho
 def test_run_now_is_a_job_more_and_moves_no_tick(host: Hosts, clock: FakeClock) -> None:
     one = host(cron=Cron("* * * * *", args=("eu",)))
     one.tick()
-    bookmarks.pause(one.store, one.schedule(), clock.now())
+    schedule_state.pause(one.store, one.schedule(), clock.now())
     run_now(one.client, one.schedule())
     run_now(one.client, one.schedule())
     assert [(job.due, job.body, job.state) for job in one.jobs()] == [(clock.now(), b'["eu"]', State.READY)] * 2
-    bookmarks.resume(one.store, one.schedule(), clock.now())
+    schedule_state.resume(one.store, one.schedule(), clock.now())
     clock.advance(30)
     one.tick()
     assert len(one.jobs()) == 3
@@ -277,8 +277,8 @@ def test_several_schedules_of_a_task_tick_by_themselves(host: Hosts, clock: Fake
     assert [(job.due - NOON, job.body) for job in one.jobs()] == [
         (MINUTE, b'["a"]'), (MINUTE, b'["b"]'), (MINUTE, b"[]"),
     ]  # fmt: skip
-    assert sorted(bookmarks.read(one.store)) == ["b", "report", "report#3"]
-    assert one.bookmark("b").last == NOON + MINUTE
+    assert sorted(schedule_state.read(one.store)) == ["b", "report", "report#3"]
+    assert one.state("b").last == NOON + MINUTE
 
 
 def test_a_job_goes_where_the_task_says(host: Hosts, clock: FakeClock) -> None:
@@ -297,17 +297,17 @@ def test_a_schedule_that_left_the_code_is_forgotten_after_a_month(host: Hosts, c
         stays.tick()
         left.tick()
         clock.advance(86400)
-    assert sorted(bookmarks.read(left.store)) == ["report", "stays"]
+    assert sorted(schedule_state.read(left.store)) == ["report", "stays"]
     for _ in range(3):
         stays.tick()
         left.tick()
         clock.advance(86400)
-    assert sorted(bookmarks.read(left.store)) == ["stays"], "seen, although it has not ticked"
+    assert sorted(schedule_state.read(left.store)) == ["stays"], "seen, although it has not ticked"
 
 
 def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open, clock: FakeClock) -> None:
     clock.time = round(datetime(2027, 3, 27, 12, tzinfo=UTC).timestamp()) * SECOND
-    one = Host(connect(), clock, shop(cron="30 2 * * *", zone="Europe/Paris"))
+    one = TickingHost(connect(), clock, shop(cron="30 2 * * *", zone="Europe/Paris"))
     for _ in range(72):
         one.tick()
         clock.advance(3600)
@@ -318,7 +318,7 @@ def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open,
 def test_the_keeper_ticks_and_wakes_for_the_next(connect: Open, clock: FakeClock) -> None:
     app, store = shop(cron="@every 1s"), connect()
     client = Client(store, app.tasks, clock=clock)
-    keeper = Keeper(store, clock=clock, ticker=Ticker(client))
+    keeper = Keeper(store, clock=clock, ticker=ScheduleTicker(client))
     clock.advance(0.8)
     assert 0 <= keeper.tick() <= 0.2
     clock.advance(0.2)

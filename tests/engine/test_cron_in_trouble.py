@@ -7,11 +7,11 @@ from tarry import App, Cron
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreFull, StoreUnavailable
-from tarry.keeper.cron import Ticker
+from tarry.keeper.cron import ScheduleTicker
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
-from tests.engine.ticking import NOON, Host, shop
+from tests.engine.ticking import NOON, TickingHost, shop
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def clock() -> FakeClock:
 
 
 class StaleCells(MemoryStore):
-    """Its bookmarks are read as they were before, as by a host that was held up in the middle."""
+    """Returns old states of schedules, as to a host that was delayed in the middle."""
 
     stale: dict[str, bytes] | None = None
 
@@ -30,7 +30,7 @@ class StaleCells(MemoryStore):
 
 def test_a_host_that_was_held_up_in_the_middle_does_not_run_it_again(clock: FakeClock) -> None:
     store = StaleCells(clock.now)
-    quick, slow = (Host(store, clock, shop(cron="@daily")) for _ in range(2))
+    quick, slow = (TickingHost(store, clock, shop(cron="@daily")) for _ in range(2))
     quick.tick()
     slow.tick()
     before = store.cells("cron:")
@@ -49,7 +49,7 @@ def test_a_host_that_was_held_up_in_the_middle_does_not_run_it_again(clock: Fake
 
 def test_two_hosts_that_see_a_schedule_first_at_the_same_moment(clock: FakeClock) -> None:
     store = StaleCells(clock.now)
-    one, other = (Host(store, clock, shop(cron="* * * * *")) for _ in range(2))
+    one, other = (TickingHost(store, clock, shop(cron="* * * * *")) for _ in range(2))
     one.tick()
     store.stale = {}
     assert other.tick() == 0.0, "it looks again"
@@ -70,7 +70,7 @@ class Full(MemoryStore):
 
 def test_a_tick_that_cannot_be_stored_is_not_lost(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     store = Full(clock.now)
-    one = Host(store, clock, shop(cron="@hourly", missed="skip"))
+    one = TickingHost(store, clock, shop(cron="@hourly", missed="skip"))
     one.tick()
     clock.advance(3570)
     store.full = True
@@ -83,7 +83,7 @@ def test_a_tick_that_cannot_be_stored_is_not_lost(clock: FakeClock, caplog: pyte
 
 
 class Breaking(MemoryStore):
-    """Its writes of bookmarks fail while it is told so."""
+    """Its writes of states of schedules fail while `breaks` is set."""
 
     breaks = False
 
@@ -93,11 +93,11 @@ class Breaking(MemoryStore):
         return super().write(name, value, was)
 
 
-def test_a_crash_between_the_job_and_the_bookmark_makes_no_second_job(
+def test_a_crash_between_the_job_and_the_state_makes_no_second_job(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Breaking(clock.now)
-    one = Host(store, clock, shop(cron="* * * * *"))
+    one = TickingHost(store, clock, shop(cron="* * * * *"))
     one.tick()
     clock.advance(30)
     store.breaks = True
@@ -106,13 +106,13 @@ def test_a_crash_between_the_job_and_the_bookmark_makes_no_second_job(
     assert [record.getMessage() for record in caplog.records] == ["schedules: away"], "told once"
     assert one.work() == 1
     store.breaks = False
-    other = Host(store, clock, shop(cron="* * * * *"))
+    other = TickingHost(store, clock, shop(cron="* * * * *"))
     clock.advance(10)
     assert other.tick() == 50.0
     one.tick()
     assert other.work() == 0
     assert other.dues() == [60]
-    assert other.bookmark().after == NOON + MINUTE
+    assert other.state().after == NOON + MINUTE
 
 
 def test_without_schedules_the_store_is_left_alone(clock: FakeClock) -> None:
@@ -124,7 +124,7 @@ def test_without_schedules_the_store_is_left_alone(clock: FakeClock) -> None:
             return super().cells(prefix)
 
     store = Closed(clock.now)
-    one = Host(store, clock, App("memory://"))
+    one = TickingHost(store, clock, App("memory://"))
     for _ in range(100):
         assert one.tick() > 0
         clock.advance(30)
@@ -134,7 +134,7 @@ def test_without_schedules_the_store_is_left_alone(clock: FakeClock) -> None:
 def test_arguments_too_long_for_the_store_do_not_stop_other_schedules(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = Host(MemoryStore(clock.now), clock, shop(cron=[Cron("* * * * *", args=("x" * 100,)), "* * * * *"]))
+    one = TickingHost(MemoryStore(clock.now), clock, shop(cron=[Cron("* * * * *", args=("x" * 100,)), "* * * * *"]))
     one.client.max_body = 50
     one.tick()
     clock.advance(30)
@@ -150,8 +150,8 @@ def test_an_error_of_the_apps_own_does_not_stop_the_keeper(clock: FakeClock, cap
         def enqueue(self, *args: Any, **kwargs: Any) -> Any:
             raise KeyError("tenant")
 
-    one = Host(MemoryStore(clock.now), clock, shop(cron="* * * * *"))
-    one.ticker = Ticker(Refusing(one.store, one.client.tasks, clock=clock))
+    one = TickingHost(MemoryStore(clock.now), clock, shop(cron="* * * * *"))
+    one.ticker = ScheduleTicker(Refusing(one.store, one.client.tasks, clock=clock))
     one.tick()
     clock.advance(30)
     assert one.tick() == 60.0
@@ -169,7 +169,7 @@ def test_a_host_whose_store_is_away_at_the_start_begins_later(clock: FakeClock) 
             return super().cells(prefix)
 
     store = Away(clock.now)
-    one = Host(store, clock, shop(cron="* * * * *"))
+    one = TickingHost(store, clock, shop(cron="* * * * *"))
     pauses = [one.tick() for _ in range(8)]
     assert pauses == sorted(pauses)
     assert 0.1 < pauses[0] < 0.5

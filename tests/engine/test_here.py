@@ -15,7 +15,7 @@ import pytest
 
 from tarry import App, CalledBack, ConfigError, Retry, Snooze, State, StoreUnavailable, current_job
 from tarry.config import load
-from tarry.keeper import keeper
+from tarry.keeper import chores
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids
@@ -337,7 +337,7 @@ def test_a_store_that_is_away_is_told_where_the_block_begins(tmp_path: Path) -> 
 def test_the_keeper_brings_back_the_jobs_of_the_dead_and_forgets(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PRUNE_EVERY", 0.5)
+    monkeypatch.setattr(chores, "PRUNE_EVERY", 0.5)
     app.configure(told(tmp_path, '[queues.default]\nkeep = { done = "0.1s" }\n'))
 
     @app.task(name="count")

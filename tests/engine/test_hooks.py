@@ -12,8 +12,8 @@ import pytest
 from tarry import App, Cancel, CurrentJob, Fail, JobFailed, Retry, Snooze, State, TimeLimit, current_job
 from tarry.client.clock import FakeClock
 from tarry.errors import ArgumentError
-from tarry.keeper.herald import Herald
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
+from tarry.keeper.death_hooks import DeathHooks
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
@@ -391,8 +391,8 @@ class Rescue:
     def __init__(self, app: App) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock.now)
-        self.herald = Herald(app.tasks)
-        self.keeper = Keeper(self.store, clock=self.clock, herald=self.herald, rules=app.rules)
+        self.death_hooks = DeathHooks(app.tasks)
+        self.keeper = Keeper(self.store, clock=self.clock, death_hooks=self.death_hooks, rules=app.rules)
 
     def lost(self, task: str, **fields: Any) -> Job:
         now = self.clock.now()

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreUnavailable
-from tarry.keeper.hosts import BEAT_EVERY, FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, Register, hosts
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.hosts import FORGOTTEN_AFTER, HEARTBEAT_EVERY, LOST_AFTER, Host, HostEntry, PoolFigures, list_hosts
+from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
@@ -32,7 +32,7 @@ def elsewhere(name: str = "web-1", pid: int = 7) -> Host:
     return Host(f"{name}|00000000.1:{pid}:99:0", name, pid, "/srv/run/tarry.pid", "0.1.0", pools=POOLS)
 
 
-def of_here(pid: int, started: str | None = None) -> Host:
+def local_host(pid: int, started: str | None = None) -> Host:
     """A master of this machine, with the pid of some process and, if given, another time of birth."""
     place, _, real = owner.of_process(pid).rpartition(":")
     instance = f"{place}:{started or real}:0"
@@ -47,7 +47,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> I
     store.close()
 
 
-class Told:
+class HostSource:
     """What a register is told of its host; None: nothing."""
 
     def __init__(self, host: Host | None) -> None:
@@ -57,130 +57,134 @@ class Told:
         return self.host
 
 
-def registered(store: Store, host: Host, clock: FakeClock) -> Register:
-    register = Register(store, Told(host), clock)
-    register.register_host()
-    return register
+def register(store: Store, host: Host, clock: FakeClock) -> HostEntry:
+    entry = HostEntry(store, HostSource(host), clock)
+    entry.register_host()
+    return entry
 
 
 def states(store: Store, clock: FakeClock) -> dict[str, str]:
-    return {host.name: host.state for host in hosts(store, clock.now())}
+    return {host.name: host.state for host in list_hosts(store, clock.now())}
 
 
 def test_a_host_is_seen_as_it_told(store: Store, clock: FakeClock) -> None:
-    assert hosts(store, clock.now()) == []
-    registered(store, elsewhere(), clock)
-    assert hosts(store, clock.now()) == [replace(elsewhere(), seen=clock.now())]
-    (host,) = hosts(store, clock.now())
-    assert (host.alive, host.here) == (True, False)
+    assert list_hosts(store, clock.now()) == []
+    register(store, elsewhere(), clock)
+    assert list_hosts(store, clock.now()) == [replace(elsewhere(), seen=clock.now())]
+    (host,) = list_hosts(store, clock.now())
+    assert (host.is_alive, host.is_local) == (True, False)
 
 
 def test_without_a_time_the_store_is_asked(store: Store) -> None:
     clock = FakeClock(store.time())
-    registered(store, elsewhere(), clock)
-    assert [host.alive for host in hosts(store)] == [True]
+    register(store, elsewhere(), clock)
+    assert [host.is_alive for host in list_hosts(store)] == [True]
 
 
 def test_several_masters_are_told_apart_and_stand_in_order(store: Store, clock: FakeClock) -> None:
     for host in (elsewhere("web-2"), elsewhere(), elsewhere(pid=8)):
-        registered(store, host, clock)
-    assert [(host.name, host.pid) for host in hosts(store, clock.now())] == [("web-1", 7), ("web-1", 8), ("web-2", 7)]
+        register(store, host, clock)
+    assert [(host.name, host.pid) for host in list_hosts(store, clock.now())] == [
+        ("web-1", 7),
+        ("web-1", 8),
+        ("web-2", 7),
+    ]
 
 
 def test_it_beats_every_few_seconds_and_at_news(store: Store, clock: FakeClock) -> None:
-    told = Told(elsewhere())
-    register = Register(store, told, clock)
-    register.register_host()
+    told = HostSource(elsewhere())
+    entry = HostEntry(store, told, clock)
+    entry.register_host()
     first = clock.now()
-    clock.advance(BEAT_EVERY / SECOND - 1)
+    clock.advance(HEARTBEAT_EVERY / SECOND - 1)
     told.host = replace(elsewhere(), pools=[replace(POOLS[0], processed=11)])
-    register.register_host()
-    assert hosts(store, clock.now())[0].seen == first, "figures alone are no news"
+    entry.register_host()
+    assert list_hosts(store, clock.now())[0].seen == first, "figures alone are no news"
     told.host = replace(elsewhere(), state="stopping")
-    register.register_host()
+    entry.register_host()
     assert states(store, clock) == {"web-1": "stopping"}
-    clock.advance(BEAT_EVERY / SECOND)
-    register.register_host()
-    assert hosts(store, clock.now())[0].seen == clock.now()
+    clock.advance(HEARTBEAT_EVERY / SECOND)
+    entry.register_host()
+    assert list_hosts(store, clock.now())[0].seen == clock.now()
 
 
 def test_it_beats_again_when_the_clock_is_set_back(store: Store, clock: FakeClock) -> None:
-    register = registered(store, elsewhere(), clock)
+    entry = register(store, elsewhere(), clock)
     clock.advance(-3600)
-    register.register_host()
+    entry.register_host()
     assert states(store, clock) == {"web-1": "serving"}
 
 
 def test_what_cannot_be_seen_gives_no_sign_of_life(store: Store, clock: FakeClock) -> None:
-    Register(store, Told(None), clock).register_host()
-    assert hosts(store, clock.now()) == []
+    HostEntry(store, HostSource(None), clock).register_host()
+    assert list_hosts(store, clock.now()) == []
 
 
 def test_a_host_that_vanished_is_lost_and_forgotten_after_a_day(store: Store, clock: FakeClock) -> None:
-    registered(store, elsewhere(), clock)
+    register(store, elsewhere(), clock)
     gone = clock.now()
     clock.advance(LOST_AFTER / SECOND - 1)
     assert states(store, clock) == {"web-1": "serving"}
     clock.advance(1)
-    (host,) = hosts(store, clock.now())
-    assert (host.state, host.alive, host.seen) == ("lost", False, gone)
+    (host,) = list_hosts(store, clock.now())
+    assert (host.state, host.is_alive, host.seen) == ("lost", False, gone)
     clock.advance(FORGOTTEN_AFTER / SECOND - LOST_AFTER / SECOND - 1)
-    registered(store, elsewhere("web-2"), clock)
+    register(store, elsewhere("web-2"), clock)
     assert states(store, clock) == {"web-1": "lost", "web-2": "serving"}
     clock.advance(1)
     assert states(store, clock) == {"web-2": "serving"}
 
 
 def test_the_others_sweep_away_who_is_forgotten(store: Store, clock: FakeClock) -> None:
-    registered(store, elsewhere(), clock)
-    other = registered(store, elsewhere("web-2"), clock)
+    register(store, elsewhere(), clock)
+    other = register(store, elsewhere("web-2"), clock)
     clock.advance(FORGOTTEN_AFTER / SECOND)
     other.register_host()
     assert list(store.cells("host:")) == ["host:web-2|00000000.1:7:99:0"]
 
 
 def test_one_that_stopped_removes_itself(store: Store, clock: FakeClock) -> None:
-    register, other = registered(store, elsewhere(), clock), registered(store, elsewhere("web-2"), clock)
-    register.leave()
+    entry, other = register(store, elsewhere(), clock), register(store, elsewhere("web-2"), clock)
+    entry.remove()
     assert states(store, clock) == {"web-2": "serving"}
-    register.leave()
-    other.leave()
+    entry.remove()
+    other.remove()
     assert store.cells("host:") == {}
 
 
 def test_the_next_keeper_of_a_master_goes_on_with_its_entry(store: Store, clock: FakeClock) -> None:
-    first, second = registered(store, elsewhere(), clock), registered(store, elsewhere(), clock)
-    for register in (first, second, first):
-        clock.advance(BEAT_EVERY / SECOND)
-        register.register_host()
-        assert [host.seen for host in hosts(store, clock.now())] == [clock.now()]
-    second.leave()
+    first, second = register(store, elsewhere(), clock), register(store, elsewhere(), clock)
+    for entry in (first, second, first):
+        clock.advance(HEARTBEAT_EVERY / SECOND)
+        entry.register_host()
+        assert [host.seen for host in list_hosts(store, clock.now())] == [clock.now()]
+    second.remove()
     assert store.cells("host:") == {}
 
 
 def test_on_its_own_host_a_dead_master_is_lost_at_once_and_replaced_by_the_next(store: Store, clock: FakeClock) -> None:
-    dead, alive = of_here(os.getpid(), started="1"), of_here(os.getpid())
-    registered(store, dead, clock)
-    (host,) = hosts(store, clock.now())
-    assert (host.state, host.here) == ("lost", True)
-    registered(store, replace(alive, pid_file="/other.pid"), clock)
-    assert len(hosts(store, clock.now())) == 2, "another master of this host"
-    registered(store, replace(alive, pid_file=dead.pid_file), clock)
-    assert [host.state for host in hosts(store, clock.now())] == ["serving"]
+    dead, alive = local_host(os.getpid(), started="1"), local_host(os.getpid())
+    register(store, dead, clock)
+    (host,) = list_hosts(store, clock.now())
+    assert (host.state, host.is_local) == ("lost", True)
+    register(store, replace(alive, pid_file="/other.pid"), clock)
+    assert len(list_hosts(store, clock.now())) == 2, "another master of this host"
+    register(store, replace(alive, pid_file=dead.pid_file), clock)
+    assert [host.state for host in list_hosts(store, clock.now())] == ["serving"]
 
 
 def test_after_a_reboot_the_next_master_replaces_what_was_lost(store: Store, clock: FakeClock) -> None:
-    registered(store, elsewhere(), clock)
+    register(store, elsewhere(), clock)
     rebooted = replace(elsewhere(), instance="web-1|11111111.1:7:50:0")
-    register = registered(store, rebooted, clock)
-    assert len(hosts(store, clock.now())) == 2, "it may be another container of the same name"
+    entry = register(store, rebooted, clock)
+    assert len(list_hosts(store, clock.now())) == 2, "it may be another container of the same name"
     clock.advance(max(LOST_AFTER, MINUTE) / SECOND)
-    register.register_host()
-    assert [host.instance for host in hosts(store, clock.now())] == [rebooted.instance]
+    entry.register_host()
+    assert [host.instance for host in list_hosts(store, clock.now())] == [rebooted.instance]
 
 
 def test_a_master_of_the_future_is_lost(store: Store, clock: FakeClock) -> None:
-    registered(store, elsewhere(), FakeClock(clock.now() + LOST_AFTER))
+    register(store, elsewhere(), FakeClock(clock.now() + LOST_AFTER))
     assert states(store, clock) == {"web-1": "lost"}
 
 
@@ -195,15 +199,15 @@ GARBAGE = [
 def test_what_is_no_entry_is_passed_over_and_left_alone(garbage: bytes, clock: FakeClock) -> None:
     store = MemoryStore(clock.now)
     store.write("host:strange", garbage, None)
-    register = registered(store, elsewhere(), clock)
+    entry = register(store, elsewhere(), clock)
     assert states(store, clock) == {"web-1": "serving"}
-    register.leave()
+    entry.remove()
     assert store.cells("host:") == {"host:strange": garbage}
 
 
 def test_garbage_in_our_own_cell_is_written_over(store: Store, clock: FakeClock) -> None:
     store.write(f"host:{elsewhere().instance}", b"\xff", None)
-    registered(store, elsewhere(), clock)
+    register(store, elsewhere(), clock)
     assert states(store, clock) == {"web-1": "serving"}
 
 
@@ -213,22 +217,25 @@ def test_entries_of_other_releases_are_read_as_far_as_they_go(clock: FakeClock) 
     newer = older | {"instance": "new|0.1:1:1:0", "name": "new", "colour": "red", "pools": [{"name": "a", "gpu": 3}]}
     for facts in (older, newer):
         store.write(f"host:{facts['name']}", msgspec.json.encode(facts), None)
-    assert [(host.name, host.pools) for host in hosts(store, clock.now())] == [("new", [PoolFigures("a")]), ("old", [])]
+    assert [(host.name, host.pools) for host in list_hosts(store, clock.now())] == [
+        ("new", [PoolFigures("a")]),
+        ("old", []),
+    ]
 
 
 def test_an_answer_that_was_lost_is_made_up_for(clock: FakeClock) -> None:
     store = Switched(MemoryStore(clock.now))
-    register = Register(store, Told(elsewhere()), clock)
+    entry = HostEntry(store, HostSource(elsewhere()), clock)
     store.down(after=True, only="write")
     with pytest.raises(StoreUnavailable):
-        register.register_host()
+        entry.register_host()
     store.up()
-    register.register_host()
+    entry.register_host()
     assert states(store, clock) == {"web-1": "serving"}
     store.down()
-    clock.advance(BEAT_EVERY / SECOND)
+    clock.advance(HEARTBEAT_EVERY / SECOND)
     with pytest.raises(StoreUnavailable):
-        register.register_host()
+        entry.register_host()
 
 
 @pytest.mark.usefixtures("closing")
@@ -238,21 +245,21 @@ def test_where_one_of_several_stores_is_away_another_takes_its_part(
     slow(monkeypatch)
     store, parts = memories("ab")
     masters = [elsewhere(f"web-{number}") for number in range(6)]
-    registers = [registered(store, master, clock) for master in masters]
+    registers = [register(store, master, clock) for master in masters]
     assert all(part.inner.cells("host:") for part in parts), "each has some"
     parts[0].down()
-    clock.advance(BEAT_EVERY / SECOND)
-    for register in registers:
-        register.register_host()
+    clock.advance(HEARTBEAT_EVERY / SECOND)
+    for entry in registers:
+        entry.register_host()
     assert states(store, clock) == {host.name: "serving" for host in masters}
     clock.advance(LOST_AFTER / SECOND)
-    for register in registers:
-        register.register_host()
+    for entry in registers:
+        entry.register_host()
     parts[0].up()
     whole = ShardedStore([part.inner for part in parts])
     assert states(whole, clock) == {host.name: "serving" for host in masters}, "old entries of it hide nothing"
     for host in masters:
-        Register(whole, Told(host), clock).leave()
+        HostEntry(whole, HostSource(host), clock).remove()
     assert whole.cells("host:") == {}
 
 
@@ -273,14 +280,14 @@ def _forget(store: Store) -> None:
 
 def test_hosts_on_servers(far_store: Store) -> None:
     clock = FakeClock(far_store.time())
-    register, other = (registered(far_store, elsewhere(name), clock) for name in ("wéb-1", "web-2"))
+    entry, other = (register(far_store, elsewhere(name), clock) for name in ("wéb-1", "web-2"))
     assert states(far_store, clock) == {"web-2": "serving", "wéb-1": "serving"}
     clock.advance(LOST_AFTER / SECOND)
     other.register_host()
     assert states(far_store, clock) == {"web-2": "serving", "wéb-1": "lost"}
-    register.leave()
-    other.leave()
-    assert hosts(far_store) == []
+    entry.remove()
+    other.remove()
+    assert list_hosts(far_store) == []
 
 
 def test_leases_are_prolonged_by_another_on_servers(far_store: Store) -> None:
@@ -292,7 +299,7 @@ def test_leases_are_prolonged_by_another_on_servers(far_store: Store) -> None:
     assert len(far_store.claim(wants, 1, name, lease, now)) == 1
     clock = FakeClock(now + 8 * SECOND)
     keepers = open_store(far_store.opened_by)
-    Lifeline(keepers, lambda: {name: lease}, clock).prolong_leases()
+    LeaseRenewer(keepers, lambda: {name: lease}, clock).renew_leases()
     assert far_store.reclaim(now + 12 * SECOND) == []
     assert far_store.extend(name, [(job.id, 1)], lease, now + 9 * SECOND) == [], "it goes on by itself"
     keepers.close()

@@ -8,7 +8,7 @@ from msgspec import json
 
 from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
@@ -71,7 +71,7 @@ def test_a_stuck_job_has_timed_out(store: Store, clock: FakeClock, keeper: Keepe
 def test_a_stuck_job_shows_where_it_was(store: Store, clock: FakeClock, keeper: Keeper) -> None:
     (stuck,) = claimed(store, clock, "gone")
     id = stuck.id.hex()
-    keeper.hear({"gone": "gone", "stuck": [id], "stacks": {id: "in spin"}, "epochs": {id: stuck.epoch}})
+    keeper.handle_message({"gone": "gone", "stuck": [id], "stacks": {id: "in spin"}, "epochs": {id: stuck.epoch}})
     record = store.get([stuck.id])[0]
     assert record is not None
     assert json.decode(record.note)["traceback"] == "in spin"
@@ -82,7 +82,7 @@ def test_an_attempt_that_went_down_with_an_earlier_one_of_the_same_job_does_not_
 ) -> None:
     (again,) = claimed(store, clock, "gone")
     id = again.id.hex()
-    keeper.hear({"gone": "gone", "on": [], "stuck": [id], "epochs": {id: again.epoch - 1}})
+    keeper.handle_message({"gone": "gone", "on": [], "stuck": [id], "epochs": {id: again.epoch - 1}})
     assert seen(store, [again]) == [(State.READY, 0, 0)]
 
 
@@ -236,7 +236,7 @@ def test_a_level_that_is_wrong_is_put_right_within_a_minute(
     other_dies: bool,
 ) -> None:
     time, store = Monotonic(), MemoryStore(clock.now)
-    monkeypatch.setattr("tarry.keeper.keeper.time", time)
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
     other, keeper = Keeper(store, clock=clock), Keeper(store, clock=clock)
     store.limit("task:pay", Limit(1))
     if other_dies:
@@ -267,10 +267,10 @@ def test_one_keeper_of_several_recounts(clock: FakeClock) -> None:
 def test_it_hears_the_masters_word_and_answers(store: Store, clock: FakeClock, keeper: Keeper) -> None:
     jobs = claimed(store, clock, "gone", 3)
     on, stuck = [jobs[0].id.hex(), jobs[1].id.hex()], [jobs[1].id.hex()]
-    assert keeper.hear({"gone": "gone", "on": on, "stuck": stuck}) == {"returned": "gone"}
+    assert keeper.handle_message({"gone": "gone", "on": on, "stuck": stuck}) == {"returned": "gone"}
     assert seen(store, jobs) == [(State.READY, 1, 1), (State.SCHEDULED, 1, 0), (State.READY, 0, 0)]
-    assert keeper.hear({"gone": "never heard of"}) == {"returned": "never heard of"}
-    assert keeper.hear({"hello": 1}) is None
+    assert keeper.handle_message({"gone": "never heard of"}) == {"returned": "never heard of"}
+    assert keeper.handle_message({"hello": 1}) is None
 
 
 class Away(MemoryStore):
@@ -290,10 +290,10 @@ def test_while_the_store_is_away_it_gives_no_answer(clock: FakeClock, caplog: py
     keeper = Keeper(store, clock=clock)
     jobs = claimed(store, clock, "gone")
     store.left = 5
-    assert [keeper.hear({"gone": "gone"}) for _ in range(5)] == [None] * 5
+    assert [keeper.handle_message({"gone": "gone"}) for _ in range(5)] == [None] * 5
     assert caplog.text.count("away; the jobs of gone come back later") == 1
     assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
-    assert keeper.hear({"gone": "gone"}) == {"returned": "gone"}
+    assert keeper.handle_message({"gone": "gone"}) == {"returned": "gone"}
     assert seen(store, jobs) == [(State.READY, 0, 0)]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.keeper import lifeline
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper import lease_renewer
+from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import BANDS, Store, Want
@@ -27,7 +27,7 @@ WANTS = [Want("default", band, 100) for band in BANDS]
 @pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     moment = Monotonic()
-    monkeypatch.setattr(lifeline, "time", moment)
+    monkeypatch.setattr(lease_renewer, "time", moment)
     return moment
 
 
@@ -64,28 +64,28 @@ def test_who_lives_keeps_its_jobs(store: Store, clock: FakeClock, process: int) 
     name = named(process)
     held(store, clock, name)
     assert overdue(store, clock) == 2
-    Lifeline(store, lambda: {name: LEASE}, clock).prolong_leases()
+    LeaseRenewer(store, lambda: {name: LEASE}, clock).renew_leases()
     assert overdue(store, clock) == 0
     assert len(store.reclaim(clock.now() + LEASE)) == 2, "for one lease, and not for ever"
 
 
 def test_who_gives_signs_of_life_is_left_to_itself(store: Store, clock: FakeClock, process: int) -> None:
     held(store, clock, named(process))
-    Lifeline(store, dict, clock).prolong_leases()
+    LeaseRenewer(store, dict, clock).renew_leases()
     assert overdue(store, clock) == 2
 
 
 def test_who_is_stopped_is_not_prolonged_until_it_goes_on(store: Store, clock: FakeClock, process: int) -> None:
     name = named(process)
     held(store, clock, name)
-    line = Lifeline(store, lambda: {name: LEASE}, clock)
+    renewer = LeaseRenewer(store, lambda: {name: LEASE}, clock)
     os.kill(process, signal.SIGSTOP)
     until(lambda: not owner.is_at_work(name))
-    line.prolong_leases()
+    renewer.renew_leases()
     assert overdue(store, clock) == 2
     os.kill(process, signal.SIGCONT)
     until(lambda: owner.is_at_work(name))
-    line.prolong_leases()
+    renewer.renew_leases()
     assert overdue(store, clock) == 0
 
 
@@ -105,21 +105,21 @@ def test_who_is_dead_or_of_another_host_or_no_owner_is_not_prolonged(store: Stor
         store.insert([Job(store.mint("pay"), "pay", b"[]", due=clock.now(), since=clock.now())])
         store.claim(WANTS, 1, name, LEASE, clock.now())
     clock.advance(LEASE / SECOND - 1)
-    Lifeline(store, lambda: dict.fromkeys(names, LEASE), clock).prolong_leases()
+    LeaseRenewer(store, lambda: dict.fromkeys(names, LEASE), clock).renew_leases()
     assert overdue(store, clock) == len(names)
 
 
 def test_the_store_is_asked_four_times_a_lease(clock: FakeClock, moment: Monotonic, process: int) -> None:
     store, name = Switched(MemoryStore(clock.now)), named(process)
     held(store, clock, name)
-    line = Lifeline(store, lambda: {name: LEASE}, clock)
-    line.prolong_leases()
+    renewer = LeaseRenewer(store, lambda: {name: LEASE}, clock)
+    renewer.renew_leases()
     asked = store.calls
     moment.now += 3.7
-    line.prolong_leases()
+    renewer.renew_leases()
     assert store.calls == asked
     moment.now += 0.1
-    line.prolong_leases()
+    renewer.renew_leases()
     assert store.calls == asked + 2
 
 
@@ -129,25 +129,25 @@ def test_it_is_told_once_and_not_of_a_short_silence(
     store, name = MemoryStore(clock.now), named(process)
     held(store, clock, name)
     silent = {name: LEASE}
-    line = Lifeline(store, lambda: silent, clock)
+    renewer = LeaseRenewer(store, lambda: silent, clock)
     with caplog.at_level(logging.WARNING, "tarry.keeper"):
-        line.prolong_leases()
+        renewer.renew_leases()
         assert not caplog.messages
         for _ in range(3):
             moment.now += 5
-            line.prolong_leases()
+            renewer.renew_leases()
     assert caplog.messages == [f"{name} works and gives no sign of life; the lease on its 2 jobs is prolonged for it"]
 
 
 def test_while_the_store_is_away_it_is_tried_again(clock: FakeClock, process: int) -> None:
     store, name = Switched(MemoryStore(clock.now)), named(process)
     held(store, clock, name)
-    line = Lifeline(store, lambda: {name: LEASE}, clock)
+    renewer = LeaseRenewer(store, lambda: {name: LEASE}, clock)
     store.down()
     with pytest.raises(StoreUnavailable):
-        line.prolong_leases()
+        renewer.renew_leases()
     store.up()
-    line.prolong_leases()
+    renewer.renew_leases()
     assert overdue(store, clock) == 0
 
 
@@ -162,7 +162,7 @@ def test_of_several_stores_those_that_are_there_are_told(
     whole = overdue(store, clock)
     parts[0].down()
     with pytest.raises(PartlyUnavailable):
-        Lifeline(store, lambda: {name: LEASE}, clock).prolong_leases()
+        LeaseRenewer(store, lambda: {name: LEASE}, clock).renew_leases()
     late = [len(part.inner.reclaim(clock.now() + 2 * SECOND)) for part in parts]
     assert (whole, late[1]) == (40, 0)
     assert late[0] > 0

@@ -10,14 +10,14 @@ import pytest
 
 from tarry import App
 from tarry.config import load
-from tarry.keeper.limits import declare, in_force, reset, set_by_hand
+from tarry.keeper.limits import declare, effective_limits, reset, set_by_hand
 from tarry.model.limit import Level, Limit
 from tarry.store.memory import MemoryStore
 from tarry.tasks.lane import lane_of
 from tests.engine.bench import LIMIT, Bench, until, wait_for
 
 
-class Gauge:
+class ConcurrencyCounter:
     """How many are in at once, by name, and the most there ever were."""
 
     def __init__(self) -> None:
@@ -42,27 +42,27 @@ def limited(bench: Bench) -> Bench:
 
 
 def test_a_task_runs_no_oftener_at_once_than_its_limit_over_all_workers(any_bench: Bench) -> None:
-    gauge = Gauge()
+    counter = ConcurrencyCounter()
 
     @any_bench.app.task(limit=3)
     def work() -> None:
-        gauge.pass_through("work")
+        counter.pass_through("work")
 
     work.enqueue_many([()] * 60)
     for _ in range(2):
         limited(any_bench).work(threads=4)
-    until(lambda: gauge.done["work"] == 60)
-    assert gauge.most["work"] <= 3
+    until(lambda: counter.done["work"] == 60)
+    assert counter.most["work"] <= 3
 
 
 def test_each_key_has_its_limit_and_its_turn(any_bench: Bench) -> None:
-    gauge = Gauge()
+    counter = ConcurrencyCounter()
     order: list[str] = []
 
     @any_bench.app.task(limit=1, limit_by=lambda account: account)
     def bill(account: str, amount: int) -> None:
         order.append(account)
-        gauge.pass_through(account, 0.002)
+        counter.pass_through(account, 0.002)
 
     bill.enqueue_many([("whale", number) for number in range(200)])
     for name in ("ann", "bob"):
@@ -70,8 +70,8 @@ def test_each_key_has_its_limit_and_its_turn(any_bench: Bench) -> None:
     limited(any_bench).work(threads=4)
     until(lambda: len(order) >= 20)
     assert {"ann", "bob"} <= set(order[:10]), "the many of one do not keep the others waiting"
-    until(lambda: sum(gauge.done.values()) == 202)
-    assert set(gauge.most.values()) == {1}
+    until(lambda: sum(counter.done.values()) == 202)
+    assert set(counter.most.values()) == {1}
 
 
 def test_a_limited_task_stands_in_nobodys_way(bench: Bench) -> None:
@@ -112,16 +112,16 @@ async def _none() -> None:
 
 
 def test_async_tasks_are_limited_alike(bench: Bench) -> None:
-    gauge = Gauge()
+    counter = ConcurrencyCounter()
 
     @bench.app.task(limit=2)
     async def work() -> None:
-        gauge.pass_through("work", 0.0)
+        counter.pass_through("work", 0.0)
         await _none()
 
     work.enqueue_many([()] * 20)
     limited(bench).work()
-    until(lambda: gauge.done["work"] == 20)
+    until(lambda: counter.done["work"] == 20)
 
 
 def test_a_queue_is_limited_by_configuration(tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_what_is_set_by_hand_comes_first_until_it_is_reset() -> None:
     declare(store, declared, ["a", "b"])
     set_by_hand(store, "task:a", Limit(1))
     declare(store, declared, ["a", "b"])
-    assert [(one.name, one.limit, one.by_hand) for one in in_force(store)] == [("task:a", Limit(1), True)]
+    assert [(one.name, one.limit, one.by_hand) for one in effective_limits(store)] == [("task:a", Limit(1), True)]
     reset(store, "task:a", declared)
-    assert [(one.limit, one.by_hand) for one in in_force(store)] == [(Limit(3), False)]
+    assert [(one.limit, one.by_hand) for one in effective_limits(store)] == [(Limit(3), False)]
 
 
 def test_a_limit_lifted_by_hand_stays_lifted() -> None:

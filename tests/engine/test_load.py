@@ -7,7 +7,7 @@ import pytest
 
 from tarry.client.clock import FakeClock
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.keeper.backlog import COUNTED, Backlogs, Told
+from tarry.keeper.backlog import COUNTED, BacklogReport, BacklogReporter
 from tarry.model.duration import SECOND
 from tarry.store.base import Backlog
 from tarry.store.conformance.cases import NOW, put
@@ -69,22 +69,22 @@ def test_async_jobs_fill_its_loop(bench: Bench) -> None:
 
 
 def test_what_waits_is_told_of_each_pool() -> None:
-    store, told = MemoryStore(), list[Told]()
+    store, reports = MemoryStore(), list[BacklogReport]()
     put(store, 3, due=NOW - 2 * SECOND, queue="mail")
     put(store, COUNTED, due=NOW - SECOND)
     pools = {"all": None, "mail": ["mail"], "idle": ["idle"]}
-    Backlogs(store, pools, told.append, FakeClock(NOW)).look_at_backlogs()
-    assert told == [{"all": (COUNTED, 2.0), "mail": (3, 2.0), "idle": (0, 0.0)}]
+    BacklogReporter(store, pools, reports.append, FakeClock(NOW)).report_backlogs()
+    assert reports == [{"all": (COUNTED, 2.0), "mail": (3, 2.0), "idle": (0, 0.0)}]
 
 
 def test_of_a_store_that_is_away_nothing_is_told() -> None:
-    told = list[Told]()
-    backlogs = Backlogs(FlakyStore(MemoryStore(), 1, after=False), {"all": None}, told.append, FakeClock(NOW))
+    reports = list[BacklogReport]()
+    backlogs = BacklogReporter(FlakyStore(MemoryStore(), 1, after=False), {"all": None}, reports.append, FakeClock(NOW))
     with pytest.raises(StoreUnavailable):
-        backlogs.look_at_backlogs()
-    assert told == []
-    backlogs.look_at_backlogs()
-    assert told == [{"all": (0, 0.0)}]
+        backlogs.report_backlogs()
+    assert reports == []
+    backlogs.report_backlogs()
+    assert reports == [{"all": (0, 0.0)}]
 
 
 def test_of_several_stores_those_that_are_there_count() -> None:
@@ -92,6 +92,6 @@ def test_of_several_stores_those_that_are_there_count() -> None:
         def backlog(self, queues: object, now: int, most: int) -> Backlog:
             raise PartlyUnavailable("one is away", Backlog(7, now - SECOND))
 
-    told = list[Told]()
-    Backlogs(Half(), {"all": None}, told.append, FakeClock(NOW)).look_at_backlogs()
-    assert told == [{"all": (7, 1.0)}]
+    reports = list[BacklogReport]()
+    BacklogReporter(Half(), {"all": None}, reports.append, FakeClock(NOW)).report_backlogs()
+    assert reports == [{"all": (7, 1.0)}]

@@ -7,7 +7,7 @@ import pytest
 from tarry.client import clock
 from tarry.client.client import Client
 from tarry.client.clock import Clock
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job

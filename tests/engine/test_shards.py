@@ -15,7 +15,7 @@ from tarry import App, State, current_job
 from tarry.client import waiting
 from tarry.client.handle import Handle
 from tarry.errors import ResultTimeout, StoreUnavailable
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.memory import MemoryStore
@@ -188,10 +188,10 @@ def test_the_dead_are_rescued_where_they_can_be_and_the_rest_later() -> None:
     assert len(store.claim([Want("default", NORMAL, 9)], 9, "gone", 10**9, now)) == 2
     parts[1].down()
     keeper = Keeper(store)
-    assert keeper.hear({"gone": "gone"}) is None
+    assert keeper.handle_message({"gone": "gone"}) is None
     assert [job.state for job in parts[0].inner.find(Query())] == [State.READY]
     parts[1].up()
-    until(lambda: keeper.hear({"gone": "gone"}))
+    until(lambda: keeper.handle_message({"gone": "gone"}))
     assert [job.state for job in parts[1].inner.find(Query())] == [State.READY]
 
 
@@ -225,11 +225,11 @@ def test_limits_are_declared_again_for_one_that_comes_later(monkeypatch: pytest.
         store.next_due()
     app.declare_limits(store)
     keeper = app.keeper(store)
-    keeper.declare_anew()
+    keeper.redeclare_limits()
     assert [len(part.inner.limits()) for part in parts] == [1, 0]
     parts[1].up()
     store.shards[1]._back()
-    keeper.declare_anew()
+    keeper.redeclare_limits()
     assert [len(part.inner.limits()) for part in parts] == [1, 1]
     keeper.close()
     store.close()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.client.client import Client
-from tarry.keeper.backlog import Backlogs
-from tarry.keeper.hosts import Register
-from tarry.keeper.keeper import Keeper
-from tarry.keeper.lifeline import Lifeline
+from tarry.keeper.backlog import BacklogReporter
+from tarry.keeper.chores import Keeper
+from tarry.keeper.hosts import HostEntry
+from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, State
@@ -99,5 +99,5 @@ def test_a_keeper_rescues_and_forgets(store: MemoryStore) -> None:
 
 def test_hosts_leases_and_backlogs(store: MemoryStore) -> None:
     """What a keeper does beside: each has a clock of its own."""
-    chores = (Backlogs(store, {}, lambda told: None), Register(store, lambda: None), Lifeline(store, dict))
+    chores = (BacklogReporter(store, {}, lambda told: None), HostEntry(store, lambda: None), LeaseRenewer(store, dict))
     assert all(near(chore._clock.now(), store.time()) for chore in chores)

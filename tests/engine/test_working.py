@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tarry import State, current_job
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.store.base import BANDS, Want
 from tarry.worker import appetite
 from tarry.worker.worker import Worker

@@ -5,8 +5,8 @@ from typing import Any
 from tarry import App
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
-from tarry.keeper import bookmarks
-from tarry.keeper.cron import Ticker, schedules_of
+from tarry.keeper import schedule_state
+from tarry.keeper.cron import ScheduleTicker, schedules_of
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
@@ -31,13 +31,13 @@ def shop(**settings: Any) -> App:
     return app
 
 
-class Host:
+class TickingHost:
     """A ticker with its own connection and its own idea of the app."""
 
     def __init__(self, store: Store, clock: FakeClock, app: App) -> None:
         self.store, self.clock = store, clock
         self.client = Client(store, app.tasks, clock=clock, rules=lambda task, queue: NOTHING_KEPT)
-        self.ticker = Ticker(self.client)
+        self.ticker = ScheduleTicker(self.client)
 
     def tick(self) -> float:
         return self.ticker.tick()
@@ -52,8 +52,8 @@ class Host:
         """Of all jobs, in seconds from noon."""
         return [(job.due - NOON) // SECOND for job in self.jobs()]
 
-    def bookmark(self, name: str = "report") -> bookmarks.Bookmark:
-        return bookmarks.read(self.store)[name][0]
+    def state(self, name: str = "report") -> schedule_state.ScheduleState:
+        return schedule_state.read(self.store)[name][0]
 
     def work(self) -> int:
         """Runs what is ready; how many jobs that were."""

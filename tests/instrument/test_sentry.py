@@ -16,7 +16,7 @@ from tarry.client.clock import FakeClock
 from tarry.errors import ConfigError
 from tarry.instrument import travel
 from tarry.instrument.sentry import instrument
-from tarry.keeper.keeper import Keeper
+from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids

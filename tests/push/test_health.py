@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tarry.alert import deaths as deathly
-from tarry.alert import stores as looks
-from tarry.alert import work as working
+from tarry.alert import deaths as deaths_module
+from tarry.alert import stores as stores_module
+from tarry.alert import work as work_module
 from tarry.alert.condition import Condition
 from tarry.alert.deaths import MOST_COUNTED, Deaths
-from tarry.alert.memories import FileMemory
 from tarry.alert.message import Message
-from tarry.alert.stores import Stores, parts
-from tarry.alert.terms import Terms
-from tarry.alert.watch import HELD_FOR, App, Watch
-from tarry.alert.work import Work
+from tarry.alert.monitor import LEASE_FOR, Monitor, MonitoredApp
+from tarry.alert.settings import AlertSettings
+from tarry.alert.storage import FileStorage
+from tarry.alert.stores import StoreChecks, shards_of
+from tarry.alert.work import WorkChecks
 from tarry.client.clock import FakeClock
 from tarry.config import Alerts
 from tarry.errors import StoreUnavailable
@@ -37,7 +37,7 @@ from tarry.store.conformance.cases import FAILED, NOW, put, running, settle
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.cli.place import Place
+from tests.cli.project import Project
 from tests.engine.bench import until
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer
@@ -49,10 +49,10 @@ DEAD = Rules().keep_dead
 QUIET = Alerts(group=0, every=MINUTE)
 
 
-class Host:
+class MonitorRig:
     """A watch that is told when to look, at a time of the test's choice; closed after the test."""
 
-    made: ClassVar[list["Host"]] = []
+    made: ClassVar[list["MonitorRig"]] = []
 
     def __init__(
         self,
@@ -65,20 +65,20 @@ class Host:
         self.clock = clock or FakeClock()
         self.endpoints = {name: Endpoint.parse(name, table) for name, table in endpoints.items()}
         self.told: list[tuple[Recipient, Message]] = []
-        app = App("store://here", lambda: (connect(), True), lambda: self.endpoints, lambda: [DEAD])
-        memory = FileMemory(directory / "alerts")
-        self.watch = Watch(app, Terms(alerts, (OPS,)), self._send, memory, self.clock)
+        app = MonitoredApp("store://here", lambda: (connect(), True), lambda: self.endpoints, lambda: [DEAD])
+        storage = FileStorage(directory / "alerts")
+        self.monitor = Monitor(app, AlertSettings(alerts, (OPS,)), self._send, storage, self.clock)
         self.made.append(self)
 
-    def look(self, after: float = 0) -> None:
+    def check(self, after: float = 0) -> None:
         self.clock.advance(after)
-        self.watch.look()
+        self.monitor.check()
 
     def until(self, *subjects: str) -> None:
         """Looks, a second apart by its own clock, until just that has been told."""
 
         def told() -> bool:
-            self.look(1)
+            self.check(1)
             assert len(self.subjects()) <= len(subjects), self.subjects()
             return self.subjects() == list(subjects)
 
@@ -88,7 +88,7 @@ class Host:
         """Nothing more is told for so long."""
         before = self.subjects()
         for _ in range(seconds // 5):
-            self.look(5)
+            self.check(5)
         assert self.subjects() == before
 
     def subjects(self, to: Recipient = OPS) -> list[str]:
@@ -123,8 +123,8 @@ def started(server: RedisServer) -> Iterator[RedisServer]:
 @pytest.fixture(autouse=True)
 def _closing() -> Iterator[None]:
     yield
-    while Host.made:
-        Host.made.pop().watch.close()
+    while MonitorRig.made:
+        MonitorRig.made.pop().monitor.close()
 
 
 # Stores
@@ -132,7 +132,7 @@ def _closing() -> Iterator[None]:
 
 def test_a_redis_that_is_killed_and_comes_back(redis: RedisServer, tmp_path: Path) -> None:
     url = f"{redis.url}?timeout=300ms"
-    host = Host(lambda: open_store(url), tmp_path)
+    host = MonitorRig(lambda: open_store(url), tmp_path)
     host.calm()
     redis.kill()
     host.until(f"{redis.url} is away")
@@ -142,81 +142,81 @@ def test_a_redis_that_is_killed_and_comes_back(redis: RedisServer, tmp_path: Pat
     host.calm(20)
     redis.start()
     host.until(f"{redis.url} is away", f"over: {redis.url} is there again")
-    host.watch.close()
+    host.monitor.close()
 
 
 def test_a_redis_that_hangs(redis: RedisServer, tmp_path: Path) -> None:
-    host = Host(lambda: open_store(f"{redis.url}?timeout=300ms"), tmp_path)
-    host.look()
+    host = MonitorRig(lambda: open_store(f"{redis.url}?timeout=300ms"), tmp_path)
+    host.check()
     redis.halt()
     host.until(f"{redis.url} is away")
     redis.resume()
     host.until(f"{redis.url} is away", f"over: {redis.url} is there again")
-    host.watch.close()
+    host.monitor.close()
 
 
 def test_a_restart_while_the_store_is_away_neither_repeats_nor_forgets(redis: RedisServer, tmp_path: Path) -> None:
     clock = FakeClock()
     connect = lambda: open_store(f"{redis.url}?timeout=300ms")  # noqa: E731
-    first = Host(connect, tmp_path, clock)
-    first.look()
+    first = MonitorRig(connect, tmp_path, clock)
+    first.check()
     redis.kill()
     first.until(f"{redis.url} is away")
-    first.look()
-    first.watch.close()
-    second = Host(connect, tmp_path, clock)
-    second.look()
-    second.look(1)
+    first.check()
+    first.monitor.close()
+    second = MonitorRig(connect, tmp_path, clock)
+    second.check()
+    second.check(1)
     redis.start()
     second.until(f"over: {redis.url} is there again")
-    second.watch.close()
+    second.monitor.close()
 
 
 def test_memory_eviction_and_durability(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "FACTS_EVERY", 0.0)
-    seen = Stores(parts(open_store(redis.url)), Alerts())
-    seen.look()
-    assert (seen.here, seen.of_all()) == ([], [])
+    monkeypatch.setattr(stores_module, "FACTS_EVERY", 0.0)
+    seen = StoreChecks(shards_of(open_store(redis.url)), Alerts())
+    seen.check()
+    assert (seen.local_conditions, seen.shared_conditions()) == ([], [])
     used = int(next(line for line in redis.call("INFO", "memory").splitlines() if line.startswith("used_memory:"))[12:])
     redis.call("CONFIG", "SET", "maxmemory", str(used + used // 50))
-    seen.look()
-    (memory,) = seen.of_all()
-    assert memory.key == f"memory {redis.url}"
-    assert "MB of" in memory.what
+    seen.check()
+    (storage,) = seen.shared_conditions()
+    assert storage.key == f"memory {redis.url}"
+    assert "MB of" in storage.what
     redis.call("CONFIG", "SET", "maxmemory", "0")
     redis.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     redis.call("CONFIG", "SET", "appendonly", "no")
-    seen.look()
-    assert keys(seen.of_all()) == [f"durability {redis.url}", f"eviction {redis.url}"]
-    assert all(condition.todo.startswith("CONFIG SET") for condition in seen.of_all())
+    seen.check()
+    assert keys(seen.shared_conditions()) == [f"durability {redis.url}", f"eviction {redis.url}"]
+    assert all(condition.todo.startswith("CONFIG SET") for condition in seen.shared_conditions())
     seen.close(own=True)
 
 
 def test_a_replica_that_is_lost(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "FACTS_EVERY", 0.0)
-    seen = Stores(parts(open_store(redis.url)), Alerts())
+    monkeypatch.setattr(stores_module, "FACTS_EVERY", 0.0)
+    seen = StoreChecks(shards_of(open_store(redis.url)), Alerts())
     replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {redis.port}")
     replica.start()
     until(lambda: "state=online" in redis.call("INFO", "replication"))
-    seen.look()
-    assert seen.of_all() == []
+    seen.check()
+    assert seen.shared_conditions() == []
     replica.kill()
     until(lambda: "connected_slaves:0" in redis.call("INFO", "replication"))
-    seen.look()
-    (lost,) = seen.of_all()
+    seen.check()
+    (lost,) = seen.shared_conditions()
     assert lost.what == f"{redis.url} has 0 replicas, and had 1"
     seen.close(own=True)
 
 
 def test_a_store_that_is_slow_for_a_while(tmp_path: Path) -> None:
-    host = Host(lambda: SqliteStore(tmp_path / "t.db"), tmp_path, alerts=replace(QUIET, latency=1))
+    host = MonitorRig(lambda: SqliteStore(tmp_path / "t.db"), tmp_path, alerts=replace(QUIET, latency=1))
     for _ in range(4):
-        host.look(4)
+        host.check(4)
     assert host.told == []
-    host.look(8)
+    host.check(8)
     url = f"sqlite:///{tmp_path}/t.db"
     until(lambda: host.subjects() == [f"{url} is slow: it took {host.subjects()[0].partition('took ')[2]}"])
-    host.watch.close()
+    host.monitor.close()
 
 
 def test_each_of_several_stores_by_itself(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_each_of_several_stores_by_itself(tmp_path: Path) -> None:
     url = store.shards[0].url
     (job,) = running(store)
     settle(store, job, FAILED)
-    host = Host(lambda: store, tmp_path)
+    host = MonitorRig(lambda: store, tmp_path)
     host.until("mail: 1 job is dead")
     store.shards[0]._why = "gone"
     host.until("mail: 1 job is dead", f"{url} is away")
@@ -232,10 +232,10 @@ def test_each_of_several_stores_by_itself(tmp_path: Path) -> None:
     host.calm(600)
     store.shards[0]._why = ""
     while "there again" not in host.text():
-        host.look(1)
+        host.check(1)
         assert host.clock.now() < NOW + DAY
     assert "no job has died" in host.text()
-    host.watch.close()
+    host.monitor.close()
 
 
 def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
             raise StoreUnavailable("nobody there")
         return stores[0]
 
-    host = Host(connect, tmp_path)
+    host = MonitorRig(connect, tmp_path)
     host.until("store://here is away")
     stores.append(SqliteStore(tmp_path / "t.db"))
     host.until("store://here is away", "over: store://here is there again")
@@ -269,14 +269,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(autouse=True)
 def _at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "QUEUES_EVERY", 0.0)
-    monkeypatch.setattr(working, "REMOVED_EVERY", 0.0)
+    monkeypatch.setattr(work_module, "QUEUES_EVERY", 0.0)
+    monkeypatch.setattr(work_module, "REMOVED_EVERY", 0.0)
 
 
 def seen(store: Store, now: int = NOW, alerts: Alerts = QUIET, **endpoints: dict[str, Any]) -> list[Condition]:
     known = {name: Endpoint.parse(name, table) for name, table in endpoints.items()}
     deaths = Deaths(store, lambda: [DEAD], alerts.every or MINUTE)
-    return Work(store, alerts, lambda: known, deaths).look(now, True)
+    return WorkChecks(store, alerts, lambda: known, deaths).check(now, True)
 
 
 FIVE = Alerts()
@@ -303,10 +303,10 @@ def test_how_many_have_to_die(store: Store) -> None:
 def test_jobs_that_died_are_seen_however_often_there_may_be_messages(store: Store) -> None:
     (job,) = running(store)
     settle(store, job, FAILED)
-    often = Work(store, replace(FIVE, every=SECOND), dict, Deaths(store, lambda: [DEAD], MINUTE))
+    often = WorkChecks(store, replace(FIVE, every=SECOND), dict, Deaths(store, lambda: [DEAD], MINUTE))
     for after in (5 * SECOND, 10 * SECOND):
-        assert [one.what for one in often.look(NOW + after, True)] == ["mail: 1 job is dead"]
-    assert often.look(NOW + MINUTE, True) == []
+        assert [one.what for one in often.check(NOW + after, True)] == ["mail: 1 job is dead"]
+    assert often.check(NOW + MINUTE, True) == []
 
 
 def test_more_than_anybody_counts(store: Store) -> None:
@@ -321,24 +321,24 @@ def test_more_than_anybody_counts(store: Store) -> None:
 
 def test_what_died_while_the_store_was_away_is_seen(store: Store) -> None:
     deaths = Deaths(store, lambda: [DEAD], MINUTE)
-    deaths.look(NOW, True)
+    deaths.refresh(NOW, True)
     early, late = running(store, 2)
     settle(store, early, FAILED, now=NOW + SECOND)
-    deaths.look(NOW + 10 * MINUTE, False)
+    deaths.refresh(NOW + 10 * MINUTE, False)
     settle(store, late, FAILED, now=NOW + 2 * SECOND)
-    deaths.look(NOW + 11 * MINUTE, True)
+    deaths.refresh(NOW + 11 * MINUTE, True)
     assert [one.at for one in deaths.since(NOW)["mail"]] == [NOW + SECOND, NOW + 2 * SECOND]
     assert deaths.since(NOW + HOUR) == {}
 
 
 def test_more_than_one_look_takes_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deathly, "MOST_PAGES", 2)
-    monkeypatch.setattr(deathly, "PAGE", 5)
+    monkeypatch.setattr(deaths_module, "MOST_PAGES", 2)
+    monkeypatch.setattr(deaths_module, "PAGE", 5)
     for number, job in enumerate(running(store, 33)):
         settle(store, job, FAILED, now=NOW + number)
     deaths = Deaths(store, lambda: [DEAD], MINUTE)
     for _ in range(5):
-        deaths.look(NOW + SECOND, True)
+        deaths.refresh(NOW + SECOND, True)
     assert len(deaths.since(NOW)["mail"]) == 33
 
 
@@ -346,7 +346,7 @@ def test_queues_that_keep_their_dead_for_another_time(store: Store) -> None:
     (short,) = running(store, queue="default")
     settle(store, short, FAILED, Rules(keep_dead=DAY))
     deaths = Deaths(store, lambda: [DEAD, DAY], MINUTE)
-    deaths.look(NOW + SECOND, True)
+    deaths.refresh(NOW + SECOND, True)
     assert len(deaths.since(NOW)["mail"]) == 1
 
 
@@ -421,7 +421,7 @@ def test_a_task_s_own_recipients_hear_of_that_task(tmp_path: Path) -> None:
     for task in ("order", "other"):
         (job,) = running(store, task=task)
         settle(store, job, FAILED)
-    host = Host(lambda: store, tmp_path, order={**URL, "alert": ["ann@example.org"]})
+    host = MonitorRig(lambda: store, tmp_path, order={**URL, "alert": ["ann@example.org"]})
     host.until("2 things are wrong: order: 1 job is dead")
     until(lambda: host.subjects(ann) == ["order: 1 job is dead"])
 
@@ -431,14 +431,14 @@ def test_of_several_hosts_one_tells(tmp_path: Path) -> None:
     clock, homes = FakeClock(), [tmp_path / "one", tmp_path / "two"]
     for home in homes:
         home.mkdir()
-    one, two = (Host(lambda: store, home, clock) for home in homes)
+    one, two = (MonitorRig(lambda: store, home, clock) for home in homes)
     (job,) = running(store)
     settle(store, job, FAILED)
     one.until("mail: 1 job is dead")
-    two.look()
-    one.look()
+    two.check()
+    one.check()
     # The first one is gone without a word: after a while the other goes on where it was.
-    two.look(HELD_FOR / SECOND + 1)
+    two.check(LEASE_FOR / SECOND + 1)
     clock.advance(60)
     two.until("over: mail: no job has died for 1m")
     assert len(one.told) == 1
@@ -453,7 +453,7 @@ APP = "from tarry import App\n\napp = App()\n"
 def test_a_job_that_dies_is_told_to_the_recipients_of_its_task(server: Server, tmp_path: Path) -> None:
     server.says("/order", answer(500, b"broken"))
     with Mailbox() as box:
-        place = Place(
+        place = Project(
             tmp_path,
             APP,
             f"""
@@ -484,7 +484,7 @@ def test_a_job_that_dies_is_told_to_the_recipients_of_its_task(server: Server, t
 
 
 def test_a_master_does_not_start_with_recipients_that_are_none(tmp_path: Path) -> None:
-    place = Place(tmp_path, APP, 'alerts.to = "hush"\n')
+    place = Project(tmp_path, APP, 'alerts.to = "hush"\n')
     try:
         ran = place.tarry("start")
         assert ran.status == 1

@@ -11,9 +11,9 @@ import pytest
 
 from tarry.alert import mail
 from tarry.alert.alarms import Notice
-from tarry.alert.mail import MailServer, greet, letter, send, server
-from tarry.alert.message import Message, message
-from tarry.alert.unsent import Unsent
+from tarry.alert.errors import SendError
+from tarry.alert.mail import MailServer, build_mail, check_server, parse_server, send
+from tarry.alert.message import Message, build_message
 from tarry.errors import ConfigError
 from tests.push.certificates import Authority
 from tests.push.mailbox import PASSWORD, USER, Mailbox, MisbehavingServer
@@ -21,14 +21,16 @@ from tests.push.mailbox import PASSWORD, USER, Mailbox, MisbehavingServer
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 
 NOW = 1_800_000_000_000_000
-TOLD = message([Notice("k", NOW, "order.timeout: 1 job is dead", NOW, todo="tarry jobs list")], "ann.example", NOW)
-MAIL = letter(TOLD, "tarry@shop.example", "ops@example.org", "ann.example")
+TOLD = build_message(
+    [Notice("k", NOW, "order.timeout: 1 job is dead", NOW, todo="tarry jobs list")], "ann.example", NOW
+)
+MAIL = build_mail(TOLD, "tarry@shop.example", "ops@example.org", "ann.example")
 
 
 def with_password(url: str, password: str = PASSWORD, **options: object) -> MailServer:
     scheme, _, where = url.partition("://")
     asked = "".join(f"?{name}={value}" for name, value in options.items())
-    return server(f"{scheme}://{USER}:{quote(password, safe='')}@{where}{asked}")
+    return parse_server(f"{scheme}://{USER}:{quote(password, safe='')}@{where}{asked}")
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def ca(authority: Authority, tmp_path: Path) -> Path:
 
 def test_a_mail_arrives_as_it_was_meant() -> None:
     with Mailbox() as box:
-        send(server(box.url), MAIL)
+        send(parse_server(box.url), MAIL)
         (arrived,) = box.mails()
         assert box.envelopes[0].rcpt_tos == ["ops@example.org"]
         assert box.envelopes[0].mail_from == "tarry@shop.example"
@@ -68,7 +70,7 @@ def test_tls_from_the_first_byte_on(certificate: Path, ca: Path) -> None:
 
 def test_on_the_own_host_a_certificate_that_nobody_knows_will_do(certificate: Path) -> None:
     with Mailbox(certificate, at_once=True) as box:
-        send(server(box.url), MAIL)
+        send(parse_server(box.url), MAIL)
         assert len(box.mails()) == 1
 
 
@@ -76,23 +78,23 @@ def test_on_the_own_host_a_certificate_that_nobody_knows_will_do(certificate: Pa
 def test_elsewhere_the_certificate_must_be_good(
     at_once: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MailServer, "local", False)
+    monkeypatch.setattr(MailServer, "is_local", False)
     with Mailbox(certificate, at_once=at_once) as box:
-        with pytest.raises(Unsent, match="certificate"):
-            send(server(box.url), MAIL)
+        with pytest.raises(SendError, match="certificate"):
+            send(parse_server(box.url), MAIL)
         assert box.mails() == []
 
 
 def test_the_certificate_must_be_of_that_host(authority: Authority, ca: Path) -> None:
     other = authority.sign(["other.example"])
-    with Mailbox(other) as box, pytest.raises(Unsent, match="certificate"):
-        send(server(f"{box.url}?ca={ca}"), MAIL)
+    with Mailbox(other) as box, pytest.raises(SendError, match="certificate"):
+        send(parse_server(f"{box.url}?ca={ca}"), MAIL)
 
 
 def test_no_password_goes_over_an_open_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MailServer, "local", False)
+    monkeypatch.setattr(MailServer, "is_local", False)
     with Mailbox(auth=True) as box:
-        with pytest.raises(Unsent, match="offers no STARTTLS"):
+        with pytest.raises(SendError, match="offers no STARTTLS"):
             send(with_password(box.url), MAIL)
         assert box.logins == []
 
@@ -104,7 +106,7 @@ def test_to_the_own_host_it_may(authority: Authority) -> None:
 
 
 def test_a_wrong_password_is_told_and_not_shown() -> None:
-    with Mailbox(auth=True) as box, pytest.raises(Unsent, match="answered 535") as caught:
+    with Mailbox(auth=True) as box, pytest.raises(SendError, match="answered 535") as caught:
         send(with_password(box.url, "hush-hush"), MAIL)
     assert "hush" not in str(caught.value)
 
@@ -112,27 +114,27 @@ def test_a_wrong_password_is_told_and_not_shown() -> None:
 def test_a_server_that_refuses() -> None:
     with (
         Mailbox(says="554 not\tfrom \x1b[31myou") as box,
-        pytest.raises(Unsent, match=r"answered 554 not from") as caught,
+        pytest.raises(SendError, match=r"answered 554 not from") as caught,
     ):
-        send(server(box.url), MAIL)
+        send(parse_server(box.url), MAIL)
     assert str(caught.value).isprintable()
 
 
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with pytest.raises(Unsent, match="Connection refused"):
-        send(server(f"smtp://127.0.0.1:{port}"), MAIL)
+    with pytest.raises(SendError, match="Connection refused"):
+        send(parse_server(f"smtp://127.0.0.1:{port}"), MAIL)
 
 
 def test_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail, "STEP", 0.3)
-    with MisbehavingServer(lambda connection: None) as rude, pytest.raises(Unsent, match="timed out"):
-        send(server(rude.url), MAIL)
+    with MisbehavingServer(lambda connection: None) as rude, pytest.raises(SendError, match="timed out"):
+        send(parse_server(rude.url), MAIL)
 
 
 def test_a_server_that_never_comes_to_the_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail, "WHOLE", 0.5)
+    monkeypatch.setattr(mail, "TOTAL", 0.5)
 
     def drip(connection: socket.socket) -> None:
         connection.sendall(b"220 ")
@@ -142,39 +144,39 @@ def test_a_server_that_never_comes_to_the_point(monkeypatch: pytest.MonkeyPatch)
                 connection.sendall(b"x")
 
     began = time.monotonic()
-    with MisbehavingServer(drip) as rude, pytest.raises(Unsent):
-        send(server(rude.url), MAIL)
+    with MisbehavingServer(drip) as rude, pytest.raises(SendError):
+        send(parse_server(rude.url), MAIL)
     assert time.monotonic() - began < 10
 
 
 def test_a_server_that_closes() -> None:
-    with MisbehavingServer(lambda connection: connection.close()) as rude, pytest.raises(Unsent, match="closed"):
-        send(server(rude.url), MAIL)
+    with MisbehavingServer(lambda connection: connection.close()) as rude, pytest.raises(SendError, match="closed"):
+        send(parse_server(rude.url), MAIL)
 
 
 def test_whether_a_server_is_ready_is_seen_without_a_mail() -> None:
     with Mailbox(auth=True) as box:
-        greet(with_password(box.url))
-        with pytest.raises(Unsent, match="535"):
-            greet(with_password(box.url, "wrong"))
+        check_server(with_password(box.url))
+        with pytest.raises(SendError, match="535"):
+            check_server(with_password(box.url, "wrong"))
         assert box.mails() == []
 
 
 @pytest.mark.parametrize("subject", ["one\r\nBcc: all@example.org", "one\nX: y"])
 def test_nothing_that_is_told_becomes_a_header(subject: str) -> None:
-    told = message([Notice("k", NOW, subject, NOW)], "host\r\nBcc: x@y", NOW)
-    made = letter(told, "tarry@shop.example", "ops@example.org", "host\r\nBcc: x@y")
+    told = build_message([Notice("k", NOW, subject, NOW)], "host\r\nBcc: x@y", NOW)
+    made = build_mail(told, "tarry@shop.example", "ops@example.org", "host\r\nBcc: x@y")
     assert made["Bcc"] is None
     assert made["X"] is None
     with pytest.raises(ValueError, match="linefeed"):
-        letter(Message("id", subject, "", b""), "tarry@shop.example", "ops@example.org", "host")
+        build_mail(Message("id", subject, "", b""), "tarry@shop.example", "ops@example.org", "host")
 
 
 def test_what_is_told_of_the_world_is_bounded() -> None:
-    told = message([Notice("k", NOW, "ü" * 100_000, NOW)], "ann", NOW)
+    told = build_message([Notice("k", NOW, "ü" * 100_000, NOW)], "ann", NOW)
     assert len(told.subject) <= 150
     with Mailbox() as box:
-        send(server(box.url), letter(told, "tarry@shop.example", "ops@example.org", "ann"))
+        send(parse_server(box.url), build_mail(told, "tarry@shop.example", "ops@example.org", "ann"))
         assert box.mails()[0]["Subject"] == told.subject
 
 
@@ -197,21 +199,23 @@ def test_what_is_told_of_the_world_is_bounded() -> None:
 )
 def test_what_is_no_mail_server(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        server(url)
+        parse_server(url)
     assert "\n" not in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
 def test_what_a_url_says() -> None:
-    assert server("smtp://mail.example") == MailServer("mail.example", 587, False)
-    assert server("smtps://a%40b:p%2Fw@mail.example:2465/") == MailServer("mail.example", 2465, True, "a@b", "p/w")
-    assert "hush" not in repr(server("smtps://ann:hush@mail.example"))
+    assert parse_server("smtp://mail.example") == MailServer("mail.example", 587, False)
+    assert parse_server("smtps://a%40b:p%2Fw@mail.example:2465/") == MailServer(
+        "mail.example", 2465, True, "a@b", "p/w"
+    )
+    assert "hush" not in repr(parse_server("smtps://ann:hush@mail.example"))
 
 
 def test_a_ca_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.pem").write_text("nothing")
     with Mailbox() as box:
         for name in ("missing.pem", "bad.pem"):
-            to = server(f"{box.url.replace('smtp:', 'smtps:')}?ca={tmp_path / name}")
-            with pytest.raises(Unsent, match=name):
+            to = parse_server(f"{box.url.replace('smtp:', 'smtps:')}?ca={tmp_path / name}")
+            with pytest.raises(SendError, match=name):
                 send(to, MAIL)

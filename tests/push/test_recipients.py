@@ -9,10 +9,10 @@ from standardwebhooks import Webhook
 
 from tarry.alert import channel, webhook
 from tarry.alert.alarms import Notice
-from tarry.alert.message import message
-from tarry.alert.reach import Reach
-from tarry.alert.terms import Terms
-from tarry.alert.unsent import Unsent
+from tarry.alert.errors import SendError
+from tarry.alert.message import build_message
+from tarry.alert.sender import AlertSender
+from tarry.alert.settings import AlertSettings
 from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model.duration import MINUTE, SECOND
@@ -30,7 +30,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:Deprecati
 START = 1_800_000_000_000_000
 OPS, ANN = Recipient.parse("ops@example.org"), Recipient.parse("ann@example.org")
 LOCAL = AddressGuard(["127.0.0.1"])
-TOLD = message([Notice("dead t", START, "t: 1 job is dead", START, todo="look", details=("019: why",))], "ann", START)
+TOLD = build_message(
+    [Notice("dead t", START, "t: 1 job is dead", START, todo="look", details=("019: why",))], "ann", START
+)
 
 
 def test_a_webhook_gets_a_json_object_that_is_signed(server: Server) -> None:
@@ -58,13 +60,13 @@ def test_a_webhook_gets_a_json_object_that_is_signed(server: Server) -> None:
 @pytest.mark.parametrize("status", [301, 400, 404, 500])
 def test_a_webhook_that_does_not_take_it(server: Server, status: int) -> None:
     server.says("/", answer(status) if status != 301 else redirect(301, "/elsewhere"))
-    with pytest.raises(Unsent, match=f"it answered {status}"):
+    with pytest.raises(SendError, match=f"it answered {status}"):
         webhook.send(server.url(), TOLD, [], LOCAL)
     assert len(server.seen) == 1
 
 
 def test_a_webhook_within_the_guard(server: Server) -> None:
-    with pytest.raises(Unsent, match="loopback"):
+    with pytest.raises(SendError, match="loopback"):
         webhook.send(server.url(), TOLD, [], AddressGuard())
     assert server.seen == []
 
@@ -72,7 +74,7 @@ def test_a_webhook_within_the_guard(server: Server) -> None:
 def test_a_webhook_that_hangs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook, "LIMITS", SendLimits(total=0.3, connect=0.2))
     server.says("/", hang)
-    with pytest.raises(Unsent, match="no answer"):
+    with pytest.raises(SendError, match="no answer"):
         webhook.send(server.url(), TOLD, [], LOCAL)
 
 
@@ -83,7 +85,7 @@ def test_a_channel_of_apprise(server: Server, caplog: pytest.LogCaptureFixture) 
     assert (body["title"], body["type"]) == (TOLD.subject, "info")
     assert "t: 1 job is dead" in body["message"]
     server.says("/hush", answer(500))
-    with pytest.raises(Unsent, match=r"json://\.\.\.") as caught:
+    with pytest.raises(SendError, match=r"json://\.\.\.") as caught:
         channel.send(to, TOLD)
     assert "hush" not in str(caught.value)
     assert "hush" not in caplog.text
@@ -91,13 +93,13 @@ def test_a_channel_of_apprise(server: Server, caplog: pytest.LogCaptureFixture) 
 
 def test_a_channel_that_apprise_does_not_know() -> None:
     with pytest.raises(ConfigError, match=r"slck://\.\.\. is no channel that apprise knows"):
-        channel.opened(Recipient.parse("slck://hush/hush"))
+        channel.open_channel(Recipient.parse("slck://hush/hush"))
 
 
 def test_a_channel_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"pip install 'tarry\[alerts\]'"):
-        channel.opened(Recipient.parse("slack://a/b/c"))
+        channel.open_channel(Recipient.parse("slack://a/b/c"))
 
 
 @pytest.mark.parametrize(
@@ -123,13 +125,13 @@ def test_nobody(text: str) -> None:
         Recipient.parse(text)
 
 
-def terms(text: str, tmp_path: Path, **environ: str) -> Terms:
+def settings(text: str, tmp_path: Path, **environ: str) -> AlertSettings:
     (tmp_path / "tarry.toml").write_text(text)
-    return Terms.of(load(environ=environ, directory=tmp_path))
+    return AlertSettings.of(load(environ=environ, directory=tmp_path))
 
 
 def test_the_settings(tmp_path: Path) -> None:
-    said = terms(
+    parsed = settings(
         """
         [alerts]
         to = ["ops@example.org", "https://hooks.example/x"]
@@ -143,20 +145,20 @@ def test_the_settings(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert [one.kind for one in said.to] == [RecipientKind.MAIL, RecipientKind.WEBHOOK]
-    assert (said.alerts.group, said.alerts.every, said.alerts.memory, said.alerts.dead) == (
+    assert [one.kind for one in parsed.to] == [RecipientKind.MAIL, RecipientKind.WEBHOOK]
+    assert (parsed.alerts.group, parsed.alerts.every, parsed.alerts.memory, parsed.alerts.dead) == (
         10 * SECOND,
         10 * MINUTE,
         0.5,
         0,
     )
-    assert "hush" not in repr(said)
+    assert "hush" not in repr(parsed)
     assert "hush" not in repr(load(environ={}, directory=tmp_path))
 
 
 def test_one_recipient_and_variables(tmp_path: Path) -> None:
-    assert terms("alerts.to = 'https://h/x'", tmp_path).to == (Recipient.parse("https://h/x"),)
-    told = terms("", tmp_path, TARRY_ALERTS__TO="a@b.c, https://h/x,y,slack://t", TARRY_ALERTS__SMTP="env:SMTP")
+    assert settings("alerts.to = 'https://h/x'", tmp_path).to == (Recipient.parse("https://h/x"),)
+    told = settings("", tmp_path, TARRY_ALERTS__TO="a@b.c, https://h/x,y,slack://t", TARRY_ALERTS__SMTP="env:SMTP")
     assert [one.text for one in told.to] == ["a@b.c", "https://h/x,y", "slack://t"]
 
 
@@ -177,7 +179,7 @@ def test_one_recipient_and_variables(tmp_path: Path) -> None:
 )
 def test_settings_that_are_wrong(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        terms(f"[alerts]\n{text}\n", tmp_path)
+        settings(f"[alerts]\n{text}\n", tmp_path)
     assert str(caught.value).startswith(told)
     assert "\n" not in str(caught.value)
     assert "hush" not in str(caught.value)
@@ -185,18 +187,18 @@ def test_settings_that_are_wrong(text: str, told: str, tmp_path: Path) -> None:
 
 def test_a_task_s_channel_has_to_be_allowed(tmp_path: Path, server: Server) -> None:
     slack, to = Recipient.parse("slack://a/b/c"), Recipient.parse(f"json://127.0.0.1:{server.port}")
-    said = terms('alerts.channels = ["json"]', tmp_path)
-    assert (said.allows(slack), said.allows(to), said.allows(OPS)) == (False, True, True)
-    reach = Reach(said, load(environ={}, directory=tmp_path))
+    parsed = settings('alerts.channels = ["json"]', tmp_path)
+    assert (parsed.allows(slack), parsed.allows(to), parsed.allows(OPS)) == (False, True, True)
+    sender = AlertSender(parsed, load(environ={}, directory=tmp_path))
     with pytest.raises(ConfigError, match="only with channels"):
-        reach(slack, TOLD)
-    reach(to, TOLD)
+        sender(slack, TOLD)
+    sender(to, TOLD)
     assert len(server.seen) == 1
 
 
 def test_a_keeper_that_tells_nobody_imports_nothing_for_it() -> None:
     modules = loaded("import tarry.process.roles, tarry.process.alerting")
-    assert "tarry.alert.watch" in modules
+    assert "tarry.alert.monitor" in modules
     assert not modules & {"smtplib", "ssl", "email", "apprise", "pyreqwest", "cryptography", "asyncio"}
     assert "tarry.alert" not in loaded("import tarry.process.roles")
 
@@ -204,8 +206,8 @@ def test_a_keeper_that_tells_nobody_imports_nothing_for_it() -> None:
 def test_whether_people_can_be_told(tmp_path: Path, server: Server) -> None:
     with Mailbox() as box, socket.create_server(("127.0.0.1", 0)) as probe:
         text = f'[alerts]\nto = ["a@b.c", "{server.url()}", "slck://x"]\nsmtp = "{box.url}"'
-        said = terms(text, tmp_path)
-        found = list(Reach(said, load(environ={}, directory=tmp_path)).check(said.to))
+        parsed = settings(text, tmp_path)
+        found = list(AlertSender(parsed, load(environ={}, directory=tmp_path)).check(parsed.to))
         assert [(fact.value, bool(fact.advice)) for fact in found] == [
             ("can be sent", False),
             ("cannot be sent", True),  # the guard
@@ -213,6 +215,6 @@ def test_whether_people_can_be_told(tmp_path: Path, server: Server) -> None:
         ]
         assert (box.mails(), server.seen) == ([], [])
         port = probe.getsockname()[1]
-    said = terms(f'[alerts]\nto = "a@b.c"\nsmtp = "smtp://127.0.0.1:{port}"', tmp_path)
-    (fact,) = Reach(said, load(environ={}, directory=tmp_path)).check(said.to)
+    parsed = settings(f'[alerts]\nto = "a@b.c"\nsmtp = "smtp://127.0.0.1:{port}"', tmp_path)
+    (fact,) = AlertSender(parsed, load(environ={}, directory=tmp_path)).check(parsed.to)
     assert "Connection refused" in fact.advice

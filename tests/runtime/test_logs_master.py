@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 
 APP = """
 import logging
@@ -36,9 +36,9 @@ async def loop(name: str) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Project]:
     """A directory with an app that talks, and no process of it afterwards."""
-    place = Place(tmp_path, APP)
+    place = Project(tmp_path, APP)
     yield place
     place.close()
 
@@ -69,7 +69,7 @@ def lines_about(log: Path, id: str) -> list[dict[str, Any]]:
     return [line for line in lines(log) if line.get("job") == id]
 
 
-def test_syslog_hears_of_which_job_each_line_is(place: Place, server: socket.socket) -> None:
+def test_syslog_hears_of_which_job_each_line_is(place: Project, server: socket.socket) -> None:
     place.settings("[master]\nlog = 'syslog:///" + str(place.directory / "socket") + "'\n")
     master = place.serve()
     assert receive_lines(server, "jobs run in 1 worker")["jobs run in 1 worker"].startswith("<30>1 ")
@@ -89,7 +89,7 @@ def test_syslog_hears_of_which_job_each_line_is(place: Place, server: socket.soc
     )
 
 
-def test_the_journal_hears_of_the_master_and_the_jobs(place: Place, server: socket.socket) -> None:
+def test_the_journal_hears_of_the_master_and_the_jobs(place: Project, server: socket.socket) -> None:
     place.settings(f"[master]\nlog = 'journal://{place.directory}/socket'\n")
     place.serve()
     (id,) = place.put("sync", "it")
@@ -98,7 +98,7 @@ def test_the_journal_hears_of_the_master_and_the_jobs(place: Place, server: sock
     assert "SYSLOG_IDENTIFIER=tarry\n" in line
 
 
-def test_a_file_is_followed_by_all_when_it_is_rotated_and_nobody_is_told(place: Place) -> None:
+def test_a_file_is_followed_by_all_when_it_is_rotated_and_nobody_is_told(place: Project) -> None:
     place.settings("[master]\nlog = 'logs/tarry.log'\nlog_format = 'json'\n")
     log = place.directory / "logs" / "tarry.log"
     place.serve()
@@ -114,7 +114,7 @@ def test_a_file_is_followed_by_all_when_it_is_rotated_and_nobody_is_told(place: 
 
 
 @pytest.mark.parametrize("role", ["worker", "keeper"])
-def test_a_child_that_hears_hup_looks_again_at_once(place: Place, role: str) -> None:
+def test_a_child_that_hears_hup_looks_again_at_once(place: Project, role: str) -> None:
     place.settings("[master]\nlog = 'logs/tarry.log'\n")
     log = place.directory / "logs" / "tarry.log"
     place.serve()
@@ -125,7 +125,7 @@ def test_a_child_that_hears_hup_looks_again_at_once(place: Place, role: str) -> 
     assert place.pids(role) == [pid]
 
 
-def test_a_log_whose_directory_is_gone_comes_back_with_it(place: Place) -> None:
+def test_a_log_whose_directory_is_gone_comes_back_with_it(place: Project) -> None:
     place.settings("[master]\nlog = 'logs/tarry.log'\nlog_format = 'json'\n")
     log = place.directory / "logs" / "tarry.log"
     place.serve()
@@ -144,7 +144,7 @@ def test_a_log_whose_directory_is_gone_comes_back_with_it(place: Place) -> None:
     assert one in place.log()
 
 
-def test_jobs_show_shows_what_a_job_said(place: Place) -> None:
+def test_jobs_show_shows_what_a_job_said(place: Project) -> None:
     place.settings("[pools.default]\nkeep_output = '1KB'\n")
     place.serve()
     ids = [place.put(task, "it")[0] for task in ("sync", "loop")]
@@ -157,7 +157,7 @@ def test_jobs_show_shows_what_a_job_said(place: Place) -> None:
         assert facts["progress"] is None
 
 
-def test_nothing_is_kept_where_a_pool_says_so(place: Place) -> None:
+def test_nothing_is_kept_where_a_pool_says_so(place: Project) -> None:
     place.settings("[pools.default]\nkeep_output = 0\n")
     place.serve()
     (id,) = place.put("sync", "it")
@@ -167,7 +167,7 @@ def test_nothing_is_kept_where_a_pool_says_so(place: Place) -> None:
     assert "output" not in place.said("jobs", "show", id)
 
 
-def test_a_daemon_with_syslog_leaves_its_output_beside_the_pid_file(place: Place, server: socket.socket) -> None:
+def test_a_daemon_with_syslog_leaves_its_output_beside_the_pid_file(place: Project, server: socket.socket) -> None:
     place.settings(f"[master]\nlog = 'syslog://{place.directory}/socket'\n")
     with contextlib.ExitStack() as stack:
         stack.callback(place.tarry, "quit")

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from tarry.store import ids
-from tests.cli.place import Place, alive, until
+from tests.cli.project import Project, alive, until
 
 APP = Path(__file__).with_name("app.py").read_text()
 
@@ -23,7 +23,7 @@ class Line(Struct):
     at: float
 
 
-class Scene(Place):
+class Scene(Project):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, APP)
         self.write("ledger", "")

@@ -13,7 +13,7 @@ from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.opening import open_store
 from tarry.tasks.options import Options
-from tests.cli.place import alive, until
+from tests.cli.project import alive, until
 from tests.system.scene import APP, Scene
 
 DEAF = """

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))

@@ -9,7 +9,7 @@ import pytest
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.store.base import NORMAL, Want
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 from tests.system.test_hosts import ELSEWHERE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.disk import MB, Disk
-from tests.cli.place import alive, until
+from tests.cli.project import alive, until
 from tests.system.scene import Scene
 
 BIG = "x" * 100_000

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from msgspec import json
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from tarry.keeper.hosts import LOST_AFTER, hosts
+from tarry.keeper.hosts import LOST_AFTER, list_hosts
 from tarry.store.base import Store
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 ELSEWHERE = """
@@ -100,8 +100,8 @@ def lease_end(store: Store, count: int) -> float:
 def will_be_lost(store: Store, since: int) -> bool:
     """One gave no sign of life since that moment and the other did; by what is known now, one will be lost and one not
     when the time of the silent one is over."""
-    silent, other = sorted(hosts(store), key=lambda host: host.seen)
-    told = {host.instance: host.state for host in hosts(store, silent.seen + LOST_AFTER)}
+    silent, other = sorted(list_hosts(store), key=lambda host: host.seen)
+    told = {host.instance: host.state for host in list_hosts(store, silent.seen + LOST_AFTER)}
     return silent.seen < since < other.seen and (told[silent.instance], told[other.instance]) == ("lost", "serving")
 
 

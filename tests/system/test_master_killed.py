@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 SETTINGS = '[pools.default]\nworkers = 2\nlease = "60s"\n'

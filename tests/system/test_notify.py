@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.deployed import signal_number, unit
 from tests.runtime.notify_socket import NotifySocket
 from tests.system.scene import APP, Scene

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import Place, until
+from tests.cli.project import Project, until
 from tests.deployed import container, image, signal_number, words
 from tests.system.scene import APP, Scene
 
@@ -59,7 +59,7 @@ def end(outside: "subprocess.Popen[bytes]") -> None:
     assert outside.wait(20) == 0
 
 
-def serving(place: Place) -> bool:
+def serving(place: Project) -> bool:
     return place.tarry("status").out.startswith("master pid 1, serving")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tarry.runtime import control
 from tests.cli.disk import Disk
-from tests.cli.place import alive, until
+from tests.cli.project import alive, until
 from tests.system.scene import Scene
 
 TWO = '[pools.default]\nworkers = 2\nlease = "60s"\n'

@@ -15,7 +15,7 @@ from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.opening import open_store
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.push.server import Connection, Server, ok
 from tests.servers.redis import RedisServer
 from tests.system.scene import Scene

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tarry.client.client import Client
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 

@@ -1,6 +1,6 @@
 """Pools that follow their backlog, with real workers and a real store."""
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tarry.model.job import Job
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 SCHEDULED = """

@@ -3,7 +3,7 @@ import sqlite3
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 WAYS = [("start",), ("start", "-d")]

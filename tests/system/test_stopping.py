@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 

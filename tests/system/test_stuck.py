@@ -6,7 +6,7 @@ import pytest
 from msgspec import json
 
 from tarry.model.job import Job
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 STUCK = """

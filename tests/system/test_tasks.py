@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import Scene
 
 

@@ -1,6 +1,6 @@
 """`watch = true`: what is changed is served, and what is broken is not."""
 
-from tests.cli.place import until
+from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 ASKED = (

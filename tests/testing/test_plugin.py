@@ -133,5 +133,5 @@ def test_a_run_that_does_not_use_it_does_not_load_it() -> None:
     loaded = ran.stdout.split()
     assert "tarry.testing" in loaded
     store = ("tarry.store.memory", "tarry.store.sqlite.store")
-    unwanted = ("tarry.testing.", *store, "tarry.embedded.here", "tarry.worker.pump")
+    unwanted = ("tarry.testing.", *store, "tarry.embedded.service", "tarry.worker.pump")
     assert [name for name in loaded if name.startswith(unwanted)] == []

@@ -1,1 +1,1 @@
-"""`tarry top`: the live picture in a terminal, or one look at it."""
+"""`tarry top`: a live dashboard in a terminal, or a single report."""

@@ -1,4 +1,4 @@
-"""`tarry top` on the command line."""
+"""`tarry top`: its options, and the choice between dashboard and report."""
 
 import argparse
 import os
@@ -9,11 +9,11 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
 
 SHORTEST, LONGEST = 0.1, 3600.0
-"""Seconds between two looks."""
+"""The limits of --interval, in seconds."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its place on the command line."""
+    """Adds the command to the parser."""
     top = commands.add_parser(
         "top",
         help="the live picture: master, workers and their jobs, queues and their rates",
@@ -25,16 +25,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when it was left by a key, or the look is printed; what cannot be seen is told in the picture."""
-    # Here, since no other command should take the time.
-    from tarry.cli.top.snapshot import show, taken  # noqa: PLC0415
-    from tarry.cli.top.sources import way  # noqa: PLC0415
+    """Status 0 once the user has quit, or the report is printed. What cannot be read is shown as an error in it."""
+    # Imported here, since no other command should take the time.
+    from tarry.cli.top.one_shot import print_report, take_report  # noqa: PLC0415
+    from tarry.cli.top.sources import store_access  # noqa: PLC0415
 
     interval = _interval(args.interval)
     setup = Setup.of(args)
     pid_file = setup.config.master.pid_file
     if args.once or args.json or not _on_a_terminal():
-        show(taken(way(setup), pid_file), args.json)
+        print_report(take_report(store_access(setup), pid_file), args.json)
         return 0
     try:
         from tarry.cli.top.live import Live  # noqa: PLC0415 - an extra
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"the live picture needs prompt_toolkit: pip install 'tarry[top]'; `tarry top --once` does not ({error})"
         ) from None
-    return Live(way(setup), pid_file, interval).run()
+    return Live(store_access(setup), pid_file, interval).run()
 
 
 def _on_a_terminal() -> bool:
@@ -50,7 +50,7 @@ def _on_a_terminal() -> bool:
 
 
 def _interval(text: str) -> float:
-    """Seconds as a number, or a duration as everywhere."""
+    """Seconds, from a number or a duration."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,16 +1,16 @@
-"""What is seen: of the master, of the queues, of the jobs that run, of other hosts."""
+"""The data of the dashboard: master, queues, running jobs, hosts."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.cli.endpoints import Going
-from tarry.cli.top.rates import Flow
+from tarry.cli.endpoints import EndpointHealth
+from tarry.cli.top.rates import QueueRates
 from tarry.model.job import State
 from tarry.runtime.scoreboard import Board, ChildStatus
 
 
-class Queue(Struct, frozen=True):
-    """A queue. Times are seconds; None: there is none, or it is not known."""
+class QueueRow(Struct, frozen=True):
+    """A queue. Times are in seconds; None: none, or not known."""
 
     queue: str
     paused: bool = False
@@ -21,20 +21,20 @@ class Queue(Struct, frozen=True):
     dead: int = 0
     cancelled: int = 0
     oldest: float | None = None
-    """For how long the first of the ready ones is due already."""
+    """For how long the oldest ready job has been due."""
     wait: float | None = None
-    """The median from due to start, of jobs that were seen running."""
+    """The median wait from due to start, of jobs that were seen running."""
     came: float | None = None
-    """Jobs a second."""
+    """Jobs that came in per second; `left` and `died` are per second, too."""
     left: float | None = None
     died: float | None = None
     least: bool = False
-    """The rates are a least: records were forgotten meanwhile."""
+    """The rates are lower bounds: records were deleted meanwhile."""
     tasks: tuple[str, ...] = ()
 
 
 class RunningJob(Struct, frozen=True):
-    """A job that runs, on whichever host. Times are seconds."""
+    """A running job on any host. Times are in seconds."""
 
     id: str
     task: str
@@ -48,11 +48,11 @@ class RunningJob(Struct, frozen=True):
     progress: float | None = None
 
 
-class Host(Struct, frozen=True):
-    """A host as its master tells the store."""
+class HostRow(Struct, frozen=True):
+    """A host, as its master reports it to the store."""
 
     instance: str
-    """Its master's name, unique for ever."""
+    """The name of its master; it is never used again."""
     host: str
     state: str
     pid: int
@@ -62,74 +62,75 @@ class Host(Struct, frozen=True):
     processed: int
     failed: int
     pools: str
-    """Busy and all workers of each."""
+    """Busy workers and all workers of each pool, as text."""
     heard: float
-    """Seconds since its last sign of life."""
+    """Seconds since its last heartbeat."""
     here: bool
 
 
-class Counted(Struct, frozen=True):
-    """The look at all jobs, which may take long."""
+class JobCounts(Struct, frozen=True):
+    """Counts over all jobs; reading them may take long."""
 
     queues: dict[str, dict[State, int]]
     tasks: dict[str, set[str]]
     oldest: dict[str, float]
-    flows: dict[str, Flow]
+    flows: dict[str, QueueRates]
     waiting: dict[str, int] = {}
     """Jobs that are ready or scheduled, by task."""
     missing: str = ""
-    """Which of several stores is not in it, and why."""
+    """Which shards are missing, and why."""
 
 
-class Glance(Struct, frozen=True):
-    """The look that is quick whatever the store holds."""
+class Snapshot(Struct, frozen=True):
+    """The data that is quick to read whatever the size of the store."""
 
     url: str
     paused: dict[str, bool]
     jobs: list[RunningJob]
     waits: dict[str, float]
-    hosts: list[Host]
-    http: list[Going] = []
+    hosts: list[HostRow]
+    http: list[EndpointHealth] = []
     """The HTTP tasks."""
     more_jobs: bool = False
-    """There run more than are listed."""
+    """More jobs run than are listed."""
     missing: str = ""
 
 
-class Mastered(Struct, frozen=True):
-    """The scoreboard, with jobs a second by `seat`. None: no master runs here."""
+class MasterFigures(Struct, frozen=True):
+    """The scoreboard of the master, and jobs per second by `child_key`. board None: no master runs here."""
 
     board: Board | None
-    paces: dict[str, float]
+    rates: dict[str, float]
     failing: float = 0.0
-    """Failed attempts a second."""
+    """Failed attempts per second."""
 
 
-def seat(child: ChildStatus) -> str:
-    """While a worker is replaced, two have its name."""
+def child_key(child: ChildStatus) -> str:
+    """A key that is unique among the children."""
+    # While a worker is being replaced, two processes have its name.
     return f"{child.name} {child.pid}"
 
 
-def queues(counted: Counted | None, glance: Glance | None) -> list[Queue]:
-    """What both looks tell of each queue, by name."""
-    paused = glance.paused if glance else {}
+def queues(counted: JobCounts | None, snapshot: Snapshot | None) -> list[QueueRow]:
+    """The rows of all queues by name, from counts and snapshot."""
+    paused = snapshot.paused if snapshot else {}
     names = paused.keys() | (counted.queues.keys() if counted else set())
-    waits = glance.waits if glance else {}
+    waits = snapshot.waits if snapshot else {}
     return [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
 
 
-def http(counted: Counted | None, glance: Glance | None) -> list[Going]:
-    """What both looks tell of each HTTP task."""
-    known = glance.http if glance else []
+def http(counted: JobCounts | None, snapshot: Snapshot | None) -> list[EndpointHealth]:
+    """The health of all HTTP tasks, from counts and snapshot."""
+    known = snapshot.http if snapshot else []
     return known if counted is None else [replace(one, waiting=counted.waiting.get(one.task, 0)) for one in known]
 
 
-def _queue(name: str, paused: bool, wait: float | None, counted: Counted | None) -> Queue:
+def _queue(name: str, paused: bool, wait: float | None, counted: JobCounts | None) -> QueueRow:
     if counted is None:
-        return Queue(name, paused, wait=wait)
+        return QueueRow(name, paused, wait=wait)
     counts = counted.queues.get(name, {})
-    flow = counted.flows.get(name, Flow())
-    return Queue(
+    flow = counted.flows.get(name, QueueRates())
+    return QueueRow(
         name,
         paused,
         **{state.value: n for state, n in counts.items()},

@@ -1,4 +1,4 @@
-"""The picture on a terminal: prompt_toolkit has the screen and the keys; what is drawn is ours."""
+"""The dashboard on a terminal: prompt_toolkit handles the screen and the keys, our code draws."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,14 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from tarry.cli.top.desk import FILTERING, Desk, Wish
-from tarry.cli.top.hands import Hands
-from tarry.cli.top.picture import Picture
-from tarry.cli.top.screen import drawn
-from tarry.cli.top.sources import Way
+from tarry.cli.top.action_thread import ActionThread
+from tarry.cli.top.dashboard import Dashboard
+from tarry.cli.top.screen import draw
+from tarry.cli.top.sources import StoreAccess
+from tarry.cli.top.view_state import FILTERING, Action, ViewState
 
-# The terminal's own colours only, so that they are readable wherever its own text is, and each beside a word or sign.
+# Only colours of the terminal's own palette, so that they are readable wherever its text is. No colour stands without
+# a word or sign that says the same.
 _STYLE = Style.from_dict(
     {
         "title": "bold",
@@ -46,7 +47,7 @@ _NAMES = {
     Keys.Home: "home",
     Keys.End: "end",
     Keys.Enter: "enter",
-    Keys.ControlJ: "enter",  # typed ahead, before the terminal was ours
+    Keys.ControlJ: "enter",  # typed before the terminal was in raw mode
     Keys.Tab: "tab",
     Keys.BackTab: "shift-tab",
     Keys.Backspace: "backspace",
@@ -54,21 +55,21 @@ _NAMES = {
     Keys.ControlC: "ctrl-c",
     Keys.SIGINT: "ctrl-c",
 }
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _ESCAPE_WAIT = 0.05
-"""Seconds in which what follows an Esc makes it the beginning of another key."""
-_LAST_WISH = 2.0
-"""Seconds that the end waits for what was begun in the store."""
+"""Seconds in which the characters after an Esc belong to the same key."""
+_LAST_ACTION_WAIT = 2.0
+"""Seconds that `run` waits at its end for the last action."""
 
 
 class Live:
     """One session at the terminal."""
 
-    def __init__(self, way: Way, pid_file: Path, interval: float) -> None:
-        self._desk = Desk()
-        self._picture = Picture(way, pid_file, interval, self._changed)
-        self._hands = Hands(way, self._told)
-        control = FormattedTextControl(self._drawn, focusable=True, show_cursor=False)
+    def __init__(self, store_access: StoreAccess, pid_file: Path, interval: float) -> None:
+        self._view = ViewState()
+        self._dashboard = Dashboard(store_access, pid_file, interval, self._redraw)
+        self._action_thread = ActionThread(store_access, self._show_message)
+        control = FormattedTextControl(self._draw, focusable=True, show_cursor=False)
         self._app: Application[int] = Application(
             Layout(Window(control, always_hide_cursor=True)),
             style=_STYLE,
@@ -80,39 +81,39 @@ class Live:
         self._app.ttimeoutlen = _ESCAPE_WAIT
 
     def run(self) -> int:
-        """Until it is left: 0; or 128 and the number of the signal that ended it."""
-        logging.disable()  # what is logged beside the picture would be in it
-        self._picture.start()
-        self._hands.start()
+        """Runs until the user quits. Returns 0, or 128 plus the number of the signal that ended it."""
+        logging.disable()  # log lines would destroy the screen
+        self._dashboard.start()
+        self._action_thread.start()
         try:
-            return self._app.run(pre_run=self._heed_signals)
+            return self._app.run(pre_run=self._handle_signals)
         except EOFError:  # the terminal is gone
             return 0
         finally:
-            self._hands.close(_LAST_WISH)
-            self._picture.close()
+            self._action_thread.close(_LAST_ACTION_WAIT)
+            self._dashboard.close()
             logging.disable(logging.NOTSET)
 
-    def _heed_signals(self) -> None:
-        for number in _ENDING:
+    def _handle_signals(self) -> None:
+        for number in _EXIT_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
 
     def _leave(self, status: int) -> None:
-        with contextlib.suppress(Exception):  # it is being left already
+        with contextlib.suppress(Exception):  # it is already exiting
             self._app.exit(result=status)
 
-    def _changed(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop has ended just now
+    def _redraw(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has just ended
             self._app.invalidate()
 
-    def _told(self, line: str) -> None:
-        self._desk.message = line
-        self._picture.soon()
-        self._changed()
+    def _show_message(self, line: str) -> None:
+        self._view.message = line
+        self._dashboard.poll_now()
+        self._redraw()
 
-    def _drawn(self) -> StyleAndTextTuples:
+    def _draw(self) -> StyleAndTextTuples:
         size = self._app.output.get_size()
-        lines = drawn(self._picture.onto(self._desk), self._desk, size.columns, size.rows, time(), get_cwidth)
+        lines = draw(self._dashboard.fill(self._view), self._view, size.columns, size.rows, time(), get_cwidth)
         pieces: StyleAndTextTuples = []
         for number, line in enumerate(lines):
             pieces += [("", "\n"), *line] if number else line
@@ -121,25 +122,25 @@ class Live:
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         for key, name in _NAMES.items():
-            keys.add(key, eager=True)(self._pressed(name))
-        keys.add(Keys.Escape, eager=True)(self._pressed("escape"))
+            keys.add(key, eager=True)(self._key_handler(name))
+        keys.add(Keys.Escape, eager=True)(self._key_handler("escape"))
         keys.add(Keys.ControlL)(lambda event: event.app.renderer.clear())
         keys.add(Keys.ControlZ)(lambda event: event.app.suspend_to_background())
         keys.add(Keys.Any)(lambda event: self._press(event.data))
-        keys.add(Keys.BracketedPaste)(lambda event: self._pasted(event.data))
+        keys.add(Keys.BracketedPaste)(lambda event: self._paste(event.data))
         return keys
 
-    def _pressed(self, name: str) -> Callable[[KeyPressEvent], None]:
+    def _key_handler(self, name: str) -> Callable[[KeyPressEvent], None]:
         return lambda event: self._press(name)
 
-    def _pasted(self, text: str) -> None:
-        """A text to look for; never a row of commands."""
-        for char in text if self._desk.mode == FILTERING else "":
+    def _paste(self, text: str) -> None:
+        """Adds pasted text to the filter; in other modes it is ignored, so that it cannot act as commands."""
+        for char in text if self._view.mode == FILTERING else "":
             self._press(char)
 
     def _press(self, key: str) -> None:
-        wish = self._desk.press(key)
-        if isinstance(wish, Wish):
-            self._hands.do(wish)
-        elif wish == "quit":
+        action = self._view.press(key)
+        if isinstance(action, Action):
+            self._action_thread.submit(action)
+        elif action == "quit":
             self._leave(0)

@@ -1,4 +1,4 @@
-"""How much a second, from counts that are looked at now and then."""
+"""Rates per second, from counts that are read once in a while."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,24 @@ from tarry.model.job import Job, State
 from tarry.store.base import Tally
 
 WINDOW = 10.0
-"""Seconds over which a rate is taken, or two looks, if they are further apart."""
+"""Seconds over which a rate is measured; at least two readings."""
 _MOST = 60
-"""Looks that are kept."""
+"""Readings that are kept."""
 _WAITS = 64
 
 
-class Flow(Struct, frozen=True):
-    """Jobs a second that came into a queue, that left it, and that died there. None: not known yet."""
+class QueueRates(Struct, frozen=True):
+    """Jobs per second that came into a queue, left it, and died in it. None: not known yet."""
 
     came: float | None = None
     left: float | None = None
     died: float | None = None
     least: bool = False
-    """Records were forgotten meanwhile, so it may have been more."""
+    """The rates are lower bounds: records were deleted meanwhile."""
 
 
 class _Step(Struct, frozen=True):
-    """What changed from one look to the next."""
+    """The changes between two readings."""
 
     at: float
     seconds: float
@@ -37,23 +37,23 @@ class _Step(Struct, frozen=True):
     exact: bool
 
 
-class Flows:
-    """The flow of each queue, from tallies. No number is ever below zero, whatever is pruned or purged."""
+class RateTracker:
+    """Measures the rates of each queue from tallies. No rate is negative, even after a prune or purge."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._before: dict[str, dict[tuple[str, State], int]] | None = None
         self._steps: dict[str, deque[_Step]] = {}
 
-    def seen(self, tallies: Sequence[Tally], at: float) -> dict[str, Flow]:
-        """The flow of every queue. at: when they were counted, in seconds of the monotonic clock."""
+    def update(self, tallies: Sequence[Tally], at: float) -> dict[str, QueueRates]:
+        """Adds a reading and returns the rates of every queue. at: when it was made, by time.monotonic()."""
         now: dict[str, dict[tuple[str, State], int]] = {}
         for tally in tallies:
             now.setdefault(tally.queue, {})[tally.task, tally.state] = tally.count
         before, seconds = self._before, at - self._at
         self._before, self._at = now, at
         if before is None or seconds <= 0:
-            return {queue: Flow() for queue in now}
+            return {queue: QueueRates() for queue in now}
         names = now.keys() | before.keys()
         self._steps = {name: self._steps.get(name) or deque(maxlen=_MOST) for name in names}
         for name, steps in self._steps.items():
@@ -62,9 +62,9 @@ class Flows:
 
 
 def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State], int], at: float, s: float) -> _Step:
-    """What finished was in the queue before; so what came is what is unfinished more, and what left meanwhile.
+    """The changes of one queue: the jobs that came are the growth of the unfinished ones plus those that left.
 
-    A group of finished jobs that shrank was pruned: then only a least is known of what joined it.
+    If a group of finished jobs became smaller, it was pruned: then its growth is only known as a lower bound.
     """
     more = {group: now.get(group, 0) - before.get(group, 0) for group in now.keys() | before.keys()}
     waiting = sum(n for (_, state), n in more.items() if not state.finished)
@@ -74,45 +74,45 @@ def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State
     return _Step(at, s, max(waiting + left, 0), left, died, all(n >= 0 for n in finished.values()))
 
 
-def _flow(steps: Sequence[_Step], at: float) -> Flow:
+def _flow(steps: Sequence[_Step], at: float) -> QueueRates:
     recent = [step for step in steps if at - step.at < WINDOW] or [steps[-1]]
     exact = [step for step in recent if step.exact]
     used = exact or recent
     seconds = sum(step.seconds for step in used)
     came, left, died = (sum(getattr(step, name) for step in used) / seconds for name in ("came", "left", "died"))
-    return Flow(came, left, died, not exact)
+    return QueueRates(came, left, died, not exact)
 
 
-class Pace:
-    """How much a second counters grow that each begin anew at zero."""
+class CounterRates:
+    """Measures how fast counters grow, in units per second. A counter may start again at zero."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._history: dict[str, deque[tuple[float, int]]] = {}
 
-    def seen(self, counters: Mapping[str, int], at: float) -> dict[str, float]:
-        """By name; of one that is new, nothing is told yet."""
-        self._seen = {name: self._seen.get(name) or deque(maxlen=_MOST) for name in counters}
-        paces = {}
+    def update(self, counters: Mapping[str, int], at: float) -> dict[str, float]:
+        """Adds a reading and returns the rates by name; a new counter has none yet."""
+        self._history = {name: self._history.get(name) or deque(maxlen=_MOST) for name in counters}
+        rates = {}
         for name, count in counters.items():
-            steps = self._seen[name]
+            steps = self._history[name]
             if steps and count < steps[-1][1]:
                 steps.clear()
             steps.append((at, count))
             while len(steps) > 2 and at - steps[1][0] >= WINDOW:
                 steps.popleft()
             if steps[-1][0] > steps[0][0]:
-                paces[name] = (count - steps[0][1]) / (at - steps[0][0])
-        return paces
+                rates[name] = (count - steps[0][1]) / (at - steps[0][0])
+        return rates
 
 
-class Waits:
-    """How long jobs waited from when they were due to their start, as far as they were seen running."""
+class WaitTracker:
+    """Measures how long jobs waited between due and start, from jobs that were seen running."""
 
     def __init__(self) -> None:
         self._waits: dict[str, dict[tuple[bytes, int], float]] = {}
 
-    def seen(self, running: Sequence[Job]) -> dict[str, float]:
-        """The median of the last that were seen, in seconds, by queue."""
+    def update(self, running: Sequence[Job]) -> dict[str, float]:
+        """Adds running jobs and returns the median wait by queue, in seconds."""
         for job in running:
             waits = self._waits.setdefault(job.queue, {})
             waits[job.id, job.epoch] = max(0, job.since - job.due) / 1e6

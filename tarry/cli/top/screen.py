@@ -1,4 +1,4 @@
-"""The picture as lines of styled text: exactly as many as the terminal has, none wider."""
+"""Draws the dashboard as styled lines: exactly as many as the terminal has, and none wider."""
 
 from collections.abc import Callable, Sequence
 from time import localtime, strftime
@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.top.desk import CONFIRMING, FILTERING, HELPING, Desk
-from tarry.cli.top.tables import GAP, Table, chosen
-from tarry.cli.top.text import fitted, visible
+from tarry.cli.top.tables import GAP, Table, fit_columns
+from tarry.cli.top.text import fit, make_printable
+from tarry.cli.top.view_state import CONFIRMING, FILTERING, HELPING, ViewState
 
 Piece = tuple[str, str]
 Line = list[Piece]
@@ -16,7 +16,7 @@ Cells = Callable[[str], int]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 _FEWEST_LINES = 2
-"""Of a table that is not worked in, where there is little room."""
+"""The fewest lines of a table that is not focused."""
 
 KEYS = (
     "q quit", "? help", "Tab next table", "/ filter", "s sort", "p pause", "r resume", "c cancel", "↑↓ choose",
@@ -37,116 +37,116 @@ HELP = (
 )
 
 
-class Head(Struct, frozen=True):
-    """The lines above the tables, each with a style."""
+class Header(Struct, frozen=True):
+    """The lines above the tables, each with its style."""
 
     left: str
     lines: tuple[Piece, ...]
 
 
-def drawn(head: Head, desk: Desk, width: int, height: int, now: float, cells: Cells) -> list[Line]:
-    """The whole screen. now: seconds since the epoch. cells: how many of a terminal's a character takes."""
+def draw(head: Header, view: ViewState, width: int, height: int, now: float, cells: Cells) -> list[Line]:
+    """Draws the whole screen. now: seconds since the epoch. cells: the width of a character in terminal cells."""
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         text = f"{LEAST_WIDTH} x {LEAST_HEIGHT} at least; q quits"
-        return [[("", fitted(text, width, False, cells))]] + [[("", "")]] * (height - 1)
-    pen = Pen(width, cells)
+        return [[("", fit(text, width, False, cells))]] + [[("", "")]] * (height - 1)
+    writer = LineWriter(width, cells)
     clock = strftime("%H:%M:%S", localtime(now))
-    top = [pen.ends("class:title", head.left, clock), *(pen.line(*line) for line in head.lines)]
-    top = [*top[: height - 5], pen.line("", "")]
+    top = [writer.ends("class:title", head.left, clock), *(writer.line(*line) for line in head.lines)]
+    top = [*top[: height - 5], writer.line("", "")]
     room = height - len(top) - 1
-    body = pen.help(room) if desk.mode == HELPING else pen.tables(desk, room)
-    body += [pen.line("", "")] * (room - len(body))
-    return [*top, *body[:room], pen.foot(desk)]
+    body = writer.help(room) if view.mode == HELPING else writer.tables(view, room)
+    body += [writer.line("", "")] * (room - len(body))
+    return [*top, *body[:room], writer.foot(view)]
 
 
-class Pen:
-    """Writes lines of one width."""
+class LineWriter:
+    """Builds lines of a fixed width."""
 
     def __init__(self, width: int, cells: Cells) -> None:
         self._width, self._cells = width, cells
 
     def line(self, style: str, text: str) -> Line:
-        """One piece, a cell in from the left."""
-        return [(style, fitted(f" {visible(text)}", self._width, False, self._cells))]
+        """A line with one piece, indented by one cell."""
+        return [(style, fit(f" {make_printable(text)}", self._width, False, self._cells))]
 
     def ends(self, style: str, left: str, right: str) -> Line:
-        """A text on the left, and one on the right that is whole."""
+        """A line with a text on the left, and one on the right that is never cut."""
         room = self._width - len(right) - 2
-        return [(style, f"{fitted(' ' + visible(left), room, False, self._cells)} {right} ")]
+        return [(style, f"{fit(' ' + make_printable(left), room, False, self._cells)} {right} ")]
 
     def help(self, room: int) -> list[Line]:
-        """What the keys do, and the columns mean."""
+        """The help: the keys and the columns."""
         found = [
-            [("class:key", f"  {keys:12}"), ("", fitted(said, self._width - 14, False, self._cells))]
-            for keys, said in HELP
+            [("class:key", f"  {keys:12}"), ("", fit(text_shown, self._width - 14, False, self._cells))]
+            for keys, text_shown in HELP
         ]
         return [*found[: room - 1], self.line("class:quiet", "any key goes back")]
 
-    def foot(self, desk: Desk) -> Line:
-        """What can be pressed, or what is asked."""
-        if desk.mode == CONFIRMING and desk.asked is not None:
-            return self.line("class:ask", f"cancel, y or n?  {desk.asked.shown}")
-        if desk.mode == FILTERING:
-            return self.line("class:ask", f"show only: {desk.filter}_   Enter keeps it, Esc shows all")
-        if desk.message:
-            return self.line("class:message", desk.message)
-        shown = f"only {desk.filter!r} (Esc: all)   " if desk.filter else ""
+    def foot(self, view: ViewState) -> Line:
+        """The last line: keys, a question, or a message."""
+        if view.mode == CONFIRMING and view.pending is not None:
+            return self.line("class:ask", f"cancel, y or n?  {view.pending.shown}")
+        if view.mode == FILTERING:
+            return self.line("class:ask", f"show only: {view.filter}_   Enter keeps it, Esc shows all")
+        if view.message:
+            return self.line("class:message", view.message)
+        shown = f"only {view.filter!r} (Esc: all)   " if view.filter else ""
         for key in KEYS:
             if len(shown) + len(key) < self._width - 2:
                 shown += key + "   "
         return self.line("class:foot", shown.rstrip())
 
-    def tables(self, desk: Desk, room: int) -> list[Line]:
-        """Those that are shown, under each other; the one that is worked in has the most room."""
-        sets = [desk.lines(table) for table in desk.shown]
-        sizes = _shared_out([max(len(lines), 1) for lines in sets], desk.shown.index(desk.table), room)
-        drawn: list[Line] = []
-        for table, lines, size in zip(desk.shown, sets, sizes, strict=True):
+    def tables(self, view: ViewState, room: int) -> list[Line]:
+        """The tables, one below the other; the focused one gets the most lines."""
+        sets = [view.lines(table) for table in view.shown]
+        sizes = _share_lines([max(len(lines), 1) for lines in sets], view.shown.index(view.table), room)
+        rows: list[Line] = []
+        for table, lines, size in zip(view.shown, sets, sizes, strict=True):
             if size > 0:
-                drawn += [*self.table(desk, table, lines, size), self.line("", "")]
-        return drawn[:-1]
+                rows += [*self.table(view, table, lines, size), self.line("", "")]
+        return rows[:-1]
 
-    def table(self, desk: Desk, table: Table, lines: Sequence[Any], size: int) -> list[Line]:
-        """Its heading, and `size` lines around the chosen one."""
-        focused = table is desk.table
-        columns = chosen(table.columns, self._width - 2)
-        place, pick = desk.find(table, lines), desk.chosen(table)
-        pick.columns = tuple(table.columns.index(column) for column, _ in columns)
-        pick.top = max(min(pick.top, place, len(lines) - size), place - size + 1, 0)
-        heading = self._heading(desk, table, columns, len(lines), size)
+    def table(self, view: ViewState, table: Table, lines: Sequence[Any], size: int) -> list[Line]:
+        """The heading, and `size` lines around the selected one."""
+        focused = table is view.table
+        columns = fit_columns(table.columns, self._width - 2)
+        place, state = view.find(table, lines), view.state_of(table)
+        state.columns = tuple(table.columns.index(column) for column, _ in columns)
+        state.top = max(min(state.top, place, len(lines) - size), place - size + 1, 0)
+        heading = self._heading(view, table, columns, len(lines), size)
         shown = [
             self._row(table, columns, line, focused and number == place)
-            for number, line in enumerate(lines[pick.top : pick.top + size], pick.top)
+            for number, line in enumerate(lines[state.top : state.top + size], state.top)
         ]
-        nothing = "nothing here" + (f" has {desk.filter!r} in it" if desk.filter else "")
+        nothing = "nothing here" + (f" has {view.filter!r} in it" if view.filter else "")
         return [heading, *(shown or [self.line("class:quiet", " " + nothing)])]
 
-    def _heading(self, desk: Desk, table: Table, columns: Any, total: int, size: int) -> Line:
-        focused, pick = table is desk.table, desk.chosen(table)
+    def _heading(self, view: ViewState, table: Table, columns: Any, total: int, size: int) -> Line:
+        focused, state = table is view.table, view.state_of(table)
         titles = []
         for column, width in columns:
             title = column.title
             if column is table.columns[0] and total > size:
-                title += f" {pick.top + 1}-{min(pick.top + size, total)}/{total}"
-            if pick.sort >= 0 and column is table.columns[pick.sort]:
-                title = (title[: width - 1] if column.right else title) + ("▼" if pick.falling else "▲")
-            titles.append(fitted(title, width, column.right, self._cells))
+                title += f" {state.top + 1}-{min(state.top + size, total)}/{total}"
+            if state.sort >= 0 and column is table.columns[state.sort]:
+                title = (title[: width - 1] if column.right else title) + ("▼" if state.descending else "▲")
+            titles.append(fit(title, width, column.right, self._cells))
         text = ("▸ " if focused else "  ") + (" " * GAP).join(titles)
-        return [("class:head" if focused else "class:other-head", fitted(text, self._width, False, self._cells))]
+        return [("class:head" if focused else "class:other-head", fit(text, self._width, False, self._cells))]
 
     def _row(self, table: Table, columns: Any, fact: Any, selected: bool) -> Line:
         base = "class:selected " if selected else ""
         pieces: Line = [(base, "› " if selected else "  ")]
         for number, (column, width) in enumerate(columns):
-            text = fitted(visible(column.text(fact)), width, column.right, self._cells)
+            text = fit(make_printable(column.text(fact)), width, column.right, self._cells)
             style = column.style(fact) or ("class:quiet" if text.strip() in ("·", "-") else "")
             pieces += [(base + style, text), (base, " " * GAP if number < len(columns) - 1 else "")]
         left = self._width - 2 - sum(width for _, width in columns) - GAP * (len(columns) - 1)
         return [*pieces, (base, " " * max(left, 0))]
 
 
-def _shared_out(wanted: list[int], focus: int, room: int) -> list[int]:
-    """Lines for each table, from a room in which each also has a heading, and a blank line between."""
+def _share_lines(wanted: list[int], focus: int, room: int) -> list[int]:
+    """How many lines each table gets; `room` also contains a heading for each and a blank line between two."""
     left = room - len(wanted) - (len(wanted) - 1)
     sizes = [min(want, _FEWEST_LINES) for want in wanted]
     while sum(sizes) > max(left, 1) and any(size for place, size in enumerate(sizes) if place != focus):

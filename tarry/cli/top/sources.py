@@ -1,4 +1,4 @@
-"""Where the picture comes from: the scoreboard's file, and the store, each looked at in a thread of its own."""
+"""The sources of the dashboard: the scoreboard file and the store. Each is polled in its own thread."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from tarry.cli.endpoints import going
-from tarry.cli.top.facts import Counted, Glance, Host, Mastered, RunningJob, seat
-from tarry.cli.top.rates import Flows, Pace, Waits
+from tarry.cli.endpoints import endpoint_health
+from tarry.cli.top.facts import HostRow, JobCounts, MasterFigures, RunningJob, Snapshot, child_key
+from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
-from tarry.keeper.hosts import Host as Registered
-from tarry.keeper.hosts import hosts
+from tarry.keeper.hosts import Host, list_hosts
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -38,29 +37,29 @@ T = TypeVar("T")
 MOST_JOBS = 200
 """Running jobs that are listed."""
 _MOST_OWNERS = 64
-_PATIENCE = 1.0
-"""Seconds after which a look lists no more of them."""
+_TIME_LIMIT = 1.0
+"""Seconds after which a poll stops to list more running jobs."""
 
 
-class Way(Struct, frozen=True):
-    """How the store is opened, and the rules by which its jobs are changed."""
+class StoreAccess(Struct, frozen=True):
+    """How to open the store, and the rules for changes to its jobs."""
 
     open: Callable[[], Store]
     rules: Callable[[str, str], Rules]
     note: str = ""
-    """Why the app was not asked."""
+    """Why the app could not be imported."""
     http: "Callable[[Store], Mapping[str, Endpoint]]" = lambda store: {}
-    """The HTTP tasks there are now; StoreError."""
+    """Returns the current HTTP tasks; StoreError."""
 
 
-def way(setup: Setup) -> Way:
-    """The app's store; the configured one where there is no app, or one that cannot be imported: with broken code on
-    a host its operator needs the picture more than ever."""
+def store_access(setup: Setup) -> StoreAccess:
+    """Access to the store of the app; to the configured store if there is no app or it cannot be imported."""
+    # With broken code on a host, its operator needs the dashboard most.
     config = setup.config
     note = ""
     if setup.app_name:
         try:
-            return Way(setup.app.open_store, setup.app.rules, http=partial(_endpoints, setup.app))
+            return StoreAccess(setup.app.open_store, setup.app.rules, http=partial(_endpoints, setup.app))
         except AppError as error:
             note = str(error)
 
@@ -70,30 +69,32 @@ def way(setup: Setup) -> Way:
 
     known = rules if config.queues else lambda task, queue: lifecycle.DEFAULT
     if note:
-        return Way(lambda: open_store(config.stores), known, note)
-    return Way(lambda: open_store(config.stores), known, http=partial(_endpoints, setup.home))
+        return StoreAccess(lambda: open_store(config.stores), known, note)
+    return StoreAccess(lambda: open_store(config.stores), known, http=partial(_endpoints, setup.home))
 
 
 def _endpoints(app: "App", store: Store) -> "Mapping[str, Endpoint]":
-    """Without those of the configuration while that is wrong."""
+    """The HTTP tasks; without those of the configuration while that has an error."""
     with contextlib.suppress(ConfigError):
         app.http.load()
     app.http.sync(store)
     return app.http.endpoints
 
 
-class Door:
-    """A store that is opened at its first use, and once: a file that was moved must be missed, not made anew."""
+class LazyStore:
+    """A store that is opened at its first use, and only once."""
 
-    def __init__(self, opened: Callable[[], Store]) -> None:
-        self._opened = opened
+    # If the file is moved away, that must be an error: opening again would create a new one.
+
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._opener = opener
         self._store: Store | None = None
 
     @property
     def store(self) -> Store:
-        """The store; StoreError if it cannot be opened now."""
+        """The store; StoreError if it cannot be opened."""
         if self._store is None:
-            self._store = self._opened()
+            self._store = self._opener()
         return self._store
 
     def close(self) -> None:
@@ -102,51 +103,51 @@ class Door:
             self._store.close()
 
 
-class Masters:
+class MasterSource:
     """The scoreboard of this host's master."""
 
     def __init__(self, pid_file: Path) -> None:
         self._pid_file = pid_file
-        self._done, self._failed = Pace(), Pace()
+        self._done, self._failed = CounterRates(), CounterRates()
 
-    def look(self) -> Mastered:
-        """As it is now; MasterError if it cannot be read."""
+    def look(self) -> MasterFigures:
+        """Reads the scoreboard; MasterError if that fails."""
         board = control.status(self._pid_file)
         if board is None or not board.alive:
-            return Mastered(board, {})
+            return MasterFigures(board, {})
         at = monotonic()
-        workers = {seat(child): child for child in board.children}
-        paces = self._done.seen({name: child.processed for name, child in workers.items()}, at)
-        failing = self._failed.seen({name: child.failed for name, child in workers.items()}, at)
-        return Mastered(board, paces, sum(failing.values()))
+        workers = {child_key(child): child for child in board.children}
+        rates = self._done.update({name: child.processed for name, child in workers.items()}, at)
+        failing = self._failed.update({name: child.failed for name, child in workers.items()}, at)
+        return MasterFigures(board, rates, sum(failing.values()))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: it holds no resources."""
 
 
-class Counts:
-    """All jobs, counted."""
+class CountSource:
+    """Counts of all jobs."""
 
-    def __init__(self, opened: Callable[[], Store]) -> None:
-        self._door, self._flows = Door(opened), Flows()
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._lazy_store, self._flows = LazyStore(opener), RateTracker()
 
-    def look(self) -> Counted:
-        """As they are now; StoreError."""
+    def look(self) -> JobCounts:
+        """Counts the jobs; StoreError."""
         troubles: list[str] = []
-        store = self._door.store
+        store = self._lazy_store.store
         _still_there(store)
         tallies = _partly(store.counts, troubles)
         now = store.time()
-        # Of half the shards one half of the jobs is no news of their coming and going.
-        flows = {} if troubles else self._flows.seen(tallies, monotonic())
-        return _counted(tallies, now, Counted({}, {}, {}, flows, {}, "; ".join(troubles)))
+        # Counts of some shards only say nothing about rates.
+        flows = {} if troubles else self._flows.update(tallies, monotonic())
+        return _add_up(tallies, now, JobCounts({}, {}, {}, flows, {}, "; ".join(troubles)))
 
     def close(self) -> None:
         """Gives the store back."""
-        self._door.close()
+        self._lazy_store.close()
 
 
-def _counted(tallies: list[Tally], now: int, into: Counted) -> Counted:
+def _add_up(tallies: list[Tally], now: int, into: JobCounts) -> JobCounts:
     for tally in tallies:
         counts = into.queues.setdefault(tally.queue, {})
         counts[tally.state] = counts.get(tally.state, 0) + tally.count
@@ -159,41 +160,44 @@ def _counted(tallies: list[Tally], now: int, into: Counted) -> Counted:
     return into
 
 
-class Glances:
-    """What is paused and what runs. Cheap, since workers' leases have to be looked up all the time anyway."""
+class SnapshotSource:
+    """Paused queues, running jobs, hosts and HTTP tasks."""
 
-    def __init__(self, way: Way) -> None:
-        self._door, self._http = Door(way.open), way.http
+    # This is cheap: stores find running jobs by owner, since leases need that all the time.
+
+    def __init__(self, store_access: StoreAccess) -> None:
+        self._lazy_store, self._http = LazyStore(store_access.open), store_access.http
         self._clock: Clock | None = None
-        self._waits = Waits()
+        self._waits = WaitTracker()
 
-    def look(self) -> Glance:
-        """As it is now; StoreError."""
+    def look(self) -> Snapshot:
+        """Reads the snapshot; StoreError."""
         troubles: list[str] = []
-        store = self._door.store
+        store = self._lazy_store.store
         _still_there(store)
         self._clock = self._clock or Clock(store.time)
         now = self._clock.now()
         paused = _partly(store.queues, troubles)
-        jobs, more = _running(store, now, troubles)
-        return Glance(
+        jobs, more = _running_jobs(store, now, troubles)
+        return Snapshot(
             store.url,
             paused,
             [_job(job, now) for job in jobs],
-            self._waits.seen(jobs),
-            [_host(host, now) for host in hosts(store, now)],
-            going(store, self._http(store), now),
+            self._waits.update(jobs),
+            [_host(host, now) for host in list_hosts(store, now)],
+            endpoint_health(store, self._http(store), now),
             more,
             "; ".join(dict.fromkeys(troubles)),
         )
 
     def close(self) -> None:
         """Gives the store back."""
-        self._door.close()
+        self._lazy_store.close()
 
 
 def _still_there(store: Store) -> None:
-    """A read may go on in a file that was moved away; a change, even of nothing, is refused."""
+    """StoreError if the file of the store was moved away."""
+    # Reads still work on a moved file; a change is refused, even an empty one.
     store.apply((), 0)
 
 
@@ -204,10 +208,10 @@ def _partly(ask: Callable[[], T], troubles: list[str]) -> T:
     return answer
 
 
-def _running(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bool]:
-    """By their owners, since stores have those at hand; and whether there are more."""
+def _running_jobs(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bool]:
+    """The running jobs, read by owner, and whether there are more."""
     owners = _partly(store.owners, troubles)
-    until = monotonic() + _PATIENCE
+    until = monotonic() + _TIME_LIMIT
     jobs: list[Job] = []
     for owner in owners[:_MOST_OWNERS]:
         if len(jobs) > MOST_JOBS or monotonic() > until:
@@ -217,8 +221,8 @@ def _running(store: Store, now: int, troubles: list[str]) -> tuple[list[Job], bo
 
 
 def _job(job: Job, now: int) -> RunningJob:
-    host, pid = _place(job.owner)
-    said = progress.read(job.progress)
+    host, pid = _host_and_pid(job.owner)
+    reported = progress.read(job.progress)
     return RunningJob(
         ids.text(job.id),
         job.task,
@@ -229,29 +233,29 @@ def _job(job: Job, now: int) -> RunningJob:
         host,
         pid,
         job.key,
-        said.fraction if said else None,
+        reported.fraction if reported else None,
     )
 
 
-def _place(owner: str) -> tuple[str, int]:
+def _host_and_pid(owner: str) -> tuple[str, int]:
     """Host and pid from an owner's name, `host|boot.namespace:pid:start:n`."""
     host, _, rest = owner.partition("|")
     parts = rest.split(":")
     return host, int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else 0
 
 
-def _host(host: Registered, now: int) -> Host:
-    return Host(
+def _host(host: Host, now: int) -> HostRow:
+    return HostRow(
         host.instance,
         host.name,
         host.state,
         host.pid,
-        max(0, now - host.started) / SECOND if host.started and host.alive else None,
+        max(0, now - host.started) / SECOND if host.started and host.is_alive else None,
         sum(pool.workers for pool in host.pools),
         sum(pool.busy for pool in host.pools),
         sum(pool.processed for pool in host.pools),
         sum(pool.failed for pool in host.pools),
         ", ".join(f"{pool.name} {pool.busy}/{pool.workers}" for pool in host.pools),
         max(0, now - host.seen) / SECOND,
-        host.here,
+        host.is_local,
     )

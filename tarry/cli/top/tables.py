@@ -1,4 +1,4 @@
-"""The tables of the picture: which columns each has, which of them fit, and in which order the lines stand."""
+"""The tables of the dashboard: their columns, which of them fit, and the order of the lines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from time import time
@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.top.facts import Host, Mastered, Queue, seat
+from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
 from tarry.cli.top.text import number, rate, size, span
 from tarry.runtime.scoreboard import GONE, READY, Board, BoardJob, ChildStatus
 
@@ -16,11 +16,11 @@ _EXTRA = 5
 _FLOW = 6
 """Cells of a rate."""
 _NAME, _NARROWEST_NAME = 24, 14
-"""What the column that takes what is left should have, and what it has at least."""
+"""The wanted and the smallest width of the column that takes the remaining cells."""
 
 
 class Column(Struct, frozen=True):
-    """Numbers stand to the right. `width` 0: it takes what the others leave."""
+    """A column. right: align to the right, for numbers. width 0: it takes the remaining cells."""
 
     title: str
     width: int
@@ -28,54 +28,54 @@ class Column(Struct, frozen=True):
     order: Callable[[Any], Any]
     right: bool = True
     rank: int = 0
-    """The higher, the sooner it gives way where there is little room; 0 never does. From _EXTRA on it gives way also to
-    long names."""
+    """Columns with a higher rank are removed first if there is too little room; rank 0 is never removed. From _EXTRA
+    on a column is also removed to make room for long names."""
     style: Callable[[Any], str] = lambda fact: ""
     short: int = 0
-    """Its width where there is little room."""
+    """Its width if there is too little room."""
 
 
 class Table(Struct, frozen=True):
-    """A kind of facts, and how they are shown."""
+    """A kind of facts, and how to show them."""
 
     name: str
     columns: tuple[Column, ...]
     key: Callable[[Any], str]
-    """What a line stays selected by while its figures change."""
+    """The key of a line: it stays selected while its figures change."""
     words: Callable[[Any], Iterable[str]]
-    """What a filter looks for its text in."""
+    """The texts that a filter searches."""
     sort: int = -1
-    """The column by which it is sorted at first; -1: the facts have an order of their own."""
-    falling: bool = False
+    """The column by which it is sorted at first; -1: keep the order of the facts."""
+    descending: bool = False
 
 
 class WorkerLine(Struct, frozen=True):
-    """A child of the master with the job that it is at longest; each further job has a line of its own."""
+    """A child of the master with one of its jobs. The first line has the longest running job."""
 
     child: ChildStatus
     job: BoardJob | None
     first: bool
-    pace: float | None
+    per_second: float | None
 
 
-def worker_lines(seen: Mastered | None) -> list[WorkerLine]:
+def worker_lines(seen: MasterFigures | None) -> list[WorkerLine]:
     """All children of the master, the workers first."""
     if seen is None or seen.board is None:
         return []
     children = sorted(
         seen.board.children, key=lambda child: (not child.pool, child.pool, child.role, child.number, child.started)
     )
-    return [line for child in children for line in _lines(child, seen.paces.get(seat(child)))]
+    return [line for child in children for line in _lines(child, seen.rates.get(child_key(child)))]
 
 
-def _lines(child: ChildStatus, pace: float | None) -> list[WorkerLine]:
+def _lines(child: ChildStatus, per_second: float | None) -> list[WorkerLine]:
     running = sorted(child.running, key=lambda job: -job.seconds)
     jobs: Sequence[BoardJob | None] = running or (None,)
-    return [WorkerLine(child, job, n == 0, pace) for n, job in enumerate(jobs)]
+    return [WorkerLine(child, job, n == 0, per_second) for n, job in enumerate(jobs)]
 
 
 def pools(board: Board) -> list[tuple[str, int, int]]:
-    """Each pool's name, its workers that are at a job, and all that are ready."""
+    """The name of each pool, the number of its busy workers, and of its ready workers."""
     found: dict[str, tuple[int, int]] = {}
     for child in board.children:
         if child.pool:
@@ -84,12 +84,14 @@ def pools(board: Board) -> list[tuple[str, int, int]]:
     return [(name, busy, ready) for name, (busy, ready) in sorted(found.items())]
 
 
-def _attribute(title: str, name: str, width: int, told: Callable[[Any], str], rank: int = 0, style: str = "") -> Column:
+def _value_column(
+    title: str, name: str, width: int, format: Callable[[Any], str], rank: int = 0, style: str = ""
+) -> Column:
     def value(fact: Any) -> Any:
         return getattr(fact, name)
 
     return Column(
-        title, width, lambda fact: told(value(fact)), value, rank=rank, style=lambda f: style * bool(value(f))
+        title, width, lambda fact: format(value(fact)), value, rank=rank, style=lambda f: style * bool(value(f))
     )
 
 
@@ -97,41 +99,41 @@ def _count(n: int) -> str:
     return number(n) if n else "·"
 
 
-def _flow(name: str) -> Callable[[Queue], str]:
-    def text(queue: Queue) -> str:
+def _flow(name: str) -> Callable[[QueueRow], str]:
+    def text(queue: QueueRow) -> str:
         each_second = getattr(queue, name)
-        said = rate(each_second)
+        text_shown = rate(each_second)
         if not each_second or not queue.least:
-            return said
-        return f"≥{said}" if len(said) < _FLOW else f"≥{each_second / 1000:.0f}k"
+            return text_shown
+        return f"≥{text_shown}" if len(text_shown) < _FLOW else f"≥{each_second / 1000:.0f}k"
 
     return text
 
 
-def _queue_state(queue: Queue) -> str:
+def _queue_state(queue: QueueRow) -> str:
     return "paused" if queue.paused else ""
 
 
-def _named(title: str, name: str) -> Column:
+def _text_column(title: str, name: str) -> Column:
     return Column(title, 0, lambda fact: str(getattr(fact, name)), lambda fact: getattr(fact, name), right=False)
 
 
 QUEUES = Table(
     "queues",
     (
-        _named("queue", "queue"),
+        _text_column("queue", "queue"),
         Column("", 6, _queue_state, lambda queue: not queue.paused, right=False, style=lambda queue: "class:notice"),
-        _attribute("ready", "ready", 6, _count),
-        _attribute("sched", "scheduled", 6, _count, rank=4),
-        _attribute("run", "running", 5, _count, rank=3),
-        _attribute("dead", "dead", 6, _count, rank=1, style="class:bad"),
-        _attribute("oldest", "oldest", 7, span, rank=1),
+        _value_column("ready", "ready", 6, _count),
+        _value_column("sched", "scheduled", 6, _count, rank=4),
+        _value_column("run", "running", 5, _count, rank=3),
+        _value_column("dead", "dead", 6, _count, rank=1, style="class:bad"),
+        _value_column("oldest", "oldest", 7, span, rank=1),
         Column("in/s", _FLOW, _flow("came"), lambda queue: queue.came, rank=2),
         Column("out/s", _FLOW, _flow("left"), lambda queue: queue.left, rank=2),
-        _attribute("wait", "wait", 7, span, rank=5),
+        _value_column("wait", "wait", 7, span, rank=5),
         Column("dead/s", _FLOW, _flow("died"), lambda queue: queue.died, rank=7),
-        _attribute("done", "done", 6, _count, rank=6),
-        _attribute("cancelled", "cancelled", 9, _count, rank=8),
+        _value_column("done", "done", 6, _count, rank=6),
+        _value_column("cancelled", "cancelled", 9, _count, rank=8),
     ),
     key=lambda queue: str(queue.queue),
     words=lambda queue: (queue.queue, *queue.tasks),
@@ -179,25 +181,25 @@ WORKERS = Table(
         _worker("memory", 7, lambda line: size(line.child.rss), lambda line: line.child.rss, 5),
         _worker("done", 6, lambda line: number(line.child.processed), lambda line: line.child.processed, 2),
         _worker("fail", 6, lambda line: _count(line.child.failed), lambda line: line.child.failed, 2),
-        _worker("/s", 6, lambda line: rate(line.pace), lambda line: line.pace, 6),
+        _worker("/s", 6, lambda line: rate(line.per_second), lambda line: line.per_second, 6),
         _worker("up", 7, lambda line: span(_up(line)), _up, 7),
         _worker("gen", 4, lambda line: str(line.child.generation), lambda line: line.child.generation, 8),
         Column("for", 7, lambda line: span(_seconds(line)) if line.job else "", _seconds, rank=1),
         Column("job", 0, _doing, lambda line: line.job.task if line.job else None, right=False),
     ),
-    key=lambda line: seat(line.child) if line.first else f"{seat(line.child)} {line.job.id}",
+    key=lambda line: child_key(line.child) if line.first else f"{child_key(line.child)} {line.job.id}",
     words=lambda line: (line.child.name, line.job.task if line.job else "", line.job.id if line.job else ""),
 )  # fmt: skip
 
 JOBS = Table(
     "jobs",
     (
-        _named("running job", "task"),
+        _text_column("running job", "task"),
         Column("id", 36, lambda job: job.id, lambda job: job.id, False, rank=6),
         Column("queue", 12, lambda job: job.queue, lambda job: job.queue, False, 1, short=10),
-        _attribute("try", "attempt", 3, str, rank=2),
-        _attribute("for", "seconds", 7, span),
-        _attribute("waited", "waited", 7, span, rank=5),
+        _value_column("try", "attempt", 3, str, rank=2),
+        _value_column("for", "seconds", 7, span),
+        _value_column("waited", "waited", 7, span, rank=5),
         Column(
             "", 4, lambda job: "" if job.progress is None else f"{job.progress:.0%}", lambda job: job.progress, rank=3
         ),
@@ -207,11 +209,11 @@ JOBS = Table(
     key=lambda job: str(job.id),
     words=lambda job: (job.task, job.queue, job.id, job.host, job.key or ""),
     sort=4,
-    falling=True,
+    descending=True,
 )
 
 
-def _host_style(host: Host) -> str:
+def _host_style(host: HostRow) -> str:
     return "" if host.state == "serving" else "class:bad"
 
 
@@ -222,13 +224,13 @@ HOSTS = Table(
             "host", 0, lambda host: f"{host.host} (here)" if host.here else host.host, lambda host: host.host, False
         ),
         Column("state", 8, lambda host: host.state, lambda host: host.state, False, style=_host_style),
-        _attribute("master", "pid", 7, str, rank=3),
-        _attribute("workers", "workers", 7, _count, rank=1),
-        _attribute("busy", "busy", 5, _count, rank=1),
-        _attribute("done", "processed", 6, _count, rank=5),
-        _attribute("fail", "failed", 6, _count, rank=6),
-        _attribute("up", "up", 7, span, rank=2),
-        _attribute("heard", "heard", 7, span),
+        _value_column("master", "pid", 7, str, rank=3),
+        _value_column("workers", "workers", 7, _count, rank=1),
+        _value_column("busy", "busy", 5, _count, rank=1),
+        _value_column("done", "processed", 6, _count, rank=5),
+        _value_column("fail", "failed", 6, _count, rank=6),
+        _value_column("up", "up", 7, span, rank=2),
+        _value_column("heard", "heard", 7, span),
         Column("pools", 40, lambda host: host.pools, lambda host: host.pools, False, rank=7),
     ),
     key=lambda host: str(host.instance),
@@ -239,23 +241,23 @@ HOSTS = Table(
 HTTP = Table(
     "http",
     (
-        _named("http task", "task"),
+        _text_column("http task", "task"),
         Column("to", 40, lambda one: one.to, lambda one: one.to, False, 5, short=16),
-        _attribute("at once", "at_once", 7, lambda n: "-" if n is None else str(n)),
-        _attribute("in flight", "in_flight", 9, _count),
-        _attribute("waiting", "waiting", 7, lambda n: "-" if n is None else _count(n)),
+        _value_column("at once", "at_once", 7, lambda n: "-" if n is None else str(n)),
+        _value_column("in flight", "in_flight", 9, _count),
+        _value_column("waiting", "waiting", 7, lambda n: "-" if n is None else _count(n)),
         Column(
-            "", 20, lambda one: one.said, lambda one: one.said or None, False, 1, lambda one: "class:bad", short=14
+            "", 20, lambda one: one.problem, lambda one: one.problem or None, False, 1, lambda _: "class:bad", short=14
         ),
         Column("last trouble", 60, lambda one: one.trouble, lambda one: one.trouble or None, False, 4, short=20),
     ),
     key=lambda one: str(one.task),
-    words=lambda one: (one.task, one.to, one.said, one.trouble),
+    words=lambda one: (one.task, one.to, one.problem, one.trouble),
 )  # fmt: skip
 
 
-def chosen(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
-    """Those that fit, in their order, each with its width."""
+def fit_columns(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+    """The columns that fit, in order, each with its width."""
     shown = list(columns)
     while True:
         last = max(shown, key=lambda column: column.rank)
@@ -267,7 +269,7 @@ def chosen(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
 
 
 def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
-    """What is left over goes to the columns that can be short, then to the one that takes what it gets."""
+    """Gives the remaining cells first to columns that can be short, then to the one with width 0."""
     spare = width - sum(column.short or column.width for column in shown) - GAP * (len(shown) - 1) - _NARROWEST_NAME
     widths = []
     for column in shown:
@@ -281,13 +283,13 @@ def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
     return list(zip(shown, widths, strict=True))
 
 
-def arranged(table: Table, facts: Iterable[Any], text: str, sort: int, falling: bool) -> list[Any]:
-    """Those in which the text is found, in the order of a column; what has no value there comes last, either way."""
+def filter_and_sort(table: Table, facts: Iterable[Any], text: str, sort: int, descending: bool) -> list[Any]:
+    """The facts that contain the text, sorted by a column; facts without a value come last in both directions."""
     wanted = text.casefold()
     found = [fact for fact in facts if not wanted or any(wanted in word.casefold() for word in table.words(fact))]
     if sort < 0:
-        return found[::-1] if falling else found
+        return found[::-1] if descending else found
     order = table.columns[sort].order
     known = [fact for fact in found if order(fact) is not None]
-    known.sort(key=order, reverse=falling)
+    known.sort(key=order, reverse=descending)
     return known + [fact for fact in found if order(fact) is None]

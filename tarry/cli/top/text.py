@@ -1,4 +1,4 @@
-"""What strangers wrote, as it may stand on a screen: no control characters, and never wider than its place."""
+"""Makes foreign text safe to draw: no control characters, and never wider than its column."""
 
 import unicodedata
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from tarry.terminal import is_hidden, written_out
 
 _MARKS = frozenset({"Mn", "Me"})
 _MOST_MARKS = 2
-"""On one character; more of them only climb into the lines around."""
+"""The most combining marks on one character; more would overlap the lines around."""
 _VARIATIONS = range(0xFE00, 0xFE10)
-"""Terminals disagree on how wide they make what stands before them."""
+"""Variation selectors: terminals disagree on the width of a character before one."""
 _LONGEST = 500
 _ELLIPSIS = "…"
 
 
-def visible(text: str) -> str:
-    r"""The text on one line, cut at 500 characters, with everything that is not to be seen written out: `\x1b`."""
+def make_printable(text: str) -> str:
+    r"""The text on one line, cut at 500 characters, with invisible characters escaped, as in `\x1b`."""
     shown: list[str] = []
     marks = 0
     for char in unicodedata.normalize("NFC", text[:_LONGEST]):
@@ -28,8 +28,8 @@ def visible(text: str) -> str:
     return "".join(shown)
 
 
-def fitted(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:
-    """The text in exactly `width` cells: cut with an ellipsis, or filled up. cells: how many a character takes."""
+def fit(text: str, width: int, right: bool, cells: Callable[[str], int]) -> str:
+    """The text in exactly `width` cells: cut with an ellipsis, or padded. cells: the width of a character in cells."""
     taken = sum(map(cells, text))
     if taken > width:
         text, taken = _cut(text, width, cells)
@@ -47,7 +47,7 @@ def _cut(text: str, width: int, cells: Callable[[str], int]) -> tuple[str, int]:
 
 
 def number(n: int) -> str:
-    """In six cells at most: `0`, `99,999`, `123k`, `1.23M`."""
+    """A number in at most six cells: `0`, `99,999`, `123k`, `1.23M`."""
     if n < 100_000:
         return f"{n:,}"
     for size, sign in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
@@ -57,7 +57,7 @@ def number(n: int) -> str:
 
 
 def rate(each_second: float | None) -> str:
-    """`-` while it is not known, `0`, `0.4`, `12`, `3,400`."""
+    """A rate: `-` if not known, `0`, `0.4`, `12`, `3,400`."""
     if each_second is None:
         return "-"
     if 0 < each_second < 10:
@@ -66,10 +66,10 @@ def rate(each_second: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """`-` where there is none, else as in the log."""
+    """A duration as in the log; `-` for None."""
     return "-" if seconds is None else report.format_span(seconds)
 
 
 def size(octets: int) -> str:
-    """Bytes in six cells: `51 MB`, `1.2 GB`."""
+    """A number of bytes: `51 MB`, `1.2 GB`."""
     return f"{octets / 2**30:.1f} GB" if octets >= 2**30 else f"{octets / 2**20:.0f} MB"

@@ -1,4 +1,4 @@
-"""Which queues the pools of the settings serve, and which tasks they cannot run."""
+"""Compares the configured pools with queues and tasks: which are not served, which could never run."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,12 +17,12 @@ WAITING = (State.SCHEDULED, State.READY)
 
 
 def serves(pool: Pool, queue: str) -> bool:
-    """Whether the pool's workers take jobs of that queue."""
+    """Whether the pool serves that queue."""
     return pool.queues == "*" or queue in pool.queues
 
 
-def unserved(config: Config, queues: Iterable[str]) -> list[str]:
-    """Those of the queues that no pool of the settings serves, sorted."""
+def find_unserved(config: Config, queues: Iterable[str]) -> list[str]:
+    """The queues that no configured pool serves, sorted."""
     return sorted(queue for queue in queues if not any(serves(pool, queue) for pool in config.pools.values()))
 
 
@@ -38,14 +38,14 @@ def waiting_in(counts: Iterable[Tally]) -> dict[str, int]:
 def queue_facts(
     config: Config, tasks: "Iterable[Task[Any, Any]]", counts: Iterable[Tally], elsewhere: bool
 ) -> Iterator[Fact]:
-    """Of each queue that no pool serves, although jobs wait in it or a task's go there. elsewhere: masters of other
-    hosts are alive, whose pools are not known here."""
+    """Yields a fact for each queue that has waiting jobs or a task but no pool. elsewhere: masters on other hosts are
+    alive; their pools are not known here."""
     waiting = waiting_in(counts)
     goes: dict[str, list[str]] = {}
     for task in tasks:
         goes.setdefault(task.queue, []).append(task.name)
     advice = "" if elsewhere else "no pool serves it: add it to the queues of one, in [pools.NAME]"
-    for queue in unserved(config, waiting.keys() | goes.keys()):
+    for queue in find_unserved(config, waiting.keys() | goes.keys()):
         found = [jobs_wait(waiting[queue])] if queue in waiting else []
         found += [f"jobs of {', '.join(sorted(goes[queue]))} go there"] if queue in goes else []
         found += ["another host serves it, if any does"] if elsewhere else []
@@ -53,7 +53,7 @@ def queue_facts(
 
 
 def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Fact]:
-    """Of each pool that takes jobs which it has no slots to run: they would wait in its workers for ever."""
+    """Yields a fact for each pool that serves tasks but has no slots for their kind: their jobs would never run."""
     tasks = list(tasks)
     for name, pool in config.pools.items():
         for is_async, slots, setting in ((False, pool.threads, "threads"), (True, pool.async_, "async")):
@@ -65,7 +65,7 @@ def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Fa
 
 
 def pid_file_facts(path: Path) -> Iterator[Fact]:
-    """Whether a master could write its pid file."""
+    """Yields a fact if a master could not write its pid file."""
     there = path if path.exists() else next(parent for parent in path.parents if parent.exists())
     usable = there.is_file() if there == path else there.is_dir()
     if not usable or not os.access(there, os.W_OK if there == path else os.W_OK | os.X_OK):

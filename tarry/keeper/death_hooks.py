@@ -1,4 +1,4 @@
-"""Tells hooks of attempts that no worker lived to tell of."""
+"""Calls the failure hooks of attempts whose worker died."""
 
 import logging
 import threading
@@ -21,53 +21,53 @@ from tarry.worker.run import hook_calls, wrapped
 log = logging.getLogger("tarry.keeper")
 
 CLOSES_WITHIN = 5.0
-"""Seconds that hooks have to end when the keeper does."""
+"""Seconds that running hooks have when the keeper ends."""
 
 
-class Herald:
-    """Calls `on_failure` and `on_dead` for the keeper, in a thread of its own, so that a hook that hangs keeps no job
-    from being rescued."""
+class DeathHooks:
+    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread, so that a hook that hangs does not delay
+    the rescue of jobs."""
 
     def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> None:
         self._tasks = tasks
-        self._news: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def tell(self, changes: Iterable[tuple[Job, Change]]) -> None:
-        """These were made. Those that count as a failure are told, if anybody wants to know."""
+    def notify(self, changes: Iterable[tuple[Job, Change]]) -> None:
+        """Calls the hooks for those of these changes that count as a failure."""
         for job, change in changes:
             task = self._tasks.get(job.task)
             if task is not None and task.wrapped is not None and (change.failures or 0) > job.failures:
-                self._news.put((job, change))
+                self._queue.put((job, change))
                 self._start()
 
     def close(self) -> None:
-        """Waits for hooks that run, but not for ever."""
+        """Waits a limited time for running hooks."""
         if self._thread is not None:
-            self._news.put(None)
+            self._queue.put(None)
             self._thread.join(CLOSES_WITHIN)
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="tarry-herald", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="tarry-death-hooks", daemon=True)
             self._thread.start()
 
-    def _serve(self) -> None:
-        while (news := self._news.get()) is not None:
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
             try:
-                copy_context().run(self._call, *news)
+                copy_context().run(self._call, *item)
             except Exception:
-                job = news[0]
+                job = item[0]
                 log.exception("the hooks of %s %s were not called", job.task, ids.text(job.id), extra=about(job))
 
     def _call(self, job: Job, change: Change) -> None:
         task = self._tasks[job.task]
         if task.wrapped is None:
             return
-        seen = CurrentJob(Running(job, task))
-        error = JobFailed(f"{job.task} {seen.id}: {msgspec.json.decode(change.note)['message']}")
-        current.set(seen.running)
-        wrapped.carry(seen, task.wrapped)
-        hook_calls.call(task.wrapped.failure, seen, error)
+        context = CurrentJob(Running(job, task))
+        error = JobFailed(f"{job.task} {context.id}: {msgspec.json.decode(change.note)['message']}")
+        current.set(context.running)
+        wrapped.carry(context, task.wrapped)
+        hook_calls.call(task.wrapped.failure, context, error)
         if hook_calls.is_dead(change):
-            hook_calls.call(task.wrapped.dead, seen, error)
+            hook_calls.call(task.wrapped.dead, context, error)

@@ -1,12 +1,12 @@
-"""How each kind of recipient is reached, and whether it can be."""
+"""Sends a message to any kind of recipient, and checks whether that is possible."""
 
 import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tarry.alert.errors import SendError
 from tarry.alert.message import Message
-from tarry.alert.terms import NO_SMTP, Terms
-from tarry.alert.unsent import Unsent
+from tarry.alert.settings import NO_SMTP, AlertSettings
 from tarry.config import Config
 from tarry.errors import ConfigError, TarryError
 from tarry.push.certificates import load_certificates
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from tarry.alert.mail import MailServer
 
 
-class Reach:
-    """Sends a message to somebody, when it is called; Unsent, ConfigError. What it needs is imported only then."""
+class AlertSender:
+    """Called with a recipient and a message, sends the message; SendError, ConfigError.
 
-    def __init__(self, terms: Terms, config: Config) -> None:
-        self._terms, self._config = terms, config
+    It imports what a kind of recipient needs when it first sends to one.
+    """
+
+    def __init__(self, settings: AlertSettings, config: Config) -> None:
+        self._settings, self._config = settings, config
         self._guard = AddressGuard(config.push.allow)
 
     def __call__(self, to: Recipient, message: Message) -> None:
-        if not self._terms.allows(to):
+        if not self._settings.allows(to):
             raise ConfigError(_not_allowed(to))
         if to.kind is RecipientKind.MAIL:
             self._mail(to, message)
@@ -38,7 +41,7 @@ class Reach:
             channel.send(to, message)
 
     def check(self, recipients: Iterable[Recipient]) -> Iterator[Fact]:
-        """A line for each, as `tarry check` has them; nobody is told anything."""
+        """Yields a fact for each recipient, for `tarry check`; sends no message."""
         found = list(dict.fromkeys(recipients))
         for one in found:
             try:
@@ -54,34 +57,34 @@ class Reach:
         from tarry.alert import mail  # noqa: PLC0415
 
         host = socket.gethostname()
-        letter = mail.letter(message, self._terms.alerts.from_ or mail.sender(host), to.text, host)
+        letter = mail.build_mail(message, self._settings.alerts.from_ or mail.default_sender(host), to.text, host)
         mail.send(self._server(), letter)
 
     def _server(self) -> "MailServer":
         from tarry.alert import mail  # noqa: PLC0415
 
-        if self._terms.smtp is None:
+        if self._settings.smtp is None:
             raise ConfigError(NO_SMTP)
-        return mail.server(self._terms.smtp.value())
+        return mail.parse_server(self._settings.smtp.value())
 
     def _webhook(self, to: Recipient, message: Message) -> None:
         try:
             from tarry.alert import webhook  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(f"webhooks need the extra push: pip install 'tarry[push]' ({error})") from None
-        webhook.send(to.text, message, self._terms.secrets, self._guard, load_certificates(self._config))
+        webhook.send(to.text, message, self._settings.secrets, self._guard, load_certificates(self._config))
 
     def _check(self, to: Recipient) -> None:
-        if not self._terms.allows(to):
+        if not self._settings.allows(to):
             raise ConfigError(_not_allowed(to))
         if to.kind is RecipientKind.MAIL:
             from tarry.alert import mail  # noqa: PLC0415
 
-            mail.greet(self._server())
+            mail.check_server(self._server())
         elif to.kind is RecipientKind.CHANNEL:
             from tarry.alert import channel  # noqa: PLC0415
 
-            channel.opened(to)
+            channel.open_channel(to)
         else:
             self._check_webhook(to)
 
@@ -89,13 +92,13 @@ class Reach:
         from tarry.push.http.target import parse_target  # noqa: PLC0415
 
         try:
-            at = parse_target(to.text)
+            parsed = parse_target(to.text)
         except ValueError as error:
-            raise Unsent(str(error)) from None
-        for secret in self._terms.secrets:
+            raise SendError(str(error)) from None
+        for secret in self._settings.secrets:
             secret.value()
-        if at.literal:
-            self._guard.check(at.host, at.host, at.port)
+        if parsed.literal:
+            self._guard.check(parsed.host, parsed.host, parsed.port)
 
 
 def _not_allowed(to: Recipient) -> str:

@@ -1,4 +1,4 @@
-"""`tarry start`, `restart`: the command becomes the master, or a daemon does."""
+"""`tarry start`, `restart`: runs the master in this process, or in a daemon."""
 
 import argparse
 import importlib
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tarry.cli.processes import tell
+from tarry.cli.processes import print_waiting
 from tarry.config import Config
 from tarry.errors import AppError, MasterError
 from tarry.model.quantity import quantity
@@ -28,7 +28,7 @@ from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their places on the command line."""
+    """Adds the commands to the parser."""
     start = commands.add_parser("start", help="start the master and its workers")
     _daemon_option(start)
     start.set_defaults(run=run_start)
@@ -42,7 +42,7 @@ def _daemon_option(command: argparse.ArgumentParser) -> None:
 
 
 def run_start(args: argparse.Namespace) -> int:
-    """In the foreground until stopped; as a daemon, until it serves."""
+    """Returns when the master has stopped; as a daemon, when it serves."""
     here = Path.cwd()
     setup = Setup.of(args, here)
     config, name = setup.config, setup.app_name
@@ -51,12 +51,14 @@ def run_start(args: argparse.Namespace) -> int:
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
     log = _log_target(config, args.daemon)
-    readiness = daemonize(_output(config, log)) if args.daemon else None
+    readiness = daemonize(_output_path(config, log)) if args.daemon else None
     title.show(f"master {Path(args.config or 'tarry.toml').name}")
     try:
         handlers.configure(log, config.master.log_format, config.master.log_level)
-        said = "" if readiness is None else _serving(args.json, runs, log)
-        return _run_master(lambda: _replanned(Setup.of(args, here), config, runs), config, name, runs, readiness, said)
+        message = "" if readiness is None else _serving_message(args.json, runs, log)
+        return _run_master(
+            lambda: _new_plan(Setup.of(args, here), config, runs), config, name, runs, readiness, message
+        )
     except Exception as error:
         if readiness is None:
             raise
@@ -71,29 +73,29 @@ def _warn_of_root() -> None:
         )
 
 
-def _serving(json: bool, runs: str, log: str | Path) -> str:
-    """What the command that started a daemon says of it."""
+def _serving_message(json: bool, runs: str, log: str | Path) -> str:
+    """The output of the command that started a daemon."""
     if json:
         return msgspec.json.encode({"state": "serving", "pid": os.getpid(), "log": str(log)}).decode()
     return f"{runs} serves: master {os.getpid()}, log {log}"
 
 
-def _output(config: Config, log: str | Path) -> Path:
-    """Where a daemon's stdout and stderr go: into its log if that is a file, else beside the pid file."""
+def _output_path(config: Config, log: str | Path) -> Path:
+    """The file for stdout and stderr of a daemon: its log file if it has one, else a file beside the pid file."""
     return log if isinstance(log, Path) else config.master.pid_file.with_suffix(".log")
 
 
 def _log_target(config: Config, daemon: bool) -> str | Path:
-    """A daemon has no stderr: without a file of its own it logs beside the pid file."""
+    """Where the log goes; a daemon has no stderr, so without a log file it logs beside the pid file."""
     if config.master.log != "stderr":
         return Path(config.master.log) if handlers.is_file_target(config.master.log) else config.master.log
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
 
 
-def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
-    """The configuration as it is now. What belongs to the master itself stays until a restart."""
-    if not setup.app_name and not setup.config.tasks and ran != setup.describe_work():
-        raise AppError(f"no app is named any more; it was {ran}")
+def _new_plan(setup: Setup, before: Config, served_before: str) -> Plan:
+    """The plan from the current configuration; settings of the master itself need a restart."""
+    if not setup.app_name and not setup.config.tasks and served_before != setup.describe_work():
+        raise AppError(f"no app is named any more; it was {served_before}")
     now = setup.config.master
     for name in ("pid_file", "log", "log_format", "log_level"):
         if getattr(now, name) != getattr(before.master, name):
@@ -102,16 +104,16 @@ def _replanned(setup: Setup, before: Config, ran: str) -> Plan:
 
 
 def _run_master(
-    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, said: str
+    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, message: str
 ) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
         logging.getLogger("tarry.master").info("%s: jobs run in %s", runs, quantity(count, "worker"))
         _warn_of_root()
         if readiness is not None:
-            readiness.report_serving(said)
+            readiness.report_serving(message)
 
-    importlib.import_module("asyncio")  # half of what each child has to import, at a reload at the cost of the jobs
+    importlib.import_module("asyncio")  # it is half of what each child imports; at a reload that would delay jobs
     pid_file = config.master.pid_file
     master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan)
     status = master.run()
@@ -123,8 +125,8 @@ def _run_master(
 
 
 def run_restart(args: argparse.Namespace) -> int:
-    """Quit, if one is running, then start."""
+    """Quits a running master, then starts one."""
     pid_file = Setup.of(args).config.master.pid_file
     if holder(pid_file) is not None:
-        control.quit(pid_file, 30.0, tell)
+        control.quit(pid_file, 30.0, print_waiting)
     return run_start(args)

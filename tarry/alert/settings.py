@@ -1,4 +1,4 @@
-"""The settings of [alerts], read: what `tarry.config` leaves sealed, since it may hold secrets."""
+"""Parses the part of [alerts] that `tarry.config` leaves sealed because it may hold secrets."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,8 +16,8 @@ T = TypeVar("T")
 NO_SMTP = 'for mails write smtp = "smtp://user:password@host:587", or "env:NAME", under [alerts]'
 
 
-class Terms(Struct, frozen=True):
-    """See `tarry.config.Alerts`."""
+class AlertSettings(Struct, frozen=True):
+    """The settings of [alerts], parsed; see `tarry.config.Alerts`."""
 
     alerts: Alerts
     to: tuple[Recipient, ...] = ()
@@ -25,8 +25,8 @@ class Terms(Struct, frozen=True):
     secrets: tuple[Secret, ...] = ()
 
     @classmethod
-    def of(cls, config: Config) -> "Terms":
-        """ConfigError, with the place, for the first that is wrong; no secret is repeated."""
+    def of(cls, config: Config) -> "AlertSettings":
+        """Parses them; ConfigError, with the place, for the first that is wrong. The error contains no secret."""
         alerts = config.alerts
 
         def read(key: str, reader: Callable[[], T]) -> T:
@@ -44,7 +44,7 @@ class Terms(Struct, frozen=True):
         return cls(alerts, to, smtp, signing)
 
     def allows(self, recipient: Recipient) -> bool:
-        """Whether a task may name it: channels only of the schemes that are allowed."""
+        """Whether a task may name this recipient: of channels, only those with an allowed scheme."""
         return (
             recipient.kind is not RecipientKind.CHANNEL
             or recipient.scheme in self.alerts.channels
@@ -52,31 +52,31 @@ class Terms(Struct, frozen=True):
         )
 
 
-def _recipients(written: Any) -> tuple[Recipient, ...]:
-    found = written if isinstance(written, list) else [written]
+def _recipients(value: Any) -> tuple[Recipient, ...]:
+    found = value if isinstance(value, list) else [value]
     if len(found) > MOST_ALERTS:
         raise ValueError(f"{len(found)} recipients; at most {MOST_ALERTS}")
     return tuple(_recipient(number, one) for number, one in enumerate(found, 1))
 
 
-def _recipient(number: int, written: Any) -> Recipient:
+def _recipient(number: int, value: Any) -> Recipient:
     try:
-        return Recipient.parse(written)
+        return Recipient.parse(value)
     except ValueError as error:
         raise ValueError(f"number {number} is {error}") from None
 
 
-def _sender(written: str) -> None:
-    if written and Recipient.parse(written).kind is not RecipientKind.MAIL:
+def _sender(value: str) -> None:
+    if value and Recipient.parse(value).kind is not RecipientKind.MAIL:
         raise ValueError("it is no mail address; write tarry@shop.example")
 
 
-def _smtp(written: Any) -> Secret | None:
-    from tarry.alert.mail import server  # noqa: PLC0415 - most send no mail
+def _smtp(value: Any) -> Secret | None:
+    from tarry.alert.mail import parse_server  # noqa: PLC0415 - most send no mail
 
-    if written == "":
+    if value == "":
         return None
-    found = secret(written)
+    found = secret(value)
     if found.literal:
-        server(found.value())
+        parse_server(found.value())
     return found

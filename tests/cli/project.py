@@ -23,8 +23,8 @@ from tarry.tasks.options import Options
 
 T = TypeVar("T")
 
-MARK = "PLACE_OF_A_TEST"
-"""A variable that all processes of a place inherit: what is left of them is found by it."""
+MARK = "PROJECT_OF_A_TEST"
+"""A variable that all processes of a project inherit: what is left of them is found by it."""
 
 SMALL_APP = """
 from tarry import App
@@ -45,7 +45,7 @@ def fail(why: str) -> None:
 """
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended, and what it said."""
 
     status: int
@@ -70,7 +70,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-class Place:
+class Project:
     def __init__(self, directory: Path, app: str = SMALL_APP, settings: str = "") -> None:
         self.directory = directory
         self.pid_file = directory / "run" / "tarry.pid"
@@ -96,7 +96,7 @@ class Place:
         ours["SPT_NOENV"] = "1"
         return ours | {MARK: str(self.directory), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
 
-    def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> Ran:
+    def tarry(self, *words: object, stdin: str = "", limit: float = 60.0, **environ: str) -> CommandResult:
         """One command, to its end."""
         ended = subprocess.run(
             [sys.executable, "-m", "tarry", *map(str, words)],
@@ -108,13 +108,13 @@ class Place:
             timeout=limit,
             check=False,
         )
-        return Ran(ended.returncode, ended.stdout, ended.stderr)
+        return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
     def said(self, *words: object, **rest: Any) -> str:
         """What a command that succeeds prints."""
-        ran = self.tarry(*words, **rest)
-        assert (ran.status, ran.err) == (0, ""), ran
-        return ran.out.rstrip("\n")
+        result = self.tarry(*words, **rest)
+        assert (result.status, result.err) == (0, ""), result
+        return result.out.rstrip("\n")
 
     def facts(self, *words: object, **rest: Any) -> Any:
         """What it prints as JSON."""
@@ -126,9 +126,9 @@ class Place:
 
     def refused(self, *words: object, status: int = 1, **rest: Any) -> str:
         """The one line on stderr of a command that fails."""
-        ran = self.tarry(*words, **rest)
-        assert ran.status == status, ran
-        (line,) = ran.err.splitlines()
+        result = self.tarry(*words, **rest)
+        assert result.status == status, result
+        (line,) = result.err.splitlines()
         assert line.startswith("tarry: "), line
         return line.removeprefix("tarry: ")
 
@@ -175,7 +175,7 @@ class Place:
         return [child.pid for child in self.children(role)]
 
     def processes(self) -> list[int]:
-        """All that live in this place, also those that nobody knows any more."""
+        """All living processes of this project, also orphans."""
         mark = f"{MARK}={self.directory}\0".encode()
         return [pid for pid in _pids() if mark in _environ(pid) and alive(pid)]
 

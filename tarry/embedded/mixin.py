@@ -1,6 +1,6 @@
-"""An app as a place where jobs are run: its part of this process, without a master.
+"""The methods of an app that run jobs in its own process, without a master.
 
-What runs jobs is imported when there is need of it: most processes that import an app only enqueue.
+The modules that run jobs are imported when they are needed: most processes that import an app only enqueue.
 """
 
 import signal
@@ -19,58 +19,58 @@ from tarry.store.base import Store
 from tarry.tasks.lazily import asyncio
 
 if TYPE_CHECKING:
-    from tarry.embedded.here import Background, Here, Local
-    from tarry.keeper.keeper import Keeper
+    from tarry.embedded.service import Background, EmbeddedService, LocalWorker
+    from tarry.keeper.chores import Keeper
     from tarry.worker.worker import Outside, Settings
 
 Queues = str | Sequence[str] | Mapping[str, int]
-"""A name, several, or weights."""
+"""One name, several names, or weights by name."""
 
 
-class Stage(Protocol):
-    """What stands in for the stores and the clocks of all apps, while a test of tasks lasts."""
+class TestBackend(Protocol):
+    """Replaces the stores and clocks of all apps during a test of tasks."""
 
     @property
     def clock(self) -> Clock:
-        """The one of all."""
+        """The clock of all apps."""
 
     @property
     def client(self) -> Callable[..., Client]:
-        """What makes clients, as `Client` does."""
+        """Creates clients, as `Client` does."""
 
     def store(self, app: Any) -> Store:
-        """Where the app's jobs are kept meanwhile: the same at each call."""
+        """The store of the app during the test: the same for each call."""
 
     def drain(self, app: Any, queues: Queues | None) -> int:
-        """Runs what is due in that app."""
+        """Runs the jobs that are due in this app."""
 
     async def adrain(self, app: Any, queues: Queues | None) -> int:
         """The same, awaited."""
 
     def post(self, book: Any) -> Any:
-        """What takes the requests of these HTTP tasks, in place of what sends them."""
+        """Takes the requests of these HTTP tasks instead of sending them."""
 
 
 class Deliveries(Protocol):
-    """What delivers the jobs of HTTP tasks for a worker."""
+    """Delivers the jobs of HTTP tasks for a worker."""
 
     def find(self, name: str) -> Task[Any, Any] | None:
-        """A task that the worker does not know yet."""
+        """Finds a task that the worker does not know yet."""
 
     def close(self) -> None:
-        """The worker has ended."""
+        """Called when the worker has ended."""
 
 
-stage: Stage | None = None
+test_backend: TestBackend | None = None
 
 
-class Workplace(ABC):
-    """What an app inherits, so that jobs can be run where it is."""
+class EmbeddedMixin(ABC):
+    """Base class of an app: runs jobs in the process of the app."""
 
     tasks: dict[str, Task[Any, Any]]
 
     def __init__(self) -> None:
-        self._workers: weakref.WeakSet[Local] = weakref.WeakSet()
+        self._workers: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
 
     @property
     @abstractmethod
@@ -80,11 +80,11 @@ class Workplace(ABC):
     @property
     @abstractmethod
     def client(self) -> Client:
-        """What enqueues and asks."""
+        """The client that enqueues and queries."""
 
     @abstractmethod
     def rules(self, task: str, queue: str) -> Rules:
-        """What the task and the queue say about the life of a job."""
+        """The rules that the task and the queue set for a job."""
 
     @abstractmethod
     def declare_limits(self, store: Store) -> None:
@@ -92,15 +92,15 @@ class Workplace(ABC):
 
     @abstractmethod
     def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> Deliveries:
-        """What delivers the jobs of HTTP tasks."""
+        """Creates the deliveries of HTTP tasks."""
 
     @abstractmethod
     def connection(self) -> tuple[Store, bool]:
-        """A store to work on, and whether it is the worker's own to close."""
+        """A store for a worker, and whether the worker has to close it."""
 
     @abstractmethod
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
-        """What does the chores there."""
+        """Creates a keeper for this store."""
 
     def run(self, *, queues: Queues | None = None, threads: int | None = None, coroutines: int | None = None) -> None:
         """Runs jobs in this process, no master needed, until INT, TERM, or `stop()` from another thread.
@@ -109,16 +109,16 @@ class Workplace(ABC):
         coroutines: async jobs at once. What is left out is as in [pools.default] of the settings.
 
         INT: what runs is finished first, as with `stop()`. TERM: within `[master] term_grace`; what still runs then
-        is broken in on and goes back uncounted. The second time: now. Only the main thread hears signals.
+        is interrupted and requeued, and no attempt is counted. The second time: now. Only the main thread gets signals.
         RuntimeError where it would block an event loop.
         """
-        from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+        from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
 
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("app.run() would block this event loop: use `async with app.running():`")
-        here = self._here(self._settings(queues, threads, coroutines), leaves=True)
-        with heard(here.worker, signal.SIGINT, signal.SIGTERM):
-            here.run()
+        service = self._build_service(self._settings(queues, threads, coroutines), exits_process=True)
+        with handle_signals(service.worker, signal.SIGINT, signal.SIGTERM):
+            service.run()
 
     def running(
         self,
@@ -132,13 +132,13 @@ class Workplace(ABC):
         lifespan of a web server.
 
         At the end of the block what runs is finished, within `limit` (else `[master] term_grace`); what still runs
-        then is broken in on and goes back uncounted.
+        then is interrupted and requeued, and no attempt is counted.
         """
-        from tarry.embedded.here import Background  # noqa: PLC0415 - see above
+        from tarry.embedded.service import Background  # noqa: PLC0415 - see above
 
         wanted = self._settings(queues, threads, coroutines)
         seconds = self.config.master.term_grace if limit is None else microseconds(limit) / SECOND
-        return Background(lambda: self._here(wanted), seconds)
+        return Background(lambda: self._build_service(wanted), seconds)
 
     def stop(self) -> None:
         """Ends what `run`, `running` and `drain` began in this process, once what they run is finished."""
@@ -151,41 +151,43 @@ class Workplace(ABC):
         Sync tasks run in the calling thread, one after the other, async ones beside them. Jobs and retries that are
         due later stay. After `timeout` no more are begun. Ctrl-C ends it, as soon as the job at hand is finished.
         """
-        if stage is not None:
-            return stage.drain(self, queues)
-        return _drained(self._drainer(timeout, queues))
+        if test_backend is not None:
+            return test_backend.drain(self, queues)
+        return _run_drain(self._build_drain(timeout, queues))
 
     async def adrain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
         """The same, awaited: sync tasks run in a thread. Cancelled, it takes nothing more."""
-        if stage is not None:
-            return await stage.adrain(self, queues)
-        here = self._drainer(timeout, queues)
+        if test_backend is not None:
+            return await test_backend.adrain(self, queues)
+        service = self._build_drain(timeout, queues)
         try:
-            return await asyncio.to_thread(_drained, here)
+            return await asyncio.to_thread(_run_drain, service)
         finally:
-            here.worker.stop()
+            service.worker.stop()
 
-    def hire(self, pool: Pool, outside: "Outside", **wanted: Any) -> "Here":
-        """A worker with its keeper, to be run by a process that hears signals itself: `tarry worker`."""
-        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+    def embedded_service(self, pool: Pool, outside: "Outside", **wanted: Any) -> "EmbeddedService":
+        """A worker with its keeper, for a process that handles signals itself: `tarry worker`."""
+        from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
-        return self._here(settings(pool, self.config.max_body, **wanted), leaves=True, outside=outside)
+        return self._build_service(
+            worker_settings(pool, self.config.max_body, **wanted), exits_process=True, outside=outside
+        )
 
-    def _drainer(self, timeout: Duration | None, queues: Queues | None) -> "Here":
+    def _build_drain(self, timeout: Duration | None, queues: Queues | None) -> "EmbeddedService":
         within = float("inf") if timeout is None else microseconds(timeout) / SECOND
-        return self._here(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
+        return self._build_service(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
 
     def _settings(self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None) -> "Settings":
-        from tarry.embedded.here import settings  # noqa: PLC0415 - see above
+        from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
         pool = self.config.pools.get("default", Pool())
-        return settings(pool, self.config.max_body, queues, threads, coroutines)
+        return worker_settings(pool, self.config.max_body, queues, threads, coroutines)
 
-    def _here(self, wanted: "Settings", **how: Any) -> "Here":
-        from tarry.embedded.here import Here, Local  # noqa: PLC0415 - see above
+    def _build_service(self, wanted: "Settings", **options: Any) -> "EmbeddedService":
+        from tarry.embedded.service import EmbeddedService, LocalWorker  # noqa: PLC0415 - see above
 
         store, own = self.connection()
-        clock = None if stage is None else stage.clock
+        clock = None if test_backend is None else test_backend.clock
         try:
             deliveries = self.deliveries(store, wanted.coroutines, clock)
             self.declare_limits(store)
@@ -194,7 +196,9 @@ class Workplace(ABC):
                 store.close()
             raise
         grace, find = self.config.master.term_grace, deliveries.find
-        worker = Local(store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **how)
+        worker = LocalWorker(
+            store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **options
+        )
         self._workers.add(worker)
 
         def close() -> None:
@@ -202,14 +206,14 @@ class Workplace(ABC):
             if own:
                 store.close()
 
-        return Here(worker, self.keeper(store, clock), close)
+        return EmbeddedService(worker, self.keeper(store, clock), close)
 
 
-def _drained(here: "Here") -> int:
-    from tarry.embedded.here import heard  # noqa: PLC0415 - see above
+def _run_drain(service: "EmbeddedService") -> int:
+    from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
 
-    with heard(here.worker, signal.SIGINT):
-        attempts = here.drain()
-    if here.worker.told:
+    with handle_signals(service.worker, signal.SIGINT):
+        attempts = service.drain()
+    if service.worker.signals_received:
         raise KeyboardInterrupt
     return attempts

@@ -1,0 +1,141 @@
+"""Collects all data of the dashboard for one drawing."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from socket import gethostname
+from time import monotonic, time
+
+from tarry.cli.endpoints import EndpointHealth
+from tarry.cli.top import facts
+from tarry.cli.top.facts import JobCounts, MasterFigures, QueueRow, Snapshot
+from tarry.cli.top.poller import Poller
+from tarry.cli.top.screen import Header, Piece
+from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, StoreAccess
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
+from tarry.cli.top.text import number, rate, span
+from tarry.cli.top.view_state import ViewState
+from tarry.runtime.master_status import MasterStatus
+
+_MOST_NAMED = 3
+"""HTTP tasks in trouble that are named."""
+_COUNT_REST = 3.0
+"""Counting may read the whole store: with this pause it takes a quarter of the time at most."""
+_CLOSE_LIMIT = 0.5
+"""Seconds to wait for each poller at the end; one that hangs ends with the process."""
+
+
+class Dashboard:
+    """Owns the three pollers. They call `on_change` from their threads after each poll."""
+
+    def __init__(
+        self, store_access: StoreAccess, pid_file: Path, interval: float, on_change: Callable[[], None]
+    ) -> None:
+        self._pid_file, self._note, self._host = pid_file, store_access.note, gethostname()
+        self._master: Poller[MasterFigures] = Poller(MasterSource(pid_file), min(interval, 1.0), on_change)
+        self._snapshot: Poller[Snapshot] = Poller(SnapshotSource(store_access), interval, on_change)
+        self._counts: Poller[JobCounts] = Poller(CountSource(store_access.open), interval, on_change, _COUNT_REST)
+        self._pollers: tuple[Poller[MasterFigures] | Poller[Snapshot] | Poller[JobCounts], ...] = (
+            self._master, self._snapshot, self._counts,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Starts the pollers."""
+        for poller in self._pollers:
+            poller.start()
+
+    def close(self) -> None:
+        """Stops the pollers."""
+        for poller in self._pollers:
+            poller.close(_CLOSE_LIMIT)
+
+    def poll_now(self) -> None:
+        """Takes the next snapshot at once, after a change by the user."""
+        self._snapshot.poll_now()
+
+    def fill(self, view: ViewState) -> Header:
+        """Puts the latest data into the view; returns the header above the tables."""
+        figures, snapshot = self._master.answer, self._snapshot.answer
+        queues = facts.queues(self._counts.answer, snapshot)
+        view.facts[QUEUES.name] = queues
+        view.facts[WORKERS.name] = worker_lines(figures)
+        view.facts[JOBS.name] = snapshot.jobs if snapshot else ()
+        hosts = snapshot.hosts if snapshot else []
+        view.facts[HOSTS.name] = hosts
+        http = facts.http(self._counts.answer, snapshot)
+        view.facts[HTTP.name] = http
+        elsewhere = len(hosts) > 1 or any(not host.here for host in hosts)
+        view.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
+        totals = _totals(queues, self._counts.answer)
+        above = (*self._pools(figures), ("", totals), *self._store(snapshot), *_held_tasks(http))
+        return Header(self._title(figures), above)
+
+    def _title(self, figures: MasterFigures | None) -> str:
+        trouble, _ = self._master.problem(monotonic())
+        if trouble:
+            return f"tarry top   {self._host}   ! {trouble}"
+        board = None if figures is None else figures.board
+        if board is None:
+            return f"tarry top   {self._host}   {'no master runs here' if figures else '...'} ({self._pid_file})"
+        if not board.alive:
+            return f"tarry top   {self._host}   ! master {board.pid} is gone: what stands below is what it left"
+        generation = f", generation {board.notice.generation}" if board.notice.generation > 1 else ""
+        up = span(time() - board.started)
+        return f"tarry top   {self._host}   master {board.pid} {board.state}, up {up}{generation}"
+
+    def _pools(self, figures: MasterFigures | None) -> Sequence[Piece]:
+        if figures is None or figures.board is None or not figures.board.alive:
+            return ()
+        board = figures.board
+        per_second = rate(sum(figures.rates.values()) if figures.rates else None)
+        failing = f", {rate(figures.failing)}/s failed" if figures.failing else ""
+        parts = ", ".join(f"{name} {busy} of {ready} busy" for name, busy, ready in pools(board))
+        return (("", f"pools    {per_second}/s ended{failing}   {parts}"), *_master_notices(board.notice))
+
+    def _store(self, snapshot: Snapshot | None) -> Sequence[Piece]:
+        now = monotonic()
+        troubles = {self._snapshot.problem(now), self._counts.problem(now)} - {("", 0.0)}
+        if troubles:
+            why, seconds = max(troubles, key=lambda trouble: trouble[1])
+            return (("class:bad", f"store    ! away for {span(float(round(seconds)))}: {why}"),)
+        missing = {found.missing for found in (snapshot, self._counts.answer) if found is not None} - {""}
+        if missing:
+            return (("class:bad", f"store    ! in part only: {'; '.join(sorted(missing))}"),)
+        if snapshot is None:
+            return (("class:quiet", "store    ..."),)
+        took = f"   counting takes {span(self._counts.took)}" if self._counts.took >= 0.5 else ""
+        note = (("class:notice", f"app      ! {self._note.removeprefix('app ')}"),) if self._note else ()
+        return (("", f"store    {snapshot.url}{took}"), *note)
+
+
+def _master_notices(notice: MasterStatus) -> Iterator[Piece]:
+    """Lines about a reload that runs or has failed, and about pools that cannot start."""
+    if notice.reloading:
+        yield "class:notice", f"reload   {notice.reloading}"
+    elif notice.trouble:
+        yield "class:bad", f"reload   ! came to nothing, what ran goes on: {_last_line(notice.trouble)}"
+    for pool in notice.pools:
+        if pool.failed:
+            yield "class:bad", f"pool     ! {pool.name} failed: {_last_line(pool.failed)}"
+
+
+def _held_tasks(http: Sequence[EndpointHealth]) -> Iterator[Piece]:
+    """A line about HTTP tasks whose requests are stopped or slowed down."""
+    held = [f"{one.task} is {one.problem}" for one in http if one.problem]
+    if held:
+        more = f", and {len(held) - _MOST_NAMED} more" if len(held) > _MOST_NAMED else ""
+        yield "class:bad", f"http     ! {'; '.join(held[:_MOST_NAMED])}{more}"
+
+
+def _last_line(text: str) -> str:
+    """The last line of the text; in a traceback that is the error."""
+    return text.strip().rpartition("\n")[2]
+
+
+def _totals(queues: Sequence[QueueRow], counted: JobCounts | None) -> str:
+    parts = [f"{number(sum(getattr(q, state) for q in queues))} {state}" for state in ("ready", "running", "dead")]
+    flows = [] if counted is None else list(counted.flows.values())
+    came = [flow.came for flow in flows if flow.came is not None]
+    left = [flow.left for flow in flows if flow.left is not None]
+    if came and left:
+        parts.append(f"{rate(sum(came))}/s in, {rate(sum(left))}/s out")
+    return f"jobs     {'   '.join(parts)}"

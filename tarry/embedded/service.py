@@ -1,0 +1,285 @@
+"""Runs a worker without a master: in the foreground, in the background, or until no job is left."""
+
+import contextlib
+import logging
+import math
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+from tarry.config import Pool
+from tarry.embedded.mixin import Queues
+from tarry.errors import ConfigError, StoreError
+from tarry.keeper.chores import Keeper
+from tarry.model.quantity import quantity
+from tarry.tasks.lazily import asyncio
+from tarry.worker.worker import Settings, Worker
+
+log = logging.getLogger("tarry.worker")
+
+RELEASE_WITHIN = 1.0
+"""Seconds that jobs have to end after they are interrupted."""
+ENDS_WITHIN = 10.0
+"""Seconds to wait for threads that should end."""
+MAX_EMPTY_CLAIMS = 1000
+"""How many claims without a job show that none is left, while jobs are overdue.
+
+One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
+"""
+
+
+def worker_settings(
+    pool: Pool,
+    max_body: int,
+    queues: Queues | None = None,
+    threads: int | None = None,
+    coroutines: int | None = None,
+) -> Settings:
+    """The settings of a worker, from a pool with overrides; ConfigError if it could run nothing."""
+    thread_slots = pool.threads if threads is None else threads
+    coroutine_slots = pool.async_ if coroutines is None else coroutines
+    if min(thread_slots, coroutine_slots) < 0 or not thread_slots + coroutine_slots:
+        raise ConfigError(
+            f"threads={thread_slots}, coroutines={coroutine_slots}: 0 or more of each, and 1 or more of one of them"
+        )
+    served = queue_weights(pool.queues if queues is None else queues)
+    return Settings(
+        served, thread_slots, coroutine_slots, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output
+    )
+
+
+def queue_weights(queues: Queues) -> Mapping[str, int]:
+    """The weights of queues by name; ConfigError if they are not valid."""
+    if isinstance(queues, str):
+        queues = [queues]
+    queue_weights = queues if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+    if not queue_weights or not all(
+        isinstance(name, str) and name and weight > 0 for name, weight in queue_weights.items()
+    ):
+        raise ConfigError(f'queues={queues!r}: a name, several, or weights such as {{"mail": 3}}; "*" is all')
+    return queue_weights
+
+
+class LocalWorker(Worker):
+    """A worker in a process that does other work, too: it ends even if its jobs do not.
+
+    INT: finish the running jobs, then end. TERM: the same within `grace` seconds; jobs that still run then are
+    interrupted and requeued, and no attempt is counted. A second signal: interrupt at once. exits_process: end the
+    process if a job ignores even that. until_idle: end as soon as there is nothing to do; claim nothing after that
+    many seconds.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        grace: float = 0.0,
+        exits_process: bool = False,
+        until_idle: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._end_within = grace if exits_process else None
+        self.ended = threading.Event()
+        """Set once unfinished jobs are given back; a thread may still be running one."""
+        self.signals_received: deque[int] = deque()
+        """The signals that it has handled."""
+        self._pending_signals: deque[int] = deque()
+        self._grace, self._exits_process = grace, exits_process
+        self._is_draining = until_idle is not None
+        self._stop_at = math.inf if until_idle is None else time.monotonic() + until_idle
+        self._limit = math.inf
+        self._was_interrupted = self._gave_up = False
+        self._empty_claims = 0
+
+    def stop(self, limit: float = math.inf) -> None:
+        """Finishes the running jobs, then ends; after `limit` seconds jobs are given back. Thread-safe."""
+        self._limit = min(self._limit, time.monotonic() + limit)
+        super().stop()
+
+    def receive_signal(self, number: int) -> None:
+        """Queues a signal; called from the signal handler."""
+        self._pending_signals.append(number)
+        self.pump.bell.poke()
+        if self._end_limit is not None:
+            self._end_limit.poke()
+
+    def end_by(self) -> float:
+        """When the thread that talks to the store is interrupted, by time.monotonic(): shortly after the limit."""
+        return self._limit + 2 * RELEASE_WITHIN
+
+    def _guarded(self) -> None:
+        try:
+            super()._guarded()
+        finally:
+            self.ended.set()
+
+    def _over(self, seconds: float) -> bool:
+        self._enforce_limits(time.monotonic())
+        return (
+            self._gave_up or super()._over(seconds) or (self._is_draining and seconds > 0 and self._has_nothing_left())
+        )
+
+    def _has_nothing_left(self) -> bool:
+        if self.pump.call_together() or not self.pump.idle:
+            return False
+        self._empty_claims = self._empty_claims + 1 if self.pump.overdue else MAX_EMPTY_CLAIMS
+        return self._empty_claims >= MAX_EMPTY_CLAIMS
+
+    def _nap(self, seconds: float) -> float:
+        if self._is_draining and self.pump.idle:
+            return 0.0
+        return max(0.0, min(seconds, self._limit - time.monotonic(), self._stop_at - time.monotonic()))
+
+    def _heed(self) -> None:
+        while self._pending_signals:
+            self._told(self._pending_signals.popleft())
+        super()._heed()
+
+    def _told(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._report()
+        elif number in (signal.SIGINT, signal.SIGTERM):
+            is_repeated = number in self.signals_received
+            self.signals_received.append(number)
+            limit = 0.0 if is_repeated else self._grace if number == signal.SIGTERM else math.inf
+            within = "" if limit == math.inf else f" within {limit:g} s"
+            log.info("%s: takes nothing new, and finishes what it runs%s", signal.Signals(number).name, within)
+            self.stop(limit)
+
+    def _enforce_limits(self, now: float) -> None:
+        """Enforces the time limits: first claims nothing more, then interrupts the running jobs, then gives up."""
+        if now >= self._stop_at:
+            self._stop_at = math.inf
+            self.pump.stop()
+        if now < self._limit or not self.pump.holds:
+            return
+        if not self._was_interrupted:
+            log.warning("interrupting %s; requeued, and no attempt is counted", quantity(self.pump.holds))
+            self._was_interrupted, self._limit = True, now + RELEASE_WITHIN
+            self.pump.call_back()
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        log.warning("gives back what does not end (%s): it may be run twice now", quantity(self.pump.holds))
+        self._gave_up = True
+        self.pump.give_back()
+        if self._exits_process:
+            self._leave()
+
+
+class EmbeddedService:
+    """A worker, and a keeper in a second thread: what a master does, in one process. close: called at the end."""
+
+    def __init__(self, worker: LocalWorker, keeper: Keeper, close: Callable[[], None] | None) -> None:
+        self.worker = worker
+        self._keeper = keeper
+        self._close = close
+        self._ended = threading.Event()
+        self._keeper_thread = threading.Thread(target=self._run_keeper, name="tarry-keeper", daemon=True)
+
+    def run(self) -> None:
+        """Runs until stopped; the calling thread is one of the slots."""
+        self._keeper_thread.start()
+        try:
+            self.worker.run()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the keeper and releases everything except a thread that still runs a job. May be called twice."""
+        self._ended.set()
+        self._keeper_thread.join(RELEASE_WITHIN if self.worker.pump.trouble else ENDS_WITHIN)
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+        self.worker.let_go()
+
+    def drain(self) -> int:
+        """Runs until nothing is left, or stopped; the keeper ticks once before. Returns the number of attempts."""
+        try:
+            self._keeper.tick()
+            self._keeper.close()
+            self.worker.run()
+        finally:
+            if self._close is not None:
+                self._close()
+        return self.worker.pump.attempts
+
+    def _run_keeper(self) -> None:
+        while not self._ended.wait(self._keeper.tick()):
+            pass
+        with contextlib.suppress(StoreError):
+            self._keeper.close()
+
+
+class Background:
+    """`with app.running():` or `async with app.running():`: runs jobs while the block lasts.
+
+    limit: seconds that running jobs have after the block; then they are interrupted and requeued.
+    """
+
+    def __init__(self, open_service: Callable[[], EmbeddedService], limit: float) -> None:
+        self._open_service = open_service
+        self._limit = limit
+        self._service: EmbeddedService | None = None
+        self._thread: threading.Thread | None = None
+        self._crash: BaseException | None = None
+
+    def __enter__(self) -> None:
+        if self._service is not None:
+            raise RuntimeError("this block was entered already: call app.running() for each")
+        self._service = self._open_service()
+        self._thread = threading.Thread(target=self._run, args=(self._service,), name="tarry-worker", daemon=True)
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._service is not None
+        assert self._thread is not None
+        worker = self._service.worker
+        worker.stop(self._limit)
+        worker.ended.wait()
+        # A job that ignores the interrupt may block this thread; it is a daemon, so it does not block the process.
+        self._thread.join(RELEASE_WITHIN)
+        self._service.end()
+        if self._crash is not None and error is None:
+            raise self._crash
+
+    async def __aenter__(self) -> None:
+        await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.shield(asyncio.to_thread(self.__exit__, kind, error, trace))
+
+    def _run(self, service: EmbeddedService) -> None:
+        try:
+            service.run()
+        except BaseException as error:
+            self._crash = error
+
+
+@contextlib.contextmanager
+def handle_signals(worker: LocalWorker, *numbers: int) -> Iterator[None]:
+    """Inside the block these signals go to the worker only. Does nothing outside of the main thread."""
+    # Python only lets the main thread set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        worker.receive_signal(number)
+
+    previous = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

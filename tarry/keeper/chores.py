@@ -1,0 +1,303 @@
+"""The keeper: does periodic chores, and recovers the jobs of workers that died."""
+
+import contextlib
+import itertools
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
+from tarry.keeper.cron import ScheduleTicker
+from tarry.keeper.death_hooks import DeathHooks
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.model.outcome import Lost, Outcome, TimedOut, note
+from tarry.model.quantity import quantity
+from tarry.store.base import Store
+from tarry.store.shared.partly import partly
+from tarry.store.shared.patience import Backoff
+from tarry.worker import owner
+from tarry.worker.overdue import Overdue
+from tarry.worker.pump import RulesFor
+
+log = logging.getLogger("tarry.keeper")
+
+PRUNE_EVERY = 10.0
+RECOUNT_EVERY = 20.0
+"""Seconds. With the hold this corrects a wrong level within a minute, even if the host that did it has just died."""
+RECOUNT_HOLD = 25 * SECOND
+LOG_EVERY = 60.0
+"""Seconds between two log lines about work that waits for a store that is away."""
+KEPT_BYTES = 64_000_000
+"""Bytes that the finished jobs of a queue may take, unless configured."""
+_BATCH = 1000
+
+
+class Keeper:
+    """Runs once on each host. `tick()` does what is due and returns for how many seconds there is nothing to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
+        kept_bytes: Mapping[str, int] | None = None,
+        batch_tasks: Collection[str] = (),
+        ticker: ScheduleTicker | None = None,
+        death_hooks: DeathHooks | None = None,
+        declare: Callable[[], None] | None = None,
+        forward: Callable[[], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._ticker = ticker
+        self._death_hooks = death_hooks
+        self._clock = clock or Clock(store.time, CHECKED_EVERY)
+        self._overdue = Overdue(store, self._clock)
+        self._rules = rules
+        self._kept_bytes = kept_bytes
+        self._batch_tasks = frozenset(batch_tasks)
+        self._name = owner.new_name()
+        self._declare = declare
+        self._known_dead: set[str] | None = None
+        """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""
+        self._joins = store.joins
+        self._chores: list[tuple[float, Callable[[], None]]] = [
+            (1.0, self.rescue_overdue),
+            (2.0, self.rescue_dead),
+            (PRUNE_EVERY, self.prune),
+            (1.0, self.redeclare_limits),
+            (RECOUNT_EVERY, self.recount),
+        ]
+        if forward is not None:
+            self._chores.append((1.0, forward))
+        self._due = dict.fromkeys(range(len(self._chores)), 0.0)
+        self._backoffs = {number: Backoff() for number in self._due}
+        self.away = ""
+        """Why the store is not available; empty: it is."""
+        self._store_backoff = Backoff()
+        """For the store as a whole: while it is away only one chore tries it, and only once in a while."""
+        self._logged_at: dict[str, float] = {}
+        """When the delay of a dead worker's jobs was last logged, by owner."""
+
+    def register_chore(self, every: float, chore: Callable[[], None]) -> None:
+        """Adds a chore that runs every `every` seconds; after a StoreError it is retried with growing pauses."""
+        number = len(self._chores)
+        self._chores.append((every, chore))
+        self._due[number], self._backoffs[number] = 0.0, Backoff()
+
+    def tick(self) -> float:
+        """Does the chores that are due and returns for how many seconds there is nothing to do.
+
+        Schedules come first, since their ticks must be in time. While the store is away, the first chore that is due
+        tries it once in a while.
+        """
+        if left := self._store_backoff.left(time.monotonic()):
+            return left
+        ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
+        for number, (every, chore) in enumerate(self._chores):
+            now = time.monotonic()
+            if self._due[number] <= now:
+                self._due[number] = now + every * random.uniform(0.9, 1.1)
+                if not self._run_chore(number, chore):
+                    self._due[number] = max(self._backoffs[number].again, self._store_backoff.again)
+                if left := self._store_backoff.left(time.monotonic()):
+                    return left
+        return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
+
+    def close(self) -> None:
+        """Releases the holds of the chores that one host does for all, so that another can take them at once."""
+        now = self._clock.now()
+        with contextlib.suppress(StoreError):
+            self._store.hold("prune", self._name, now, now)
+            self._store.hold("recount", self._name, now, now)
+        if self._death_hooks is not None:
+            self._death_hooks.close()
+
+    def rescue(
+        self,
+        gone: str,
+        on: Collection[str] = (),
+        stuck: Collection[str] = (),
+        stacks: Mapping[str, str] = MappingProxyType({}),
+        epochs: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Recovers all jobs of an owner that is known to be dead.
+
+        on: ids (hex) of the jobs that were executing when it died; for them the crash counts. stuck: ids of the jobs
+        because of which it was killed: they did not end after their timeout. epochs, stacks: the attempt and the stack
+        of each of them, by id. One job of a batch task stands for its whole call.
+        """
+        overdue = self._find_still_running(gone, stuck, epochs)
+        shared, where = self._find_shared_batches({*on, *overdue}), {id: stacks.get(id, "") for id in overdue}
+        self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
+
+    def rescue_overdue(self) -> None:
+        """Recovers the jobs of owners whose lease ran out."""
+        # An expired lease counts for no job: the worker may be alive on a host that cannot reach the store.
+        self._recover(self._overdue.jobs, None)
+
+    def rescue_dead(self) -> None:
+        """Recovers the jobs of dead processes of this host, without waiting for their leases to end."""
+        # A process that died since the last call waits for the next one: its master may yet report which of its jobs
+        # were executing.
+        names, away = partly(self._store.owners)
+        dead = {name for name in names if owner.is_dead(name)}
+        known, self._known_dead = self._known_dead, dead
+        for name in dead if known is None else dead & known:
+            self._recover(lambda: self._store.reclaim(self._clock.now(), name, _BATCH), None)  # noqa: B023
+        if away:
+            raise away
+
+    def prune(self) -> None:
+        """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""
+        now = self._clock.now()
+        if self._store.hold("prune", self._name, now + 30 * SECOND, now):
+            for _ in range(100):
+                if self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes) < _BATCH:
+                    return
+
+    def recount(self) -> None:
+        """Counts the running jobs of each limit again, so that a wrong level does not block work for long. One host
+        does it for all."""
+        now = self._clock.now()
+        if self._store.hold("recount", self._name, now + RECOUNT_HOLD, now):
+            wrong = self._store.recount(now)
+            if wrong:
+                log.warning("%d limits did not count what runs under them; they do now", wrong)
+
+    def redeclare_limits(self) -> None:
+        """Declares the limits again when a shard has been added or is back: it may not have them."""
+        joins = self._store.joins
+        if joins != self._joins and self._declare is not None:
+            self._declare()
+        self._joins = joins
+
+    def _run_chore(self, number: int, chore: Callable[[], None]) -> bool:
+        try:
+            chore()
+        except StoreError as error:
+            now = time.monotonic()
+            should_log = self._backoffs[number].fail(now)
+            if _is_away(error):
+                should_log, self.away = self._store_backoff.fail(now), str(error)
+            if should_log:
+                log.error("%s: %s", chore.__name__, error)
+            if not isinstance(error, PartlyUnavailable):
+                self._overdue.be_patient()
+            return False
+        self._backoffs[number].succeed()
+        self._store_backoff.succeed()
+        self.away = ""
+        return True
+
+    def _find_still_running(self, gone: str, stuck: Collection[str], epochs: Mapping[str, int]) -> list[str]:
+        """The stuck jobs that are still in the attempt for which the owner was killed: not cancelled, not claimed by
+        another owner, and not in a later attempt."""
+        if not stuck:
+            return []
+        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
+        return [
+            id
+            for id, job in zip(stuck, jobs, strict=True)
+            if job is not None and (job.state, job.owner, job.epoch) == (State.RUNNING, gone, epochs.get(id, job.epoch))
+        ]
+
+    def _find_shared_batches(self, on: Collection[str]) -> set[str]:
+        """The batch tasks of which the owner was executing several jobs in one call."""
+        # Only the dead process knew which jobs were in the call, so the crash counts for all jobs of the task that it
+        # held. After a crash each job is called alone, so that the next crash is counted for its cause only.
+        if not self._batch_tasks or not on:
+            return set()
+        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
+        return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.losses}
+
+    def _recover(
+        self,
+        find: Callable[[], list[Job]],
+        on: Collection[str] | None,
+        stuck: Mapping[str, str] = MappingProxyType({}),
+        shared: Collection[str] = (),
+    ) -> None:
+        for _ in range(100):
+            jobs, away = partly(find)
+            if not jobs and away:
+                raise away
+            if not jobs:
+                return
+            blamed = _find_blamed(jobs, self._batch_tasks) if on is None else on
+            now, unsure = self._clock.now(), self._clock.unsure
+            changes = [
+                lifecycle.after(
+                    job, _outcome_of(job, blamed, stuck, shared), self._rules(job.task, job.queue), now, unsure
+                )
+                for job in jobs
+            ]
+            made, away = partly(lambda: self._store.apply(changes, now))  # noqa: B023
+            if self._death_hooks is not None:
+                self._death_hooks.notify(itertools.compress(zip(jobs, changes, strict=True), made))
+            log.warning("brought back %s of %s", quantity(sum(made)), ", ".join(sorted({job.owner for job in jobs})))
+            if away:
+                raise away
+
+    def handle_message(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Handles the master's message about a dead worker and returns the answer; None if the store is not available
+        or the message is a different one.
+
+        The message: `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text}, "epochs": {id: number}}`.
+        """
+        if "gone" not in line or self._store_backoff.left(time.monotonic()):
+            return None
+        try:
+            stuck, stacks, epochs = line.get("stuck", ()), line.get("stacks", {}), line.get("epochs", {})
+            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs)
+        except StoreError as error:
+            self._log_delay(error, line["gone"])
+            return None
+        self._logged_at.pop(line["gone"], None)
+        return {"returned": line["gone"]}
+
+    def _log_delay(self, error: StoreError, gone: str) -> None:
+        now = time.monotonic()
+        if now >= self._logged_at.get(gone, -math.inf) + LOG_EVERY:
+            self._logged_at[gone] = now
+            log.error("%s; the jobs of %s come back later", error, gone)
+
+
+def _is_away(error: StoreError) -> bool:
+    """Whether the whole store is away, so that other chores would fail, too."""
+    return isinstance(error, StoreUnavailable) and not isinstance(error, PartlyUnavailable | StoreBusy)
+
+
+def _find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str]:
+    """Ids of the jobs for which the crash of their owner counts, where nothing shows which were executing.
+
+    A job counts if its owner is known to be dead and held no other. Jobs of a batch task count if the owner held only
+    these, since they may have been in one call.
+    """
+    held: dict[str, list[Job]] = {}
+    for job in jobs:
+        held.setdefault(job.owner, []).append(job)
+    held = {name: group for name, group in held.items() if owner.is_dead(name)}
+    return {job.id.hex() for group in held.values() if _is_one_call(group, batch_tasks) for job in group}
+
+
+def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
+    task = jobs[0].task
+    return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.losses for job in jobs))
+
+
+def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, str], shared: Collection[str]) -> Outcome:
+    if job.task in shared and not job.losses:
+        return Lost(on=True)
+    stack = stuck.get(job.id.hex())
+    if stack is not None:
+        why = "it did not end after its timeout, so its worker was killed"
+        return TimedOut(note("TimeLimit", why, stack))
+    return Lost(job.id.hex() in on)

@@ -1,0 +1,67 @@
+"""Renews the leases of workers that are alive but cannot do it: their task lets no other thread run."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from tarry.client.clock import Clock
+from tarry.errors import PartlyUnavailable
+from tarry.model.duration import SECOND
+from tarry.model.quantity import quantity
+from tarry.store.base import Store
+from tarry.store.shared.partly import partly
+from tarry.worker import owner
+
+log = logging.getLogger("tarry.keeper")
+
+_MOST_JOBS = 10_000
+"""The most jobs of an owner that are read: a few on each shard are enough."""
+
+
+class LeaseRenewer:
+    """Runs outside of the worker processes, so that no task can stop it.
+
+    silent: the owners on this host that have missed heartbeats, each with its lease in microseconds. Leases of
+    processes that are gone, or stopped by a signal or a debugger, are not renewed.
+    """
+
+    def __init__(self, store: Store, silent: Callable[[], Mapping[str, int]], clock: Clock | None = None) -> None:
+        self._store, self._silent = store, silent
+        self._clock = clock or Clock(store.time)
+        self._due: dict[str, float] = {}
+        """When each lease is due for renewal, by time.monotonic()."""
+        self._logged: set[str] = set()
+
+    def renew_leases(self) -> None:
+        """Renews the leases of all silent owners well before they end. StoreError."""
+        silent = {name: lease for name, lease in self._silent().items() if owner.is_at_work(name)}
+        self._due = {name: moment for name, moment in self._due.items() if name in silent}
+        self._logged &= silent.keys()
+        away: PartlyUnavailable | None = None
+        for name, lease in silent.items():
+            now = time.monotonic()
+            if self._due.get(name, 0.0) <= now:
+                away = self._renew(name, lease) or away
+                self._due[name] = now + lease / SECOND / 4
+        if away is not None:
+            raise away
+
+    def _renew(self, name: str, lease: int) -> PartlyUnavailable | None:
+        """Renews one lease. Returns the error if some shards are away and the others have done it."""
+        now = self._clock.now()
+        jobs, away = partly(lambda: self._store.reclaim(now, name, _MOST_JOBS))
+        if not jobs:
+            return away
+        self._log(name, len(jobs))
+        held = [(job.id, job.epoch) for job in jobs]
+        return partly(lambda: self._store.extend(name, held, lease, now))[1] or away
+
+    def _log(self, name: str, jobs: int) -> None:
+        """Logs an owner that stays silent. On a busy machine many are silent for a moment; they are not logged."""
+        if name in self._due and name not in self._logged:
+            self._logged.add(name)
+            log.warning(
+                "%s works and gives no sign of life; the lease on its %s is prolonged for it",
+                name,
+                quantity(jobs),
+            )

@@ -1,0 +1,70 @@
+"""The state of each schedule: how far it has come and whether it is paused. The store keeps it for all hosts."""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import StoreBusy
+from tarry.model.schedule import Schedule
+from tarry.store.base import Store
+from tarry.store.shared.partly import there
+
+PREFIX = "cron:"
+_TRIES = 20
+
+
+class ScheduleState(Struct, frozen=True, omit_defaults=True):
+    """Times are microseconds since the epoch."""
+
+    rule: str
+    """The rule of the schedule, in words, as the last writer had it."""
+    after: int
+    """All ticks up to this time are done."""
+    seen: int
+    """When a host last had this schedule, accurate to a day."""
+    last: int = 0
+    """The newest tick that became a job; 0: none yet."""
+    paused: bool = False
+
+
+StoredState = tuple[ScheduleState, bytes]
+"""A state, and the content of its cell."""
+
+
+def read(store: Store) -> dict[str, StoredState]:
+    """All states by the name of the schedule, from the shards that are available."""
+    # A state on a shard that is away could not be written either.
+    cells = there(lambda: store.cells(PREFIX))
+    return {
+        name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=ScheduleState), cell) for name, cell in cells.items()
+    }
+
+
+def write(store: Store, name: str, state: ScheduleState | None, expected: bytes | None) -> bool:
+    """Writes the state, or removes it (None); False if the cell no longer has the expected content."""
+    return store.write(PREFIX + name, None if state is None else msgspec.json.encode(state), expected)
+
+
+def initial_state(schedule: Schedule, now: int) -> ScheduleState:
+    """The state of a new schedule: it ticks from now on."""
+    return ScheduleState(schedule.rule, now, now)
+
+
+def pause(store: Store, schedule: Schedule, now: int) -> None:
+    """Pauses a schedule on all hosts until it is resumed."""
+    _update(store, schedule, now, lambda state: replace(state, paused=True))
+
+
+def resume(store: Store, schedule: Schedule, now: int) -> None:
+    """Resumes a paused schedule: it ticks from now on, and ticks during the pause are skipped."""
+    _update(store, schedule, now, lambda state: replace(state, paused=False, after=now) if state.paused else state)
+
+
+def _update(store: Store, schedule: Schedule, now: int, change: Callable[[ScheduleState], ScheduleState]) -> None:
+    for _ in range(_TRIES):
+        state, expected = read(store).get(schedule.name) or (initial_state(schedule, now), None)
+        if write(store, schedule.name, change(state), expected):
+            return
+    raise StoreBusy(f"schedule {schedule.name} changes all the time; try again")
