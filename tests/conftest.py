@@ -12,7 +12,7 @@ from hypothesis import settings
 # Asserts in the conformance suite, which is library code, tell what they compared.
 pytest.register_assert_rewrite("tarry.store.conformance")
 
-pytest_plugins = ["tests.servers.fixtures", "tests.store.switched", "tests.wheel"]
+pytest_plugins = ["tests.apps", "tests.servers.fixtures", "tests.store.switched", "tests.wheel"]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("tarry", deadline=None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.bench import until
+from tests.worker.bench import until
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -15,8 +15,8 @@ from tarry.push.endpoint.recipient import Recipient
 from tarry.store.opening import open_store
 from tests.away.proxy import Proxy
 from tests.away.waiters import NoStorage
-from tests.engine.bench import until
 from tests.servers.redis import RedisServer
+from tests.worker.bench import until
 
 SEEN, TOLD = 3.0, 10.0
 """Seconds."""

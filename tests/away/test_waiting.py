@@ -11,12 +11,12 @@ import pytest
 
 from tests.away.proxy import Proxy
 from tests.away.waiters import KINDS
-from tests.engine.bench import until
 from tests.servers.fixtures import without_bells
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.server import Missing, Server
+from tests.worker.bench import until
 
 URLS = {
     RedisServer: "redis://127.0.0.1:{}/0",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tests.engine.bench import LIMIT
 from tests.every_store.throwing import assert_nothing_is_held
+from tests.worker.bench import LIMIT
 
 TIMES = 600
 EXPECTED = (

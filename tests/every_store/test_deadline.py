@@ -16,11 +16,11 @@ from tarry.config import Config
 from tarry.errors import StoreAway, StoreError, StoreUnavailable
 from tarry.model.job import Job
 from tarry.store.memory import MemoryStore
-from tests.engine.bench import LIMIT
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.server import Server
+from tests.worker.bench import LIMIT
 
 TIMEOUT = 1.0
 GRACE = 2.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry import App, State
 from tarry.store.memory import MemoryStore
-from tests.engine.bench import LIMIT
+from tests.worker.bench import LIMIT
 
 CHILDREN, TURNS = 4, 15
 

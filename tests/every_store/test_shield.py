@@ -21,8 +21,8 @@ from tarry.worker.gauge import NoGauge
 from tarry.worker.run.base import Outcomes
 from tarry.worker.run.terms import KILL_AFTER, Terms
 from tarry.worker.run.threads import INSIDE, Threads
-from tests.engine.bench import until, wait_for
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
+from tests.worker.bench import until, wait_for
 
 TIMES = 600
 

@@ -18,7 +18,7 @@ from tarry.tasks.running import Running
 from tarry.worker.run.base import Outcomes
 from tarry.worker.run.terms import Terms
 from tarry.worker.run.threads import Threads
-from tests.engine.bench import LIMIT
+from tests.worker.bench import LIMIT
 
 LONGEST = 0.003
 """Seconds between the beginning of a task and its interrupt, at most."""

@@ -5,7 +5,7 @@ import pytest
 
 from tarry import App
 from tarry.store.sqlite.store import SqliteStore
-from tests.engine.bench import Bench
+from tests.worker.bench import Bench
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from tarry.errors import ConfigError
 from tarry.instrument.otel import instrument
 from tarry.store.sqlite.store import SqliteStore
 from tarry.tasks.new_job import NewJob
-from tests.engine.bench import LIMIT, Bench, finished, until
+from tests.worker.bench import LIMIT, Bench, finished, until
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])
 

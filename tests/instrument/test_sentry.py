@@ -22,7 +22,7 @@ from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tests.engine.bench import LIMIT, Bench, finished, until
+from tests.worker.bench import LIMIT, Bench, finished, until
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])
 

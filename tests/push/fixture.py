@@ -12,8 +12,8 @@ from tarry.push.delivery.coordinator import DeliveryCoordinator
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.store.base import Store
 from tarry.worker.worker import Settings
-from tests.engine.bench import Bench, ThreadWorker
 from tests.push.server import Server
+from tests.worker.bench import Bench, ThreadWorker
 
 HERE = Push(["127.0.0.1"])
 

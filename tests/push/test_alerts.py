@@ -16,7 +16,7 @@ from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
-from tests.engine.bench import until, wait_for
+from tests.worker.bench import until, wait_for
 
 START = 1_800_000_000_000_000
 OPS, ANN = Recipient.parse("ops@example.org"), Recipient.parse("ann@example.org")

@@ -10,9 +10,9 @@ from tarry import State
 from tarry.errors import JobCancelled, JobNotFound
 from tarry.push.delivery.cancel import BEFORE, MAYBE, NEVER, UNKNOWN
 from tarry.store.conformance.cases import taken
-from tests.engine.bench import finished, note, until
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang
+from tests.worker.bench import finished, note, until
 
 
 @pytest.mark.parametrize("delay", [0, 100])

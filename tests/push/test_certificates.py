@@ -7,10 +7,10 @@ import pytest
 from tarry import App
 from tarry.config import load
 from tarry.errors import ConfigError
-from tests.engine.bench import until
 from tests.push.certificates import Authority
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server
+from tests.worker.bench import until
 
 
 def configure(delivery: DeliveryFixture, directory: Path, url: str, push: str) -> App:

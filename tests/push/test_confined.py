@@ -12,8 +12,8 @@ from tarry.errors import ConfigError
 from tarry.push import registry
 from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import AddressGuard
-from tests.engine.bench import finished, until
 from tests.push.fixture import HERE, DeliveryFixture
+from tests.worker.bench import finished, until
 
 GUARD = AddressGuard(HERE.allow)
 SECRET = "kept-by-the-worker-alone"

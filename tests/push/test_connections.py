@@ -18,11 +18,11 @@ from tarry.push.http.response import MOST_BODY, HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 from tarry.store.memory import MemoryStore
 from tarry.worker.run.loop import _cancel_the_rest
-from tests.engine.bench import Bench, finished
-from tests.engine.bench import until as waited
 from tests.push.certificates import Authority
 from tests.push.sending import HEAD, expect_answer, open_connections, run, sender, until
 from tests.push.server import Connection, Server, answer, end_before_answer, hang, raw, then_hang
+from tests.worker.bench import Bench, finished
+from tests.worker.bench import until as waited
 
 
 def test_a_connection_is_used_again(server: Server) -> None:

@@ -11,9 +11,9 @@ from tarry.errors import ArgumentError
 from tarry.model.duration import MINUTE, SECOND
 from tarry.push.delivery.task import DUE
 from tarry.push.sign import Signer
-from tests.engine.bench import finished, note, until
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang, raw
+from tests.worker.bench import finished, note, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -23,9 +23,9 @@ from tarry.push.delivery.flow import (
     Observed,
     next_state,
 )
-from tests.engine.bench import finished, until
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Connection, answer, end_before_answer, hang
+from tests.worker.bench import finished, until
 
 WELL, BUSY, FAILED = Observed(well=9), Observed(busy=3), Observed(row=FAILURES, why="no")
 

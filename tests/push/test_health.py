@@ -38,11 +38,11 @@ from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project
-from tests.engine.bench import until
 from tests.push.mailbox import Mailbox
 from tests.push.server import Server, answer
 from tests.servers.redis import RedisServer
 from tests.servers.server import Missing
+from tests.worker.bench import until
 
 OPS = Recipient.parse("ops@example.org")
 DEAD = Rules().keep_dead

@@ -30,9 +30,9 @@ from tarry.store.entry import Entry
 from tarry.store.ids import uuid7
 from tarry.store.outbox import Outbox
 from tests.cli.disk import MB, Disk
-from tests.engine.bench import finished, until
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import answer
+from tests.worker.bench import finished, until
 
 Line = dict[str, Any]
 

@@ -16,9 +16,9 @@ from tarry.push import registry
 from tarry.push.endpoint.settings import EndpointError
 from tarry.push.http.guard import AddressGuard
 from tarry.store.base import Store
-from tests.engine.bench import finished, until
 from tests.push.fixture import HERE, DeliveryFixture
 from tests.push.server import answer
+from tests.worker.bench import finished, until
 
 GUARD, CELL = AddressGuard(HERE.allow), registry.TASK_CELL + "hook"
 

@@ -25,10 +25,10 @@ from tarry.push.journal.replay import Replay
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.opening import open_store
-from tests.engine.bench import finished, until
 from tests.push.fixture import DeliveryFixture
 from tests.push.server import Server, answer
 from tests.servers.redis import RedisServer
+from tests.worker.bench import finished, until
 
 LONG_AGO = 3600.0
 

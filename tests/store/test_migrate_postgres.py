@@ -18,8 +18,8 @@ from tarry.store.postgres.schema import STEPS, Step
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.postgres.url import parsed
 from tarry.store.shared import migrating
-from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
+from tests.worker.bench import LIMIT, until
 
 LATER = (
     *STEPS,

@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tarry.errors import ConfigError, TarryError
 from tarry.store.opening import open_store
 from tarry.store.shared.transport import Transport, is_local
-from tests.engine.bench import until
 from tests.push.certificates import Authority
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.store.test_postgres import refused
+from tests.worker.bench import until
 
 SECRET = b"s3cret-of-mysql"
 REMOTE = "127.1"

@@ -27,8 +27,8 @@ from tarry.store.postgres import store as module
 from tarry.store.postgres.floors import BOTTOM
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.bell import WORK
-from tests.engine.bench import LIMIT, until
 from tests.servers.postgres import PostgresServer
+from tests.worker.bench import LIMIT, until
 
 LEASE = 30_000_000
 WANTS = [Want("default", band, 1000) for band in BANDS]

@@ -22,9 +22,9 @@ from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.bell import WORK
-from tests.engine.bench import LIMIT
 from tests.servers.postgres import PostgresServer
 from tests.store import django_story
+from tests.worker.bench import LIMIT
 
 WANTS = [Want("default", band, 10) for band in BANDS]
 

@@ -12,10 +12,10 @@ from tarry.model.job import HELD
 from tarry.store.opening import open_store
 from tarry.store.postgres import link as postgres_link
 from tarry.store.postgres.store import PostgresStore
-from tests.engine.bench import until
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import free_port
 from tests.store.test_postgres import job, one, refused, store
+from tests.worker.bench import until
 
 __all__ = ["store"]  # a fixture
 

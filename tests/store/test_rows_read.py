@@ -13,9 +13,9 @@ from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tests.engine.bench import until
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
+from tests.worker.bench import until
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 1000) for band in BANDS]

@@ -17,10 +17,10 @@ from tarry.store.opening import open_store
 from tarry.store.shards.mover import Mover
 from tarry.store.shards.sharded import ShardedStore
 from tarry.tasks.running import current
-from tests.engine.bench import LIMIT, Bench
 from tests.servers.redis import RedisServer
 from tests.store.switched import until
 from tests.store.test_sharded_moving import check_home, drained, filled
+from tests.worker.bench import LIMIT, Bench
 
 _NUMBERS = count()
 

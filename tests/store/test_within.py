@@ -20,7 +20,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.shared.bell import Bell
 from tarry.store.sqlite import watch as sqlite_watch
 from tarry.store.sqlite.store import SqliteStore
-from tests.engine.bench import LIMIT, until
+from tests.worker.bench import LIMIT, until
 
 WANTS = [Want("default", band, 0) for band in BANDS]
 

@@ -25,7 +25,7 @@ from tarry import (
 from tarry.config import Config, Pool
 from tarry.testing import Jobs
 from tarry.testing.kit import opened
-from tests.engine.bench import LIMIT
+from tests.worker.bench import LIMIT
 
 app = App("sqlite:////nowhere/at/all.db")
 sent: list[tuple[str, str]] = []

@@ -1,0 +1,84 @@
+"""Apps, stores and clocks to test with; all of them end with the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry import App
+from tarry.client.clock import FakeClock
+from tarry.store.base import Store
+from tarry.store.memory import MemoryStore
+from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import pump as pumping
+from tarry.worker import room, served
+from tests.worker.bed import Bed, Make, Monotonic
+from tests.worker.bench import Bench
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tarry.toml lies about, and no variable says where the store is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TARRY_STORE", raising=False)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    store = MemoryStore(clock.now) if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    app = App(f"sqlite:///{tmp_path}/tarry.db", closures=True, retry=None)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def bench(app: App, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(app, lambda: SqliteStore(tmp_path / "tarry.db", durable=False))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "memory":
+        store = MemoryStore()
+        bench = Bench(App(store, closures=True, retry=None), lambda: store)
+    else:
+        path = tmp_path / "tarry.db"
+        bench = Bench(App(f"sqlite:///{path}", closures=True, retry=None), lambda: SqliteStore(path, durable=False))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
+    """Stands still until told otherwise, also for the pump."""
+    time = Monotonic()
+    for module in (pumping, room, served):
+        monkeypatch.setattr(module, "time", time)
+    return time
+
+
+@pytest.fixture
+def make(time: Monotonic) -> Iterator[Make]:
+    beds: list[Bed] = []
+
+    def make(**settings: Any) -> Bed:
+        beds.append(Bed(time, **settings))
+        return beds[-1]
+
+    yield make
+    for bed in beds:
+        bed.pump.bell.close()

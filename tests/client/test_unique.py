@@ -1,0 +1,304 @@
+"""Keys: how long a job holds one, and what a second enqueue does meanwhile."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tarry import App, IdempotencyError, State
+from tarry.client.client import Client
+from tarry.client.clock import FakeClock
+from tarry.client.task import SyncTask
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Released, Returned
+from tarry.store.base import NORMAL, Want
+from tarry.store.memory import MemoryStore
+from tarry.tasks.options import Options
+from tests.worker.bench import wait_for
+
+
+class Shop:
+    """An app with one task, on a store and a clock that stand still."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(lambda: self.clock.time)
+        self.app = App(self.store)
+        self.app._clock = self.clock
+        self.index: SyncTask[[str], None] = self.app.task(_index)
+
+    def take(self) -> Job:
+        """A worker takes the next job that is due."""
+        (job,) = self.store.claim([Want("default", NORMAL, 1)], 1, "ann", 30 * SECOND, self.clock.now())
+        return job
+
+    def finish(self) -> None:
+        """A worker takes it and is done with it."""
+        job, now = self.take(), self.clock.now()
+        assert self.store.apply([lifecycle.after(job, Returned(), DEFAULT, now)], now) == [True]
+
+
+def _index(page: str) -> None: ...
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    made = Shop()
+    yield made
+    made.app.close()
+
+
+def test_by_default_a_key_is_held_until_the_job_has_finished(shop: Shop) -> None:
+    index = shop.index.using(key="p")
+    first = index.enqueue("p")
+    assert first.is_new
+    again = index.enqueue("p")
+    assert (again.id, again.is_new) == (first.id, False)
+    shop.finish()
+    assert index.enqueue("p").is_new
+
+
+def test_a_key_for_the_wait_is_free_once_a_worker_takes_the_job(shop: Shop) -> None:
+    index = shop.index.using(key="p", unique_for="waiting")
+    first = index.enqueue("p")
+    assert index.enqueue("p").id == first.id
+    shop.take()
+    second = index.enqueue("p")
+    assert second.is_new
+    assert index.enqueue("p").id == second.id
+
+
+def test_a_retry_of_a_job_that_let_its_key_go_does_not_take_it_back(shop: Shop) -> None:
+    index = shop.index.using(key="p", unique_for="waiting")
+    first = index.enqueue("p")
+    running = shop.take()
+    second = index.enqueue("p")
+    now = shop.clock.now()
+    assert shop.store.apply([lifecycle.after(running, Released(), DEFAULT, now)], now) == [True]
+    assert (first.state, second.state) == (State.READY, State.READY)
+
+
+def test_a_key_for_a_time_is_held_for_so_long_after_the_end(shop: Shop) -> None:
+    index = shop.index.using(key="p", unique_for="2h")
+    first = index.enqueue("p")
+    shop.clock.advance(7200)
+    assert index.enqueue("p").id == first.id, "it has not even begun"
+    shop.finish()
+    shop.clock.advance(7199)
+    assert index.enqueue("p").id == first.id
+    shop.clock.advance(2)
+    assert index.enqueue("p").is_new
+
+
+def test_the_record_stays_as_long_as_the_key(shop: Shop) -> None:
+    first = shop.index.using(key="p", unique_for="2d").enqueue("p")
+    shop.finish()
+    shop.clock.advance(86_400)
+    shop.store.prune(shop.clock.now(), 0)
+    assert first.state is State.DONE, "although its time of keeping, an hour, is over, and its queue may keep nothing"
+    shop.clock.advance(86_401)
+    assert shop.store.prune(shop.clock.now(), 10**9) == 1
+
+
+def test_a_second_enqueue_may_replace_the_first(shop: Shop) -> None:
+    """Debounce: the last call counts, and when it says."""
+    debounced = shop.index.using(key="p", delay=10, on_duplicate="replace")
+    first = debounced.enqueue("one")
+    shop.clock.advance(8)
+    second = debounced.enqueue("two")
+    assert (second.id, second.is_new) == (first.id, False)
+    record = first.record()
+    assert (record.body, record.due) == (b'["two"]', shop.clock.now() + 10 * SECOND)
+
+
+def test_what_replaces_may_have_another_queue_priority_and_time(shop: Shop) -> None:
+    first = shop.index.using(key="p", delay=10, expires=60).enqueue("one")
+    shop.index.using(key="p", queue="fast", priority=9, on_duplicate="replace").enqueue("two")
+    record = first.record()
+    assert (record.queue, record.priority, record.state, record.expires) == ("fast", 9, State.READY, 0)
+
+
+def test_what_runs_already_is_not_replaced_and_the_new_call_is_not_lost(shop: Shop) -> None:
+    debounced = shop.index.using(key="p", on_duplicate="replace")
+    debounced.enqueue("one")
+    shop.take()
+    second = debounced.enqueue("two")
+    assert second.is_new, "its run may have looked before the change"
+
+
+def test_with_a_longer_hold_what_runs_is_returned(shop: Shop) -> None:
+    index = shop.index.using(key="p", unique_for="unfinished", on_duplicate="replace")
+    first = index.enqueue("one")
+    shop.take()
+    again = index.enqueue("two")
+    assert (again.id, again.is_new, first.record().body) == (first.id, False, b'["one"]')
+
+
+def test_a_second_enqueue_may_push_the_first_back(shop: Shop) -> None:
+    throttled = shop.index.using(key="p", delay=10, on_duplicate="postpone")
+    first = throttled.enqueue("one")
+    shop.clock.advance(8)
+    assert throttled.enqueue("two").id == first.id
+    record = first.record()
+    assert (record.body, record.due) == (b'["one"]', shop.clock.now() + 10 * SECOND)
+    shop.index.using(key="p", on_duplicate="postpone").enqueue("three")
+    assert first.record().due == record.due, "never forward"
+
+
+class AtOnce(MemoryStore):
+    """Two calls see the same job, if nothing keeps them apart; and the one that is to win comes first."""
+
+    def __init__(self, time: Callable[[], int]) -> None:
+        super().__init__(time)
+        self.both, self.first = threading.Barrier(2), threading.Event()
+        self.racing = False
+
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
+        seen = super().get(ids)
+        if self.racing:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.both.wait(0.5)
+        return seen
+
+    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
+        late = changes[0].due is not None and changes[0].due - now >= 50 * SECOND
+        if self.racing and not late and self.both.n_waiting == 0 and not self.both.broken:
+            wait_for(self.first)
+        made = super().apply(changes, now)
+        if late:
+            self.first.set()
+        return made
+
+
+def test_of_two_that_postpone_at_once_the_later_time_counts() -> None:
+    clock = FakeClock()
+    store = AtOnce(clock.now)
+    app = App(store)
+    app._clock = clock
+    index = app.task(_index)
+    held = index.using(key="p", delay=10, on_duplicate="postpone").enqueue("one")
+    store.racing = True
+    delays = (60, 30)
+    threads = [
+        threading.Thread(target=index.using(key="p", delay=delay, on_duplicate="postpone").enqueue, args=("more",))
+        for delay in delays
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    store.racing = False
+    assert held.record().due == clock.now() + 60 * SECOND
+
+
+def test_a_call_that_races_with_a_worker_is_not_lost(shop: Shop) -> None:
+    """The worker takes the job between the look and the change."""
+    debounced = shop.index.using(key="p", on_duplicate="replace")
+    first = debounced.enqueue("one")
+    apply = shop.store.apply
+
+    def late(changes: list[Change], now: int) -> list[bool]:
+        shop.store.apply = apply  # type: ignore[method-assign]
+        shop.take()
+        return apply(changes, now)
+
+    shop.store.apply = late  # type: ignore[method-assign, assignment]
+    second = debounced.enqueue("two")
+    assert second.is_new
+    assert (first.record().body, second.record().body) == (b'["one"]', b'["two"]')
+
+
+def test_many_at_once_are_one(shop: Shop) -> None:
+    jobs = shop.index.using(key="p", on_duplicate="replace").enqueue_many([("one",), ("two",), ("three",)])
+    assert [job.is_new for job in jobs] == [True, False, False]
+    assert jobs[0].record().body == b'["three"]'
+
+
+def test_threads_at_once_are_one(shop: Shop) -> None:
+    index, made = shop.index.using(key="p"), []
+    threads = [threading.Thread(target=lambda: made.append(index.enqueue("p"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job.id for job in made}) == 1
+    assert sum(bool(job.is_new) for job in made) == 1
+
+
+def test_a_request_sent_again_is_the_first(shop: Shop) -> None:
+    send = shop.index.using(idempotency="order-7")
+    first = send.enqueue("p")
+    shop.finish()
+    shop.clock.advance(86_000)
+    again = send.enqueue("p")
+    assert (again.id, again.is_new) == (first.id, False)
+    shop.clock.advance(500)
+    assert send.enqueue("p").is_new, "the window is a day, unless said otherwise"
+
+
+def test_a_request_with_other_arguments_is_refused(shop: Shop) -> None:
+    first = shop.index.using(idempotency="order-7", window="1h").enqueue("p")
+    with pytest.raises(IdempotencyError, match=r"idempotency='order-7' was used for other arguments, by job "):
+        shop.index.using(idempotency="order-7").enqueue("q")
+    assert first.record().body == b'["p"]'
+
+
+def test_names_of_requests_are_no_keys(shop: Shop) -> None:
+    one = shop.index.using(idempotency="x").enqueue("p")
+    two = shop.index.using(key="x").enqueue("p")
+    assert one.id != two.id
+
+
+def test_a_job_run_again_by_hand_takes_its_key_back(shop: Shop) -> None:
+    index = shop.index.using(key="p", unique_for="1h")
+    first = index.enqueue("p")
+    shop.finish()
+    assert first.retry()
+    shop.clock.advance(7200)
+    assert index.enqueue("p").id == first.id
+
+
+def test_a_job_whose_key_is_another_s_by_now_is_not_run_again(shop: Shop) -> None:
+    first = shop.index.using(key="p").enqueue("p")
+    shop.finish()
+    shop.index.using(key="p").enqueue("p")
+    assert not first.retry()
+
+
+def test_a_finished_holder_whose_time_is_over_is_in_nobody_s_way(shop: Shop) -> None:
+    first = shop.index.using(key="p").enqueue("p")
+    shop.finish()
+    shop.index.using(key="p", unique_for="1h").enqueue("p")
+    shop.finish()
+    shop.clock.advance(HOUR // SECOND + 1)
+    assert first.retry()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"key": "a", "idempotency": "b"}, "give one of them"),
+        ({"unique_for": "1h"}, "give key= too"),
+        ({"on_duplicate": "replace"}, "give key= too"),
+        ({"key": "a", "on_duplicate": "ignore"}, '"return", "replace" or "postpone"'),
+        ({"key": "a", "unique_for": "long"}, "'long' is no duration"),
+        ({"idempotency": ""}, "idempotency=''"),
+        ({"idempotency": "a", "window": -1}, "negative"),
+    ],
+)
+def test_options_that_cannot_be(shop: Shop, options: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        shop.index.using(**options)  # type: ignore[arg-type]
+
+
+def test_a_client_without_the_task_keeps_keys_too(shop: Shop) -> None:
+    client = Client(shop.store, {}, clock=shop.clock)
+    job = client.job("elsewhere.task", b"[]", Options(key="k"))
+    (first,) = client.put([job])
+    (again,) = client.put([client.job("elsewhere.task", b"[]", Options(key="k"))])
+    assert (again.id, again.is_new) == (first.id, False)

@@ -1,0 +1,240 @@
+"""What a task says of how far it is, and where it can be read."""
+
+import asyncio
+import math
+import threading
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from msgspec import json
+
+from tarry import App, current_job
+from tarry.errors import StoreFull, StoreUnavailable
+from tarry.model.job import Job, State
+from tarry.store.memory import MemoryStore
+from tarry.tasks.progress import MARK_EVERY, Mark, Progress, read
+from tarry.tasks.running import CurrentJob, Running
+from tests.worker.bed import TASKS, Bed, Make
+from tests.worker.bench import LIMIT, Bench, until, wait_for
+
+
+def say(running: Running, fraction: Any, message: str = "") -> None:
+    CurrentJob(running).progress(fraction, message)
+
+
+def begun(bed: Bed, count: int = 1) -> list[Running]:
+    bed.insert(count)
+    bed.turns()
+    assert len(bed.sync.on) == count
+    return list(bed.sync.on)
+
+
+def kept(bed: Bed, running: Running) -> Progress | None:
+    return read(bed.record(running.job).progress)
+
+
+@pytest.mark.parametrize("kind", ["sync", "loop"])
+def test_progress_is_seen_while_the_task_runs_and_afterwards(any_bench: Bench, kind: str) -> None:
+    gate = any_bench.gate()
+
+    @any_bench.app.task(name="sync")
+    def sync() -> None:
+        current_job().progress(0.25)
+        current_job().progress(0.5, "half of it")
+        wait_for(gate)
+        current_job().progress(1, "all of it")
+
+    @any_bench.app.task(name="loop")
+    async def loop() -> None:
+        current_job().progress(0.25)
+        current_job().progress(0.5, "half of it")
+        await asyncio.to_thread(wait_for, gate)
+        current_job().progress(1, "all of it")
+
+    job = any_bench.app.enqueue(kind)
+    assert job.progress is None
+    any_bench.work()
+    until(lambda: job.progress == Progress(0.5, "half of it"))
+    assert job.state == "running"
+    gate.set()
+    job.result(LIMIT)
+    assert job.progress == Progress(1.0, "all of it")
+    assert json.decode(job.record().progress) == [1.0, "all of it"]
+
+
+def test_what_was_said_just_before_the_end_is_there_with_the_end(any_bench: Bench) -> None:
+    @any_bench.app.task
+    def short(number: int) -> None:
+        current_job().progress(number / 100, f"job {number}")
+
+    any_bench.work(threads=2)
+    jobs = short.enqueue_many([(number,) for number in range(100)])
+    for number, job in enumerate(jobs):
+        job.result(LIMIT)
+        assert job.progress == Progress(number / 100, f"job {number}")
+
+
+def test_the_newest_is_sent_every_100_ms_and_no_other(make: Make) -> None:
+    bed = make(threads=2)
+    one, two = begun(bed, 2)
+    for step in range(10):
+        say(one, step / 10, f"step {step}")
+        bed.turns()
+    assert kept(bed, one) == Progress(0.0, "step 0")
+    assert bed.store.calls["mark"] == 1
+    say(two, 0.3)
+    assert bed.turns() == pytest.approx(MARK_EVERY)
+    bed.pass_time(MARK_EVERY)
+    bed.turns()
+    assert (kept(bed, one), kept(bed, two)) == (Progress(0.9, "step 9"), Progress(0.3))
+    assert bed.store.calls["mark"] == 2, "of both in one call"
+
+
+def test_the_last_word_comes_before_the_outcome_without_waiting(make: Make) -> None:
+    bed = make(threads=2)
+    one, two = begun(bed, 2)
+    say(one, 0.1)
+    bed.turns()
+    say(one, 1)
+    say(two, 0.2)
+    bed.sync.end(one)
+    bed.turns()
+    assert (bed.record(one.job).state, kept(bed, one)) == (State.DONE, Progress(1.0))
+    assert kept(bed, two) is None, "it runs on, so its time has not come"
+    bed.pass_time(MARK_EVERY)
+    bed.turns()
+    assert kept(bed, two) == Progress(0.2)
+
+
+def test_a_sleeping_pump_is_woken_once_until_it_has_sent(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = make()
+    (running,) = begun(bed)
+    pokes: list[int] = []
+    monkeypatch.setattr(bed.pump._marks, "_wake", lambda: pokes.append(1))
+    for step in range(1000):
+        say(running, step / 1000)
+    assert len(pokes) == 1
+    bed.turns()
+    say(running, 1)
+    assert len(pokes) == 2
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("no room")])
+def test_progress_that_the_store_cannot_take_harms_nothing(
+    make: Make, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = make(threads=2)
+    one, two = begun(bed, 2)
+
+    def broken(owner: str, marks: list[Mark]) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bed.store, "mark", broken)
+        say(one, 0.5)
+        say(two, 0.5, "old")
+        bed.sync.end(one)
+        bed.turns()
+        assert bed.record(one.job).state == State.DONE
+        say(two, 0.6, "new")
+    bed.pass_time(MARK_EVERY)
+    bed.turns()
+    assert kept(bed, two) == Progress(0.6, "new")
+
+
+def test_what_an_attempt_says_that_is_no_longer_ours_is_not_kept(make: Make) -> None:
+    bed = make()
+    (running,) = begun(bed)
+    say(running, 0.5)
+    bed.turns()
+    bed.sync.end(running)
+    bed.turns()
+    say(running, 0.7)
+    bed.pass_time(MARK_EVERY)
+    bed.turns()
+    assert kept(bed, running) == Progress(0.5)
+
+
+def unheard() -> Running:
+    """An attempt of whose progress nobody takes note."""
+    return Running(Job(b"0" * 16, "sync", b"[]"), TASKS["sync"])
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, math.inf, "half", None, 1 + 1j])
+def test_what_is_no_fraction_is_refused(fraction: Any) -> None:
+    with pytest.raises(ValueError, match=r"progress\(.*\): a fraction from 0 to 1 is needed, such as done / total"):
+        say(unheard(), fraction)
+
+
+def test_what_is_nearly_one_and_numbers_of_other_kinds_are_fine(make: Make) -> None:
+    bed = make()
+    (running,) = begun(bed)
+    for fraction, as_kept in [(sum([0.1] * 10) + 1e-12, 1.0), (Decimal("0.5"), 0.5), (True, 1.0), (-1e-12, 0.0)]:
+        say(running, fraction)
+        bed.pass_time(MARK_EVERY)
+        bed.turns()
+        found = kept(bed, running)
+        assert found is not None
+        assert found.fraction == pytest.approx(as_kept)
+        assert 0 <= found.fraction <= 1
+
+
+def test_a_long_message_is_cut_and_any_text_travels(make: Make) -> None:
+    bed = make()
+    (running,) = begun(bed)
+    for message, as_kept in [("ü" * 300, "ü" * 200), ("\udcff.txt", "\\udcff.txt"), (7, "7"), ("\x00", "\x00")]:
+        say(running, 0.5, message)  # type: ignore[arg-type]
+        bed.pass_time(MARK_EVERY)
+        bed.turns()
+        assert kept(bed, running) == Progress(0.5, as_kept)
+
+
+def test_where_no_pump_listens_progress_goes_nowhere() -> None:
+    say(unheard(), 0.5)
+
+
+def test_many_threads_speak_at_once(bench: Bench) -> None:
+    @bench.app.task
+    def busy() -> None:
+        job = current_job()
+
+        def speak() -> None:
+            for step in range(2000):
+                job.progress(step / 2000)
+
+        speakers = [threading.Thread(target=speak) for _ in range(3)]
+        for speaker in speakers:
+            speaker.start()
+        for speaker in speakers:
+            speaker.join()
+        job.progress(1, "done")
+
+    bench.work(threads=4)
+    jobs = busy.enqueue_many([()] * 4)
+    for job in jobs:
+        job.result(LIMIT)
+        assert job.progress == Progress(1.0, "done")
+
+
+def test_saying_it_is_cheap(make: Make) -> None:
+    bed = make()
+    (running,) = begun(bed)
+    job = CurrentJob(running)
+    started = time.perf_counter()
+    for _ in range(10_000):
+        job.progress(0.5, "half")
+    assert (time.perf_counter() - started) / 10_000 < 50e-6
+
+
+@pytest.mark.parametrize("foreign", [b"nonsense", b"{}", b"[1]", b'["x","y"]'])
+def test_what_others_wrote_there_is_none(foreign: bytes) -> None:
+    app = App(MemoryStore())
+
+    @app.task
+    def pay() -> None: ...
+
+    job = pay.enqueue()
+    assert read(foreign) is None
+    assert job.progress is None
