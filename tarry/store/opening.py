@@ -30,7 +30,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _shared(url: str, query: str) -> str:
-    """Who else is in the file, as `sqlite.connection.SHARED`."""
+    """Who else is in the file, as `sqlite.database.SHARED`."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     shared = given.pop("shared", "no")
     if given or shared not in ("no", "yes", "apsw"):

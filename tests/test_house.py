@@ -1,0 +1,49 @@
+"""The house gets no worse: each figure has the bound that it had when it was measured last, and bounds only sink. And
+what CONTRIBUTING.md names is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.house import SMALL, figures, fragments, homonyms
+from tests.test_layers import MADE_UP, PACKAGE, build
+
+BOUNDS = {
+    "largest circle of imports": 2,
+    "circles of imports": 2,
+    "biggest folder, in modules": 29,
+    "file, median": 105,
+    "file, p95": 310,
+    "file, longest": 500,
+    "function, median": 5,
+    "function, p95": 17,
+    "function, longest": 50,
+    f"modules with one importer and under {SMALL} lines": 14,
+    "class names that mean two things": 24,
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, int | float]:
+    return figures()
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_no_figure_is_above_its_bound(found: dict[str, int | float], name: str) -> None:
+    assert found[name] <= BOUNDS[name], f"{name}: see `python -m tests.house`"
+
+
+def test_the_files_that_contributing_names_are_there() -> None:
+    root = PACKAGE.parent
+    named = set(
+        re.findall(r"`((?:tarry|tests|docs)/[\w/.-]*)`", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not (root / name).exists()] == []
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    package = build(tmp_path, MADE_UP | {"store/one.py": "class Link: ...\n", "model/two.py": "class Link: ...\n"})
+    assert homonyms(package) == {"Link": ["tarry.model.two", "tarry.store.one"]}
+    assert "tarry.store.base" in fragments(package)
