@@ -22,7 +22,6 @@ def figures(package: Path = PACKAGE) -> dict[str, int | float]:
     comments = sum(map(_comments, files))
     return {
         "largest circle of imports": max((len(one) for one in circles(package)), default=1),
-        "circles of imports": len(circles(package)),
         "biggest folder, in modules": max(Counter(file.parent for _, file in modules(package)).values()) - 1,
         "file, median": median(lengths),
         "file, p95": _p95(lengths),

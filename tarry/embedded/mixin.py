@@ -6,7 +6,7 @@ The modules that run jobs are imported when they are needed: most processes that
 import signal
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.client import Client
@@ -17,14 +17,12 @@ from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.lifecycle import Rules
 from tarry.store.base import Store
 from tarry.tasks.lazily import asyncio
+from tarry.worker.shares import Queues
 
 if TYPE_CHECKING:
     from tarry.embedded.service import Background, EmbeddedService, LocalWorker
     from tarry.keeper.chores import Keeper
     from tarry.worker.worker import Outside, Settings
-
-Queues = str | Sequence[str] | Mapping[str, int]
-"""One name, several names, or weights by name."""
 
 
 class TestBackend(Protocol):

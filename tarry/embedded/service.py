@@ -12,11 +12,11 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from tarry.config import Pool
-from tarry.embedded.mixin import Queues
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.model.quantity import quantity
 from tarry.tasks.lazily import asyncio
+from tarry.worker.shares import Queues
 from tarry.worker.worker import Settings, Worker
 
 log = logging.getLogger("tarry.worker")

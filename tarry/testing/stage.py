@@ -12,10 +12,10 @@ from tarry.app import App
 from tarry.client.client import Client
 from tarry.client.clock import Clock, FakeClock
 from tarry.embedded import mixin
-from tarry.embedded.mixin import Queues
 from tarry.embedded.service import queue_weights
 from tarry.testing.record import DirectClient, Record
 from tarry.testing.runs import Runs
+from tarry.worker.shares import Queues
 
 if TYPE_CHECKING:
     from tarry.testing.answers import Answers

@@ -14,6 +14,8 @@ from tarry.store.base import BANDS, Want, band
 
 BandShares = Sequence[int] | Literal["strict"]
 BY_DEFAULT = (5, 3, 2)
+Queues = str | Sequence[str] | Mapping[str, int]
+"""The queues that a worker serves: one name, several names, or weights by name."""
 
 
 class Shares:

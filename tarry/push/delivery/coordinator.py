@@ -11,12 +11,14 @@ import resource
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from tarry.client.clock import Clock
 from tarry.client.task import Task
+from tarry.config import Config
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.limits import BY_HAND
 from tarry.model.duration import SECOND
@@ -39,7 +41,6 @@ from tarry.store.base import Store
 from tarry.store.shared.patience import Backoff
 
 if TYPE_CHECKING:
-    from tarry.push.catalog import HttpTaskCatalog
     from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 log = logging.getLogger("tarry.push")
@@ -54,10 +55,32 @@ MOST_INTERRUPTED = 10_000
 JOIN_TIMEOUT = 5.0
 
 
+class Catalog(Protocol):
+    """The HTTP tasks of an app, as far as their deliveries go; `HttpTaskCatalog` is one."""
+
+    config: Callable[[], Config]
+    tasks: MutableMapping[str, Task[Any, Any]]
+    trust: bytes
+    """Certificates of authorities that are trusted besides the system's."""
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """All endpoints, by name."""
+
+    def is_configured(self, name: str) -> bool:
+        """Whether the configuration has this task."""
+
+    def sync(self, store: Store) -> None:
+        """Updates the tasks from the store; StoreError."""
+
+    def remove_coordinator(self, coordinator: "DeliveryCoordinator") -> None:
+        """Forgets a coordinator that was closed."""
+
+
 class DeliveryCoordinator:
     """Coordinates the deliveries of one worker; a `DeliveryPort`."""
 
-    def __init__(self, catalog: "HttpTaskCatalog", store: Store, slots: int, clock: Clock | None = None) -> None:
+    def __init__(self, catalog: Catalog, store: Store, slots: int, clock: Clock | None = None) -> None:
         self._catalog, self._store, self._slots = catalog, store, slots
         self._clock = clock or Clock(store.time)
         self.order = KeyOrder(store, self.now)
