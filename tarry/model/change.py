@@ -1,4 +1,4 @@
-"""What is to become of a job, as a value: the engine computes it, a store only makes it true.
+"""What is to become of a job, as a value: the worker computes it, a store only makes it true.
 
 The idea is River's (`JobSetState...Params`), carried through: no store knows a rule.
 """

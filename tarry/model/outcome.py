@@ -1,4 +1,4 @@
-"""What happened in one attempt, as a value. The engine reports it; `lifecycle.after` decides what follows."""
+"""What happened in one attempt, as a value. The worker reports it; `lifecycle.after` decides what follows."""
 
 import msgspec
 from msgspec import Struct

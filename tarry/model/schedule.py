@@ -68,7 +68,7 @@ class Cron:
 
 
 class Schedule(Struct, frozen=True):
-    """A schedule of a task as the engine works with it."""
+    """A schedule of a task as the keeper works with it."""
 
     name: str
     """Its own in the whole app: the task's, with #2, #3 and so on for its further ones, unless one was given."""

@@ -6,7 +6,7 @@ The promises hold for every store and are proved by `conformance`:
 2. An `insert` that was acknowledged survives what the store's stated durability survives; the same insert sent
    twice is one job.
 3. A crash between any two calls, and inside any of them, loses nothing: a call is done whole or not at all.
-4. Never early: a job is not claimed before its `due`, by the `now` that the engine took from the store's clock.
+4. Never early: a job is not claimed before its `due`, by the `now` that the worker took from the store's clock.
 5. Higher priority first, among those of a queue and band that are ready. Of one priority, late jobs and those on time
    (`lifecycle.is_late`) take turns, each by due and then id; who begins is drawn (`lanes.merged`). So a million jobs
    that fall due at once hold up nobody. A claim makes at most `PROMOTED_AT_ONCE` due jobs ready, the earliest first: of
@@ -182,7 +182,7 @@ class Store(ABC):
     @abstractmethod
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
         """Running jobs whose owner's lease ran out, or, with `of`, all those of that owner. Changes nothing:
-        what becomes of them is the engine's to say, and of two that say it the first wins."""
+        what becomes of them is for the keeper to say, and of two that say it the first wins."""
 
     @abstractmethod
     def owners(self) -> list[str]:
