@@ -1,5 +1,6 @@
 """A server process that a test may start, kill, halt and start again."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -8,7 +9,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -80,10 +81,25 @@ class Server(ABC):
     def halt(self) -> None:
         """It does nothing any more, yet its connections stay."""
         self._signal(signal.SIGSTOP)
+        # A thread that runs on another processor answers a moment longer.
+        end = time.monotonic() + READY_WITHIN
+        while not all(state in "TtZX" for state in self._states()):
+            assert time.monotonic() < end, "it does not halt"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """It goes on."""
         self._signal(signal.SIGCONT)
+
+    def _states(self) -> Iterator[str]:
+        """Of each thread of its processes, as /proc has them."""
+        assert self._process is not None
+        pids = [str(self._process.pid)]
+        for pid in pids:
+            for task in Path(f"/proc/{pid}/task").glob("*"):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    pids += (task / "children").read_text().split()
+                    yield (task / "stat").read_text().rpartition(")")[2].split()[0]
 
     def last_words(self) -> str:
         """The end of its log."""

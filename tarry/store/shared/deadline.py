@@ -22,8 +22,10 @@ _here = _Here()
 @contextlib.contextmanager
 def until(end: float | None) -> Iterator[None]:
     """Within, waits of the calling thread for a store end at that moment of time.monotonic(). None: when they will."""
-    before, _here.end = _here.end, end
+    before = _here.end
     try:
+        # Within, since an exception may come between any two steps: what stayed set would cut short all that follows.
+        _here.end = end
         yield
     finally:
         _here.end = before
