@@ -67,7 +67,7 @@ class Client:
         self.rules = rules
         self._handles = Handles(self, store, self.clock.now, witness)
         self.forwarder = None if outbox is None else self.forwards(outbox)
-        self._delivery = Delivery(store, self.insert, self._handles, self.forwarder, timeout)
+        self._delivery = Delivery(store, self.insert, self._handles, self.put, self.forwarder, timeout)
         self._transactional = Transactional(store, self._handles, self.put)
         self._waiting = Waiting(store, self.look)
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:

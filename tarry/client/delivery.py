@@ -16,7 +16,6 @@ from tarry.store.base import Store
 from tarry.store.entry import Entry
 from tarry.store.shared.deadline import until
 from tarry.tasks.options import Options
-from tarry.tasks.shield import shielded
 
 NOWHERE = (StoreAway, StoreFull, StoreReadOnly)
 """Errors after which a job is surely not stored: it may be put elsewhere. After others it may be there, and then a
@@ -27,18 +26,22 @@ _UNSURE = "It may be stored all the same. error.send_again() sends the very same
 
 
 class Delivery:
-    """Puts jobs by means of `insert`, which is as `Store.insert`. timeout: seconds that an enqueue takes at most, the
-    wait for others' calls and its own together."""
+    """Puts jobs by means of `insert`, which is as `Store.insert`.
+
+    again: what `error.send_again()` calls; it outlives a fork, which this does not. timeout: seconds that an enqueue
+    takes at most, the wait for others' calls and its own together.
+    """
 
     def __init__(
         self,
         store: Store,
         insert: Callable[[Sequence[Job]], list[bytes]],
         handles: Handles,
+        again: Callable[[Sequence[Job], Options], list[Handle[Any]]],
         forwarder: Forwarder | None,
         timeout: float | None,
     ) -> None:
-        self._store, self._insert, self._handles = store, insert, handles
+        self._store, self._insert, self._handles, self._again = store, insert, handles, again
         self._forwarder = forwarder
         self._timeout = timeout
         self.batcher: Batcher[Job, bytes] = Batcher(insert, limit=timeout)
@@ -154,12 +157,8 @@ class Delivery:
         """What the caller of one enqueue is told of it."""
         own = _own(error, error.stored)
         own.job = self._handles.of(job.id, None)
-        own.again = lambda: self._put_again(job, options)
+        own.again = lambda: self._again([job], options)[0]
         return own
-
-    def _put_again(self, job: Job, options: Options) -> Handle[Any]:
-        with shielded:
-            return self.put(job, options)
 
 
 def _own(error: StoreError, stored: bool | None) -> StoreError:
