@@ -24,8 +24,7 @@ from tarry.store.shared.transport import Transport, is_local
 from tests.push.certificates import Authority
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from tests.store.test_postgres import refused
-from tests.worker.bench import until
+from tests.store.test_postgres import asks_for_a_password
 
 SECRET = b"s3cret-of-mysql"
 REMOTE = "127.1"
@@ -187,19 +186,8 @@ def test_an_authority_that_nobody_would_ask_is_a_mistake(tls: str) -> None:
 @pytest.fixture
 def careless(mortal_postgres: PostgresServer) -> Iterator[str]:
     """A URL of a server that asks for the password in clear."""
-    mortal_postgres.call("CREATE USER eve PASSWORD 's3cret'")
-    mortal_postgres.call("CREATE DATABASE hers OWNER eve")
-    hba = mortal_postgres.directory / "pg_hba.conf"
-    before = hba.read_text()
-    hba.write_text(f"host all eve 127.0.0.1/32 password\n{before}")
-    mortal_postgres.call("SELECT pg_reload_conf()")
-    url = f"postgresql://eve:s3cret@{REMOTE}:{mortal_postgres.port}/hers"
-    until(lambda: refused(url.replace("s3cret", "other")))
-    yield url
-    hba.write_text(before)
-    mortal_postgres.call("SELECT pg_reload_conf()")
-    mortal_postgres.call("DROP DATABASE hers WITH (FORCE)")
-    mortal_postgres.call("DROP USER eve")
+    with asks_for_a_password(mortal_postgres, "eve", "password", REMOTE) as url:
+        yield url
 
 
 def test_a_postgresql_server_that_nobody_vouches_for_is_not_sent_the_password(careless: str) -> None:

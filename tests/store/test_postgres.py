@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -462,3 +462,21 @@ def refused(url: str) -> bool:
     except psycopg.OperationalError:
         return True
     return False
+
+
+@contextmanager
+def asks_for_a_password(server: PostgresServer, user: str, method: str, host: str = "127.0.0.1") -> Iterator[str]:
+    """The server asks a new user, who has a database, for the password, by that method; a URL with it."""
+    server.call(f"CREATE USER {user} PASSWORD 's3cret'")
+    server.call(f"CREATE DATABASE hers OWNER {user}")
+    hba = server.directory / "pg_hba.conf"
+    before = hba.read_text()
+    hba.write_text(f"host all {user} 127.0.0.1/32 {method}\n{before}")
+    server.call("SELECT pg_reload_conf()")
+    url = f"postgresql://{user}:s3cret@{host}:{server.port}/hers"
+    until(lambda: refused(url.replace("s3cret", "other")))
+    yield url
+    hba.write_text(before)
+    server.call("SELECT pg_reload_conf()")
+    server.call("DROP DATABASE hers WITH (FORCE)")
+    server.call(f"DROP USER {user}")

@@ -14,8 +14,7 @@ from tarry.store.postgres import link as postgres_link
 from tarry.store.postgres.store import PostgresStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import free_port
-from tests.store.test_postgres import job, one, refused, store
-from tests.worker.bench import until
+from tests.store.test_postgres import asks_for_a_password, job, one, store
 
 __all__ = ["store"]  # a fixture
 
@@ -23,19 +22,8 @@ __all__ = ["store"]  # a fixture
 @pytest.fixture
 def guarded(mortal_postgres: PostgresServer) -> Iterator[str]:
     """A URL with a password that is asked for."""
-    mortal_postgres.call("CREATE USER alice PASSWORD 's3cret'")
-    mortal_postgres.call("CREATE DATABASE hers OWNER alice")
-    hba = mortal_postgres.directory / "pg_hba.conf"
-    before = hba.read_text()
-    hba.write_text(f"host all alice 127.0.0.1/32 scram-sha-256\n{before}")
-    mortal_postgres.call("SELECT pg_reload_conf()")
-    url = f"postgresql://alice:s3cret@127.0.0.1:{mortal_postgres.port}/hers"
-    until(lambda: refused(url.replace("s3cret", "other")))
-    yield url
-    hba.write_text(before)
-    mortal_postgres.call("SELECT pg_reload_conf()")
-    mortal_postgres.call("DROP DATABASE hers WITH (FORCE)")
-    mortal_postgres.call("DROP USER alice")
+    with asks_for_a_password(mortal_postgres, "alice", "scram-sha-256") as url:
+        yield url
 
 
 WRONG: list[tuple[Callable[[str], str], type[errors.TarryError], str]] = [
