@@ -40,9 +40,9 @@ lint: setup
 servers: setup
 	$(BIN)/python -m tests.servers.install
 
-# Several at a time, since most tests wait: for a process to start, for a lease to end.
+# Four at a time also on two cores, since most tests wait: for a process to start, for a lease to end.
 test: lint servers
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 bench: setup
 	$(BIN)/python -m bench

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.app import app
 from tarry.config import load
 from tarry.keeper.chores import Keeper
-from tarry.worker.worker import Settings, Worker
+from tarry.worker.worker import Worker, WorkerSettings
 
 
 def main(settings: str, role: str) -> None:
@@ -22,7 +22,7 @@ def main(settings: str, role: str) -> None:
         while True:
             time.sleep(keeper.tick())
     pool = app.config.pools["default"]
-    worker = Worker(store, app.tasks, Settings(threads=pool.threads, coroutines=pool.async_), rules=app.rules)
+    worker = Worker(store, app.tasks, WorkerSettings(threads=pool.threads, coroutines=pool.async_), rules=app.rules)
     worker.run()
 
 

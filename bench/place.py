@@ -147,9 +147,9 @@ def _empty(store: Store) -> None:
     while jobs := store.find(Query(limit=1000)):
         now = store.time()
         running = [job for job in jobs if job.state == "running"]
-        store.apply([lifecycle.cancelled(job, lifecycle.DEFAULT, now) for job in running], now)
-        store.apply([lifecycle.forgotten(job) for job in jobs if job not in running], now)
+        store.apply([lifecycle.cancel(job, lifecycle.DEFAULT, now) for job in running], now)
+        store.apply([lifecycle.forget(job) for job in jobs if job not in running], now)
     for name in store.limits():
         store.limit(name, None)
-    for name, cell in store.cells(FLOW_CELL).items():
-        store.write(name, None, cell)
+    for name, cell in store.kv_list(FLOW_CELL).items():
+        store.kv_cas(name, None, cell)

@@ -91,22 +91,26 @@ _HOMES = {
     "tarry.model.schedule": ("Cron",),
     "tarry.model.verdict": ("Cancel", "Fail", "Snooze"),
 }
-"""Where names come from; all others are errors."""
+"""The names of each module. All other names come from `tarry.errors`."""
 
+# Inside the program a Job is the record in the store.
 _NAMED_OTHERWISE = {"Job": "Handle"}
 
-if not TYPE_CHECKING:  # else every name would be right
+# With `__getattr__` in sight a type checker would accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Loads each name when it is first asked for: a command that runs no app is not to wait for all of it."""
+        """Loads a name at its first use."""
+        # Not at import: a command that runs no app must not wait until all of this is loaded.
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         attribute = _NAMED_OTHERWISE.get(name, name)
         home = next((home for home, names in _HOMES.items() if attribute in names), "tarry.errors")
         value = getattr(importlib.import_module(home), attribute)
+        # From now on the name is found without this function.
         globals()[name] = value
         return value
 
     def __dir__() -> list[str]:
-        """Also the names that are not loaded yet."""
+        """All names, also those that are not loaded yet."""
         return sorted({*globals(), *__all__})

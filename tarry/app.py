@@ -3,67 +3,66 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tarry.client.batch_task import WAIT, AsyncBatchTask, SyncBatchTask, task_class
+from tarry.client.batch_task import task_class
 from tarry.client.client import Client
 from tarry.client.clock import Clock
 from tarry.client.handle import Handle
-from tarry.client.task import AsyncTask, SyncTask, Task
+from tarry.client.task import Task
+from tarry.client.task_decorator import TaskDecoratorMixin
 from tarry.config import Config, load
 from tarry.embedded import mixin
 from tarry.errors import ConfigError, UnknownTask
 from tarry.keeper import limits
 from tarry.keeper.cron import ScheduleTicker, check_names
-from tarry.model.duration import Duration
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import Retry, RetryRule, retry_rule
-from tarry.model.schedule import Cron, Missed
 from tarry.store import django_tests
 from tarry.store.base import Store
 from tarry.store.opening import open_store
-from tarry.tasks import reachable
-from tarry.tasks.around import Around, Side
-from tarry.tasks.lazily import asyncio
+from tarry.tasks import importable
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.middleware import Middleware
 from tarry.tasks.running import CurrentJob
 from tarry.tasks.shield import shielded
+from tarry.tasks.task_hooks import Side, TaskHooks
 
 if TYPE_CHECKING:
-    from tarry.client.witness import Witness
+    from tarry.client.enqueue_listener import EnqueueListener
     from tarry.keeper.chores import Keeper
     from tarry.push.catalog import HttpTaskCatalog
     from tarry.push.delivery.coordinator import DeliveryCoordinator
     from tarry.push.journal.logs import Logs
     from tarry.store.outbox import Outbox
 
-P = ParamSpec("P")
-R = TypeVar("R")
-D = TypeVar("D")
 T = TypeVar("T")
 M = TypeVar("M", bound=Middleware)
 
+# For the fork handler. Weak, so that it keeps no app alive.
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(mixin.EmbeddedMixin):
+class App(TaskDecoratorMixin, mixin.EmbeddedMixin):
     """Where tasks are declared.
 
-    store: a URL, or several for shards. Left out, it is TARRY_STORE, or what tarry.toml says, or `sqlite:///tarry.db`
-    in the working directory. Nothing is opened before the first enqueue.
+    store: a URL, or several for shards. Default: TARRY_STORE, else the setting in tarry.toml, else `sqlite:///tarry.db`
+    in the working directory. It is opened at its first use.
 
-    outbox: a file on this host in which jobs are kept while the store is away, up to `[client] outbox_bytes`; they are
-    forwarded, each once, when it is back. Without it, and without `[client] outbox`, the enqueue fails then.
+    outbox: a file on this host that keeps jobs while the store is away, up to `[client] outbox_bytes`. When the store
+    is back, each is forwarded once. Without this and without `[client] outbox`, an enqueue fails while the store is
+    away.
 
     retry: when failed jobs are tried again, unless the task says otherwise: a Retry, how many times, or None for never.
-    Left out: as `[defaults] retry` in tarry.toml, or 12 times over some 15 hours, as `model.retry.DEFAULT` has it.
+    Default: `[defaults] retry` in tarry.toml, else 12 times over about 15 hours (`model.retry.DEFAULT`).
 
-    closures: tasks may be closures, lambdas and bound methods: for tests and notebooks. A worker finds no such task.
+    closures: tasks may be closures, lambdas and bound methods. For tests and notebooks: a worker cannot find such a
+    task.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class App(mixin.EmbeddedMixin):
         self._clock: Clock | None = None
         self._lock = threading.Lock()
         self._known_rules: dict[tuple[str, str], Rules] = {}
-        self._around = Around()
+        self._around = TaskHooks()
         self._catalog: HttpTaskCatalog | None = None
         self._logs: dict[Path, Logs] = {}
         self._at_close: list[Callable[[], Any]] = []
@@ -93,118 +92,49 @@ class App(mixin.EmbeddedMixin):
         _apps.add(self)
         django_tests.remember()
 
-    @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
-
-    @overload
-    def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
-
-    @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        timeout: Duration | None = None,
-        retry: RetryRule = "default",
-        expires: Duration | None = None,
-        limit: int | None = None,
-        rate: str | None = None,
-        limit_by: Callable[..., Any] | None = None,
-        limit_all: int | None = None,
-        rate_all: str | None = None,
-        cron: str | Cron | Sequence[str | Cron] | None = None,
-        zone: str | None = None,
-        missed: Missed | None = None,
-    ) -> "Decorator": ...
-
-    @overload
-    def task(
-        self,
-        *,
-        batch: int,
-        wait: Duration = WAIT,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        timeout: Duration | None = None,
-        retry: RetryRule = "default",
-        expires: Duration | None = None,
-        limit: int | None = None,
-        rate: str | None = None,
-        limit_by: Callable[..., Any] | None = None,
-        limit_all: int | None = None,
-        rate_all: str | None = None,
-        cron: str | Cron | Sequence[str | Cron] | None = None,
-        zone: str | None = None,
-        missed: Missed | None = None,
-    ) -> "BatchDecorator": ...
-
-    def task(self, *fn: Callable[..., Any], **settings: Any) -> Any:
-        """Makes a function a task: `@app.task` or `@app.task(queue="mail", timeout=30, retry=Retry(5))`.
-
-        name: `module.function` unless given. queue, priority: where its jobs wait. timeout: seconds an attempt may
-        take. retry: when to try again after a failure: a Retry, how many times, or None for never; unless given, as
-        the app says. expires: a job that has not started within so long after it was due is cancelled.
-
-        limit: how many run at once, over all hosts. rate: how many start in a period: "100/s", "10/m", "5/2h".
-        limit_by: a function of some of the arguments, by their names, whose answer is a key: limit and rate are for
-        each key then, and keys take turns. limit_all, rate_all: for all keys together. Limits delay; nothing fails.
-
-        cron: when it is enqueued by itself, one schedule or several: "*/5 * * * *", "@every 90s", "@daily", or a Cron
-        with arguments. zone: in which its hours are meant; UTC unless given. missed: what becomes of ticks at which
-        nothing ran: "last", one run for all of them, unless given; "skip", none; "all", up to the newest hundred.
-
-        batch: the function takes a list, and one call is for up to so many jobs, each enqueued with one element of it
-        and each with its own outcome. wait: for how long the first of a call waits for others.
-        """
-        if fn:
-            return self._add(fn[0], settings)
-        return (BatchDecorator if "batch" in settings else Decorator)(self, settings)
-
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Enqueues by the task's name; UnknownTask if this app has none such."""
+        """Enqueues by the task's name; UnknownTask if this app has no such task."""
         return self.named(name).enqueue(*args, **kwargs)
 
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """The same, awaited."""
         task = self.tasks.get(name)
-        if task is None or (task.steered and not self.http.get_cached(name)):
+        if task is None or (task.runner is not None and not self.http.get_cached(name)):
+            # `named` may read files and the store, which would block the event loop.
             task = await asyncio.to_thread(self.named, name)
         return await task.aenqueue(*args, **kwargs)
 
     def on_success(self, fn: Callable[[CurrentJob, Any], T]) -> Callable[[CurrentJob, Any], T]:
         """`@app.on_success`: a hook for all tasks of this app, called after each task's own; see `Task.on_success`."""
-        self._around.hook("success", fn)
+        self._around.add_hook("success", fn)
         return fn
 
     def on_failure(self, fn: Callable[[CurrentJob, BaseException], T]) -> Callable[[CurrentJob, BaseException], T]:
         """`@app.on_failure`: a hook for all tasks of this app, called after each task's own; see `Task.on_failure`."""
-        self._around.hook("failure", fn)
+        self._around.add_hook("failure", fn)
         return fn
 
     def on_dead(self, fn: Callable[[CurrentJob, BaseException], T]) -> Callable[[CurrentJob, BaseException], T]:
         """`@app.on_dead`: a hook for all tasks of this app, called after each task's own; see `Task.on_dead`."""
-        self._around.hook("dead", fn)
+        self._around.add_hook("dead", fn)
         return fn
 
     def middleware(self, side: Side) -> Callable[[M], M]:
         """`@app.middleware("enqueue")` or `@app.middleware("run")`: a function of `(job, call_next)` that is called
-        in place of each enqueue, or each run, and returns `call_next(job)`, or what it makes of it.
+        in place of each enqueue, or each run, and returns what `call_next(job)` returns, or something else.
 
         "enqueue": `job` is a NewJob, whose arguments, options and headers may be changed; `call_next` gives the handle
         that the caller will get. "run": `job` is the CurrentJob; `call_next` gives what the task returns, or raises
         what it raises; the timeout is for all of it.
 
-        The first that is registered is the outermost. One function serves both kinds: an `async def` awaits
-        `call_next(job)`, whatever the task is; in a `def`, `call_next(job)` gives an awaitable where `job.is_async`,
-        to be returned as it is. A `def` costs well under a microsecond; an `async def` around what is not async runs
-        on an event loop that each thread has for it, which costs some 15.
+        The one registered first is the outermost. One function serves both kinds: an `async def` awaits
+        `call_next(job)`, whatever the task is; in a `def`, `call_next(job)` gives an awaitable if `job.is_async`;
+        return it unchanged. A `def` costs well under a microsecond. An `async def` around a sync task runs on an
+        event loop of its thread, which costs about 15.
         """
 
         def add(fn: M) -> M:
-            self._around.use(side, fn)
+            self._around.add_middleware(side, fn)
             return fn
 
         return add
@@ -225,70 +155,73 @@ class App(mixin.EmbeddedMixin):
         encode: Callable[[Any], str] | None = None,
         decode: Callable[[str], Any] | None = None,
     ) -> None:
-        """Makes a context variable travel with each job: the value that it has at the enqueue, it has while the task,
-        its middleware and its hooks run. A variable that is not set, or None, does not travel.
+        """Makes a context variable travel with each job. While the task, its middleware and its hooks run, it has the
+        value that it had at the enqueue. A variable that is not set, or is None, does not travel.
 
-        name: of the header that it travels in; the variable's own unless given. encode, decode: to text and back, for
-        values that are no text.
+        name: the header that carries it; default: the variable's name. encode, decode: to text and back, for values
+        that are not text.
         """
-        self._around.carry(var, name, encode, decode)
+        self._around.add_carried(var, name, encode, decode)
 
     def get(self, id: str | bytes) -> Handle[Any]:
-        """A job by its id."""
+        """The job with this id."""
         return self.client.get(id)
 
     @property
     def config(self) -> Config:
-        """The settings in force: from `tarry.toml`, or what `configure` was given."""
+        """The settings in force: those of `configure`, or of `tarry.toml`."""
         if self._config is None:
             self._config = load()
         return self._config
 
     def configure(self, config: Config) -> None:
-        """Sets the settings, before the store is opened: what `tarry -c FILE` does."""
+        """Sets the settings, as `tarry -c FILE` does. Call it before the store is opened."""
         self._config = config
 
     @property
     def retry(self) -> Retry:
-        """When jobs are tried again whose task does not say it."""
+        """The retry rule for tasks that have none of their own."""
         return self._retry_given or self.config.defaults.retry.rule
 
     @property
     def store_url(self) -> str | Sequence[str]:
-        """Where the jobs are kept; a store that was given opened says its own URL."""
-        if mixin.test_backend is not None or isinstance(self._given, Store):
-            return self.open_store().url
-        return self._given or self.config.stores
+        """The URL or URLs of the store."""
+        if (store := self._open_store) is not None:
+            return store.url
+        return self.config.stores if self._given is None or isinstance(self._given, Store) else self._given
+
+    @property
+    def _open_store(self) -> Store | None:
+        return mixin.backend.find_store(self, self._given if isinstance(self._given, Store) else None)
 
     def open_store(self, durable: bool = True, patient: bool = False) -> Store:
-        """A connection of one's own to the app's store. patient: one that cannot be reached now is opened later."""
-        if mixin.test_backend is not None:
-            return mixin.test_backend.store(self)
-        return self._given if isinstance(self._given, Store) else open_store(self.store_url, durable, patient)
+        """Opens a new connection to the app's store. patient: a store that is unreachable now is opened later."""
+        return self._open_store or open_store(self.store_url, durable, patient)
 
     @property
     def outbox(self) -> "Outbox | None":
-        """Where jobs are kept while the store is away, if anywhere."""
+        """The file that keeps jobs while the store is away; None: there is none."""
         path = self._outbox_given or self.config.client.outbox
-        if self._outbox is None and path is not None and mixin.test_backend is None:
+        if self._outbox is None and path is not None and mixin.backend.writes_files:
             from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
 
             self._outbox = Outbox(Path(path), self.config.client.outbox_bytes)
         return self._outbox
 
     def connection(self) -> tuple[Store, bool]:
-        """A store to work on, and whether it is the worker's own to close: one in memory is there only once."""
-        shared = mixin.test_backend is not None or isinstance(self._given, Store) or "memory:" in str(self.store_url)
+        """The store for a worker, and whether the worker has to close it."""
+        # A store in memory exists only once, so it is shared.
+        shared = self._open_store is not None or "memory:" in str(self.store_url)
         return (self.client.store, False) if shared else (self.open_store(durable=False), True)
 
     @property
     def client(self) -> Client:
-        """What enqueues and asks; opens the store at its first use."""
+        """Enqueues and looks up jobs. The first use opens the store."""
         client = self._client
-        return client if client is not None else self._connected()
+        return client if client is not None else self._connect()
 
     def rules(self, task: str, queue: str) -> Rules:
-        """What the task and the queue say about the life of a job."""
+        """The rules for a job of this task in this queue: retry, and how long it is kept."""
         known = self._known_rules.get((task, queue))
         if known is None:
             keep = self.config.keep(queue)
@@ -298,8 +231,8 @@ class App(mixin.EmbeddedMixin):
         return known
 
     def named(self, name: str) -> Task[Any, Any]:
-        """The task of that name, to put jobs of it: `app.named("order.timeout").using(delay="1h").enqueue(...)`.
-        UnknownTask; StoreError if only the store could say whether there is one."""
+        """The task of that name, to enqueue its jobs: `app.named("order.timeout").using(delay="1h").enqueue(...)`.
+        UnknownTask; StoreError if only the store knows, and it is away."""
         task = self.find(name)
         if task is None:
             known = ", ".join(sorted(self.tasks)) or "none"
@@ -307,28 +240,30 @@ class App(mixin.EmbeddedMixin):
         return task
 
     def find(self, name: str) -> Task[Any, Any] | None:
-        """The task of that name, also if it is registered in the store; StoreError if only that could say."""
+        """The task of that name, also one that is registered in the store; None: there is none. StoreError if only the
+        store knows, and it is away."""
         task = self.tasks.get(name)
-        if task is not None and not task.steered:
+        if task is not None and task.runner is None:
             return task
+        # This takes a lock, which an interrupt of the calling task must not leave held.
         with shielded:
             return self.http.find(name)
 
     @property
     def http(self) -> "HttpTaskCatalog":
-        """Its HTTP tasks: those of the configuration, and those that are registered in its store."""
+        """The HTTP tasks of the configuration, and those that are registered in the store."""
         if self._catalog is None:
             from tarry.push.catalog import HttpTaskCatalog  # noqa: PLC0415 - many apps have none
 
             changed, client, logs = self._known_rules.clear, lambda: self.client, lambda: self.logs
-            self._catalog = HttpTaskCatalog(self.tasks, lambda: self.config, client, self._around.take, changed, logs)
+            self._catalog = HttpTaskCatalog(self.tasks, lambda: self.config, client, self._around.attach, changed, logs)
         return self._catalog
 
     @property
     def logs(self) -> "Logs | None":
-        """Of its HTTP tasks, if the settings name a directory for them."""
+        """The logs of HTTP tasks; None: the settings name no directory for them."""
         directory = self.config.push.log
-        if directory is None or mixin.test_backend is not None:
+        if directory is None or not mixin.backend.writes_files:
             return None
         if (logs := self._logs.get(directory)) is None:
             from tarry.push.journal.logs import Logs  # noqa: PLC0415 - few apps have any
@@ -337,30 +272,31 @@ class App(mixin.EmbeddedMixin):
             logs.attach()
         return logs
 
-    def _witness(self) -> "Witness | None":
+    def _enqueue_listener(self) -> "EnqueueListener | None":
         return None if self.logs is None else self.logs.request_log(self.tasks)
 
     def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> "DeliveryCoordinator":
-        """What delivers the jobs of HTTP tasks in this process, until it is closed. slots: async jobs at once."""
+        """Delivers the jobs of HTTP tasks in this process until it is closed. slots: async jobs at once."""
         return self.http.start_coordinator(store, slots, clock)
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """What tasks and configuration say, by the limit's name."""
+        """The limits of tasks and configuration, by name."""
         return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:
         """Makes the store keep the limits of code and configuration, except those that were set by hand."""
-        plain = {name: task for name, task in self.tasks.items() if not task.steered}
+        # A coordinator sets the limits of HTTP tasks, by the state of their endpoints.
+        plain = {name: task for name, task in self.tasks.items() if task.runner is None}
         limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
-        """What does the chores there: brings back the jobs of the dead, forgets old ones, makes those of schedules."""
+        """Does the chores of that store: brings back the jobs of dead workers, prunes, and enqueues scheduled jobs."""
         from tarry.keeper.chores import Keeper  # noqa: PLC0415
         from tarry.keeper.death_hooks import DeathHooks  # noqa: PLC0415 - as in EmbeddedMixin
 
-        config, witness = self.config, self._witness()
-        client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, witness=witness)
+        config, listener = self.config, self._enqueue_listener()
+        client = Client(store, self.tasks, clock=clock, max_body=config.max_body, rules=self.rules, listener=listener)
         outbox = self.outbox
         return Keeper(
             store,
@@ -371,17 +307,17 @@ class App(mixin.EmbeddedMixin):
             ticker=ScheduleTicker(client),
             death_hooks=DeathHooks(self.tasks),
             declare=lambda: self.declare_limits(store),
-            forward=None if outbox is None else client.forwards(outbox).forward,
+            forward=None if outbox is None else client.make_forwarder(outbox).forward,
         )
 
     def on_close(self, action: Callable[[], T]) -> Callable[[], T]:
         """`@app.on_close`: called whenever the app is closed, as every worker and keeper process does at its end,
-        unless it is killed: the place to send what is still to be sent."""
+        unless it is killed. Use it to send what is left."""
         self._at_close.append(action)
         return action
 
     def close(self) -> None:
-        """Gives back the store; the next use opens it again."""
+        """Closes the store; the next use opens it again."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -391,34 +327,34 @@ class App(mixin.EmbeddedMixin):
         while self._logs:
             self._logs.popitem()[1].detach()
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         with shielded, self._lock:
             if self._client is None:
-                stage, outbox = mixin.test_backend, self.outbox
-                self._client = (Client if stage is None else stage.client)(
-                    self.open_store(patient=outbox is not None),
+                self._client = mixin.backend.make_client(
+                    self.open_store(patient=self.outbox is not None),
                     self.tasks,
-                    clock=self._clock if stage is None else stage.clock,
+                    clock=mixin.backend.clock or self._clock,
                     max_body=self.config.max_body,
                     rules=self.rules,
                     timeout=self.config.client.timeout,
-                    outbox=outbox,
-                    witness=self._witness(),
+                    outbox=self.outbox,
+                    listener=self._enqueue_listener(),
                 )
             return self._client
 
-    def _add(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:
-        reachable.check(fn, self._closures)
+    def _add_task(self, fn: Callable[..., Any], settings: dict[str, Any]) -> Task[Any, Any]:
+        importable.check_importable(fn, self._closures)
         task: Task[Any, Any] = task_class(fn, settings)(fn, lambda: self.client, **settings)
         if task.name in self.tasks and not _same_place(self.tasks[task.name].fn, fn):
             raise ConfigError(f"two tasks are named {task.name}: give one of them another with @app.task(name=...)")
         check_names(self.tasks, task)
         self.tasks[task.name] = task
-        self._around.take(task)
+        self._around.attach(task)
         return task
 
     def _forget_connection(self) -> None:
-        """In a forked child: the parent's connection and threads are not ours, and not ours to close."""
+        """Called in a forked child."""
+        # The connection and the threads are the parent's: the child must neither use nor close them.
         self._lock = threading.Lock()
         self._workers.clear()
         if self._client is not None:
@@ -434,58 +370,13 @@ class App(mixin.EmbeddedMixin):
             self._given = self._given.opened_by or self._given.url
 
 
-class Decorator:
-    """`@app.task(...)` with settings, waiting for its function."""
-
-    def __init__(self, app: App, settings: dict[str, Any]) -> None:
-        self._app = app
-        self._settings = settings
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
-
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
-
-    def __call__(self, fn: Callable[..., Any], /) -> Any:
-        """The task."""
-        return self._app._add(fn, self._settings)
-
-
-class BatchDecorator:
-    """`@app.task(batch=...)`, waiting for its function: one of a list, returning None or a list of as many results."""
-
-    def __init__(self, app: App, settings: dict[str, Any]) -> None:
-        self._app = app
-        self._settings = settings
-
-    @overload
-    def __call__(self, fn: Callable[[list[D]], Coroutine[Any, Any, None]], /) -> AsyncBatchTask[D, None]: ...
-
-    @overload
-    def __call__(
-        self, fn: Callable[[list[D]], Coroutine[Any, Any, Sequence[R | Exception | BaseException] | None]], /
-    ) -> AsyncBatchTask[D, R]: ...
-
-    @overload
-    def __call__(self, fn: Callable[[list[D]], None], /) -> SyncBatchTask[D, None]: ...
-
-    @overload
-    def __call__(
-        self, fn: Callable[[list[D]], Sequence[R | Exception | BaseException] | None], /
-    ) -> SyncBatchTask[D, R]: ...
-
-    def __call__(self, fn: Callable[..., Any], /) -> Any:
-        """The task."""
-        return self._app._add(fn, self._settings)
-
-
+# Never collected: the destructor of a driver could say goodbye on the connection of the parent.
 _inherited: "list[Store | Outbox]" = []
-"""Kept alive on purpose: were they collected, a driver might say goodbye on its parent's connection."""
 
 
 def _same_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same function again, as when a notebook's cell or a module is run a second time."""
+    """Whether it is the same function again."""
+    # A cell of a notebook, or a module, may run a second time.
     return getattr(one, "__module__", 1) == getattr(other, "__module__", 2) and getattr(
         one, "__qualname__", 1
     ) == getattr(other, "__qualname__", 2)

@@ -1,4 +1,4 @@
-"""[defaults]: what holds for the tasks that say nothing else."""
+"""[defaults]: the settings of tasks that have none of their own."""
 
 import json
 from datetime import timedelta
@@ -14,11 +14,13 @@ from tarry.settings import Kind
 
 
 def _backoff(written: str | list[float | str]) -> str | tuple[int, ...]:
-    Retry(1, written)  # ValueError if it is none
+    # Only for its ValueError.
+    Retry(1, written)
     return written if isinstance(written, str) else tuple(map(microseconds, written))
 
 
-def _spelled(text: str) -> Any:
+def _parse_list(text: str) -> Any:
+    # Only a list is JSON: a formula such as `2n+1 minutes` is not.
     return json.loads(text) if text.startswith("[") else text
 
 
@@ -26,16 +28,16 @@ BACKOFF = Kind(
     '"exponential", "linear", "fixed", a formula such as "2n+1 minutes", or a list of delays such as ["1m", "5m"]',
     str | Annotated[list[int | float | str], Meta(min_length=1)],
     _backoff,
-    _spelled,
+    _parse_list,
     names=SHAPES,
 )
 
 
 class DefaultRetry(Struct, frozen=True):
-    """When a job that failed is tried again: as the arguments of `Retry`, durations in microseconds."""
+    """When a failed job is tried again: the arguments of `Retry`, with durations in microseconds."""
 
     max: Annotated[int | None, FROM_0] = retry.DEFAULT.limit
-    """Attempts after the first; 0, none."""
+    """Attempts after the first; 0: none."""
     backoff: Annotated[str | tuple[int, ...], BACKOFF] = "exponential"
     base: Annotated[int, DURATION] = retry.DEFAULT.base
     most: Annotated[int, DURATION] = retry.DEFAULT.cap

@@ -1,6 +1,6 @@
-"""Every error that tarry raises on purpose: one tree, and each message is one line that says what to do.
+"""Every error that tarry raises on purpose, in one tree. Each message is one line that says what to do.
 
-Drivers' own errors are turned into these at the store's border and appear nowhere else.
+The stores turn the errors of their drivers into these, so drivers' errors appear nowhere else.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ class TarryError(Exception):
 
 
 class UsageError(TarryError):
-    """A command was called as it cannot be: exit status 2."""
+    """The arguments of a command are wrong: exit status 2."""
 
 
 class ConfigError(TarryError):
@@ -28,7 +28,7 @@ class ArgumentError(TarryError, TypeError):
 
 
 class IdempotencyError(TarryError):
-    """The name of a request was used before, for a request with other arguments."""
+    """The name of a request was used before, with other arguments."""
 
 
 class BodyTooLarge(TarryError, ValueError):
@@ -40,7 +40,7 @@ class UnknownTask(TarryError, LookupError):
 
 
 class JobNotFound(TarryError, LookupError):
-    """No job has that id: it never existed, or it was forgotten after its time of keeping."""
+    """No job has that id: it never existed, or it was pruned."""
 
 
 class JobFailed(TarryError):
@@ -56,44 +56,45 @@ class ResultTimeout(TarryError, TimeoutError):
 
 
 class StoreError(TarryError):
-    """The store refuses, or cannot do, what was asked."""
+    """The store refuses the call, or cannot do it."""
 
     stored: bool | None = None
-    """Of an enqueue: False, the job is surely not stored; None, it may be."""
+    """After an enqueue: False: the job is surely not stored; None: it may be."""
     job: Any = None
-    """Of an enqueue of one job: its handle, with the id that it has if it is stored."""
+    """After an enqueue of one job: its handle, with the id that the job has if it is stored."""
     again: Callable[[], Any] | None = None
 
     def send_again(self) -> Any:
-        """Enqueues the very same once more, under the same ids, so that it is stored once however often it is sent:
-        what the enqueue would have returned. TypeError if this is no error of an enqueue."""
+        """Sends the same jobs again, and returns what the enqueue would have returned. TypeError if this is not the
+        error of an enqueue."""
+        # The ids are the same, so each job is stored once, however often it is sent.
         if self.again is None:
             raise TypeError("this error is of no enqueue, so there is nothing to send again")
         return self.again()
 
     async def asend_again(self) -> Any:
         """The same, awaited."""
-        import asyncio  # noqa: PLC0415 - slow to load, and not everybody needs it
+        import asyncio  # noqa: PLC0415 - slow to load, and few programs need it
 
         return await asyncio.to_thread(self.send_again)
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached now; the same call may succeed later. What was asked may have been done all the same:
-    of an enqueue, `stored` says whether that is so, and `send_again()` sends the very same job."""
+    """The store cannot be reached now; the same call may succeed later. The call may have taken effect all the same:
+    after an enqueue, `stored` is False if it surely has not, and `send_again()` sends the same job."""
 
 
 class StoreAway(StoreUnavailable):
-    """The store is known to be away, or could not be connected to: nothing was sent to it."""
+    """The store is known to be away, or no connection was possible: nothing was sent to it."""
 
     stored = False
 
 
 class PartlyUnavailable(StoreUnavailable):
-    """Of several stores that are used as one, some did not answer; what the others answered is in `answer`.
+    """Some of several stores that are used as one did not answer. `answer` has what the others answered.
 
-    missing: where the answer is one for each thing that was asked, the positions of those that only a store that is
-    away could have answered, each with its error; what stands there in `answer` means nothing.
+    missing: for a call that answers each of its items, the positions of the items whose store is away, each with its
+    error. The elements of `answer` at these positions mean nothing.
     """
 
     def __init__(self, message: str, answer: Any, missing: Mapping[int, StoreError] | None = None) -> None:
@@ -103,7 +104,7 @@ class PartlyUnavailable(StoreUnavailable):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process held the store's write lock for longer than we wait."""
+    """Another process held the store's write lock for longer than the timeout."""
 
 
 class StoreFull(StoreError):
@@ -113,13 +114,13 @@ class StoreFull(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The store can be read and not written."""
+    """The store can be read, but not written."""
 
     stored = False
 
 
 class StoreCorrupt(StoreError):
-    """The database is damaged, or is no database at all."""
+    """The database is damaged, or the file is not a database."""
 
 
 class StoreForeign(StoreError):
@@ -127,7 +128,7 @@ class StoreForeign(StoreError):
 
 
 class OtherDatabase(StoreError):
-    """`connection=` is no connection to the database that is the store, so the two cannot commit as one."""
+    """`connection=` leads to another database than the store's, so the two cannot commit as one."""
 
 
 class StoreNewer(StoreError):

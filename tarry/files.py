@@ -1,4 +1,4 @@
-"""Files that are not for everybody: made with rights that no umask widens, and never reached by a stranger's link."""
+"""Private files: created with narrow rights, and never opened through the symbolic link of another user."""
 
 import contextlib
 import os
@@ -10,36 +10,40 @@ OURS, GROUP = 0o600, 0o640
 """For the owner alone; and for the group to read."""
 
 
-def opened(path: Path | str, flags: int, mode: int = GROUP) -> int:
-    """As os.open. What is made has these rights at most. OSError: also where the path is a symbolic link, unless root
-    or we made the link (`/dev/stderr`, or a place on another disk)."""
+def open_private(path: Path | str, flags: int, mode: int = GROUP) -> int:
+    """As os.open; a new file has at most these rights. OSError also if the path is a symbolic link that neither root
+    nor this user made."""
+    # O_NOFOLLOW: another user could plant a link here, and we would write into the file that it points to.
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError:
         if not _own_link(path):
             raise
+    # A link of root or of ours is there on purpose: `/dev/stderr`, or a place on another disk.
     return os.open(os.path.realpath(path), flags | os.O_CLOEXEC, mode)
 
 
 def make(path: Path, mode: int = GROUP) -> None:
-    """Makes an empty file if there is none, under its name at once with its rights; never opens one that is there: for
-    SQLite, whose locks end when anybody in the process closes the file. What cannot be made is left to whoever opens it
-    to complain of. PermissionError: a link that neither root nor we made."""
+    """Creates an empty file with these rights if there is none. If that fails, the error is left to the code that opens
+    the file. PermissionError: the path is a link that neither root nor this user made."""
     if os.path.islink(path) and not _own_link(path):
         raise PermissionError(f"{path} is a symbolic link of another user's; remove it")
+    # An existing file is not opened: SQLite loses its locks when anything in this process closes the file.
     if os.path.lexists(path):
         return
+    # For the same reason a new file is closed before it gets its name, under which others may open and lock it.
     fresh = path.with_name(f"{path.name}.{token_hex(4)}")
     with contextlib.suppress(OSError):
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         try:
-            _put(fresh, path, mode)
+            _move_into_place(fresh, path, mode)
         finally:
             os.unlink(fresh)
 
 
-def _put(fresh: Path, path: Path, mode: int) -> None:
-    """Two who make it at once make one."""
+def _move_into_place(fresh: Path, path: Path, mode: int) -> None:
+    """Gives the new file its name, unless another process has just created one."""
+    # A link, not a rename: a rename would replace the file of the other process.
     try:
         os.link(fresh, path)
     except FileExistsError:

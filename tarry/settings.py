@@ -1,7 +1,7 @@
-"""How settings are read: from TOML and variables into Structs, with complaints that name the place and the way out.
+"""Reads settings from TOML and variables into Structs. Errors name the place and what to write instead.
 
 A setting is a field whose type is annotated with a Kind; a section is a field that is a Struct, or a dict of Structs
-by name. `async_` is written `async`. Fields of any other type are no settings.
+by name. `async_` is written `async`. Fields of any other type are not settings.
 """
 
 import json
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def as_written(value: Any) -> Any:
-    """The value as it stands."""
+    """The value, unchanged."""
     return value
 
 
@@ -33,25 +33,25 @@ class Kind(Struct, frozen=True):
     """How a setting is written."""
 
     expected: str
-    """In words, after "expected"."""
+    """What an error message says after "expected"."""
     shape: Any
-    """The type that TOML's value must have, as msgspec sees types."""
-    made: Callable[[Any], Any] = as_written
-    """The setting's value; ValueError if it is none after all."""
-    spelled: Callable[[str], Any] = as_written
-    """What the text of a variable would be in TOML; ValueError: no such thing."""
+    """The type of the value in TOML, for msgspec."""
+    parse: Callable[[Any], Any] = as_written
+    """Makes the setting's value; ValueError if it cannot."""
+    parse_variable: Callable[[str], Any] = as_written
+    """Makes the TOML value from the text of a variable; ValueError if it cannot."""
     names: tuple[str, ...] = ()
-    """Words that may stand there, of which the one meant is guessed."""
+    """Allowed words; an error suggests the nearest."""
     table: type[Struct] | None = None
     """The settings of a table that may stand there instead."""
 
     def read(self, written: object) -> Any:
-        """The value of what is written; ValueError or msgspec.ValidationError if it is not as expected."""
-        return self.made(msgspec.convert(written, self.shape))
+        """The value of a setting; ValueError or msgspec.ValidationError if the text is not as expected."""
+        return self.parse(msgspec.convert(written, self.shape))
 
 
-class Source(Struct):
-    """Where settings came from: a file's text, of which `within` names the table that is ours, and variables."""
+class SettingsSource(Struct):
+    """Where settings came from: the text of a file, and variables. within: the keys of tarry's table in the file."""
 
     shown: str = ""
     text: str = ""
@@ -59,7 +59,7 @@ class Source(Struct):
     variables: dict[Keys, str] = {}
 
     def table(self) -> dict[str, Any]:
-        """Our table of the file, empty if there is none; ConfigError if the file is no TOML."""
+        """Our table of the file, empty if there is none; ConfigError if the file is not TOML."""
         try:
             found: Any = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
@@ -69,22 +69,24 @@ class Source(Struct):
         return found if isinstance(found, dict) else {}
 
     def _no_toml(self, message: str) -> str:
+        # tomllib has the place only in its message: "(at line 3, column 5)" or "(at end of document)".
         what, _, where = message.partition(" (at ")
         line = re.match(r"line (\d+)", where)
         return f"{self.shown}:{line[1] if line else len(self.text.splitlines())}: {what}: this is no TOML"
 
     def wrong(self, keys: Keys, expected: str, written: object, names: tuple[str, ...] = ()) -> ConfigError:
-        """The error that something else was expected there; perhaps the one of the names that is nearest."""
-        name = "" if self._variable(keys) else f" {dotted(keys)}:"
+        """The error for an unexpected value. names: allowed words; the nearest is suggested."""
+        name = "" if self._variable(keys) else f" {join_keys(keys)}:"
         near = nearest(str(written), {known: known for known in names})
         meant = f'; did you mean "{near}"?' if near else ""
-        return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quoted(written)}{meant}")
+        return ConfigError(f"{self._place(keys)}:{name} expected {expected}, got {_quote(written)}{meant}")
 
     def unknown(self, keys: Keys, known: Mapping[str, str]) -> ConfigError:
-        """The error that there is no such setting; `known` maps names to what to write instead."""
-        return ConfigError(f"{self._place(keys)}: unknown setting {dotted(keys)}; {_advice(keys[-1], known)}")
+        """The error for an unknown setting. known: what to write instead, by name."""
+        return ConfigError(f"{self._place(keys)}: unknown setting {join_keys(keys)}; {_advice(keys[-1], known)}")
 
     def _variable(self, keys: Keys) -> str | None:
+        # A variable may have set the whole table that contains the setting.
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.variables:
                 return self.variables[keys[:length]]
@@ -95,20 +97,20 @@ class Source(Struct):
         return self._variable(keys) or (f"{self.shown}:{line}" if line else self.shown)
 
 
-def section(kind: type[S], written: object, keys: Keys, source: Source) -> S:
+def section(kind: type[S], written: object, keys: Keys, source: SettingsSource) -> S:
     """The Struct of a table's settings; ConfigError for the first that is unknown or wrong."""
     if not isinstance(written, dict):
         raise source.wrong(keys, f"a table of settings such as {' and '.join(list(forms(kind))[:2])}", written)
     values = {}
     for name, value in written.items():
         if name not in forms(kind):
-            raise source.unknown((*keys, name), _known(kind))
+            raise source.unknown((*keys, name), _setting_names(kind))
         field, form = forms(kind)[name]
         values[field] = _value(form, value, (*keys, name), source)
     return kind(**values)
 
 
-def _value(form: Any, written: object, keys: Keys, source: Source) -> Any:
+def _value(form: Any, written: object, keys: Keys, source: SettingsSource) -> Any:
     if isinstance(form, Kind):
         if form.table is not None and isinstance(written, dict):
             return section(form.table, written, keys, source)
@@ -120,52 +122,55 @@ def _value(form: Any, written: object, keys: Keys, source: Source) -> Any:
     if named is None:
         return section(form, written, keys, source)
     if not isinstance(written, dict):
-        raise source.wrong(keys, f"a table for each name, as in [{dotted((*keys, 'default'))}]", written)
+        raise source.wrong(keys, f"a table for each name, as in [{join_keys((*keys, 'default'))}]", written)
     return {name: section(named, value, (*keys, name), source) for name, value in written.items()}
 
 
 @cache
 def forms(kind: type[Struct]) -> dict[str, tuple[str, Any]]:
-    """The settings and sections of a Struct: name as written -> name of the field, and Kind, Struct or dict of them."""
+    """The settings and sections of a Struct, by name as written: the name of the field, and a Kind, Struct or dict."""
     found: dict[str, tuple[str, Any]] = {}
     for field, hint in get_type_hints(kind, include_extras=True).items():
         kinds = [part for part in get_args(hint) if isinstance(part, Kind)]
         is_section = isinstance(hint, type) and issubclass(hint, Struct)
         if kinds or is_section or _by_name(hint):
+            # Names that are keywords of Python have an underscore in the Struct: `async_`, `from_`.
             found[field.rstrip("_")] = (field, kinds[0] if kinds else hint)
     return found
 
 
 def _by_name(form: Any) -> type[Struct] | None:
-    """The Struct of which the form is a dict by name."""
+    """The Struct if the form is a dict of Structs by name; else None."""
     if get_origin(form) is not dict:
         return None
     kind = get_args(form)[1]
     return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
 
 
-def _known(kind: type[Struct]) -> dict[str, str]:
+def _setting_names(kind: type[Struct]) -> dict[str, str]:
     return {name: name for name in forms(kind)}
 
 
-def override(table: dict[str, Any], kind: type[Struct], environ: Mapping[str, str], source: Source) -> None:
-    """Puts what variables say into the table, shorter names first. Empty ones are as if they were not there.
+def override(table: dict[str, Any], kind: type[Struct], environ: Mapping[str, str], source: SettingsSource) -> None:
+    """Puts the values of variables into the table. Empty variables are ignored.
 
-    A stranger's variable (TARRY_PORT, as Kubernetes sets for a service of that name) is left alone, unless it looks
-    like a setting that was meant: two underscores in it, or a name close to a real one.
+    ConfigError for an unknown variable that looks like a setting: it has two underscores, or a name close to a real
+    one. Others are ignored.
     """
     ours = [name for name, text in environ.items() if name.startswith(PREFIX) and text.strip()]
+    # Tables before the settings in them, so that TARRY_A__B overrides a B in TARRY_A.
     for variable in sorted(ours, key=lambda name: (name.count(SEPARATOR), name)):
         parts = variable.removeprefix(PREFIX).split(SEPARATOR)
-        if (addressed := _addressed(table, kind, parts)) is not None:
+        if (addressed := _find_setting(table, kind, parts)) is not None:
             keys, form = addressed
             source.variables[keys] = variable
-            _put(table, keys, _spelled(form, environ[variable].strip()))
+            _set_value(table, keys, _parse_variable(form, environ[variable].strip()))
+        # Not for every unknown variable: Kubernetes sets TARRY_PORT for a service named tarry.
         elif len(parts) > 1 or nearest(_flat(variable), _variables(kind), close=0.8):
             raise ConfigError(f"{variable}: unknown setting; {_advice(_flat(variable), _variables(kind))}")
 
 
-def _addressed(table: dict[str, Any], kind: type[Struct], parts: list[str]) -> tuple[Keys, Any] | None:
+def _find_setting(table: dict[str, Any], kind: type[Struct], parts: list[str]) -> tuple[Keys, Any] | None:
     form: Any = kind
     keys: Keys = ()
     here: Any = table
@@ -173,7 +178,7 @@ def _addressed(table: dict[str, Any], kind: type[Struct], parts: list[str]) -> t
         if isinstance(form, Kind):
             return None
         named = _by_name(form)
-        name = _existing(here, part) if named else part.lower()
+        name = _match_name(here, part) if named else part.lower()
         if not named and name not in forms(form):
             return None
         form = named or forms(form)[name][1]
@@ -182,31 +187,34 @@ def _addressed(table: dict[str, Any], kind: type[Struct], parts: list[str]) -> t
     return keys, form
 
 
-def _existing(table: object, part: str) -> str:
-    """The name in the table that a variable can only spell in capitals and underscores."""
+def _match_name(table: object, part: str) -> str:
+    """The name in the table that this part of a variable stands for."""
+    # A variable can spell a name only in capitals and underscores.
     names = table if isinstance(table, dict) else {}
     return next((name for name in names if re.sub(r"\W", "_", name).upper() == part.upper()), part.lower())
 
 
-def _spelled(form: Any, text: str) -> Any:
+def _parse_variable(form: Any, text: str) -> Any:
     try:
-        return form.spelled(text) if isinstance(form, Kind) else json.loads(text)
+        return form.parse_variable(text) if isinstance(form, Kind) else json.loads(text)
     except ValueError:
+        # `section` reports the wrong value, with the name of the variable.
         return text
 
 
-def _put(table: dict[str, Any], keys: Keys, value: Any) -> None:
+def _set_value(table: dict[str, Any], keys: Keys, value: Any) -> None:
     *outer, last = keys
     for key in outer:
         inner = table.setdefault(key, {})
         if not isinstance(inner, dict):
-            return  # wrong in the file, and told when that is read
+            # Wrong in the file: `section` reports it.
+            return
         table = inner
     table[last] = value
 
 
 def _variables(kind: type[Struct]) -> dict[str, str]:
-    """Every variable there may be, by its name without what tells one part from another."""
+    """All possible variables, by their names without the prefix and with single underscores."""
     return {_flat(name): name for name in _spellings(kind, PREFIX)}
 
 
@@ -229,23 +237,24 @@ def _advice(name: str, known: Mapping[str, str]) -> str:
     return f"did you mean {known[near]}?" if near else f"known here: {', '.join(known.values())}"
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def dotted(keys: Keys) -> str:
+def join_keys(keys: Keys) -> str:
     """The keys as TOML writes them: `queues."order.timeout".keep`."""
     return ".".join(key if re.fullmatch(r"[\w-]+", key) else json.dumps(key) for key in keys)
 
 
+# tomllib gives no line numbers of settings, so they are searched in the text.
 _KEY = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER, _SETTING = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]"), re.compile(rf"\s*({_DOTTED})\s*=")
 
 
 def line_of(text: str, keys: Keys) -> int | None:
-    """The line, from 1, on which that setting or section stands, or else the nearest that it is part of."""
+    """The line, from 1, of that setting or section, or else of the nearest section that contains it."""
     best, line = 0, None
     header: Keys = ()
     for number, written in enumerate(text.splitlines(), 1):
@@ -265,11 +274,11 @@ def _keys(text: str) -> Keys:
     return tuple(key.strip("\"'") for key in re.findall(_KEY, text))
 
 
-def read_file(path: Path, shown: str) -> Source | None:
+def read_file(path: Path, shown: str) -> SettingsSource | None:
     """The source of a file; None if there is none, ConfigError if it cannot be read."""
     within = ("tool", "tarry") if path.name == "pyproject.toml" else ()
     try:
-        return Source(shown, path.read_text(encoding="utf-8"), within, {})
+        return SettingsSource(shown, path.read_text(encoding="utf-8"), within, {})
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

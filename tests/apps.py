@@ -11,10 +11,10 @@ from tarry.client.clock import FakeClock
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.worker import capacity, claim_plan, exchanger
 from tarry.worker import pump as pumping
-from tarry.worker import room, served
-from tests.worker.bed import Bed, Make, Monotonic
 from tests.worker.bench import Bench
+from tests.worker.manual_pump import MakePump, ManualPump, Monotonic
 
 
 @pytest.fixture(autouse=True)
@@ -66,19 +66,19 @@ def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]
 def time(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     """Stands still until told otherwise, also for the pump."""
     time = Monotonic()
-    for module in (pumping, room, served):
+    for module in (pumping, capacity, claim_plan, exchanger):
         monkeypatch.setattr(module, "time", time)
     return time
 
 
 @pytest.fixture
-def make(time: Monotonic) -> Iterator[Make]:
-    beds: list[Bed] = []
+def make(time: Monotonic) -> Iterator[MakePump]:
+    beds: list[ManualPump] = []
 
-    def make(**settings: Any) -> Bed:
-        beds.append(Bed(time, **settings))
+    def make(**settings: Any) -> ManualPump:
+        beds.append(ManualPump(time, **settings))
         return beds[-1]
 
     yield make
-    for bed in beds:
-        bed.pump.bell.close()
+    for manual in beds:
+        manual.pump.wakeup.close()

@@ -60,12 +60,12 @@ def job_in(state: State, **fields: object) -> Job:
     return replace(seen, **fields)
 
 
-def ended(kind: outcome.Outcome, rules: lifecycle.Rules = RULES, losses: int = 0) -> Callable[[Job], Change]:
+def ended(kind: outcome.Outcome, rules: lifecycle.Rules = RULES, crashes: int = 0) -> Callable[[Job], Change]:
     """The event that an attempt ended so, for a job that has seen that many workers die."""
-    return lambda job: lifecycle.after(replace(job, losses=losses), kind, rules, NOW)
+    return lambda job: lifecycle.after(replace(job, crashes=crashes), kind, rules, NOW)
 
 
-_ERROR = outcome.note("ValueError", "no such address")
+_ERROR = outcome.outcome_note("ValueError", "no such address")
 
 EVENTS = (
     Event("returned", "The task returned", ended(outcome.Returned())),
@@ -77,36 +77,36 @@ EVENTS = (
         "out of attempts", "The attempt took too long, and no attempt is left", ended(outcome.TimedOut(_ERROR), _LAST)
     ),
     Event("worker died", "Its worker died while the job was on, for the first time", ended(outcome.Lost(on=True))),
-    Event("worker died again", "The same, for the second time", ended(outcome.Lost(on=True), losses=1)),
+    Event("worker died again", "The same, for the second time", ended(outcome.Lost(on=True), crashes=1)),
     Event(
         "poison",
         "The same, for the third time: the job is held to be the cause",
-        ended(outcome.Lost(on=True), losses=lifecycle.MAX_LOSSES - 1),
+        ended(outcome.Lost(on=True), crashes=lifecycle.MAX_CRASHES - 1),
     ),
     Event("given back", "Its worker died before the job was on, or lost its lease", ended(outcome.Lost())),
     Event("given back", "The worker was told to stop, and gave the job back", ended(outcome.Released())),
-    Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Suspected())),
+    Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Quarantined())),
     Event("snoozed", "The task said `Snooze`", ended(outcome.Snoozed(MINUTE))),
     Event("unknown task", "The worker does not know the task; a newer one may", ended(outcome.Unknown())),
     Event("no longer wanted", "The task said `Cancel`", ended(outcome.Cancelled())),
     Event("expired", "It was claimed too late to start", ended(outcome.Expired())),
-    Event("cancelled", "Somebody cancelled it", lambda job: lifecycle.cancelled(job, RULES, NOW)),
-    Event("run now", "Somebody wants it run now, or again", lambda job: lifecycle.kicked(job, NOW)),
-    Event("put off", "Somebody moved it to a later time", lambda job: lifecycle.moved(job, NOW, due=NOW + MINUTE)),
+    Event("cancelled", "Somebody cancelled it", lambda job: lifecycle.cancel(job, RULES, NOW)),
+    Event("run now", "Somebody wants it run now, or again", lambda job: lifecycle.run_now(job, NOW)),
+    Event("put off", "Somebody moved it to a later time", lambda job: lifecycle.move(job, NOW, due=NOW + MINUTE)),
     Event(
-        "brought forward", "Somebody moved it to a time that has come", lambda job: lifecycle.moved(job, NOW, due=NOW)
+        "brought forward", "Somebody moved it to a time that has come", lambda job: lifecycle.move(job, NOW, due=NOW)
     ),
     Event(
         "replaced",
         "A later enqueue with its key took its place",
-        lambda job: lifecycle.replaced(job, replace(job, due=NOW), NOW),
+        lambda job: lifecycle.replace_call(job, replace(job, due=NOW), NOW),
     ),
     Event(
         "postponed",
         "A later enqueue with its key pushed it back",
-        lambda job: lifecycle.postponed(job, replace(job, due=NOW + MINUTE), NOW),
+        lambda job: lifecycle.postpone(job, replace(job, due=NOW + MINUTE), NOW),
     ),
-    Event("deleted", "Somebody deleted it", lifecycle.forgotten),
+    Event("deleted", "Somebody deleted it", lifecycle.forget),
 )
 
 
@@ -117,7 +117,7 @@ def ways() -> list[Way]:
 
 def _placed() -> Iterable[Way]:
     for when, due in (("It was enqueued for later", NOW + 1), ("It was enqueued", NOW)):
-        state = lifecycle.placed(due, NOW)
+        state = lifecycle.initial_state(due, NOW)
         yield Way("enqueued", when, OUTSIDE, state, "no")
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.config import Alerts, Client, Config, Keep, Master, Pool, Queue, Workers, load, template
+from tarry.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
 from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
@@ -46,7 +46,7 @@ def test_without_a_file_and_variables_all_is_default(loads: Loads, tmp_path: Pat
     config = loads()
     assert (config.app, config.store, config.max_body, config.file) == (None, None, 1_048_576, None)
     assert config.stores == [f"sqlite:///{tmp_path}/tarry.db"]
-    assert config.master == Master(tmp_path / "run/tarry.pid", 8.0, "stderr", "text", "info")
+    assert config.master == MasterConfig(tmp_path / "run/tarry.pid", 8.0, "stderr", "text", "info")
     assert config.pools == {"default": Pool("default", "*", 1, 1, 100, (5, 3, 2), 15 * SECOND)}
     assert config.keep("any") == Keep(HOUR, 30 * DAY, 64_000_000)
     assert config.directory == tmp_path
@@ -90,7 +90,7 @@ def test_every_setting_in_a_file(loads: Loads, tmp_path: Path) -> None:
     assert config.app == "shop.jobs:app"
     assert config.store == config.stores == [f"sqlite:///{tmp_path}/a.db", "sqlite:////var/b.db"]
     assert config.max_body == 64_000
-    assert config.master == Master(Path("/run/shop.pid"), 90.0, f"{tmp_path}/log/shop.log", "json", "debug")
+    assert config.master == MasterConfig(Path("/run/shop.pid"), 90.0, f"{tmp_path}/log/shop.log", "json", "debug")
     assert config.pools == {
         "default": Pool("default", ["default", "mail"], 2, 0, 1000, "strict", 5 * SECOND),
         "bulk": Pool("bulk", {"bulk": 5, "order.timeout": 1}, 1, 8, 100, (8, 1, 1), 15 * SECOND),
@@ -498,7 +498,7 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     assert config.stores == default.stores
     assert config.keep("default") == default.keep("default")
     examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
-    client = Client(outbox=default.directory / "run/outbox.db")  # nor an outbox
+    client = ClientConfig(outbox=default.directory / "run/outbox.db")  # nor an outbox
     tasks = {"order.timeout": config.tasks["order.timeout"]}  # nor a task
     push = replace(default.push, ca=default.directory / "certs/ours.pem")  # nor an authority of one's own
     expected = replace(
@@ -515,7 +515,9 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
     assert config == replace(default, app="app:app", file=config.file)
 
 
-@pytest.mark.parametrize("kind", [Config, Client, Master, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry])
+@pytest.mark.parametrize(
+    "kind", [Config, ClientConfig, MasterConfig, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry]
+)
 def test_the_template_shows_every_setting(kind: type[Struct]) -> None:
     text = uncommented(template())
     for field in set(kind.__struct_fields__) - {"name", "directory", "file"}:

@@ -14,10 +14,10 @@ import pytest
 from tarry import files
 from tarry.errors import MasterError, StoreUnavailable
 from tarry.push.journal.append_file import AppendFile
+from tarry.runtime.board.scoreboard import Scoreboard, board_path
 from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.scale_request import write_request
-from tarry.runtime.scoreboard import Scoreboard, board_path
 from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
 from tests.store.test_outbox import entries
@@ -44,16 +44,19 @@ def rights(directory: Path) -> dict[str, str]:
 
 def test_check_names_a_database_that_everybody_may_read(tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path}/tarry.db")) as store:
-        fact = next(fact for fact in store.facts() if fact.name == "file rights")
+        fact = next(fact for fact in store.diagnostics() if fact.name == "file rights")
         assert (fact.value, fact.advice) == ("0640", "")
         (tmp_path / "tarry.db").chmod(0o644)
-        fact = next(fact for fact in store.facts() if fact.name == "file rights")
+        fact = next(fact for fact in store.diagnostics() if fact.name == "file rights")
         assert (fact.value, "chmod o=" in fact.advice) == ("0644", True)
 
 
 @pytest.mark.parametrize("options", ["", "?shared=yes"])
 def test_a_database_and_all_beside_it(tmp_path: Path, options: str) -> None:
-    with closing(open_store(f"sqlite:///{tmp_path}/tarry.db{options}", durable=False)) as store, closing(store.bell()):
+    with (
+        closing(open_store(f"sqlite:///{tmp_path}/tarry.db{options}", durable=False)) as store,
+        closing(store.wakeup()),
+    ):
         store.time()
         found = rights(tmp_path)
         assert {"tarry.db", "tarry.db-wal", "tarry.db-shm", "tarry.db-reserve", "tarry.db-bells"} <= found.keys()
@@ -142,7 +145,7 @@ def test_of_several_who_pass_by_a_shared_lock_one_starts(tmp_path: Path) -> None
 def test_a_link_of_our_own_is_followed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "tarry.log").symlink_to(tmp_path / "there" / "log")
-    fd = files.opened(tmp_path / "tarry.log", os.O_WRONLY | os.O_CREAT)
+    fd = files.open_private(tmp_path / "tarry.log", os.O_WRONLY | os.O_CREAT)
     os.close(fd)
     assert rights(tmp_path / "there") == {"log": "0o640"}
     LogFile(Path("/dev/stderr")).close()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tarry.store.redis import scripts
+from tarry.store.redis.link.base import Script
 from tests.lua_scripts import SCRIPTS, check, main
 
 there = pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed (Debian: lua-check)")
@@ -27,3 +29,9 @@ def test_without_luacheck_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main() == 0
     assert capsys.readouterr().err == "no luacheck (Debian's lua-check), so the Lua scripts are not checked\n"
+
+
+def test_each_definition_is_part_of_a_script() -> None:
+    found = [script for script in vars(scripts).values() if isinstance(script, Script)]
+    assert len(found) > 15
+    assert set(scripts._LIBRARY) == {name for script in found for name in scripts._NAME.findall(script.text)}

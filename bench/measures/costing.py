@@ -19,11 +19,11 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store.base import Exchange, Want
 from tarry.store.memory import MemoryStore
-from tarry.worker.gauge import NoGauge
 from tarry.worker.pump import Pump
-from tarry.worker.run.loop import Loop
-from tarry.worker.run.terms import MOST_RESULT, Terms, never_ends
-from tarry.worker.run.threads import Threads
+from tarry.worker.run.context import MAX_RESULT, AttemptContext, never_final
+from tarry.worker.run.loop import LoopRunner
+from tarry.worker.run.threads import ThreadRunner
+from tarry.worker.status_reporter import NullReporter
 
 _ROUNDS = 7
 _BATCH = 200
@@ -111,7 +111,7 @@ def _cost_of_run(middleware: int) -> float:
     for _ in range(middleware):
         app.middleware("run")(_through)
     body = send.codec.encode(("ann@example.org",), {"name": "Ann"})
-    made = [app.client.job("send", body) for _ in range(50 * _BATCH)]
+    made = [app.client.make_job("send", body) for _ in range(50 * _BATCH)]
     jobs = [replace(job, state=State.RUNNING, epoch=1, owner="bench") for job in made]
     try:
         return min(_worked(store, app, jobs) for _ in range(_ROUNDS)) / len(jobs) * 1e6
@@ -122,17 +122,17 @@ def _cost_of_run(middleware: int) -> float:
 def _worked(store: Nothing, app: App, jobs: list[Job]) -> float:
     """Seconds that a worker takes for the jobs, its pump and its thread taking turns in this one."""
     pump = Pump(store, app.tasks, owner="bench")
-    terms = partial(Terms, MOST_RESULT, never_ends, NoGauge())
-    sync = Threads(1, pump.outcomes, terms)
-    pump.attach(sync, Loop(0, pump.outcomes, terms, 1))
+    terms = partial(AttemptContext, MAX_RESULT, never_final, NullReporter())
+    sync = ThreadRunner(1, pump.outcomes, terms)
+    pump.attach(sync, LoopRunner(0, pump.outcomes, terms, 1))
     store.gives = jobs
     begin = time.perf_counter()
-    while store.gives or pump.holds:
-        pump.turn()
+    while store.gives or pump.held_count:
+        pump.step()
         sync.stop()  # once what is in line has been run
         sync.serve()
     spent = time.perf_counter() - begin
-    pump.bell.close()
+    pump.wakeup.close()
     assert (pump.events.processed, pump.events.failed) == (len(jobs), 0)
     return spent
 

@@ -12,9 +12,11 @@ from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.store.base import NORMAL, PROMOTED_AT_ONCE
 from tarry.store.ids import uuid7
+from tarry.store.shared.columns import stored_values
+from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite import sql
-from tarry.store.sqlite import store as sqlite
-from tarry.store.sqlite.file import opened as opened_file
+from tarry.store.sqlite.apply import new_values
+from tarry.store.sqlite.file import open_database as opened_file
 
 _LONG_LEASE = 3_600_000_000
 _QUEUE = "default"
@@ -30,7 +32,7 @@ class SqliteRaw:
     def batch(self, size: int) -> list[tuple[Any, ...]]:
         """Rows of the jobs' table."""
         now = time.time_ns() // 1000
-        return [sqlite._row(Job(uuid7(), noop.name, CONTENT, _QUEUE, due=now, since=now)) for _ in range(size)]
+        return [stored_values(Job(uuid7(), noop.name, CONTENT, _QUEUE, due=now, state_since=now)) for _ in range(size)]
 
     def insert(self, batch: list[tuple[Any, ...]]) -> None:
         """One transaction."""
@@ -43,9 +45,9 @@ class SqliteRaw:
         execute, now = self._db.execute, time.time_ns() // 1000
         execute("BEGIN IMMEDIATE")
         if finished:
-            done = Change(finished[0], State.RUNNING, 1, State.DONE, now, until=now + _LONG_LEASE, note=b"null")
+            done = Change(finished[0], State.RUNNING, 1, State.DONE, now, keep_until=now + _LONG_LEASE, note=b"null")
             these = self._db.array(tuple(finished))
-            execute(sql.CHANGE_GROUP, (*sqlite._values(done), these, sqlite.CODE[done.was], done.epoch)).fetchall()
+            execute(sql.CHANGE_GROUP, (*new_values(done), these, CODE[done.was], done.epoch, self._owner)).fetchall()
         execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
         rows: list[tuple[Any, ...]] = execute(sql.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
         if rows:

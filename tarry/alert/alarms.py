@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.alert.condition import MOST_DETAILS, Condition, clean_line
-from tarry.model.duration import DAY, HOUR, MINUTE, spoken
+from tarry.model.duration import DAY, HOUR, MINUTE, format_duration
 
 log = logging.getLogger("tarry.alerts")
 
@@ -39,6 +39,7 @@ class Notice(Struct, omit_defaults=True):
     until: int = 0
     todo: str = ""
     details: tuple[str, ...] = ()
+    # Ids and not addresses, since notices are stored.
     to: list[str] = []
     """Ids of the recipients who do not have it yet."""
     soon: bool = False
@@ -107,13 +108,16 @@ class Alarms:
         if self._last_written:
             try:
                 self.state = msgspec.json.decode(self._last_written, type=AlarmState)
+            # Something else may have been written there.
             except msgspec.MsgspecError as error:
                 log.warning("the stored state of alerts cannot be read and is dropped: %s", error)
 
     def save(self, now: int) -> bool:
         """Stores the state if it has changed. False: another process wrote meanwhile, and its state was loaded."""
         state = self.state
+        # Entries of recipients that are gone would pile up.
         state.sent = {id: at for id, at in state.sent.items() if 0 <= now - at < 30 * DAY}
+        # A condition that was not reported yet begins anew after a restart, so most changes need no write.
         told = replace(state, open={key: one for key, one in state.open.items() if one.told})
         content = msgspec.json.encode(told) if told != AlarmState() else None
         if content == self._last_written:
@@ -134,8 +138,10 @@ class Alarms:
             if ends and key not in seen:
                 self._handle_absent(key, one, now, to)
         for key, brief in list(self.state.brief.items()):
+            # If it is open again, its next outage belongs to the same summary.
             if key not in self.state.open and now - brief.since >= BRIEF_AFTER:
                 del self.state.brief[key]
+                # With a key of its own: a message has only the newest notice of each key.
                 self._enqueue(Notice(f"brief {key}", now, _brief_summary(brief), brief.since, brief.until), "", to)
 
     def pending_for(self, id: str) -> list[Notice]:
@@ -154,7 +160,7 @@ class Alarms:
 
     def forget(self, known: Collection[str], before: int) -> None:
         """Removes recipients who are no longer known from notices that are older than `before`."""
-        # Somebody may have been taken out of the settings.
+        # The settings may no longer name a recipient.
         for notice in self.state.owed:
             notice.to = [id for id in notice.to if id in known or notice.at > before]
         self.state.owed = [notice for notice in self.state.owed if notice.to]
@@ -177,11 +183,12 @@ class Alarms:
 
     def _is_full(self, key: str) -> bool:
         """Whether no more conditions of this kind are opened."""
-        # Whoever enqueues chooses the names of queues. Without a bound for each kind, many stuck queues could hide
-        # a store that is away.
+        # Clients choose the names of queues. Without a bound for each kind, many stuck queues could hide a store that
+        # is away.
         kind, most = _kind(key), MOST_NAMED if _kind(key) else MOST_OPEN
         full = sum(_kind(other) == kind for other in self.state.open) >= most
         if full and kind not in self._full_kinds:
+            # Logged once, until there is room again.
             which = f"alert limit of the kind {kind!r} ({most})" if kind else f"alert limit ({most})"
             log.error("%s reached; further problems are not reported until some are over", which)
         (self._full_kinds.add if full else self._full_kinds.discard)(kind)
@@ -189,6 +196,7 @@ class Alarms:
 
     def _handle_absent(self, key: str, one: OpenCondition, now: int, to: "RecipientLookup") -> None:
         one.gone = one.gone or now
+        # Not at once: a condition that comes and goes is reported once.
         if now - one.gone < one.calm:
             return
         del self.state.open[key]
@@ -203,10 +211,11 @@ class Alarms:
         brief.times += 1
         brief.lasted += one.gone - one.since
         brief.until = one.gone
-        log.warning("%s for %s", brief.what, spoken(one.gone - one.since))
+        log.warning("%s for %s", brief.what, format_duration(one.gone - one.since))
 
     def _enqueue(self, notice: Notice, task: str, to: "RecipientLookup") -> None:
         notice.to = [*to.recipient_ids(task)]
+        # The log has it all the same.
         if not notice.to:
             return
         self.state.owed.append(notice)
@@ -235,5 +244,5 @@ def _start_notice(condition: Condition, one: OpenCondition, now: int) -> Notice:
 
 def _brief_summary(brief: BriefOutage) -> str:
     if brief.times == 1:
-        return f"{brief.what} for {spoken(brief.lasted)}"
-    return f"{brief.what} {brief.times} times, for {spoken(brief.lasted)} in all"
+        return f"{brief.what} for {format_duration(brief.lasted)}"
+    return f"{brief.what} {brief.times} times, for {format_duration(brief.lasted)} in all"

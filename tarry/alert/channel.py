@@ -46,6 +46,7 @@ class _CaptureHandler(logging.Handler):
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
+        # Other threads may send through apprise at the same time.
         if record.thread == self._thread and len(self.lines) < MOST_LINES:
             self.lines.append(record.getMessage())
 

@@ -43,5 +43,6 @@ class Condition(Struct, frozen=True):
 
 def clean_line(text: str, most: int = MOST_LINE) -> str:
     """The text as one line without unprintable characters, at most `most` characters long."""
+    # Cut before the search, so that a huge text costs no more than a long one.
     line = _STRANGE.sub(" ", text[: 4 * most]).strip()
     return line if len(line) <= most else line[: most - 3] + "..."

@@ -1,8 +1,4 @@
-"""Which jobs died lately.
-
-The store lists jobs by when they will be forgotten. A dead job is kept for a fixed time after its death, so that order
-is also the order of the deaths.
-"""
+"""Which jobs died lately."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -13,10 +9,11 @@ from tarry.alert.condition import clean_line
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job, State
 from tarry.store.base import Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 
+# A job may be stored later than its own time says.
 OVERLAP = MINUTE
-"""Microseconds by which each search overlaps the one before: a job may be stored later than its own time says."""
+"""Microseconds by which each search overlaps the one before."""
 MAX_LOOKBACK = HOUR
 """Microseconds that a search goes back at most, after the store was away."""
 PAGE, MOST_PAGES = 500, 10
@@ -44,8 +41,8 @@ class Deaths:
         self._dead: dict[str, dict[bytes, Death]] = {}
 
     def refresh(self, now: int, complete: bool) -> None:
-        """Adds the deaths since the last search. complete: all stores could be asked; else the next search begins at
-        the same place again. StoreError."""
+        """Adds the deaths since the last search. complete: all stores could be asked. StoreError."""
+        # If a store could not be asked, the next search begins at the same place again.
         for kept in sorted(set(self._kept())):
             start = max(self._next_start.get(kept, now - self._lookback), now - MAX_LOOKBACK)
             end = self._read(kept, start, now)
@@ -60,23 +57,26 @@ class Deaths:
 
     def _read(self, kept: int, start: int, now: int) -> int:
         """Adds the deaths among jobs kept for that long; returns where the next search begins."""
+        # The store lists jobs by when it forgets them. It keeps dead jobs of a queue for a fixed time, so that order is
+        # also the order of their deaths.
         at = start
         for _ in range(MOST_PAGES):
-            page = there(lambda: self._store.leaving(at + kept, now + kept + MINUTE, PAGE))  # noqa: B023
+            page = reachable_part(lambda: self._store.expiring(at + kept, now + kept + MINUTE, PAGE))  # noqa: B023
             for job in page:
-                if job.state is State.DEAD and job.since >= start:
+                if job.state is State.DEAD and job.state_since >= start:
                     self._add(job)
             if len(page) < PAGE:
                 return now - OVERLAP
             # Jobs with the same time as the last one may be on the next page. A job seen twice counts once.
-            at = max(page[-1].until - kept, at + 1)
+            # At least one further: a page full of jobs of one moment would else be read again and again.
+            at = max(page[-1].keep_until - kept, at + 1)
         return at
 
     def _add(self, job: Job) -> None:
         if job.task in self._dead or len(self._dead) < MOST_TASKS:
             dead = self._dead.setdefault(job.task, {})
             if len(dead) < MOST_COUNTED:
-                dead[job.id] = Death(job.id, job.since, _reason(job))
+                dead[job.id] = Death(job.id, job.state_since, _reason(job))
 
 
 def _reason(job: Job) -> str:

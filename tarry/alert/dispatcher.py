@@ -1,7 +1,5 @@
 """Sends notices to recipients: notices that come up together go in one message, no recipient gets messages too often,
 and a message that could not be sent is tried again for an hour.
-
-Each message is sent in its own thread, so that a mail server that hangs does not delay other recipients.
 """
 
 import logging
@@ -22,8 +20,9 @@ log = logging.getLogger("tarry.alerts")
 
 AT_ONCE = 8
 """Messages that are sent at the same time."""
+# Stores that go away together make one message.
 SOON = SECOND
-"""Microseconds that an urgent notice waits for others: stores that go away together make one message."""
+"""Microseconds that an urgent notice waits for others."""
 FIRST_PAUSE, LONGEST_PAUSE = 10 * SECOND, 5 * MINUTE
 """Microseconds until the next try; the pause doubles after each failure."""
 
@@ -93,6 +92,7 @@ class Dispatcher:
         if id in self._retries and now < self._retries[id].next_at:
             return False
         due = min(notice.at + (min(SOON, self._group) if notice.soon else self._group) for notice in notices)
+        # After a clock was set back, `last` may be in the future, and must not silence the recipient.
         return now >= due and not 0 <= now - last < self._every
 
     def _start(self, pending: PendingMessage, now: int) -> None:
@@ -104,12 +104,15 @@ class Dispatcher:
                 self._send(pending.to, built)
             except (SendError, ConfigError) as error:
                 pending.why = str(error)
+            # Without a result, the recipient would count as busy for ever.
             except Exception as error:
                 log.exception("a message to %s", pending.to.shown)
                 pending.why = type(error).__name__
             self._results.put(pending)
 
         try:
+            # A thread for each message, and a daemon: a server that hangs must delay neither other recipients nor
+            # the end of the process.
             threading.Thread(target=send, name="tarry-alert-send", daemon=True).start()
         except RuntimeError as error:  # this host allows no more threads
             pending.why = str(error)
@@ -130,6 +133,7 @@ class Dispatcher:
         retry = self._retries.setdefault(id, _RetryState(now))
         retry.next_at = now + min(FIRST_PAUSE << min(retry.failures, 10), LONGEST_PAUSE)
         retry.failures += 1
+        # Once for each row of failures.
         if retry.failures == 1:
             log.error("%s could not be notified; trying again: %s", pending.to.shown, pending.why)
         # Time spent waiting for other messages does not count: it must have been tried for that long.

@@ -5,6 +5,7 @@ import smtplib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage
 from email.policy import SMTP as POLICY
@@ -41,7 +42,8 @@ class MailServer(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """The server is on this host, so nobody can read the connection."""
+        """The server is on this host."""
+        # Then nobody else can read the connection.
         if self.host == "localhost":
             return True
         try:
@@ -50,6 +52,7 @@ class MailServer(Struct, frozen=True):
             return False
 
     def __repr__(self) -> str:
+        # Without the password: this text may come into a log.
         return f"<MailServer {self.host}:{self.port}>"
 
 
@@ -59,6 +62,7 @@ def parse_server(url: str) -> MailServer:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
+        # The error of urlsplit may show the URL, which has a password in it.
         raise ConfigError(f"it is no URL; {_EXAMPLE}") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme not in _PORTS or not parts.hostname or port == 0 or parts.path not in ("", "/") or parts.fragment:
@@ -81,6 +85,7 @@ def build_mail(message: Message, sender: str, to: str, host: str) -> EmailMessag
     mail = EmailMessage(POLICY)
     mail["From"], mail["To"], mail["Subject"] = sender, to, message.subject
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(message.id, _domain(host))
+    # Keeps out-of-office programs from answering (RFC 3834).
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.text)
     return mail
@@ -124,13 +129,17 @@ def _run_session(to: MailServer, command: Callable[[smtplib.SMTP], object]) -> N
 
 @contextlib.contextmanager
 def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
-    smtp = _new_smtp(to)
+    smtp, started = _new_smtp(to), time.monotonic()
     # The limit also covers the connect, so that a slow server cannot hold us longer.
     watchdog = threading.Timer(TOTAL, lambda: _abort(smtp))
     watchdog.daemon = True
     watchdog.start()
     try:
         code, said = smtp.connect(to.host, to.port)
+        # Until it is connected there is no socket, and the watchdog can do nothing.
+        if time.monotonic() - started > TOTAL:
+            raise TimeoutError(f"no connection within {TOTAL:g} s")
+        # smtplib checks this only when its constructor connects.
         if code != _READY:
             raise smtplib.SMTPConnectError(code, said)
         yield smtp
@@ -144,6 +153,7 @@ def _connect(to: MailServer) -> Iterator[smtplib.SMTP]:
 
 def _new_smtp(to: MailServer) -> smtplib.SMTP:
     """A client that is not connected yet."""
+    # Without a name, smtplib looks up the full name of this host, which may take long.
     name = _domain(socket.gethostname())
     if to.is_implicit_tls:
         smtp: smtplib.SMTP = smtplib.SMTP_SSL(local_hostname=name, timeout=STEP, context=_context(to))
@@ -156,7 +166,9 @@ def _new_smtp(to: MailServer) -> smtplib.SMTP:
 
 def _abort(smtp: smtplib.SMTP) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        assert smtp.sock is not None
+        if smtp.sock is None:
+            return
+        # Unlike close, this also ends the wait of the thread that uses the socket.
         smtp.sock.shutdown(socket.SHUT_RDWR)
 
 
@@ -165,6 +177,7 @@ def _secure(smtp: smtplib.SMTP, to: MailServer) -> None:
     secure = to.is_implicit_tls
     if not secure and smtp.has_extn("starttls"):
         smtp.starttls(context=_context(to))
+        # The client must forget what the server offered before TLS, and ask again (RFC 3207).
         smtp.ehlo()
         secure = True
     if not to.user:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tarry.alert.alarms import Notice
 from tarry.alert.condition import clean_line
-from tarry.model.duration import SECOND, spoken
+from tarry.model.duration import SECOND, format_duration
 
 MOST_SUBJECT = 150
 MOST_NOTICES = 50
@@ -34,7 +34,9 @@ def build_message(notices: Sequence[Notice], host: str, now: int) -> Message:
     """
     newest = list({notice.key: notice for notice in notices}.values())
     began, over = _select(newest, False), _select(newest, True)
+    # What is wrong comes first: if there are too many notices, those of an end are left out.
     shown, more = (began + over)[:MOST_NOTICES], len(newest) - MOST_NOTICES
+    # One line, so that no part of it becomes another header of a mail.
     subject = clean_line(f"tarry on {host}: {_subject(began, over)}", MOST_SUBJECT)
     parts = [*(_text(notice) for notice in shown), *([f"and {more} more: see the log of tarry"] if more > 0 else [])]
     text = "\n\n".join([*parts, f"Told by tarry on {host}, {format_time(now)}."]) + "\n"
@@ -61,7 +63,7 @@ def _subject(began: Sequence[Notice], over: Sequence[Notice]) -> str:
 
 def _text(notice: Notice) -> str:
     if notice.until:
-        lasted = spoken(max(0, notice.until - notice.since))
+        lasted = format_duration(max(0, notice.until - notice.since))
         return f"OVER: {notice.what}\n  from {format_time(notice.since)} to {format_time(notice.until)}, {lasted}"
     details = "".join(f"\n  {line}" for line in notice.details)
     return f"{notice.what}\n  since {format_time(notice.since)}{details}\n  what to do: {notice.todo}"
@@ -76,5 +78,6 @@ def _facts(notice: Notice) -> dict[str, Any]:
 
 
 def _id(notices: Sequence[Notice]) -> str:
+    # From what is in the message, so that it stays the same when the message is sent again.
     content = msgspec.json.encode([(notice.key, notice.at, notice.until) for notice in notices])
     return f"alert_{blake2b(content, digest_size=12).hexdigest()}"

@@ -1,7 +1,7 @@
 """The monitor: checks stores, endpoints, queues and dead jobs every few seconds.
 
-It has its own thread and its own connection, so that the keeper never waits for it. One host, the leader, reports what
-is in the store; it holds a lease there. Each host reports for itself whether it can reach the stores.
+It has its own thread and its own connection. One host, the leader, reports what is in the store; it holds a lease
+there. Each host reports for itself whether it can reach the stores.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tarry.model.duration import SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store.base import Store
-from tarry.store.shared.patience import about
+from tarry.store.shared.backoff import jitter
 from tarry.worker import owner
 
 log = logging.getLogger("tarry.alerts")
@@ -69,6 +69,7 @@ class Monitor:
         self._last_time = _host_time(), time.monotonic()
         """The last time by the store's clock, and when it was read, by time.monotonic()."""
         self._stopped = threading.Event()
+        # A thread of its own, so that the keeper never waits for a store that is away.
         self._thread = threading.Thread(target=self._run, name="tarry-alert", daemon=True)
         self._local_alarms.load()
 
@@ -82,6 +83,7 @@ class Monitor:
         if self._thread.ident is None:
             self._shut_down()
         else:
+            # Not longer: the thread may wait for a store that hangs.
             self._thread.join(ENDS_WITHIN)
 
     def check(self, shared: bool = True) -> None:
@@ -90,12 +92,14 @@ class Monitor:
         try:
             session = self._session = self._session or self._open_session()
         except StoreError as error:
+            # The store has been away at least since the try began.
             ago = round((time.monotonic() - began) * SECOND)
             self._report_unreachable([replace(unavailable_condition(self._app.store_url, error), ago=ago, brief="")])
             return
         session.stores.check()
         now = self._now(session)
         self._local_alarms.update(session.stores.local_conditions, now, self)
+        # A host that reaches no store must give up the lead at once.
         if shared or session.stores.is_unreachable:
             self._check_shared(session, now)
         self._dispatch(self._now(session))
@@ -121,6 +125,7 @@ class Monitor:
         store, own = self._app.connect()
         try:
             clock = self._clock or Clock(store.time)
+            # Asked at once: a store that does not answer makes no session.
             clock.now()
         except StoreError:
             if own:
@@ -136,6 +141,7 @@ class Monitor:
 
     def _check_shared(self, session: "_Session", now: int) -> None:
         """Checks what is in the store, if this host is the leader."""
+        # First, so that no error below leaves a leader without a lease.
         self._is_leader = False
         try:
             if session.stores.is_unreachable or not self._take_lease(session, now):
@@ -160,6 +166,7 @@ class Monitor:
         return held
 
     def _dispatch(self, now: int) -> None:
+        # Saved afterwards, so that a restart does not send the same notices again.
         self._dispatcher.deliver(self._own_alarms(), self._recipients, now)
         self._save(now)
 
@@ -189,10 +196,12 @@ class Monitor:
             try:
                 self.check(shared)
             except Exception:
+                # The same error may come back at each check, once a second.
                 if self._errors % 100 == 0:
                     log.exception("the alert monitor failed; it checks again")
                 self._errors += 1
-            self._stopped.wait(about(CHECK_EVERY) if self._session is None else CHECK_EVERY)
+            # Without a connection, at random times: not all hosts should connect at the same moment.
+            self._stopped.wait(jitter(CHECK_EVERY) if self._session is None else CHECK_EVERY)
         self._shut_down()
 
     def _shut_down(self) -> None:
@@ -204,6 +213,7 @@ class Monitor:
             self._dispatcher.flush(self._own_alarms(), now, ENDS_WITHIN / 2)
             self._save(now)
             if self._is_leader:
+                # A lease that ends now lets another host lead at once.
                 session.store.hold(LEASE_NAME, self._name, now, now)
         session.stores.close(session.own)
         self._session = None

@@ -19,6 +19,7 @@ class Probe:
         self._closed = False
         self._asked, self._answered = threading.Event(), threading.Event()
         self._answered.set()
+        # daemon: a question that hangs must not delay the end of the process.
         threading.Thread(target=self._serve, name="tarry-alert-probe", daemon=True).start()
 
     def close(self) -> None:
@@ -53,4 +54,5 @@ class Probe:
             self.error = error
             if error is None:
                 self.took = time.monotonic() - began
+            # Last: the caller reads `error` and `took` after it.
             self._answered.set()

@@ -12,7 +12,7 @@ from tarry.errors import ConfigError, TarryError
 from tarry.push.certificates import load_certificates
 from tarry.push.endpoint.recipient import Recipient, RecipientKind
 from tarry.push.http.guard import AddressGuard
-from tarry.store.base import Fact
+from tarry.store.base import Diagnostic
 
 if TYPE_CHECKING:
     from tarry.alert.mail import MailServer
@@ -40,16 +40,17 @@ class AlertSender:
 
             channel.send(to, message)
 
-    def check(self, recipients: Iterable[Recipient]) -> Iterator[Fact]:
+    def check(self, recipients: Iterable[Recipient]) -> Iterator[Diagnostic]:
         """Yields a fact for each recipient, for `tarry check`; sends no message."""
+        # Several tasks may name the same recipient.
         found = list(dict.fromkeys(recipients))
         for one in found:
             try:
                 self._check(one)
             except TarryError as error:
-                yield Fact(f"alerts to {one.shown}", "cannot be sent", str(error))
+                yield Diagnostic(f"alerts to {one.shown}", "cannot be sent", str(error))
             else:
-                yield Fact(
+                yield Diagnostic(
                     f"alerts to {one.shown}", "can be sent" if one.kind is RecipientKind.MAIL else "can be tried"
                 )
 
@@ -96,6 +97,7 @@ class AlertSender:
         except ValueError as error:
             raise SendError(str(error)) from None
         for secret in self._settings.secrets:
+            # It may name a variable or a file that is missing.
             secret.value()
         if parsed.literal:
             self._guard.check(parsed.host, parsed.host, parsed.port)

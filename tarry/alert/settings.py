@@ -37,6 +37,7 @@ class AlertSettings(Struct, frozen=True):
 
         to = read("to", lambda: _recipients(alerts.to.value))
         signing = read("secret", lambda: secrets(alerts.secret.value, True)) if alerts.secret.value else ()
+        # Only checked: the setting itself is used as it is.
         read("from", lambda: _sender(alerts.from_))
         smtp = read("smtp", lambda: _smtp(alerts.smtp.value))
         if smtp is None and any(one.kind is RecipientKind.MAIL for one in to):
@@ -77,6 +78,7 @@ def _smtp(value: Any) -> Secret | None:
     if value == "":
         return None
     found = secret(value)
+    # Any other secret is read when it is used.
     if found.literal:
         parse_server(found.value())
     return found

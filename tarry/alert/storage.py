@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tarry import files
 from tarry.store.base import Store
-from tarry.store.shared.partly import partly
+from tarry.store.shared.partial_result import partial_result
 
 log = logging.getLogger("tarry.alerts")
 
@@ -23,7 +23,7 @@ class CellStorage:
 
     def read(self) -> bytes | None:
         """The stored content. StoreError, also if it may be on a shard that is away."""
-        found, away = partly(lambda: self._store.cells(CELL))
+        found, away = partial_result(lambda: self._store.kv_list(CELL))
         if away and CELL not in found:
             raise away
         self._last_read = found.get(CELL)
@@ -31,7 +31,7 @@ class CellStorage:
 
     def write(self, content: bytes | None) -> bool:
         """Replaces the content. False: another host wrote since the last read. StoreError."""
-        if not self._store.write(CELL, content, self._last_read):
+        if not self._store.kv_cas(CELL, content, self._last_read):
             return False
         self._last_read = content
         return True
@@ -58,6 +58,7 @@ class FileStorage:
             self._replace_file(content)
             self._last_read = content
         except OSError as error:
+            # The state is still in this process, so the alerts go on.
             if not self._logged:
                 self._logged = True
                 log.error("%s: %s: open alerts are sent again after a restart", self._path, error.strerror)
@@ -73,9 +74,12 @@ class FileStorage:
         if content is None:
             self._path.unlink(missing_ok=True)
             return
+        # With the pid: during a reload two keepers may write.
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
-            with os.fdopen(files.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
+            with os.fdopen(
+                files.open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb"
+            ) as file:
                 file.write(content)
             temporary.replace(self._path)
         finally:

@@ -10,8 +10,8 @@ from tarry.alert.condition import Condition, clean_line
 from tarry.alert.probe import Probe
 from tarry.config import Alerts
 from tarry.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from tarry.model.duration import SECOND, spoken
-from tarry.store.base import Fact, Store
+from tarry.model.duration import SECOND, format_duration
+from tarry.store.base import Diagnostic, Store
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 
@@ -28,6 +28,7 @@ MEMORY, REPLICAS, CLOCK = "memory", "replicas", "clock offset"
 WATCHED = frozenset({"durability", "binary log", "eviction", "free disk", REPLICAS})
 """Facts that are reported when they contain advice."""
 
+# The first class that fits counts, so the base class is last.
 _KINDS: Sequence[tuple[type[StoreError], str]] = (
     (StoreUnavailable, "is away"),
     (StoreFull, "is full"),
@@ -39,7 +40,7 @@ _KINDS: Sequence[tuple[type[StoreError], str]] = (
 
 def shards_of(store: Store) -> tuple[Shard, ...]:
     """The shards of this store; a single store is one shard."""
-    return store.shards if isinstance(store, ShardedStore) else (Shard.of(store),)
+    return store.shards if isinstance(store, ShardedStore) else (Shard.from_store(store),)
 
 
 class StoreChecks:
@@ -47,7 +48,7 @@ class StoreChecks:
 
     def __init__(self, shards: Sequence[Shard], alerts: Alerts) -> None:
         self._shards, self._alerts = shards, alerts
-        self._facts: dict[str, list[Fact]] = {}
+        self._facts: dict[str, list[Diagnostic]] = {}
         self._facts_due: dict[str, float] = {}
         self._max_replicas: dict[str, float] = {}
         """The largest number of replicas that each store has had."""
@@ -58,7 +59,8 @@ class StoreChecks:
         """A store has not answered yet."""
 
     def close(self, own: bool) -> None:
-        """Ends the checks. own: also closes the stores, so that no connection is tried again."""
+        """Ends the checks. own: also closes the stores."""
+        # Closed stores do not go on to try connections.
         for probe in self._probes.values():
             probe.close()
         for shard in self._shards if own else ():
@@ -78,6 +80,7 @@ class StoreChecks:
         """Sends each store the cheapest query there is, and once in a while asks for its facts."""
         self._has_silent = False
         for shard in self._shards:
+            # All are asked before the first wait, so that their times do not add up.
             self._probe(shard).ask()
         self.local_conditions = [condition for shard in self._shards for condition in self._check_shard(shard)]
 
@@ -97,6 +100,7 @@ class StoreChecks:
         # A store that was slow before is still slow, not unavailable.
         error = probe.error if answered else StoreUnavailable(NO_ANSWER) if probe.elapsed > 2 * probe.took else None
         if error is not None:
+            # The store is away since the question, not since this line.
             yield replace(unavailable_condition(shard.url, error), ago=round(probe.elapsed * SECOND))
             return
         took = round(probe.took * SECOND)
@@ -105,12 +109,13 @@ class StoreChecks:
         if 0 < self._alerts.latency < took:
             yield Condition(
                 f"slow {shard.url}",
-                f"{shard.url} is slow: it took {spoken(took)} to answer",
+                f"{shard.url} is slow: it took {format_duration(took)} to answer",
                 f"{shard.url} is fast again",
                 "tarry check; then look at the server's load, its disk, and the network",
                 holds=SLOW_FOR,
             )
         for fact in self._facts.get(shard.url, ()):
+            # The offset is that of this host's clock, so each host reports its own.
             if fact.name == CLOCK and fact.advice:
                 yield _fact_condition(shard.url, fact)
 
@@ -118,13 +123,15 @@ class StoreChecks:
         now = time.monotonic()
         if now < self._facts_due.get(shard.url, now):
             return
+        # Before the question, so that a store that fails is not asked at each check.
         self._facts_due[shard.url] = now + FACTS_EVERY
         try:
-            facts = self._facts[shard.url] = shard.ask(lambda store: store.facts())
+            facts = self._facts[shard.url] = shard.ask(lambda store: store.diagnostics())
         except (StoreError, OSError) as error:
             log.debug("%s does not say how it is: %s", shard.url, error)
             return
         replicas = max((fact.number for fact in facts if fact.name == REPLICAS), default=0)
+        # The most so far: a store that never had replicas lacks none.
         self._max_replicas[shard.url] = max(replicas, self._max_replicas.get(shard.url, 0))
 
     def _fact_conditions(self, url: str) -> Iterator[Condition]:
@@ -163,6 +170,6 @@ def _ping(shard: Shard) -> None:
     shard.ask(lambda store: store.next_due())
 
 
-def _fact_condition(url: str, fact: Fact) -> Condition:
+def _fact_condition(url: str, fact: Diagnostic) -> Condition:
     over = f"{url}: {fact.name} is as it should be"
     return Condition(f"{fact.name} {url}", f"{url}: {fact.name}: {fact.value}", over, fact.advice)

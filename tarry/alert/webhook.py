@@ -19,10 +19,12 @@ def send(url: str, message: Message, secrets: Sequence[Secret], guard: AddressGu
     """Returns once the answer is 2xx; raises SendError, with the reason, if it is not, ConfigError if a secret cannot
     be read. trust: certificates (PEM) that are trusted besides the system's."""
     now = int(time.time())
+    # By the id, a receiver knows a message that is sent again.
     headers = [("content-type", "application/json"), ("webhook-id", message.id), ("webhook-timestamp", str(now))]
     if secrets:
         signer = Signer([one.value() for one in secrets])
         headers.append(("webhook-signature", signer.signature(message.id, now, message.json)))
+    # Each message is sent in a thread of its own, so it may have an event loop of its own.
     asyncio.run(_send(HttpRequest("POST", url, tuple(headers), message.json), guard, trust))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tarry.alert.condition import MOST_DETAILS, Condition
 from tarry.alert.deaths import Deaths
 from tarry.config import Alerts
-from tarry.model.duration import MINUTE, SECOND, spoken
+from tarry.model.duration import MINUTE, SECOND, format_duration
 from tarry.model.job import Job, State
 from tarry.model.limit import TASK
 from tarry.push import registry
@@ -15,14 +15,15 @@ from tarry.push.delivery.flow import FlowState as Flow
 from tarry.push.endpoint.settings import Endpoint
 from tarry.store import ids
 from tarry.store.base import Query, Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 
 FAILING_FOR = MINUTE
 QUEUES_EVERY, REMOVED_EVERY = 15.0, 300.0
 """Seconds between two checks; longer if a check takes more than a twentieth of that."""
 COUNTED = 1000
+# Several checks, however short `alerts.every` is: else a check could miss a death.
 MIN_WINDOW = 15 * SECOND
-"""Microseconds over which deaths are counted at least, however short `alerts.every` is: several checks."""
+"""Microseconds over which deaths are counted at least."""
 
 
 class WorkChecks:
@@ -54,11 +55,12 @@ class WorkChecks:
             yield Condition(
                 f"dead {task}",
                 f"{task}: 1 job is dead" if len(dead) == 1 else f"{task}: {_format_count(len(dead))} jobs are dead",
-                f"{task}: no job has died for {spoken(self._alerts.every)}",
+                f"{task}: no job has died for {format_duration(self._alerts.every)}",
                 f"tarry jobs list --task {named} --state dead; once the cause is gone: "
                 f"tarry jobs retry --task {named} --state dead",
                 tuple(f"{ids.text(one.id)}: {one.reason}" for one in dead[:MOST_DETAILS]),
                 task,
+                # The deaths of the whole period are counted, so none of them is recent when the condition is gone.
                 calm=0,
                 since=dead[0].at,
             )
@@ -89,12 +91,14 @@ class WorkChecks:
 
     def _queue_conditions(self, now: int) -> Iterator[Condition]:
         limit = self._alerts.oldest
-        total = there(lambda: self._store.backlog(None, now, COUNTED))
+        total = reachable_part(lambda: self._store.backlog(None, now, COUNTED))
+        # All waiting jobs were counted and none is old: no queue need be asked.
         if total.count < COUNTED and now - total.oldest < limit:
             return
         stopped = self._stopped_tasks()
-        for queue, paused in there(self._store.queues).items():
-            backlog = there(lambda: self._store.backlog([queue], now, COUNTED))  # noqa: B023
+        for queue, paused in reachable_part(self._store.queues).items():
+            backlog = reachable_part(lambda: self._store.backlog([queue], now, COUNTED))  # noqa: B023
+            # The jobs of a paused queue wait on purpose.
             if not paused and now - backlog.oldest >= limit:
                 old = self._find(Query((State.READY,), queue, before=now - limit, limit=COUNTED))
                 free = [job for job in old if job.task not in stopped]
@@ -102,9 +106,10 @@ class WorkChecks:
                     yield _stuck_queue(queue, now - backlog.oldest, backlog.count, free, now)
 
     def _stopped_tasks(self) -> set[str]:
-        """Tasks whose limit is 0, so that none of their jobs starts."""
+        """Tasks whose limit is 0."""
+        # None of their jobs starts, so a long wait is no problem to report.
         # Either their endpoint fails, which has its own condition, or somebody stopped them on purpose.
-        limits = there(self._store.limits)
+        limits = reachable_part(self._store.limits)
         return {name.removeprefix(TASK) for name, (limit, _) in limits.items() if limit.most == 0}
 
     def _removed_conditions(self) -> Iterator[Condition]:
@@ -120,13 +125,14 @@ class WorkChecks:
                 )
 
     def _find(self, query: Query) -> list[Job]:
-        return there(lambda: self._store.find(query))
+        return reachable_part(lambda: self._store.find(query))
 
 
 def _stuck_queue(queue: str, age: int, count: int, old: list[Job], now: int) -> Condition:
     return Condition(
         f"queue {queue}",
-        f"queue {queue}: the oldest job has been due for {spoken(age)}; jobs that wait: {_format_count(count)}",
+        f"queue {queue}: the oldest job has been due for {format_duration(age)};"
+        f" jobs that wait: {_format_count(count)}",
         f"queue {queue}: no job waits for so long any more",
         "tarry status shows what workers do, tarry top how fast it goes: more workers, or a limit that is too low?",
         tuple(f"{ids.text(job.id)} {job.task}" for job in old[:MOST_DETAILS]),

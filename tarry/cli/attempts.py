@@ -24,6 +24,7 @@ class Attempts:
         return retry_of(job.headers, rule).attempts
 
     def text(self, job: Job) -> str:
-        """`2 of 13`; `2` if the maximum is not known, or was exceeded because the rule has changed."""
+        """`2 of 13`; `2` if the maximum is not known, or is exceeded."""
         most = self.maximum(job)
+        # `3 of 2` would only puzzle: the rule has changed since.
         return str(job.attempt) if most is None or job.attempt > most else f"{job.attempt} of {most}"

@@ -10,10 +10,10 @@ from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool, template
 from tarry.errors import TarryError
 from tarry.keeper.hosts import list_hosts
-from tarry.model.duration import spoken
+from tarry.model.duration import format_duration
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
-from tarry.store.base import Fact, Store
+from tarry.store.base import Diagnostic, Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 
@@ -51,9 +51,9 @@ def run_check(args: argparse.Namespace) -> int:
     return 1 if troubles else 0
 
 
-def _facts(setup: Setup) -> list[Fact]:
+def _facts(setup: Setup) -> list[Diagnostic]:
     """The facts of each part, or why a part cannot be checked; an error that affects many parts is given once."""
-    facts: list[Fact] = []
+    facts: list[Diagnostic] = []
     checks = {
         "configuration": _configuration,
         "app": _app,
@@ -66,47 +66,56 @@ def _facts(setup: Setup) -> list[Fact]:
         try:
             facts += check(setup)
         except (TarryError, ValueError, OSError) as error:
+            # One cause, such as wrong settings, stops many checks.
             if str(error) not in [fact.advice for fact in facts]:
-                facts.append(Fact(name, "of no use as it is", str(error)))
+                facts.append(Diagnostic(name, "of no use as it is", str(error)))
     return facts
 
 
-def _configuration(setup: Setup) -> list[Fact]:
+def _configuration(setup: Setup) -> list[Diagnostic]:
     file = setup.config.file
     pools = ", ".join(f"{pool.name} ({_count(pool)})" for pool in setup.config.pools.values())
     shown = str(file) if file else "defaults (no tarry.toml here)"
-    return [Fact("configuration", shown), Fact("pools", pools), *pid_file_facts(setup.config.master.pid_file)]
+    return [
+        Diagnostic("configuration", shown),
+        Diagnostic("pools", pools),
+        *pid_file_facts(setup.config.master.pid_file),
+    ]
 
 
 def _count(pool: Pool) -> str:
     return f"{pool.bounds.min} to {pool.bounds.max}" if pool.follows else str(pool.workers)
 
 
-def _app(setup: Setup) -> list[Fact]:
+def _app(setup: Setup) -> list[Diagnostic]:
     if not setup.app_name and not setup.config.tasks:
-        return [Fact("app", "none named", "give -a module:app, or set app in tarry.toml")]
+        return [Diagnostic("app", "none named", "give -a module:app, or set app in tarry.toml")]
     book = setup.app.http
+    # As the workers load them, so that a mistake shows before the start.
     book.load(thoroughly=True)
-    facts = [Fact("app", f"{setup.app_name or 'none named'}: {quantity(len(setup.app.tasks), 'task')}")]
+    facts = [Diagnostic("app", f"{setup.app_name or 'none named'}: {quantity(len(setup.app.tasks), 'task')}")]
     for name, endpoint in sorted(book.endpoints.items()):
-        facts += [Fact(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.problems()]
-        facts += [Fact(f"task {name}", warning) for warning in endpoint.warnings()]
+        facts += [Diagnostic(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.problems()]
+        facts += [Diagnostic(f"task {name}", warning) for warning in endpoint.warnings()]
     return facts
 
 
-def _store(setup: Setup) -> list[Fact]:
+def _store(setup: Setup) -> list[Diagnostic]:
     store = setup.client.store
-    facts = [Fact("store", store.url), *store.facts()]
+    facts = [Diagnostic("store", store.url), *store.diagnostics()]
+    # Stores on servers report round trip and clock offset themselves.
     names = {fact.name for fact in facts}
     facts += [fact for fact in _timings(store) if fact.name not in names]
     for task, count in unknown_tasks(setup, partial_answer(store.counts)).items():
         facts.append(
-            Fact("unknown task", f"{task}: {jobs_wait(count)}", "deploy a worker that knows it, or delete its jobs")
+            Diagnostic(
+                "unknown task", f"{task}: {jobs_wait(count)}", "deploy a worker that knows it, or delete its jobs"
+            )
         )
     return facts
 
 
-def _queues(setup: Setup) -> list[Fact]:
+def _queues(setup: Setup) -> list[Diagnostic]:
     """Compares the queues that pools serve with those that tasks and waiting jobs need."""
     if not setup.app_name and not setup.config.tasks:
         return []
@@ -116,25 +125,25 @@ def _queues(setup: Setup) -> list[Fact]:
     return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
 
 
-def _timings(store: Store) -> list[Fact]:
-    """Round trip and clock offset of each available shard. Stores on servers report them in their own facts."""
+def _timings(store: Store) -> list[Diagnostic]:
+    """Round trip and clock offset of each available shard."""
     if not isinstance(store, ShardedStore) or len(store.shards) == 1:
         return _measure(store, "")
     return [fact for shard in store.shards if not shard.away for fact in _measure(shard.store, f"{shard.url} ")]
 
 
-def _measure(store: Store, prefix: str) -> list[Fact]:
+def _measure(store: Store, prefix: str) -> list[Diagnostic]:
     before = time.perf_counter()
     offset = store.time() - time.time_ns() // 1000
     round_trip = time.perf_counter() - before
     late = "" if abs(offset) < 1_000_000 else "over a second: set the clocks by NTP"
     return [
-        Fact(f"{prefix}round trip", f"{round_trip * 1000:.2f} ms"),
-        Fact(f"{prefix}clock offset", f"{offset / 1000:.1f} ms", late),
+        Diagnostic(f"{prefix}round trip", f"{round_trip * 1000:.2f} ms"),
+        Diagnostic(f"{prefix}clock offset", f"{offset / 1000:.1f} ms", late),
     ]
 
 
-def _outbox(setup: Setup) -> list[Fact]:
+def _outbox(setup: Setup) -> list[Diagnostic]:
     """The jobs that wait on this host until the store is back."""
     outbox = setup.app.outbox if setup.app_name else None
     if outbox is None:
@@ -143,10 +152,10 @@ def _outbox(setup: Setup) -> list[Fact]:
     outbox.close()
     content_text = f"{outbox.path}: {quantity(content.jobs)}, {quantity(content.bytes, 'byte')}"
     if not content.jobs:
-        return [Fact("outbox", content_text)]
-    age = spoken(max(0, time.time_ns() // 1000 - content.oldest))
+        return [Diagnostic("outbox", content_text)]
+    age = format_duration(max(0, time.time_ns() // 1000 - content.oldest))
     return [
-        Fact(
+        Diagnostic(
             "outbox",
             f"{content_text}, the oldest for {age}",
             "it empties once the store is back and a process of the app runs here",
@@ -154,10 +163,11 @@ def _outbox(setup: Setup) -> list[Fact]:
     ]
 
 
-def _alerts(setup: Setup) -> list[Fact]:
+def _alerts(setup: Setup) -> list[Diagnostic]:
     """Whether the recipients of alerts can be reached; sends nothing."""
     from tarry.process.alerting import check_recipients  # noqa: PLC0415 - few commands need it
 
+    # HTTP tasks may name recipients of their own.
     setup.known_tasks()
     return list(check_recipients(setup.home))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tarry.model.duration import SECOND, spoken
+from tarry.model.duration import SECOND, format_duration
 
 if TYPE_CHECKING:
     from tarry.push.delivery.flow import FlowState
@@ -41,7 +41,7 @@ class EndpointHealth(Struct, frozen=True):
             return "disabled"
         if self.circuit == CLOSED:
             return ""
-        return f"{self.circuit}, {spoken(round(self.opens) * SECOND)}" if self.opens else self.circuit
+        return f"{self.circuit}, {format_duration(round(self.opens) * SECOND)}" if self.opens else self.circuit
 
 
 def circuit(state: "FlowState | None") -> str:
@@ -62,9 +62,9 @@ def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: in
         return []
     from tarry.model.limit import TASK  # noqa: PLC0415 - most apps have no HTTP tasks
     from tarry.push.registry import read_flows  # noqa: PLC0415
-    from tarry.store.shared.partly import there  # noqa: PLC0415
+    from tarry.store.shared.partial_result import reachable_part  # noqa: PLC0415
 
-    levels, states = there(store.limits), read_flows(store)
+    levels, states = reachable_part(store.limits), read_flows(store)
     found = []
     for name, endpoint in sorted(endpoints.items()):
         state = states[name][0] if name in states else None

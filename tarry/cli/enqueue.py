@@ -19,7 +19,7 @@ from tarry.model.job import Job
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
-from tarry.tasks.options import NOW, Options
+from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.terminal import say
 
 STORED_AT_ONCE = 1000
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
     setup.home.find(args.task)
     if not args.force:
         _refuse_unknown(setup, [args.task])
-    job = setup.client.job(args.task, _body(args.args), options)
-    handle = setup.client.put([job])[0]
+    job = setup.client.make_job(args.task, _body(args.args), options)
+    handle = setup.client.insert_jobs([job])[0]
     if args.json:
         print_json({"id": handle.id, "is_new": handle.is_new})
     else:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> Options:
     at = _moment(args.at)
     try:
-        return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).checked()
+        return Options(_number(args.delay), at, args.key, args.priority, args.queue, _number(args.expires)).check()
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -93,6 +93,7 @@ def _options(args: argparse.Namespace) -> Options:
 def _moment(text: str | None) -> datetime | None:
     try:
         return None if text is None else datetime.fromisoformat(text).astimezone()
+    # OverflowError: in another zone the time may lie before the year 1 or after 9999.
     except (ValueError, OverflowError):
         raise UsageError(
             f"--at {text!r} is no time: write it as in 2030-12-31T23:59 or 2030-12-31T23:59+01:00"
@@ -103,6 +104,7 @@ def _number(text: str | None) -> float | str | None:
     try:
         return None if text is None else float(text)
     except ValueError:
+        # A duration such as `5m`, which `Options.check` checks.
         return text
 
 
@@ -121,9 +123,10 @@ def _value(text: str) -> Any:
 
 
 def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
-    """UnknownTask for the first unknown name; nothing is checked if no task at all is known here."""
+    """UnknownTask for the first unknown name."""
     known = setup.known_tasks()
     unknown = [task for task in tasks if task not in known]
+    # Where no task at all is known, workers elsewhere may know this one.
     if unknown and (setup.app_name or known):
         meant = did_you_mean(unknown[0], known)
         whose = f"the app {setup.app_name} has" if setup.app_name else "there is"
@@ -132,9 +135,10 @@ def _refuse_unknown(setup: Setup, tasks: Iterable[str]) -> None:
 
 def _check_batch(args: argparse.Namespace) -> None:
     """Refuses options that a batch would ignore."""
+    # The user may rely on their effect.
     if args.args:
         raise UsageError(f"the arguments are given twice: here, and in {_source_name(args.batch)}; leave out one")
-    if not args.task and _options(args) != NOW:
+    if not args.task and _options(args) != NO_OPTIONS:
         raise UsageError("without a TASK each line has options of its own; give the TASK, or put the options there")
 
 
@@ -149,7 +153,7 @@ def _batch(setup: Setup, args: argparse.Namespace) -> int:
         stored, new = 0, 0
         for chunk in _chunks(progress_bar(_jobs(client, lines, args), found.total(), "jobs")):
             stored += len(chunk)
-            new += sum(bool(handle.is_new) for handle in client.put(chunk))
+            new += sum(bool(handle.is_new) for handle in client.insert_jobs(chunk))
     if args.json:
         print_json({"stored": new, "already_there": stored - new})
     else:
@@ -190,10 +194,10 @@ def _jobs(client: Client, lines: IO[bytes], args: argparse.Namespace) -> Iterato
 
 def _parse_line(client: Client, line: bytes, task: str | None, options: Options) -> Job:
     if task:
-        return client.job(task, msgspec.json.encode(msgspec.json.decode(line, type=list | dict)), options)
+        return client.make_job(task, msgspec.json.encode(msgspec.json.decode(line, type=list | dict)), options)
     parsed = msgspec.json.decode(line, type=BatchLine)
-    own = Options(parsed.delay, parsed.at, parsed.key, parsed.priority, parsed.queue, parsed.expires).checked()
-    return client.job(parsed.task, msgspec.json.encode(parsed.args), own)
+    own = Options(parsed.delay, parsed.at, parsed.key, parsed.priority, parsed.queue, parsed.expires).check()
+    return client.make_job(parsed.task, msgspec.json.encode(parsed.args), own)
 
 
 def _chunks(jobs: Iterator[Job]) -> Iterator[list[Job]]:

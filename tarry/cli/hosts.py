@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.keeper.hosts import Host, PoolFigures, list_hosts
-from tarry.model.duration import SECOND, spoken
+from tarry.model.duration import SECOND, format_duration
 from tarry.process.loading import Setup
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
@@ -59,9 +59,11 @@ def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
     """One row for each pool; the first one also has the columns of the host."""
     mark = "*" if _is_local(host, pid_file) else ""
     state = host.state if host.is_alive else f"lost since {format_clock(host.seen)}"
-    up = spoken(max(0, (now if host.is_alive else host.seen) - host.started))
+    up = format_duration(max(0, (now if host.is_alive else host.seen) - host.started))
     before = (mark, host.name, state)
+    # After a clock was set back, an entry may be from the future.
     after = (up, format_ago(min(host.seen, now), now), host.version, f"{host.pid} {host.pid_file}")
+    # A host without pools has a row, too.
     for number, pool in enumerate(host.pools or [None]):
         first = number == 0
         yield (*(before if first else [""] * 3), *_pool_cells(pool), *(after if first else [""] * 4))

@@ -19,7 +19,7 @@ from tarry.cli.printing import (
     print_table,
     progress_bar,
 )
-from tarry.client.bulk import changed, matching
+from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
 from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "show":
         return _show(setup, args)
     if args.action == "cancel":
+        # Only the HTTP tasks can say whether a job was ever sent.
         setup.known_tasks()
         if args.ids or args.key:
             return _cancel(setup, args)
@@ -78,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses options that the action would ignore: the user may have meant them to exclude jobs."""
+    """Refuses options that the action would ignore."""
+    # The user may expect that they exclude jobs.
     narrowed = args.queue or args.task or args.state or args.older or args.since or args.key
     if args.key and not args.task:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
@@ -98,12 +100,12 @@ def _query(client: Client, args: argparse.Namespace) -> Query:
 
 def _pages(client: Client, args: argparse.Namespace) -> Iterator[list[Job]]:
     """All that match."""
-    pages = matching(client, _query(client, args))
+    pages = find_pages(client, _query(client, args))
     if not args.since:
         return pages
     # The times of jobs are by the store's clock.
     first = client.clock.now() - round((time.time() - parse_since(args.since)) * SECOND)
-    return ([job for job in page if job.since >= first] for page in pages)
+    return ([job for job in page if job.state_since >= first] for page in pages)
 
 
 def _duration(option: str, text: str) -> int:
@@ -120,6 +122,7 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
     client = setup.client
     most = args.limit or LISTED
     if args.since:
+        # The store has no filter for --since: read page by page until there are enough.
         jobs = list(islice((job for page in _pages(client, args) for job in page), most))
     else:
         jobs = partial_answer(lambda: client.store.find(_query(client, args)))
@@ -147,7 +150,7 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _get_jobs(client: Client, names: list[str]) -> list[Job]:
-    found = client.store.get([ids.parsed(name) for name in names])
+    found = client.store.get([ids.parse(name) for name in names])
     for name, job in zip(names, found, strict=True):
         if job is None:
             raise JobNotFound(f"no job {name}: it never existed, or its time of keeping is over")
@@ -160,21 +163,25 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
     jobs = _get_jobs(setup.client, args.ids)
     attempts = Attempts(setup, jobs)
     if args.json:
-        print_json([job_facts(job, attempts.maximum(job)) | {"output": progress.output(job.progress)} for job in jobs])
+        print_json(
+            [job_facts(job, attempts.maximum(job)) | {"output": progress.decode_output(job.progress)} for job in jobs]
+        )
         return 0
     for job in jobs:
         facts = job_facts(job) | {"attempt": attempts.text(job)}
         del facts["attempts"]
-        facts |= {name: format_clock(getattr(job, name)) for name in ("created", "due", "since", "expires")}
+        times = {"created": job.created, "due": job.due, "since": job.state_since, "expires": job.expires}
+        facts |= {name: format_clock(moment) for name, moment in times.items()}
         note = facts.pop("note")
         if reported := facts["progress"]:
             facts["progress"] = f"{reported.fraction:.0%} {reported.message}".rstrip()
+        # Printed apart, since it has many lines.
         traceback = note.pop("traceback", "") if isinstance(note, dict) else ""
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
             say(f"{name:9} {'-' if value is None else harmless(str(value))}")
         say(traceback, end="")
-        if output := progress.output(job.progress):
+        if output := progress.decode_output(job.progress):
             _print_output(output)
     return 0
 
@@ -189,13 +196,14 @@ def _print_output(output: Output) -> None:
 def _change_rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
     match action:
         case "retry":
-            return lifecycle.kicked, "made ready"
+            return lifecycle.run_now, "made ready"
         case "cancel":
-            return client.cancellation, "cancelled"
-    return lambda job, now: lifecycle.forgotten(job), "deleted"
+            return client.cancel_change, "cancelled"
+    return lambda job, now: lifecycle.forget(job), "deleted"
 
 
 def _change_named(client: Client, args: argparse.Namespace) -> int:
+    # All of them must exist before the first one is changed.
     jobs = _get_jobs(client, args.ids)
     act = {"retry": client.retry, "delete": client.forget}[args.action]
     made = {ids.text(job.id): act(job.id) for job in jobs}
@@ -224,7 +232,7 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
     answers: dict[str, Any] = {}
     for job in jobs:
         task, name = client.tasks.get(job.task), ids.text(job.id)
-        if task is not None and task.steered:
+        if task is not None and task.runner is not None:
             answers[name] = answer = setup.home.http.cancel(job.id)
             done, reason = answer.cancelled, answer.said
         else:
@@ -238,8 +246,10 @@ def _cancel(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _change_matching(client: Client, args: argparse.Namespace) -> int:
+    # Without any filter, the action would change every job in the store.
     if not args.since and _query(client, args) == Query(limit=LISTED):
         raise UsageError(f"{args.action} which jobs? Give ids, or narrow with {NARROWING}")
+    # Counted first, since the question names the number.
     total = sum(map(len, _pages(client, args)))
     rule, done = _change_rule(args.action, client)
     if not total:
@@ -248,9 +258,12 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     match, them = ("matches", "it") if total == 1 else ("match", "them")
     if not confirm(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
         return 1
-    made = sum(changed(client, page, rule) for page in progress_bar(_pages(client, args), -(-total // 1000), "page"))
+    made = sum(
+        change_jobs(client, page, rule) for page in progress_bar(_pages(client, args), -(-total // 1000), "page")
+    )
     if args.action == "cancel":
-        client.store.ring_recall()
+        # Workers must hear of the cancelled jobs that they run.
+        client.store.wake_for_recall()
     _print_result(args, {"matched": total, "changed": made}, f"{made:,} of {quantity(total)} {done}")
     return 0
 

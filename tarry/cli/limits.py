@@ -7,7 +7,7 @@ from tarry.cli.printing import print_json, print_table
 from tarry.errors import TarryError, UsageError
 from tarry.keeper.limits import EffectiveLimit, check_name, effective_limits, reset, set_by_hand
 from tarry.model.duration import SECOND
-from tarry.model.limit import EACH, Limit, limited
+from tarry.model.limit import EACH, Limit, parse_limit
 from tarry.process.loading import Setup
 from tarry.terminal import say
 
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "set":
             set_by_hand(setup.client.store, name, limit)
         else:
+            # A reset brings back what the code and the settings say.
             reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
     done = [fact for fact in effective_limits(setup.client.store) if fact.name in args.names]
     if args.json:
@@ -50,7 +51,7 @@ def _parse_limit(args: argparse.Namespace) -> Limit | None:
     try:
         for name in args.names:
             check_name(name)
-        return limited(args.limit, args.rate)
+        return parse_limit(args.limit, args.rate)
     except (TarryError, ValueError) as error:
         raise UsageError(str(error)) from None
 

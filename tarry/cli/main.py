@@ -4,14 +4,17 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tarry import __version__
-from tarry.cli.usage import Parser
 from tarry.errors import TarryError, UsageError
+from tarry.model.nearest import did_you_mean
 from tarry.terminal import harmless
 
+# Only the module of the called command is imported: all of them would take time at each call.
 COMMAND_MODULES = {
     "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
@@ -28,7 +31,19 @@ COMMAND_MODULES = {
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.replay": ("replay",),
 }
-"""The commands of each module; only the module of the called command is imported."""
+"""The commands of each module."""
+
+_NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that suggests the nearest choice for an unknown word, also for its subcommands."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and what is wrong, and exits with status 2."""
+        found = _NO_CHOICE.search(message)
+        meant = did_you_mean(found[1], re.findall(r"[\w-]+", found[2])) if found else ""
+        super().error(message + meant)
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -51,6 +66,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 def _find_command(words: Sequence[str]) -> str | None:
     """The command among these words; None if that is not certain."""
     known = {name for names in COMMAND_MODULES.values() for name in names}
+    # The word after one of these options is its value, not a command.
     plain = [
         word
         for before, word in zip(("", *words), words, strict=False)
@@ -68,14 +84,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
         status: int = args.run(args)
+        # In this block, so that it notices a closed pipe.
         sys.stdout.flush()
         return status
     except BrokenPipeError:
+        # The reader has left, as `head` does. Python flushes stdout once more at its exit, and that must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:
+        # 128 plus the number of SIGINT, as shells have it.
         return 130
     except (TarryError, ValueError, OSError) as error:
+        # ValueError and OSError may come from a bug, and the traceback shows where.
         if os.environ.get("TARRY_TRACEBACK"):
             raise
         print(harmless(f"tarry: {error}", keep="\n\t"), file=sys.stderr)

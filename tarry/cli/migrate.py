@@ -4,7 +4,7 @@ import argparse
 
 from tarry.cli.printing import confirm, print_json
 from tarry.process.loading import Setup
-from tarry.store.shards.shard import shown
+from tarry.store.shards.shard import public_url
 from tarry.store.shared import migrating
 from tarry.terminal import say
 
@@ -18,7 +18,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run_migrate(args: argparse.Namespace) -> int:
-    """Status 1 if it was not to be done after all."""
+    """Status 1 if the user says no."""
     plans = {url: migrating.pending(url) for url in _urls(Setup.of(args))}
     wanted = [url for url, steps in plans.items() if steps]
     if not args.json:
@@ -29,9 +29,10 @@ def run_migrate(args: argparse.Namespace) -> int:
         for url in wanted:
             done = migrating.migrate(url)
             if not args.json:
-                say(f"{shown(url)}: {len(done)} done")
+                # public_url: the URL may have a password in it.
+                say(f"{public_url(url)}: {len(done)} done")
     if args.json:
-        print_json({"stores": {shown(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
+        print_json({"stores": {public_url(url): steps for url, steps in plans.items()}, "done": bool(not args.dry_run)})
     return 0
 
 
@@ -42,6 +43,6 @@ def _urls(setup: Setup) -> list[str]:
 
 def _say(plans: dict[str, list[str]]) -> None:
     for url, steps in plans.items():
-        say(f"{shown(url)}: {'' if steps else 'up to date'}".rstrip())
+        say(f"{public_url(url)}: {'' if steps else 'up to date'}".rstrip())
         for step in steps:
             say(f"  {step}")

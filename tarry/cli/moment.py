@@ -16,6 +16,7 @@ def parse_since(text: str) -> float:
         pass
     try:
         found = datetime.fromisoformat(text).astimezone().timestamp()
+    # OverflowError: in another zone the time may lie before the year 1 or after 9999.
     except (ValueError, OverflowError):
         reason = f"--since {text!r} is no time: write it as in 2030-12-31T23:59Z, or how long ago, as in 10m"
         raise UsageError(reason) from None

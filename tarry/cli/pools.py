@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.config import Config, Pool
 from tarry.model.job import State
 from tarry.model.quantity import jobs_wait
-from tarry.store.base import Fact, Tally
+from tarry.store.base import Diagnostic, Tally
 
 if TYPE_CHECKING:
     from tarry.client.task import Task
@@ -37,23 +37,25 @@ def waiting_in(counts: Iterable[Tally]) -> dict[str, int]:
 
 def queue_facts(
     config: Config, tasks: "Iterable[Task[Any, Any]]", counts: Iterable[Tally], elsewhere: bool
-) -> Iterator[Fact]:
+) -> Iterator[Diagnostic]:
     """Yields a fact for each queue that has waiting jobs or a task but no pool. elsewhere: masters on other hosts are
     alive; their pools are not known here."""
     waiting = waiting_in(counts)
     goes: dict[str, list[str]] = {}
     for task in tasks:
         goes.setdefault(task.queue, []).append(task.name)
+    # A pool of another host may serve the queue, so there is nothing certain to change.
     advice = "" if elsewhere else "no pool serves it: add it to the queues of one, in [pools.NAME]"
     for queue in find_unserved(config, waiting.keys() | goes.keys()):
         found = [jobs_wait(waiting[queue])] if queue in waiting else []
         found += [f"jobs of {', '.join(sorted(goes[queue]))} go there"] if queue in goes else []
         found += ["another host serves it, if any does"] if elsewhere else []
-        yield Fact(f"queue {queue}", "; ".join(found), advice)
+        yield Diagnostic(f"queue {queue}", "; ".join(found), advice)
 
 
-def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Fact]:
-    """Yields a fact for each pool that serves tasks but has no slots for their kind: their jobs would never run."""
+def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Diagnostic]:
+    """Yields a fact for each pool that serves tasks but has no slots for their kind."""
+    # Their jobs would never run.
     tasks = list(tasks)
     for name, pool in config.pools.items():
         for is_async, slots, setting in ((False, pool.threads, "threads"), (True, pool.async_, "async")):
@@ -61,15 +63,20 @@ def slot_facts(config: Config, tasks: "Iterable[Task[Any, Any]]") -> Iterator[Fa
             if stuck and not slots:
                 kind = "async" if is_async else "sync"
                 advice = f"they would never run: set {setting} to 1 or more, or let it serve other queues only"
-                yield Fact(f"pool {name}", f"{setting} = 0, and takes jobs of {kind} tasks: {_some(stuck)}", advice)
+                yield Diagnostic(
+                    f"pool {name}", f"{setting} = 0, and takes jobs of {kind} tasks: {_some(stuck)}", advice
+                )
 
 
-def pid_file_facts(path: Path) -> Iterator[Fact]:
+def pid_file_facts(path: Path) -> Iterator[Diagnostic]:
     """Yields a fact if a master could not write its pid file."""
+    # A master makes the missing directories, so the nearest one that exists decides.
     there = path if path.exists() else next(parent for parent in path.parents if parent.exists())
     usable = there.is_file() if there == path else there.is_dir()
     if not usable or not os.access(there, os.W_OK if there == path else os.W_OK | os.X_OK):
-        yield Fact("pid file", str(path), f"{there} cannot be written to: set [master] pid_file to a place that can")
+        yield Diagnostic(
+            "pid file", str(path), f"{there} cannot be written to: set [master] pid_file to a place that can"
+        )
 
 
 def _some(names: list[str]) -> str:

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tarry.model.duration import SECOND, spoken
+from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import Job
 from tarry.store import ids
-from tarry.store.shared.partly import partly as _partly
+from tarry.store.shared.partial_result import partial_result as _partly
 from tarry.tasks import progress
 from tarry.terminal import harmless, harmless_json, say
 
@@ -24,6 +24,7 @@ def print_json(facts: Any) -> None:
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Prints a table; columns of numbers are aligned to the right."""
+    # Task names, queues and keys come from clients, and may hold characters that a terminal acts on.
     texts = [[harmless(_text(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(heads))]
@@ -33,6 +34,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _text(cell: Any) -> str:
+    # A bool is an int, too.
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
@@ -79,15 +81,15 @@ def job_facts(job: Job, attempts: int | None = None) -> dict[str, Any]:
         "attempt": job.attempt,
         "attempts": attempts,
         "failures": job.failures,
-        "losses": job.losses,
+        "losses": job.crashes,
         "epoch": job.epoch,
         "key": job.key,
         "created": job.created / SECOND,
         "due": job.due / SECOND,
-        "since": job.since / SECOND,
+        "since": job.state_since / SECOND,
         "expires": job.expires / SECOND or None,
         "owner": job.owner or None,
-        "progress": progress.read(job.progress),
+        "progress": progress.decode_progress(job.progress),
         "args": _json(job.body),
         "note": _json(job.note),
     }
@@ -102,7 +104,7 @@ def _json(text: bytes) -> Any:
 
 def format_ago(moment: int, now: int) -> str:
     """`3m20s ago`, `in 5m`."""
-    return f"{spoken(now - moment)} ago" if moment <= now else f"in {spoken(moment - now)}"
+    return f"{format_duration(now - moment)} ago" if moment <= now else f"in {format_duration(moment - now)}"
 
 
 def format_clock(moment: int) -> str:

@@ -16,9 +16,9 @@ from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.process.loading import Setup
 from tarry.runtime import control
+from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import format_span, longest_running, problem_lines, scaling_lines
-from tarry.runtime.scoreboard import Board, ChildStatus
 from tarry.terminal import say
 
 NOT_RUNNING = 3
@@ -108,6 +108,7 @@ def _print_state(args: argparse.Namespace, what: str) -> int:
 
 def print_waiting(line: str) -> None:
     """Prints a line on stderr about what the command waits for."""
+    # Not on stdout, which has only the result.
     say(line, file=sys.stderr)
 
 
@@ -164,6 +165,7 @@ def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
     # For a single store, the log of the workers and `tarry check` show its state.
     try:
         stores = setup.config.stores
+    # A master that runs has a status even if the settings are wrong by now.
     except ConfigError:
         return []
     if len(stores) == 1:
@@ -172,6 +174,7 @@ def _shard_rows(setup: Setup) -> list[dict[str, Any]]:
     from tarry.store.opening import open_store  # noqa: PLC0415
     from tarry.store.shards.sharded import ShardedStore  # noqa: PLC0415
 
+    # patient: a shard that is away is a row of the table, not an error.
     store = open_store(stores, patient=True)
     try:
         return shard_rows(store) if isinstance(store, ShardedStore) else []

@@ -7,7 +7,7 @@ from typing import Any
 from tarry.cli.endpoints import EndpointHealth, endpoint_health
 from tarry.cli.pools import find_unserved
 from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
-from tarry.client.bulk import changed, matching
+from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
 from tarry.model import lifecycle
@@ -75,6 +75,7 @@ def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
     known = setup.known_tasks()
     if setup.app_name:
         return _count_unfinished(counts, lambda name: name not in known)
+    # Without an app, this process does not know which functions the workers have.
     from tarry.push.registry import removed_with_jobs  # noqa: PLC0415 - most stores have none
 
     return _count_unfinished(counts, (removed_with_jobs(setup.client.store) - known.keys()).__contains__)
@@ -147,13 +148,14 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
     purged = 0
     for name in args.names:
         query = Query(WAITING, name)
-        total = sum(map(len, matching(client, query)))
+        # Counted first, since the question names the number.
+        total = sum(map(len, find_pages(client, query)))
         if total and not confirm(
             f"Delete the {quantity(total)} that wait{'s' if total == 1 else ''} in {name}, for good?", args.yes
         ):
             return 1
-        for page in progress_bar(matching(client, query), -(-total // 1000), "page"):
-            purged += changed(client, page, lambda job, now: lifecycle.forgotten(job))
+        for page in progress_bar(find_pages(client, query), -(-total // 1000), "page"):
+            purged += change_jobs(client, page, lambda job, now: lifecycle.forget(job))
     if args.json:
         print_json({"deleted": purged})
     else:

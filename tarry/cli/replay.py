@@ -55,6 +55,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Status 0 once everything that can be restored is."""
+    # Here, since `tarry --help` imports this module and needs none of that.
     from tarry.push.journal.replay import Replay  # noqa: PLC0415
 
     setup = Setup.of(args)

@@ -11,7 +11,7 @@ from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.store.base import Store
-from tarry.store.shards.mover import Moved, Mover
+from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
@@ -54,9 +54,9 @@ def _row(shard: Shard) -> dict[str, Any]:
     try:
         tallies = shard.ask(lambda store: store.counts())
     except StoreError as error:
-        return row | {"state": shard.told(), "trouble": shard.away or str(error)}
+        return row | {"state": shard.describe(), "trouble": shard.away or str(error)}
     counts = {state.value: sum(t.count for t in tallies if t.state is state) for state in State}
-    return row | {"state": shard.told()} | counts
+    return row | {"state": shard.describe()} | counts
 
 
 def print_shards(shard_rows: list[dict[str, Any]]) -> None:
@@ -82,6 +82,7 @@ def _move(store: ShardedStore, args: argparse.Namespace) -> int:
     mover = Mover(store, owner.new_name())
     moved = mover.run(_print_progress)
     total = moved.moved
+    # A running job stays where it is until it ends.
     while args.wait and moved.running:
         time.sleep(MOVE_PAUSE)
         moved = mover.run()
@@ -93,12 +94,12 @@ def _move(store: ShardedStore, args: argparse.Namespace) -> int:
     return 1 if moved.left or moved.away else 0
 
 
-def _print_progress(moved: Moved) -> None:
+def _print_progress(moved: MoveReport) -> None:
     if sys.stderr.isatty():
         print(f"\r{moved.seen:,} looked at, {moved.moved:,} moved", end="", file=sys.stderr, flush=True)
 
 
-def _print_result(total: int, moved: Moved) -> None:
+def _print_result(total: int, moved: MoveReport) -> None:
     say(f"{quantity(total)} moved")
     if moved.running:
         say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")

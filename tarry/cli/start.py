@@ -18,12 +18,12 @@ from tarry.process import title
 from tarry.process.loading import Setup
 from tarry.process.roles import create_plan
 from tarry.runtime import control
+from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.daemon import Readiness, daemonize
 from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
-from tarry.runtime.scoreboard import board_path
 from tarry.terminal import say
 
 
@@ -45,9 +45,11 @@ def run_start(args: argparse.Namespace) -> int:
     """Returns when the master has stopped; as a daemon, when it serves."""
     here = Path.cwd()
     setup = Setup.of(args, here)
+    # Read before the process becomes a daemon, so that errors still reach the terminal.
     config, name = setup.config, setup.app_name
     runs = setup.describe_work()
     running = holder(config.master.pid_file)
+    # Checked here for the message. The master checks again, and then holds the lock.
     if running is not None:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
     log = _log_target(config, args.daemon)
@@ -86,7 +88,8 @@ def _output_path(config: Config, log: str | Path) -> Path:
 
 
 def _log_target(config: Config, daemon: bool) -> str | Path:
-    """Where the log goes; a daemon has no stderr, so without a log file it logs beside the pid file."""
+    """Where the log goes."""
+    # A daemon has no stderr, so without a log file it logs beside the pid file.
     if config.master.log != "stderr":
         return Path(config.master.log) if handlers.is_file_target(config.master.log) else config.master.log
     return config.master.pid_file.with_suffix(".log") if daemon else "stderr"
@@ -126,6 +129,7 @@ def _run_master(
 
 def run_restart(args: argparse.Namespace) -> int:
     """Quits a running master, then starts one."""
+    # With wrong settings this fails, and the master goes on.
     pid_file = Setup.of(args).config.master.pid_file
     if holder(pid_file) is not None:
         control.quit(pid_file, 30.0, print_waiting)

@@ -12,7 +12,7 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks, warn_of_unknown
 from tarry.client.task import Task
 from tarry.errors import TarryError, UsageError
-from tarry.model.duration import SECOND, spoken
+from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.quantity import jobs_wait
 from tarry.model.retry import Retry
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tarry.push.http.response import HttpResponse
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
+# Settings whose value is text, whatever it looks like.
 _TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order"})
-"""Settings whose value is text, whatever it looks like."""
 
 Facts = dict[str, Any]
 
@@ -85,6 +85,7 @@ def _edit(setup: Setup, args: argparse.Namespace) -> int:
         raise UsageError(f"edit what? tarry tasks edit {name} SETTING=VALUE")
     setup.home.http.load()
     if setup.home.http.is_configured(name):
+        # The store can disable a task of the settings file, but not enable one that the file disables.
         enabled = setup.home.http.endpoints[name].enabled
         if not enabled or changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
             raise TarryError(f"{name} stands in {setup.config.place('tasks', name)}: edit it there, and `tarry reload`")
@@ -101,7 +102,7 @@ def _remove(setup: Setup, args: argparse.Namespace) -> int:
     if setup.home.http.is_configured(args.name):
         raise TarryError(f"{args.name} stands in {setup.config.place('tasks', args.name)}: take it out there")
     waiting = registry.remove(setup.client.store, args.name)
-    if (function := setup.home.tasks.get(args.name)) is not None and not function.steered:
+    if (function := setup.home.tasks.get(args.name)) is not None and function.runner is None:
         setup.home.declare_limits(setup.client.store)  # the function gets the jobs from now on
     line = f"{args.name} removed"
     if waiting:
@@ -124,7 +125,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
     if args.json:
         print_json({"outcome": outcome, "reason": verdict.reason, "delay": None if delay is None else delay / SECOND})
     else:
-        after = f", after the first attempt in {spoken(delay)}" if delay is not None else ""
+        after = f", after the first attempt in {format_duration(delay)}" if delay is not None else ""
         say(f"{outcome}{after}: {verdict.reason}")
     return 0
 
@@ -135,6 +136,7 @@ def _answer(file: str, status: int | None) -> "HttpResponse":
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     headers: list[tuple[str, str]] = []
     if data.startswith(b"HTTP/"):
+        # `curl -i` prints CRLF, and an editor may have changed that.
         head, _, data = data.replace(b"\r\n", b"\n").partition(b"\n\n")
         first, *lines = head.decode("latin-1").split("\n")
         headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
@@ -178,6 +180,7 @@ def _value(name: str, text: str) -> Any:
         value = tomllib.loads(f"it = {text}")["it"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    # TOML also knows dates; no setting is one.
     plain = isinstance(value, str | list | dict) or (isinstance(value, int | float) and name not in _TEXTS)
     return value if plain else text
 
@@ -233,7 +236,7 @@ def _waiting(counts: Sequence[Tally]) -> dict[str, int]:
 def _fact(task: Task[Any, Any], retry: Retry) -> Facts:
     return {
         "task": task.name,
-        "kind": "http" if task.steered else "async" if task.is_async else "sync",
+        "kind": "http" if task.runner is not None else "async" if task.is_async else "sync",
         "queue": task.queue,
         "priority": task.priority,
         "timeout": task.timeout,

@@ -12,7 +12,7 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.signals import Signals
 from tarry.tasks import log_facts
-from tarry.worker.worker import Outside
+from tarry.worker.worker import ControlChannel
 
 log = logging.getLogger("tarry.worker")
 
@@ -35,11 +35,12 @@ def run_worker(args: argparse.Namespace) -> int:
     pool = _pool(config.pools, args.pool)
     queues: str | Collection[str] = args.queues.split(",") if args.queues else pool.queues
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)) as signals:
+        # Within the block, so that a signal during the import of the app counts, too.
         app = setup.app
         service = app.embedded_service(
             pool, FromSignals(signals), queues=queues, threads=args.threads, coroutines=args.coroutines
         )
-        set_job_facts(log_facts.here, worker=service.worker.name)
+        set_job_facts(log_facts.current_facts, worker=service.worker.name)
         log.info("%s: runs jobs, %s", setup.require_work(), _describe_queues(queues))
         service.run()
         app.close()
@@ -58,7 +59,7 @@ def _describe_queues(queues: str | Collection[str]) -> str:
     return "all queues" if "*" in queues else f"queues {', '.join(queues)}"
 
 
-class FromSignals(Outside):
+class FromSignals(ControlChannel):
     """The outside of a worker that has no master: only signals."""
 
     def __init__(self, signals: Signals) -> None:
@@ -72,6 +73,6 @@ class FromSignals(Outside):
         """The signals that have arrived."""
         return self._signals.take()
 
-    def parent_lives(self) -> bool:
+    def is_parent_alive(self) -> bool:
         """Always true: the parent is not watched."""
         return True

@@ -1,7 +1,7 @@
-"""Group commit: calls made at the same moment become one store call.
+"""Group commit: calls made at the same moment become one call of the store.
 
-Whoever finds the turn free flushes for all who wait, so a lone caller pays nothing for it and a hundred share one
-fsync. Coroutines never flush themselves, since that would block their loop; a thread does it for them.
+The caller that gets the lock makes the call for all that wait: a single caller pays nothing for it, and a hundred share
+one fsync. For coroutines a thread makes the call, since it would block their event loop.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from typing import Any, Generic, TypeVar
 from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
 from tarry.store.shared.deadline import until
 from tarry.tasks import shield
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.shield import shielded
 
 T = TypeVar("T")
 R = TypeVar("R")
-LEAST = 0.4
-"""Who comes to the turn with less than this part of the limit left sends nothing any more: of 5 s that are the 2 that a
-driver takes at least to find that a connection cannot be made."""
+# Of 5 s these are 2: the least that a driver needs to find that it cannot connect.
+MIN_LEFT = 0.4
+"""The part of the limit that must be left when a caller gets the lock, else it sends nothing."""
 
 
 class _Ticket(Generic[T, R]):
-    """One caller's place in the next batch."""
+    """A caller's item in the next batch, and its result."""
 
     __slots__ = ("done", "error", "future", "item", "result")
 
@@ -40,71 +40,82 @@ class _Ticket(Generic[T, R]):
         self.done = False
 
 
-class _Alarm(Generic[T, R]):
-    """One timer for all that wait on one loop: each for as long, so who came first is the first to give up."""
+class _Timeout(Generic[T, R]):
+    """One timer for all tickets of one event loop."""
 
     def __init__(
-        self, loop: "asyncio.AbstractEventLoop", limit: float, why: Callable[[_Ticket[T, R]], Exception]
+        self, loop: "asyncio.AbstractEventLoop", limit: float, make_error: Callable[[_Ticket[T, R]], Exception]
     ) -> None:
         self.loop = loop
         self._limit = limit
-        self._why = why
+        self._make_error = make_error
+        # In order of expiry: all tickets have the same limit, so the first one expires first.
         self._waiting: deque[tuple[float, _Ticket[T, R], asyncio.Future[R]]] = deque()
-        self._set = False
+        self._is_set = False
 
     def add(self, ticket: _Ticket[T, R], future: "asyncio.Future[R]") -> None:
         waiting = self._waiting
+        # Answered tickets go at the next call, else the queue keeps the tickets of a whole limit in memory.
         while waiting and waiting[0][2].done():
             waiting.popleft()
         waiting.append((self.loop.time() + self._limit, ticket, future))
-        if not self._set:
-            self._set = True
-            self.loop.call_later(self._limit, self._ring)
+        if not self._is_set:
+            self._is_set = True
+            self.loop.call_later(self._limit, self._expire)
 
-    def _ring(self) -> None:
+    def _expire(self) -> None:
         waiting, now = self._waiting, self.loop.time()
         while waiting and (waiting[0][2].done() or waiting[0][0] <= now):
             _, ticket, future = waiting.popleft()
             if not future.done():
-                future.set_exception(self._why(ticket))
-        self._set = bool(waiting)
+                future.set_exception(self._make_error(ticket))
+        self._is_set = bool(waiting)
         if waiting:
-            self.loop.call_at(waiting[0][0], self._ring)
+            self.loop.call_at(waiting[0][0], self._expire)
 
 
 class Batcher(Generic[T, R]):
-    """Turns `call(list of items) -> list of results` into a call for one item, safe from threads and coroutines."""
+    """Turns `call(items) -> results` into a call for one item; for threads and coroutines.
+
+    most: the most items in one call. limit: seconds that a caller waits; None: no limit.
+    """
 
     def __init__(self, call: Callable[[list[T]], list[R]], most: int = 500, limit: float | None = None) -> None:
         self._call = call
         self._most = most
         self._limit = limit
         self._waiting: deque[_Ticket[T, R]] = deque()
-        # Of this kind for one reason: it can tell whether the calling thread has it.
+        # An RLock, because it can tell whether the calling thread has it.
         self._turn = threading.RLock()
         self._starting = threading.Lock()
         self._signal: SimpleQueue[bool] = SimpleQueue()
         self._signalled = False
         self._flusher: threading.Thread | None = None
-        self._alarm: _Alarm[T, R] | None = None
+        self._timeout: _Timeout[T, R] | None = None
 
     def do(self, item: T, end: float | None = None) -> R:
-        """The result for this item; blocks until its batch is done. StoreUnavailable if that takes longer than the
-        limit, or until `end` (time.monotonic()): the wait for the calls for others and the own call together."""
+        """Blocks until the batch of this item is done, and returns the item's result.
+
+        end: time.monotonic() at which to give up with StoreUnavailable; default: after the limit. The wait for calls
+        that are under way counts.
+        """
         if end is None and self._limit is not None:
             end = time.monotonic() + self._limit
         ticket: _Ticket[T, R] = _Ticket(item)
         turn: Any = self._turn
+        # A signal's handler or a finalizer may enqueue while its thread is in the middle of a call of the store.
         if turn._is_owned():
             raise StoreAway("an enqueue inside an enqueue of the same thread: nothing was sent to the store")
         self._waiting.append(ticket)
-        # An exception may come between any two steps here, from a signal's handler for instance: whether the turn is
-        # ours is asked at the end, not noted on the way.
+        # An exception may come between any two steps here, for instance from a signal's handler. So at the end we ask
+        # the lock whether it is ours, instead of a variable.
         try:
             if not turn.acquire(blocking=False):
-                came = shield.wait(partial(turn.acquire, True), _left(end))
-                if not ticket.done and (not came or self._too_late(end)):
-                    raise self._given_up(ticket)
+                # Not in one long acquire: an interrupt of the task must end the wait.
+                is_ours = shield.wait(partial(turn.acquire, True), _left(end))
+                if not ticket.done and (not is_ours or self._is_too_late(end)):
+                    raise self._timeout_error(ticket)
+            # The batch takes the oldest first, so this ticket may be behind more than one batch.
             while not ticket.done:
                 self._flush(end)
         except BaseException:
@@ -126,20 +137,22 @@ class Batcher(Generic[T, R]):
             self._waiting.append(ticket)
             self._call_flusher()
             if self._limit is not None:
-                alarm = self._alarm
-                if alarm is None or alarm.loop is not loop:
-                    self._alarm = alarm = _Alarm(loop, self._limit, self._given_up)
-                alarm.add(ticket, future)
+                timeout = self._timeout
+                # A timer belongs to its loop; a process may run one loop after the other, as each `asyncio.run` does.
+                if timeout is None or timeout.loop is not loop:
+                    self._timeout = timeout = _Timeout(loop, self._limit, self._timeout_error)
+                timeout.add(ticket, future)
         return await future
 
     def close(self) -> None:
         """Ends the thread that flushes for coroutines."""
+        # The join has a limit, since the thread may be inside a call of a store that hangs.
         if self._flusher is not None:
             self._signal.put(False)
             self._flusher.join(timeout=5)
 
-    def _given_up(self, ticket: _Ticket[T, R]) -> StoreUnavailable:
-        """Why a caller waits no longer. What was not sent yet is not sent any more."""
+    def _timeout_error(self, ticket: _Ticket[T, R]) -> StoreUnavailable:
+        """The error for a caller whose limit is over. Its item is withdrawn if it was not sent yet."""
         if self._withdraw(ticket):
             text = (
                 f"the store has been busy or away, and of {self._limit:g} s too little is left; nothing was sent to it"
@@ -149,11 +162,11 @@ class Batcher(Generic[T, R]):
             return error
         return StoreUnavailable(f"no answer from the store within {self._limit:g} s; it may be stored all the same")
 
-    def _too_late(self, end: float | None) -> bool:
-        return end is not None and end - time.monotonic() < LEAST * (self._limit or 0.0)
+    def _is_too_late(self, end: float | None) -> bool:
+        return end is not None and end - time.monotonic() < MIN_LEFT * (self._limit or 0.0)
 
     def _withdraw(self, ticket: _Ticket[T, R]) -> bool:
-        """Takes it out of the line; False if it is under way already."""
+        """Removes the ticket from the queue; False if it is in a call already."""
         try:
             self._waiting.remove(ticket)
         except ValueError:
@@ -162,26 +175,27 @@ class Batcher(Generic[T, R]):
 
     def _call_flusher(self) -> None:
         if self._flusher is None:
-            # A lock of its own: the turn may be another's for as long as a store call takes.
+            # Not under the turn: another caller may hold that for as long as a store call takes.
             with self._starting:
                 if self._flusher is None:
                     flusher = threading.Thread(target=self._flush_for_loops, name="tarry-flusher", daemon=True)
                     flusher.start()
                     self._flusher = flusher
+        # One signal is enough for all that enqueue before the thread looks.
         if not self._signalled:
             self._signalled = True
             self._signal.put(True)
 
     def _flush_for_loops(self) -> None:
         while self._signal.get():
-            # Before the batch is taken, so that who comes while it is under way signals again.
+            # Reset before the batch is taken, so that a ticket that comes from now on signals again.
             self._signalled = False
             with self._turn:
                 while self._waiting:
                     self._flush(None if self._limit is None else time.monotonic() + self._limit)
 
     def _flush(self, end: float | None) -> None:
-        """Calls for those in front of the line, until `end`. Only who has the turn."""
+        """Makes the call for the first tickets in the queue, until `end`. Only with the turn."""
         batch: list[_Ticket[T, R]] = []
         try:
             self._take(batch)
@@ -190,33 +204,34 @@ class Batcher(Generic[T, R]):
             for ticket, result in zip(batch, results, strict=True):
                 ticket.result = result
         except PartlyUnavailable as error:
+            # Some shards answered: their callers get the result, only the others an error.
             for at, ticket in enumerate(batch):
                 ticket.error = error.missing.get(at)
                 ticket.result = error.answer[at]
         except Exception as error:
             with until(end):
-                self._each_alone(batch, error)
+                self._call_each(batch, error)
         except BaseException:
-            # Ctrl-C in the thread that flushes for all: the others must not wait for ever.
+            # For example Ctrl-C in this thread: the other callers must not wait for ever.
             for ticket in batch:
                 ticket.error = StoreUnavailable("the call was interrupted before its answer came")
             raise
         finally:
-            _tell(batch)
+            _finish(batch)
 
     def _take(self, batch: list[_Ticket[T, R]]) -> None:
-        """Into the batch, as many as it may have."""
+        """Moves tickets from the queue to the batch, up to `most`."""
         waiting = self._waiting
-        # In C as a whole: in a loop, an exception could come between the line and the batch and lose a caller.
-        with contextlib.suppress(IndexError):  # somebody gave up in the meantime
+        # One call in C: in a Python loop, an exception between the queue and the batch could lose a ticket.
+        with contextlib.suppress(IndexError):  # a ticket was withdrawn in the meantime
             batch.extend(map(deque.popleft, repeat(waiting, min(len(waiting), self._most))))
 
-    def _each_alone(self, batch: list[_Ticket[T, R]], error: Exception) -> None:
-        """One caller's item must not fail the others; a store that is away fails for all alike."""
-        alone = len(batch) > 1 and not isinstance(error, StoreUnavailable)
+    def _call_each(self, batch: list[_Ticket[T, R]], error: Exception) -> None:
+        """Calls for each item alone, so that one bad item does not fail the others; not if the store is unavailable."""
+        is_useful = len(batch) > 1 and not isinstance(error, StoreUnavailable)
         for ticket in batch:
             try:
-                if not alone:
+                if not is_useful:
                     raise error
                 ticket.result = self._call([ticket.item])[0]
             except Exception as why:
@@ -227,14 +242,15 @@ def _left(end: float | None) -> float | None:
     return None if end is None else end - time.monotonic()
 
 
-def _tell(batch: list[_Ticket[T, R]]) -> None:
+def _finish(batch: list[_Ticket[T, R]]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[_Ticket[T, R]]] = {}
     for ticket in batch:
         ticket.done = True
         if ticket.future is not None:
             loops.setdefault(ticket.future.get_loop(), []).append(ticket)
+    # One call for each loop, not for each ticket: every call wakes the loop through its socket.
     for loop, tickets in loops.items():
-        # Closed in the meantime: who waited there is gone.
+        # RuntimeError: the loop was closed in the meantime, and nobody waits there any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve, tickets)
 
@@ -243,6 +259,7 @@ def _resolve(tickets: list[_Ticket[T, R]]) -> None:
     for ticket in tickets:
         future = ticket.future
         assert future is not None
+        # The caller's limit is over, or its task was cancelled.
         if future.done():
             continue
         if ticket.error is not None:

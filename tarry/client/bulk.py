@@ -1,33 +1,35 @@
-"""The same change for many jobs: page by page, so that neither memory nor a transaction grows with their number."""
+"""The same change for many jobs, page by page."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from tarry.client.client import Client
-from tarry.client.witness import Witness, what
+from tarry.client.enqueue_listener import event_of
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
 from tarry.store.base import Query
 
+# Bounds the memory and the transaction of a change, however many jobs match.
 PAGE = 1000
 
 
-def matching(client: Client, query: Query) -> Iterator[list[Job]]:
-    """All jobs that match, in pages, by id."""
+def find_pages(client: Client, query: Query) -> Iterator[list[Job]]:
+    """All jobs that match the query, in pages, by id."""
     after = query.after
     while True:
         jobs = client.store.find(replace(query, after=after, limit=PAGE))
         if not jobs:
             return
         yield jobs
+        # By id, not by offset: a change may take jobs out of the query, and an offset would then skip others.
         after = jobs[-1].id
 
 
-def changed(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Change]) -> int:
-    """Makes the rule's change of each of these; answers of how many. Those that the rule refuses, or that changed
-    since they were seen, stay as they are."""
+def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Change]) -> int:
+    """Applies the rule to each job; returns how many were changed. A job stays as it is if the rule refuses, or if it
+    changed since it was read."""
     now = client.clock.now()
     changes: list[Change] = []
     for job in jobs:
@@ -35,14 +37,10 @@ def changed(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Chan
             changes.append(rule(job, now))
         except NotPossible:
             continue
-    made = client.store.apply(changes, now) if changes else []
-    if client.witness is not None:
-        _tell(client.witness, jobs, [change for change, valid in zip(changes, made, strict=True) if valid])
-    return sum(made)
-
-
-def _tell(witness: Witness, jobs: Sequence[Job], made: Sequence[Change]) -> None:
-    """All are made by one rule."""
-    ids = {change.id for change in made}
-    if made:
-        witness.done_by_hand([job for job in jobs if job.id in ids], what(made[0]))
+    valid = client.store.apply(changes, now) if changes else []
+    applied = [change for change, is_valid in zip(changes, valid, strict=True) if is_valid]
+    if client.listener is not None and applied:
+        changed = {change.id for change in applied}
+        # One rule made all changes, so one event stands for all.
+        client.listener.on_manual_change([job for job in jobs if job.id in changed], event_of(applied[0]))
+    return len(applied)

@@ -1,47 +1,44 @@
-"""What everybody calls: enqueue, look, wait, cancel, retry. The doors and the command line call the same."""
+"""The client of a store: enqueue, query, wait, cancel, retry. The app, the command line and the HTTP API call it."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from tarry.client import collected
 from tarry.client.clock import Clock
-from tarry.client.collected import Made
-from tarry.client.delivery import Delivery
+from tarry.client.duplicates import DuplicateResolver
+from tarry.client.enqueue_listener import EnqueueListener, event_of, insert_and_notify
 from tarry.client.follow import Follow
 from tarry.client.forwarder import Forwarder
-from tarry.client.handle import Handle, checked
-from tarry.client.handles import Handles
-from tarry.client.transaction import Transactional
+from tarry.client.handle import Handle, require_handle
+from tarry.client.insert_many import PendingJobs
+from tarry.client.inserter import Inserter
+from tarry.client.job_factory import JobFactory, encode_call
+from tarry.client.transaction import TransactionalInserter
 from tarry.client.waiting import Waiting
-from tarry.client.witness import Witness, inserted, what
-from tarry.errors import BodyTooLarge, ConfigError, ResultTimeout, StoreError, StoreUnavailable
+from tarry.errors import ResultTimeout, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import Change
-from tarry.model.duration import SECOND, microseconds
-from tarry.model.job import HELD, UNFINISHED, Job, State
+from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.tasks.call import AnyCall, arguments
+from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.new_job import NewJob
-from tarry.tasks.options import NOW, Options, with_overrides
+from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:
     from tarry.store.outbox import Outbox
 
 MAX_BODY = 2**20
-INSERTED_AT_ONCE = 5000
 TIMEOUT = 5.0
-"""Seconds that an enqueue waits while others' are under way."""
+"""Seconds that an enqueue takes at most."""
 _TRIES = 20
+# Kept on purpose: a driver whose connection is collected might close the parent's connection too.
 _inherited: list[dict[str, Any]] = []
-"""Of the parent process, kept alive on purpose: a driver that is collected might say goodbye on its connection."""
+"""The state of clients of the parent process."""
 
 
 class Client:
@@ -57,25 +54,41 @@ class Client:
         rules: Callable[[str, str], Rules] = lambda task, queue: lifecycle.DEFAULT,
         timeout: float | None = TIMEOUT,
         outbox: "Outbox | None" = None,
-        witness: Witness | None = None,
+        listener: EnqueueListener | None = None,
     ) -> None:
         self.store = store
-        self.witness = witness
         self.tasks = tasks
+        self.listener = listener
         self.clock = clock or Clock(store.time)
-        self.max_body = max_body
         self.rules = rules
-        self._handles = Handles(self, store, self.clock.now, witness)
-        self.forwarder = None if outbox is None else self.forwards(outbox)
-        self._delivery = Delivery(store, self.insert, self._handles, self.put, self.forwarder, timeout)
-        self._transactional = Transactional(store, self._handles, self.put)
-        self._waiting = Waiting(store, self.look)
+        self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=outbox is not None)
+        self._make_handle = partial(Handle, self)
+        self._insert_rows = store.insert if listener is None else partial(insert_and_notify, store.insert, listener)
+        self._duplicates = DuplicateResolver(store, self.clock.now, listener)
+        self.forwarder = None if outbox is None else self.make_forwarder(outbox)
+        self._inserter = Inserter(
+            store,
+            self._insert_rows,
+            duplicates=self._duplicates,
+            make_handle=self._make_handle,
+            insert_again=self.insert_jobs,
+            forwarder=self.forwarder,
+            timeout=timeout,
+        )
+        self._transactional = TransactionalInserter(
+            store, self._inserter.resolve, self._make_handle, insert_later=self.insert_jobs
+        )
+        self._waiting = Waiting(store, self.fetch)
+        # An earlier process may have left jobs in the outbox.
         if self.forwarder is not None and self.forwarder.outbox.content().jobs:
             self.forwarder.start()
 
     def inherit(self, heir: "Callable[[], Client]") -> None:
-        """In a forked child: what this client has is the parent's, and is only kept alive. Whoever has this client, as
-        each handle does, uses that of `heir` from now on."""
+        """Called in a forked child: hands over to the client that `heir` returns.
+
+        Whatever refers to this client, as each handle does, uses the heir from now on.
+        """
+        # The connections are the parent's: two processes that use one connection mix up their answers.
         _inherited.append(dict(self.__dict__))
         self.__dict__.clear()
         self.__dict__["_heir"] = heir
@@ -83,224 +96,225 @@ class Client:
     if not TYPE_CHECKING:  # else every misspelt attribute would pass
 
         def __getattr__(self, name: str) -> Any:
-            """Only asked for what is not there: in a forked child, for all."""
+            """Called for missing attributes only: after `inherit`, for all of them."""
             heir = self.__dict__.get("_heir")
             if heir is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             return getattr(heir(), name)
+
+    # Enqueue
 
     def enqueue(
         self,
         task: TaskDefinition[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        options: Options = NOW,
-        headers: bytes | None = None,
+        options: Options = NO_OPTIONS,
     ) -> Handle[Any]:
-        """Keeps one call; returns when the store has it for sure. headers: as they are to be kept, if the call has
-        been through the app's middleware already."""
-        if headers is None and task.around.sends:
-            return checked(task.around.enqueue_chain[False](NewJob(task, args, kwargs, options, self._send, False)))
-        lane = task.lane and task.lane(args, kwargs)
-        body = task.codec.encode(args, kwargs)
-        with shielded:
-            job = self._job(task, body, options, lane, headers or b"")
-            if options.connection is not None:
-                return self._transactional.put([job], options)[0]
-            if options.durable is not None:
-                return self.put([job], options)[0]
-            return self._delivery.put(job, options)
+        """Enqueues one call; returns once it is stored. ArgumentError, BodyTooLarge, StoreError."""
+        # Without middleware there is nothing to pass: then the call takes the short way.
+        if task.app_hooks.has_enqueue_hooks:
+            new = NewJob(task, args, kwargs, options, self._send, False)
+            return require_handle(task.app_hooks.enqueue_chain[False](new))
+        return self._enqueue(task, args, kwargs, options)
 
     async def aenqueue(
         self,
         task: TaskDefinition[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        options: Options = NOW,
-        headers: bytes | None = None,
+        options: Options = NO_OPTIONS,
     ) -> Handle[Any]:
         """The same, awaited."""
-        if headers is None and task.around.sends:
-            return checked(
-                await task.around.enqueue_chain[True](NewJob(task, args, kwargs, options, self._asend, True))
-            )
-        lane = task.lane and task.lane(args, kwargs)
-        body = task.codec.encode(args, kwargs)
-        with shielded:
-            job = self._job(task, body, options, lane, headers or b"")
-        if options.connection is not None:
-            return (await self._transactional.aput([job], options))[0]
-        if options.durable is not None:
-            return (await self.aput([job], options))[0]
-        return await self._delivery.aput(job, options)
+        if task.app_hooks.has_enqueue_hooks:
+            new = NewJob(task, args, kwargs, options, self._asend, True)
+            return require_handle(await task.app_hooks.enqueue_chain[True](new))
+        return await self._aenqueue(task, args, kwargs, options)
 
     def enqueue_many(
-        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS
     ) -> list[Handle[Any]]:
-        """Keeps many calls, thousands a round trip. All are checked before the first is stored."""
-        if task.around.sends:
-            return collected.stored(Made(self.made, self._handles), self.put, task, calls, options)
-        return self.put(self._jobs(task, calls, options), options)
+        """Enqueues many calls, thousands a round trip. All are checked before the first is stored."""
+        if task.app_hooks.has_enqueue_hooks:
+            return self._pending_jobs().insert_many(self.insert_jobs, task, calls, options)
+        return self.insert_jobs(self.factory.make_many(task, calls, options), options)
 
     async def aenqueue_many(
-        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NOW
+        self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS
     ) -> list[Handle[Any]]:
         """The same, awaited."""
-        if task.around.sends:
-            return await collected.astored(Made(self.made, self._handles), self.aput, task, calls, options)
+        if task.app_hooks.has_enqueue_hooks:
+            return await self._pending_jobs().ainsert_many(self.ainsert_jobs, task, calls, options)
         if options.connection is not None:
-            return await self._transactional.aput(self._jobs(task, calls, options), options)
+            return await self._transactional.ainsert(self.factory.make_many(task, calls, options), options)
+        # Encoding thousands of calls would block the event loop too, so all of it runs in a thread.
         return await asyncio.to_thread(self.enqueue_many, task, calls, options)
 
-    def made(self, new: NewJob) -> Job:
-        """The job that came through the middleware."""
-        task, args, kwargs = new.of, new.args, new.kwargs
-        body, lane = task.codec.encode(args, kwargs), task.lane and task.lane(args, kwargs)
-        headers = new.packed()
+    def make_job(self, name: str, body: bytes, options: Options = NO_OPTIONS) -> Job:
+        """A new job of the task of that name, with encoded arguments; not stored yet. ArgumentError."""
+        return self.factory.make_by_name(name, body, options)
+
+    def insert_jobs(self, jobs: Sequence[Job], options: Options = NO_OPTIONS) -> list[Handle[Any]]:
+        """Stores jobs that `make_job` made with these options; StoreError."""
         with shielded:
-            return self._job(task, body, new.options, lane, headers)
+            if options.connection is not None:
+                return self._transactional.insert(jobs, options)
+            return self._inserter.insert_many(jobs, options)
+
+    async def ainsert_jobs(self, jobs: Sequence[Job], options: Options = NO_OPTIONS) -> list[Handle[Any]]:
+        """The same, awaited."""
+        if options.connection is not None:
+            return await self._transactional.ainsert(jobs, options)
+        return await asyncio.to_thread(self.insert_jobs, jobs, options)
+
+    def make_forwarder(self, outbox: "Outbox") -> Forwarder:
+        """Makes a forwarder that moves the jobs of this outbox to the store."""
+        return Forwarder(self.store, self._insert_rows, self._duplicates, self._make_handle, outbox)
+
+    def _enqueue(
+        self,
+        task: TaskDefinition[Any, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: Options,
+        headers: bytes = b"",
+    ) -> Handle[Any]:
+        body, lane = encode_call(task, args, kwargs)
+        with shielded:
+            # Encoded before, outside the block: the user's code must stay interruptible.
+            job = self.factory.make(task, body, lane, options, headers)
+            if options.connection is not None:
+                return self._transactional.insert([job], options)[0]
+            # The batcher's calls have no options, so a job that a replica must confirm is inserted by itself.
+            if options.durable is not None:
+                return self.insert_jobs([job], options)[0]
+            return self._inserter.insert(job, options)
+
+    async def _aenqueue(
+        self,
+        task: TaskDefinition[Any, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: Options,
+        headers: bytes = b"",
+    ) -> Handle[Any]:
+        body, lane = encode_call(task, args, kwargs)
+        with shielded:
+            job = self.factory.make(task, body, lane, options, headers)
+        if options.connection is not None:
+            return (await self._transactional.ainsert([job], options))[0]
+        if options.durable is not None:
+            return (await self.ainsert_jobs([job], options))[0]
+        return await self._inserter.ainsert(job, options)
 
     def _send(self, new: NewJob) -> Handle[Any]:
-        return self.enqueue(new.of, new.args, new.kwargs, new.options, new.packed())
+        """The end of the middleware chain."""
+        return self._enqueue(new.definition, new.args, new.kwargs, new.options, new.encode_headers())
 
     async def _asend(self, new: NewJob) -> Handle[Any]:
-        return await self.aenqueue(new.of, new.args, new.kwargs, new.options, new.packed())
+        return await self._aenqueue(new.definition, new.args, new.kwargs, new.options, new.encode_headers())
 
-    def job(self, name: str, body: bytes, options: Options = NOW) -> Job:
-        """A new job by the task's name, its arguments encoded already: checked where this app knows the task, taken
-        as they are where only a worker does."""
-        task = self.tasks.get(name)
-        if task is None:
-            own = with_overrides(name, b"", options) if options.overrides else b""
-            with shielded:
-                return self._placed(name, body, options, options.queue or "default", 0, None, None, own)
-        args, kwargs = task.codec.decode(body)
-        lane = task.lane and task.lane(args, kwargs)
-        with shielded:
-            return self._job(task, body, options, lane)
+    def _pending_jobs(self) -> PendingJobs:
+        return PendingJobs(self.factory.make_from, self._make_handle)
 
-    def put(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
-        """Stores jobs made by `job` with these options."""
-        with shielded:
-            return self._put(jobs, options)
-
-    def _put(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
-        if options.connection is not None:
-            return self._transactional.put(jobs, options)
-        if options.durable is not None and not self.store.confirms:
-            raise ConfigError(f"{self.store.url} has no replica that could confirm a job: leave out durable=")
-        jobs, handles = list(jobs), list[Handle[Any]]()
-        for start in range(0, len(jobs), INSERTED_AT_ONCE):
-            part = jobs[start : start + INSERTED_AT_ONCE]
-            try:
-                handles += self._delivery.put_all(part, options)
-            except StoreError as error:
-                # Some may have been put elsewhere, under other ids.
-                jobs[start : start + INSERTED_AT_ONCE] = part
-                error.again = lambda: self.put(jobs, options)
-                error.stored = error.stored if start == 0 else None
-                raise
-        if options.durable is not None:
-            # Where they are: one may have been put elsewhere than its first id says.
-            self.store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
-        return handles
-
-    async def aput(self, jobs: Sequence[Job], options: Options = NOW) -> list[Handle[Any]]:
-        """The same, awaited."""
-        if options.connection is not None:
-            return await self._transactional.aput(jobs, options)
-        return await asyncio.to_thread(self.put, jobs, options)
-
-    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
-        """`Store.insert`, of which the witness is told."""
-        insert = self.store.insert
-        return insert(jobs) if self.witness is None else inserted(insert, self.witness, jobs)
-
-    def forwards(self, outbox: "Outbox") -> Forwarder:
-        """What brings to the store what lies in that outbox."""
-        return Forwarder(self.store, self.insert, self._handles, outbox)
+    # Query and wait
 
     def get(self, id: str | bytes) -> Handle[Any]:
-        """A job by its id; ValueError if that is no id at all."""
-        return self._handles.of(ids.parsed(id) if isinstance(id, str) else id)
+        """The handle of a job; ValueError if this is not an id."""
+        return self._make_handle(ids.parse(id) if isinstance(id, str) else id)
 
-    def look(self, ids: Sequence[bytes]) -> list[Job | None]:
-        """The jobs by id; one that still lies in the outbox as it is there. StoreUnavailable."""
+    def fetch(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs by id, also those in the outbox; None for an unknown one. StoreUnavailable."""
         with shielded:
-            return self.store.get(ids) if self.forwarder is None else self.forwarder.look(ids)
+            return self.store.get(ids) if self.forwarder is None else self.forwarder.fetch(ids)
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
-        """The job once it is finished; None if there is none; ResultTimeout. A store that is away is waited for."""
+        """Waits for the end of a job, also while the store is away; None if there is no such job. ResultTimeout.
+
+        timeout: seconds; None: without end.
+        """
         with shielded:
-            over, job = self._over(id)
-            return job if over else self._in_time(*self._waiting.wait(id, timeout), id, timeout)
+            # One read first: for a job that has finished already, no thread and no wake-up are needed.
+            is_over, job = self._fetch_finished(id)
+            return job if is_over else self._check_finished(*self._waiting.wait(id, timeout), id, timeout)
 
-    async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
+    async def await_finished(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
-        over, job = await asyncio.to_thread(self._over, id)
-        return job if over else self._in_time(*await self._waiting.await_end(id, timeout), id, timeout)
+        is_over, job = await asyncio.to_thread(self._fetch_finished, id)
+        return job if is_over else self._check_finished(*await self._waiting.await_finished(id, timeout), id, timeout)
 
-    def _over(self, id: bytes) -> tuple[bool, Job | None]:
-        """Whether there is nothing to wait for, as far as can be said now."""
+    def follow(self, id: bytes, timeout: float | None) -> Follow:
+        """An iterator over the changes of a job."""
+        # A function, since after a fork `_waiting` is the heir's.
+        return Follow(lambda: self._waiting, id, timeout)
+
+    def _fetch_finished(self, id: bytes) -> tuple[bool, Job | None]:
+        """(True, the finished job or None if there is none), or (False, ...) if the caller has to wait."""
         try:
-            job = self.look([id])[0]
+            job = self.fetch([id])[0]
         except StoreUnavailable:
+            # The wait goes on while the store is away, up to its own timeout.
             return False, None
         return job is None or job.state.finished, job
 
-    def _in_time(self, finished: bool, job: Job | None, id: bytes, timeout: float | None) -> Job | None:
-        if not finished:
+    def _check_finished(self, is_finished: bool, job: Job | None, id: bytes, timeout: float | None) -> Job | None:
+        if not is_finished:
             why = self._waiting.trouble
             unasked = f"; the store cannot be asked: {why}" if why else ""
             raise ResultTimeout(f"job {ids.text(id)} has not finished after {timeout:g} s{unasked}")
         return job
 
-    def follow(self, id: bytes, timeout: float | None) -> Follow:
-        """The job as it goes: to iterate over."""
-        return Follow(lambda: self._waiting, id, timeout)
+    # Change
 
     def cancel(self, id: bytes, reason: str = "") -> bool:
-        """Ends a job that is not finished; the worker that runs it is told."""
-        return self.cancelled(id, reason) is not None
+        """Cancels a job; False if it has finished or there is none. A worker that runs it interrupts it."""
+        return self.cancel_job(id, reason) is not None
 
-    def cancelled(self, id: bytes, reason: str = "") -> Job | None:
-        """The same; the job as it was before, None if it had finished or there is none."""
+    def cancel_job(self, id: bytes, reason: str = "") -> Job | None:
+        """The same; returns the job as it was before, or None where `cancel` returns False."""
         with shielded:
-            job = self._change(id, lambda job, now: self.cancellation(job, now, reason))
+            job = self._change(id, lambda job, now: self.cancel_change(job, now, reason))
             if job is not None and job.state is State.RUNNING:
-                self.store.ring_recall()
+                # Otherwise its worker learns of the cancel only at its next regular look.
+                self.store.wake_for_recall()
         return job
 
-    def cancellation(self, job: Job, now: int, reason: str = "") -> Change:
-        """What cancels that job; NotPossible."""
+    def cancel_change(self, job: Job, now: int, reason: str = "") -> Change:
+        """The change that cancels the job; NotPossible."""
         task = self.tasks.get(job.task)
-        said = task.parting(job, reason) if task is not None and task.steered else reason
-        return lifecycle.cancelled(job, self.rules(job.task, job.queue), now, said)
+        if task is not None and task.runner is not None:
+            reason = task.runner.cancel_reason(job, reason)
+        return lifecycle.cancel(job, self.rules(job.task, job.queue), now, reason)
 
     def retry(self, id: bytes) -> bool:
-        """Makes a job ready now, with all its attempts anew if it had finished."""
+        """Makes a job ready now; a finished one gets all its attempts again. False if the rules do not allow it."""
         with shielded:
-            return self._change(id, lifecycle.kicked) is not None
+            return self._change(id, lifecycle.run_now) is not None
 
     def forget(self, id: bytes) -> bool:
-        """Deletes the record of a job that does not run."""
+        """Deletes a job that does not run."""
         with shielded:
-            return self._change(id, lambda job, now: lifecycle.forgotten(job)) is not None
+            return self._change(id, lambda job, now: lifecycle.forget(job)) is not None
 
     def close(self) -> None:
-        """Gives back the store and the threads."""
+        """Closes the store and ends the threads."""
         if self.forwarder is not None:
+            # The store comes last: the threads above still use it.
             self.forwarder.close()
-        self._delivery.close()
+        self._inserter.close()
         self._waiting.close()
         self.store.close()
 
     def _change(self, id: bytes, rule: Callable[[Job, int], Change]) -> Job | None:
-        """Look, decide, apply, and again if the job changed in between: the job as it was when the change was made;
-        None if the rules refuse, or there is none."""
+        """Applies the rule to a job, and returns the job as it was before; None if the rule refuses or there is no job.
+
+        Tries again if the job changed in between.
+        """
         seen: Job | None = None
+        # A job that changes all the time must not keep this caller for ever.
         for _ in range(_TRIES):
-            job = self.store.get([id])[0] if self.forwarder is None else self.forwarder.arrived(id)
+            job = self.store.get([id])[0] if self.forwarder is None else self.forwarder.fetch_stored(id)
+            # The same job as at the last try, and yet its change was refused: another try would fail too.
             if job is None or job == seen:
                 return None
             now = self.clock.now()
@@ -309,79 +323,8 @@ class Client:
             except NotPossible:
                 return None
             if self.store.apply([change], now)[0]:
-                if self.witness is not None:
-                    self.witness.done_by_hand([job], what(change))
+                if self.listener is not None:
+                    self.listener.on_manual_change([job], event_of(change))
                 return job
             seen = job
         return None
-
-    def _jobs(self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
-        encode, lane = task.codec.encode, task.lane
-        given = [arguments(task, call) for call in calls]
-        bodies = [(encode(*each), lane and lane(*each)) for each in given]
-        with shielded:
-            first = [self._job(task, body, options, line) for body, line in bodies[:1]]
-            return first + [self._alike(first[0], body, line) for body, line in bodies[1:]]
-
-    def _alike(self, job: Job, body: bytes, lane: str | None) -> Job:
-        """Another of many jobs: put at the same moment, in the same way."""
-        if len(body) > self.max_body:
-            self._too_large(job.task, body)
-        return replace(job, id=self.store.mint(job.task, job.key, lane), body=body, lane=lane)
-
-    def _now(self) -> int:
-        try:
-            return self.clock.now()
-        except StoreUnavailable:
-            if self.forwarder is None:
-                raise
-            # Never asked since this process began. What is kept for later may be due by the clock of this host.
-            return time.time_ns() // 1000
-
-    def _too_large(self, name: str, body: bytes) -> NoReturn:
-        raise BodyTooLarge(f"{name}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
-
-    def _job(
-        self, task: TaskDefinition[Any, Any], body: bytes, options: Options, lane: str | None, headers: bytes = b""
-    ) -> Job:
-        queue = options.queue or task.queue
-        if task.due_after and options.delay is None and options.at is None:
-            options = replace(options, delay=task.due_after / SECOND)
-        if options is not NOW and options.overrides:
-            headers = task.overridden(headers, options)
-        job = self._placed(task.name, body, options, queue, task.priority, task.expires, lane, headers)
-        return replace(job, headers=task.headed(headers, job.due)) if task.steered else job
-
-    def _placed(
-        self,
-        name: str,
-        body: bytes,
-        options: Options,
-        queue: str,
-        priority: int,
-        expires: Any,
-        lane: str | None,
-        headers: bytes = b"",
-    ) -> Job:
-        if len(body) > self.max_body:
-            self._too_large(name, body)
-        now = self._now()
-        due = max(options.due(now, self.clock.unsure), 0)
-        within = expires if options.expires is None else options.expires
-        key = options.held_key
-        return Job(
-            self.store.mint(name, key, lane),
-            name,
-            body,
-            queue,
-            priority if options.priority is None else options.priority,
-            due,
-            lifecycle.placed(due, now),
-            since=now,
-            expires=0 if within is None else due + microseconds(within),
-            key=key,
-            unique=UNFINISHED if key is None else options.unique,
-            holds=0 if key is None else HELD,
-            lane=lane,
-            headers=headers,
-        )

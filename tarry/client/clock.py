@@ -1,4 +1,4 @@
-"""The store's clock, asked rarely: a worker's wall clock may jump without effect."""
+"""The store's time, with few calls of the store. Changes of this machine's wall clock have no effect."""
 
 import time
 from collections.abc import Callable
@@ -8,31 +8,31 @@ from tarry.model.duration import SECOND
 
 MEASURED_EVERY = 30 * SECOND
 MEASURED_AGAIN = 1 * SECOND
-"""After the store could not tell."""
+"""Microseconds until the next try if the store could not be asked."""
+# After a step of the store's clock, leases are wrong for this time at most.
 CHECKED_EVERY = 5 * SECOND
-"""For those who hold or judge leases: after a step of the store's clock they are wrong for no longer than this."""
+"""For processes that hold or check leases."""
+# Clocks do not drift so far within 30 s. After a greater difference, somebody has set the store's clock.
 JUMP = 1 * SECOND
-"""From here on a difference between two measurements is no drift: somebody has set the store's clock."""
-_NEAR = 50
-_ASKED = 3
-"""So many round trips are tried, unless one takes less than `_NEAR` microseconds: the shortest says it best."""
+_SHORT_TRIP = 50
+_MAX_TRIPS = 3
+"""Round trips in a measurement, unless one takes less than `_SHORT_TRIP` microseconds."""
+# Both clocks drift between two measurements.
 _SLACK = 50_000
-"""Microseconds by which a check may differ from the last measurement, for the drift of both clocks."""
+"""Microseconds by which a check may differ from the last measurement."""
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> int:
-    """Microseconds of a clock that nobody sets and that goes on while the machine is suspended."""
+    """Microseconds of a clock that cannot be set and that goes on while the machine is suspended."""
     return time.clock_gettime_ns(_STEADY) // 1000
 
 
 class Clock:
-    """`now()`: microseconds since the epoch by the store's clock, carried between two measurements by `elapsed`.
-    Measured again every 30 s; checked with one round trip every `checked_every` microseconds in between; and measured
-    at once where this machine's own clock was set, since it may be the store's.
+    """The store's time: `now()`, in microseconds since the epoch. Between two measurements `elapsed` carries it on.
 
-    If it is wrong then behind, by one round trip at most (`unsure`): what is due by it is due. A delay that is counted
-    from it is made longer by that much. So no job starts early, whoever made it and whoever starts it.
+    It is measured every 30 s, and checked with one round trip every `checked_every` microseconds; at once if this
+    machine's wall clock was set. It may be behind the store's time, by one round trip at most (`unsure`), never ahead.
     """
 
     def __init__(self, store_time: Callable[[], int], checked_every: int = MEASURED_EVERY) -> None:
@@ -40,27 +40,29 @@ class Clock:
         self._offset = self._trip = 0
         self._measure_at = self._again = self._wall = 0
         self.jumps = 0
-        """How often the store's clock was found to have been set."""
+        """How often the store's clock was set, as far as measured."""
         self.jump = 0
-        """By how much it was ahead of what was expected the last time, in microseconds; negative: behind."""
+        """How far it was ahead of the expected time at the last jump, in microseconds; negative: behind."""
 
     def now(self) -> int:
         """The store's time, without asking the store."""
         steady = elapsed()
+        # The machine's wall clock may be the store's clock: if it was set, measure at once.
         if steady >= self._again or abs(_wall_ahead(steady) - self._wall) > _SLACK:
-            self._look_again(steady)
+            self._check_or_measure(steady)
             steady = elapsed()
         return steady + self._offset
 
     @property
     def unsure(self) -> int:
-        """By how many microseconds at most the store's clock may be ahead of `now()`: as long as it took to ask it."""
+        """How many microseconds the store's clock may be ahead of `now()`: the time of a round trip."""
         return self._trip
 
     def measure(self) -> None:
-        """Asks the store now. StoreError, also if it was measured before."""
-        trip, offset = self._shortest()
+        """Measures the store's clock now. StoreError."""
+        trip, offset = self._measure_trips()
         difference = offset - self._offset
+        # The first measurement has nothing to compare with. Each round trip may hide a part of the difference.
         if self._measure_at and abs(difference) > JUMP + trip + self._trip:
             self.jumps, self.jump = self.jumps + 1, difference
         self._trip, self._offset = trip, offset
@@ -68,35 +70,38 @@ class Clock:
         self._measure_at, self._again = steady + MEASURED_EVERY, steady + self._checked_every
         self._wall = _wall_ahead(steady)
 
-    def _look_again(self, steady: int) -> None:
+    def _check_or_measure(self, steady: int) -> None:
         try:
-            if steady >= self._measure_at or steady < self._again or not self._still_right():
+            if steady >= self._measure_at or steady < self._again or not self._is_still_right():
                 self.measure()
             else:
                 self._again = elapsed() + self._checked_every
         except StoreError:
+            # Never measured: there is nothing to go on with.
             if not self._measure_at:
                 raise
-            # The clock measured last is good enough until the store is back.
+            # The last measurement is good enough until the store is back.
             steady = elapsed()
             self._again, self._wall = steady + MEASURED_AGAIN, _wall_ahead(steady)
 
-    def _still_right(self) -> bool:
-        trip, ahead = self._asked()
+    def _is_still_right(self) -> bool:
+        trip, ahead = self._ask()
         return ahead - self._trip - _SLACK <= self._offset <= ahead + trip + _SLACK
 
-    def _shortest(self) -> tuple[int, int]:
-        """How long it took to ask, and by how much the store's clock is ahead of `elapsed` at least."""
+    def _measure_trips(self) -> tuple[int, int]:
+        """The shortest round trip, and how far the store's clock is ahead of `elapsed` at least."""
         trips: list[tuple[int, int]] = []
-        while len(trips) < _ASKED and (not trips or trips[-1][0] >= _NEAR):
-            trips.append(self._asked())
+        while len(trips) < _MAX_TRIPS and (not trips or trips[-1][0] >= _SHORT_TRIP):
+            trips.append(self._ask())
+        # The shortest round trip tells the store's time most exactly.
         return min(trips)
 
-    def _asked(self) -> tuple[int, int]:
+    def _ask(self) -> tuple[int, int]:
         before = elapsed()
-        told = self._store_time()
+        theirs = self._store_time()
         after = elapsed()
-        return after - before, told - after
+        # Counted from the end of the round trip: so `now()` is never ahead of the store, and no job starts early.
+        return after - before, theirs - after
 
 
 def _wall_ahead(steady: int) -> int:
@@ -104,7 +109,7 @@ def _wall_ahead(steady: int) -> int:
 
 
 class FakeClock(Clock):
-    """Stands still until told otherwise: for tests."""
+    """A clock for tests: it stands still until it is advanced."""
 
     def __init__(self, now: int = 1_800_000_000_000_000) -> None:
         super().__init__(lambda: 0)
@@ -114,8 +119,8 @@ class FakeClock(Clock):
         return self.time
 
     def measure(self) -> None:
-        """There is nothing to ask."""
+        """Does nothing."""
 
     def advance(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Moves the clock forward."""
         self.time += round(seconds * 1_000_000)

@@ -1,9 +1,10 @@
-"""What becomes of an enqueue whose key another job holds."""
+"""What an enqueue does when another job holds its key."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import IdempotencyError, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -12,71 +13,85 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.patience import about
+from tarry.store.shared.backoff import jitter
 from tarry.tasks.options import Options
 
 _TRIES = 20
-_TURNS = 64
-"""Names of holds, shared by all jobs that are postponed, so that they take up no room for ever."""
-_TURN = 5 * SECOND
+# All jobs share these few names: one for each job would fill the store.
+_LOCKS = 64
+"""Names of the locks for `postpone`."""
+_LOCK_TIME = 5 * SECOND
 _PAUSE = 0.005
 
 
-def settled(store: Store, now: Callable[[], int], job: Job, holder: bytes, options: Options) -> bytes:
-    """The id under which the call lives after all: the holder's, changed as `on_duplicate` says; or the job's own, if
-    the key became free in the meantime."""
-    if options.idempotency is not None:
-        return _same(store, job, holder, options.idempotency)
-    if options.on_duplicate == "return":
-        return holder
-    if options.on_duplicate == "replace":
-        return _changed(store, now, job, holder, lifecycle.replaced)
-    with _turn(store, now, holder):
-        return _changed(store, now, job, holder, lifecycle.postponed)
+class DuplicateResolver:
+    """Resolves the duplicates of one client. now: the store's time, in microseconds."""
 
+    def __init__(self, store: Store, now: Callable[[], int], listener: EnqueueListener | None) -> None:
+        self._store, self._now, self._listener = store, now, listener
 
-@contextlib.contextmanager
-def _turn(store: Store, now: Callable[[], int], holder: bytes) -> Iterator[None]:
-    """One at a time postpones a job: of two that saw the same due, the earlier one would win if it came last. Whoever
-    has its turn for longer than 5 s loses it, and nobody waits for longer than that. Of several stores, the one with
-    the turns may be away while that of the job is there: then it goes without."""
-    name, me = f"postpone:{holder[-1] % _TURNS}", ids.uuid7().hex()
-    end = time.monotonic() + _TURN / SECOND
-    with contextlib.suppress(StoreError):
-        while not store.hold(name, me, now() + _TURN, now()) and time.monotonic() < end:
-            time.sleep(about(_PAUSE))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(StoreError):
-            store.hold(name, me, now(), now())
+    def resolve(self, job: Job, holder: bytes, options: Options) -> bytes:
+        """Changes the holder as `on_duplicate` says. Returns the id of the job that stands for this call: the holder's;
+        or the job's own, if the key became free in the meantime."""
+        id = self._resolve(job, holder, options)
+        # With `return` nothing was changed, unless the job's own id shows that it was stored after all.
+        if self._listener is not None and (id == job.id or options.on_duplicate != "return"):
+            stored = self._store.get([id])[0]
+            self._listener.on_accepted([stored or job], changed=id != job.id)
+        return id
 
-
-def _changed(
-    store: Store, now: Callable[[], int], job: Job, holder: bytes, rule: Callable[[Job, Job, int], Change]
-) -> bytes:
-    for _ in range(_TRIES):
-        seen = store.get([holder])[0]
-        if seen is not None and seen.holds:
-            try:
-                change = rule(seen, job, now())
-            except NotPossible:
-                return holder
-            if store.apply([change], now())[0]:
-                return holder
-        # It began, or went, while we looked: then the key may be ours.
-        (holder,) = store.insert([job])
-        if holder == job.id:
+    def _resolve(self, job: Job, holder: bytes, options: Options) -> bytes:
+        if options.idempotency is not None:
+            self._check_same_request(job, holder, options.idempotency)
             return holder
-    return holder
+        if options.on_duplicate == "return":
+            return holder
+        if options.on_duplicate == "replace":
+            return self._change_holder(job, holder, lifecycle.replace_call)
+        with self._lock(holder):
+            return self._change_holder(job, holder, lifecycle.postpone)
 
+    @contextlib.contextmanager
+    def _lock(self, holder: bytes) -> Iterator[None]:
+        """Lets one caller at a time postpone a job. A lock is lost after 5 s, and nobody waits longer than that."""
+        # Without it, two callers see the same due time, and the later write wins even with the earlier due time.
+        name, owner = f"postpone:{holder[-1] % _LOCKS}", ids.uuid7().hex()
+        end = time.monotonic() + _LOCK_TIME / SECOND
+        # The shard with the locks may be away while the job's shard is there: then go on without a lock.
+        with contextlib.suppress(StoreError):
+            while not self._store.hold(name, owner, self._now() + _LOCK_TIME, self._now()) and time.monotonic() < end:
+                time.sleep(jitter(_PAUSE))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(StoreError):
+                # A lock that ends now is free: the next caller need not wait for its end.
+                self._store.hold(name, owner, self._now(), self._now())
 
-def _same(store: Store, job: Job, holder: bytes, name: str) -> bytes:
-    """The first request's job, if this is the same request."""
-    first = store.get([holder])[0]
-    if first is not None and first.body != job.body:
-        raise IdempotencyError(
-            f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
-            f"a new request needs a name of its own"
-        )
-    return holder
+    def _change_holder(self, job: Job, holder: bytes, rule: Callable[[Job, Job, int], Change]) -> bytes:
+        """Applies the rule to the holder, or inserts the job if the key is free by now; the id as in `resolve`."""
+        for _ in range(_TRIES):
+            seen = self._store.get([holder])[0]
+            # A holder that has given up its key is no duplicate any more.
+            if seen is not None and seen.key_held_until:
+                try:
+                    change = rule(seen, job, self._now())
+                except NotPossible:
+                    # It runs or has ended, and still holds the key: the call stays with it as it is.
+                    return holder
+                if self._store.apply([change], self._now())[0]:
+                    return holder
+            # The holder started or was deleted in the meantime, so its key may be free.
+            (holder,) = self._store.insert([job])
+            if holder == job.id:
+                return holder
+        return holder
+
+    def _check_same_request(self, job: Job, holder: bytes, name: str) -> None:
+        first = self._store.get([holder])[0]
+        # A holder that was deleted cannot be compared with.
+        if first is not None and first.body != job.body:
+            raise IdempotencyError(
+                f"{job.task}: idempotency={name!r} was used for other arguments, by job {ids.text(holder)}; "
+                f"a new request needs a name of its own"
+            )

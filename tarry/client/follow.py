@@ -1,4 +1,4 @@
-"""A job's way, seen from outside as it goes: `for event in job.follow()`, `async for event in job.follow()`."""
+"""The changes of a job, as they happen: `for event in job.follow()`, `async for event in job.follow()`."""
 
 import contextlib
 import threading
@@ -14,30 +14,30 @@ from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.tasks import progress, shield
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.progress import Progress
 from tarry.tasks.shield import shielded
 
 
 class Event(Struct, frozen=True):
-    """How a job was at one moment."""
+    """The state of a job at one moment."""
 
     state: State
     attempt: int
-    """The number of the attempt that runs or comes next, or, once finished, of the last; from 1."""
+    """The number of the attempt that runs or comes next; of a finished job, of its last attempt. From 1."""
     progress: Progress | None
-    """What the task said last, also in an earlier attempt; None if it said nothing yet."""
+    """The last progress that the task reported, also in an earlier attempt; None: none yet."""
     at: float
-    """Seconds since the epoch: when it came into this state, or, if only its progress is new, when that was seen."""
+    """Seconds since the epoch: when the job came into this state; if only its progress is new, when that was read."""
     message: str
-    """What the last attempt failed with, or why the job was cancelled; empty otherwise."""
+    """The error of the last attempt, or why the job was cancelled; else empty."""
 
 
 class Follow:
-    """An event for the job as it is, then for every change that is seen, the last one when it has finished.
+    """Iterates over the events of a job: one for the job as it is, then one for each change, until it has finished.
 
-    It looks when something moved, 20 times a second at most: what is over between two looks is not seen, but for the
-    end. ResultTimeout if the job has not finished after `timeout` seconds; JobNotFound once it is forgotten.
+    The job is read 20 times a second at most, so changes in between may be missed, but never the end. ResultTimeout if
+    the job has not finished after `timeout` seconds; JobNotFound once it is deleted.
     """
 
     def __init__(self, waiting: Callable[[], Waiting], id: bytes, timeout: float | None) -> None:
@@ -46,49 +46,51 @@ class Follow:
         self._timeout = timeout
 
     def __iter__(self) -> Iterator[Event]:
-        rung = threading.Event()
+        changed = threading.Event()
         newest: list[Job | None] = []
 
-        def told(job: Job | None) -> None:
+        def notify(job: Job | None) -> None:
+            # Only the newest: a slow caller skips changes instead of reading old ones.
             newest[:] = [job]
-            rung.set()
+            changed.set()
 
         end = self._end()
         last: Job | None = None
-        with self._watched(Waiter(told, follows=True)):
+        with self._add_waiter(Waiter(notify, follows=True)):
             while last is None or not last.state.finished:
                 with shielded:
-                    if not shield.wait(rung.wait, _left(end)):
-                        raise self._too_late()
-                    # Before it is read: what comes from now on rings again.
-                    rung.clear()
-                last, before = self._found(newest[0]), last
-                yield event(last, before)
+                    if not shield.wait(changed.wait, _left(end)):
+                        raise self._timeout_error()
+                    # Clear before reading, so that the next change sets it again.
+                    changed.clear()
+                # Outside the block: the caller's code runs at the yield, and must stay interruptible.
+                last, before = self._check_found(newest[0]), last
+                yield make_event(last, before)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
         newest: list[Job | None] = []
 
-        def told(job: Job | None) -> None:
+        def notify(job: Job | None) -> None:
             newest[:] = [job]
-            # Closed in the meantime: who followed there is gone.
+            # RuntimeError: the loop was closed in the meantime, and nobody follows there any more.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(rung.set)
+                loop.call_soon_threadsafe(changed.set)
 
         end = self._end()
         last: Job | None = None
-        with self._watched(Waiter(told, follows=True)):
+        with self._add_waiter(Waiter(notify, follows=True)):
             while last is None or not last.state.finished:
                 try:
-                    await asyncio.wait_for(rung.wait(), _left(end))
+                    await asyncio.wait_for(changed.wait(), _left(end))
                 except TimeoutError:
-                    raise self._too_late() from None
-                rung.clear()
-                last, before = self._found(newest[0]), last
-                yield event(last, before)
+                    raise self._timeout_error() from None
+                changed.clear()
+                last, before = self._check_found(newest[0]), last
+                yield make_event(last, before)
 
     @contextlib.contextmanager
-    def _watched(self, waiter: Waiter) -> Iterator[None]:
+    def _add_waiter(self, waiter: Waiter) -> Iterator[None]:
         waiting = self._waiting()
         try:
             with shielded:
@@ -101,23 +103,25 @@ class Follow:
     def _end(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout
 
-    def _found(self, job: Job | None) -> Job:
+    def _check_found(self, job: Job | None) -> Job:
         if job is None:
             raise JobNotFound(f"no job {ids.text(self._id)}: it never existed, or its time of keeping is over")
         return job
 
-    def _too_late(self) -> ResultTimeout:
+    def _timeout_error(self) -> ResultTimeout:
         return ResultTimeout(f"job {ids.text(self._id)} has not finished after {self._timeout:g} s")
 
 
-def event(job: Job, before: Job | None = None) -> Event:
-    """The job as it is; `before`: as it was seen last."""
-    only_progress = before is not None and (before.state, before.epoch) == (job.state, job.epoch)
+def make_event(job: Job, before: Job | None = None) -> Event:
+    """The event for the job as it is now. before: the job at the event before this one."""
+    # The epoch too: a job may have left a state and come back to it between two reads.
+    is_same_state = before is not None and (before.state, before.epoch) == (job.state, job.epoch)
     return Event(
         job.state,
         job.failures if job.state is State.DEAD else job.attempt,
-        progress.read(job.progress),
-        time.time() if only_progress else job.since / SECOND,
+        progress.decode_progress(job.progress),
+        # The store has no time for progress, so the time of the read stands for it.
+        time.time() if is_same_state else job.state_since / SECOND,
         _message(job),
     )
 
@@ -125,11 +129,11 @@ def event(job: Job, before: Job | None = None) -> Event:
 def _message(job: Job) -> str:
     if job.state is State.DONE or not job.note:
         return ""
-    told = msgspec.json.decode(job.note)
-    # One that was done and runs anew still has its result there.
-    if not isinstance(told, dict) or not told.keys() >= {"type", "message"}:
+    note = msgspec.json.decode(job.note)
+    # A job that was done and runs again still has its result as its note.
+    if not isinstance(note, dict) or not note.keys() >= {"type", "message"}:
         return ""
-    return str(told["message"]) if job.state is State.CANCELLED else f"{told['type']}: {told['message']}"
+    return str(note["message"]) if job.state is State.CANCELLED else f"{note['type']}: {note['message']}"
 
 
 def _left(end: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""From the outbox to the store: in order, as soon as the store takes them."""
+"""Moves jobs from the outbox to the store, in order, as soon as the store takes them."""
 
 import logging
 import threading
@@ -9,15 +9,15 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from tarry.client.handle import Handle
-from tarry.client.handles import Handles
+from tarry.client.duplicates import DuplicateResolver
+from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import IdempotencyError, PartlyUnavailable, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.entry import Entry
-from tarry.store.shared.patience import Backoff
+from tarry.store.shared.backoff import Backoff
 from tarry.tasks.log_facts import about
 from tarry.tasks.options import Options
 from tarry.tasks.shield import shielded
@@ -28,66 +28,162 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.client")
 
 PAGE = 500
-TOLD_EVERY = 60.0
-LOOKS_AGAIN = 1.0
-"""Seconds between two looks whether another process, whose turn it is, has forwarded all."""
-_ALIASES = 10_000
+# A store may be away for hours: a line for each try would fill the log.
+WARN_EVERY = 60.0
+CHECK_EVERY = 1.0
+"""Seconds between two checks of an outbox that another process forwards."""
+# A process may forward without end, so the oldest aliases go.
+_MAX_ALIASES = 10_000
 
-PASSES = (StoreUnavailable, StoreFull, StoreReadOnly)
-"""Errors that are not the job's fault."""
+STORE_TROUBLE = (StoreUnavailable, StoreFull, StoreReadOnly)
+"""Errors that have nothing to do with the job."""
 
-Numbered = Sequence[tuple[int, Entry]]
+Insert = Callable[[Sequence[Job]], list[bytes]]
+"""As `Store.insert`: the id under which each job lives."""
+NumberedEntries = Sequence[tuple[int, Entry]]
 
 
 class Forwarder:
-    """Forwards what lies in an outbox: `step` once, `start` in a thread until nothing is left.
+    """Forwards the jobs of an outbox: `step` does it once, `start` in a thread until nothing is left.
 
-    Who was given a handle when the job was put here has it told, if he still has it.
+    Handles of forwarded jobs are updated, if the caller still has them.
     """
 
     def __init__(
-        self, store: Store, insert: Callable[[Sequence[Job]], list[bytes]], handles: Handles, outbox: "Outbox"
+        self, store: Store, insert: Insert, duplicates: DuplicateResolver, make_handle: MakeHandle, outbox: "Outbox"
     ) -> None:
         self.outbox = outbox
-        self._store, self._insert, self._makes = store, insert, handles
+        self._store, self._insert = store, insert
+        self._duplicates, self._make_handle = duplicates, make_handle
+        # Weak: most callers drop their handles at once, and their jobs may wait in the outbox for long.
         self._handles: WeakValueDictionary[bytes, Handle[Any]] = WeakValueDictionary()
         self._aliases: dict[bytes, bytes] = {}
+        """For jobs whose key was held: the holder's id, by the id that the job had in the outbox."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._told = 0.0
+        self._is_closed = threading.Event()
+        self._warned_at = 0.0
 
-    def promised(self, job: Job) -> Handle[Any]:
-        """The handle of a job that lies in the outbox now."""
-        handle = self._handles[job.id] = self._makes.of(job.id, None)
+    def track(self, job: Job) -> Handle[Any]:
+        """The handle of a job that was put into the outbox. Starts forwarding."""
+        # Before the thread starts: it may forward the job at once, and must find the handle.
+        handle = self._handles[job.id] = self._make_handle(job.id, None)
         self.start()
         return handle
 
-    def look(self, ids: Sequence[bytes]) -> list[Job | None]:
-        """The jobs by id, as the store has them, or as they lie here. One that lay here and whose key was held is that
-        which held it. PartlyUnavailable, StoreUnavailable for those that are unknown."""
-        # Here first: what is not here any more has arrived.
-        here = self.outbox.find(ids)
-        found, missing = self._got([self._aliases.get(id, id) for id in ids])
+    def fetch(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs by id, from the store or the outbox; for a job whose key was held, the holder.
+
+        PartlyUnavailable for jobs that are not in the outbox, if their store is away.
+        """
+        # The outbox first: a job that is not there any more is in the store by then.
+        kept = self.outbox.find(ids)
+        found, missing = self._fetch_from_store([self._aliases.get(id, id) for id in ids])
         for at, id in enumerate(ids):
-            if id in here and (found[at] is None or at in missing):
-                found[at] = here[id]
+            if id in kept and (found[at] is None or at in missing):
+                found[at] = kept[id]
                 missing.pop(at, None)
         if missing:
             raise PartlyUnavailable(str(next(iter(missing.values()))), found, missing)
         return found
 
-    def arrived(self, id: bytes) -> Job | None:
-        """The job as the store has it; StoreUnavailable as long as it lies here."""
-        here = self.outbox.find([id])
+    def fetch_stored(self, id: bytes) -> Job | None:
+        """The job from the store; StoreUnavailable as long as it is in the outbox."""
+        # The outbox first, as in `fetch`.
+        kept = self.outbox.find([id])
         job = self._store.get([self._aliases.get(id, id)])[0]
-        if job is None and here:
+        if job is None and kept:
             raise StoreUnavailable(
                 f"job {ids.text(id)} still lies in {self.outbox.path}: try again once it has left it"
             )
         return job
 
-    def _got(self, ids: Sequence[bytes]) -> tuple[list[Job | None], dict[int, StoreError]]:
+    def start(self) -> None:
+        """Starts forwarding in the background."""
+        with self._lock:
+            if self._thread is None and not self._is_closed.is_set():
+                self._thread = threading.Thread(target=self._run, name="tarry-outbox", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Stops. The next process with this outbox forwards what is left."""
+        self._is_closed.set()
+        if self._thread is not None:
+            # Limited: the thread may be inside a call of a store that hangs.
+            self._thread.join(timeout=5)
+        self.outbox.close()
+
+    def forward(self) -> None:
+        """`step`, if the outbox has jobs: a chore for the keeper."""
+        if self.outbox.content().jobs:
+            self.step()
+
+    def step(self) -> bool:
+        """Forwards what the store takes now; False if another process does it. StoreUnavailable if jobs are left."""
+        with shielded, self.outbox.turn() as is_ours:
+            if is_ours:
+                self._forward()
+        return is_ours
+
+    def _run(self) -> None:
+        backoff = Backoff()
+        while not self._is_closed.is_set():
+            try:
+                is_ours = self.step()
+                backoff.succeed()
+            except Exception as error:
+                # Not only StoreError: a thread that ends would leave all later jobs in the outbox.
+                is_ours = False
+                backoff.fail(time.monotonic())
+                self._warn(error)
+            if is_ours and self._end_if_empty():
+                return
+            self._is_closed.wait(backoff.left(time.monotonic()) if backoff.tries else CHECK_EVERY)
+
+    def _end_if_empty(self) -> bool:
+        # Under the lock, so that `start` sees either this thread with its next look at the outbox, or none.
+        with self._lock:
+            if self.outbox.content().jobs:
+                return False
+            self._thread = None
+            return True
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned_at or time.monotonic() - self._warned_at > WARN_EVERY:
+            self._warned_at = time.monotonic()
+            is_known = isinstance(error, StoreError)
+            log.warning("%s; jobs wait in %s", error, self.outbox.path, exc_info=None if is_known else error)
+
+    def _forward(self) -> None:
+        after, forwarded = 0, 0
+        trouble: StoreError | None = None
+        while page := self.outbox.page(after, PAGE):
+            # Goes on behind refused jobs, so that they do not block the others.
+            after = page[-1][0]
+            ids, errors = self._insert_page([self._with_fitting_id(entry.job) for _, entry in page])
+            stored = [(n, entry) for at, (n, entry) in enumerate(page) if at not in errors]
+            self._resolve(stored, [ids[at] for at in range(len(page)) if at not in errors])
+            # Removed last: after a crash before this the jobs are sent again, and their ids and keys make that
+            # harmless.
+            self.outbox.remove([n for n, _ in stored])
+            forwarded += len(stored)
+            trouble = next(iter(errors.values()), trouble)
+            # A page of which nothing was stored: the store is away, and further pages would fail too.
+            if trouble is not None and (self._is_closed.is_set() or not stored):
+                break
+        if forwarded:
+            self._warned_at = 0.0
+            log.info("forwarded %s from %s", quantity(forwarded), self.outbox.path)
+        if trouble is not None:
+            raise trouble
+
+    def _with_fitting_id(self, job: Job) -> Job:
+        """The job, with a new id if its shard has changed: shards may have been added or removed in the meantime."""
+        store = self._store
+        return job if store.belongs(job) else replace(job, id=store.new_id(job.task, job.key, job.lane))
+
+    def _fetch_from_store(self, ids: Sequence[bytes]) -> tuple[list[Job | None], dict[int, StoreError]]:
+        """The jobs, and an error for each position that could not be read."""
         try:
             return self._store.get(ids), {}
         except PartlyUnavailable as error:
@@ -95,120 +191,40 @@ class Forwarder:
         except StoreUnavailable as error:
             return [None] * len(ids), dict.fromkeys(range(len(ids)), error)
 
-    def start(self) -> None:
-        """Sees to it that what is there is forwarded, in the background."""
-        with self._lock:
-            if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._serve, name="tarry-outbox", daemon=True)
-                self._thread.start()
+    def _insert_page(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
+        ids, errors = try_insert(self._insert, jobs)
+        if len(jobs) == 1 or not errors or any(isinstance(error, STORE_TROUBLE) for error in errors.values()):
+            return ids, errors
+        # The store refuses one of the jobs. One by one, the others get through.
+        single = [try_insert(self._insert, [job]) for job in jobs]
+        return [ids[0] for ids, _ in single], {at: errors[0] for at, (_, errors) in enumerate(single) if errors}
 
-    def close(self) -> None:
-        """Stops; what is left is for the next process with this outbox."""
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-        self.outbox.close()
-
-    def forward(self) -> None:
-        """What `step` does, for whoever comes by now and then."""
-        if self.outbox.content().jobs:
-            self.step()
-
-    def step(self) -> bool:
-        """Forwards all that the store takes now; False if another process is at it. StoreUnavailable if something had
-        to be left."""
-        with shielded, self.outbox.turn() as ours:
-            if ours:
-                self._forward()
-        return ours
-
-    def _serve(self) -> None:
-        backoff = Backoff()
-        while not self._ended.is_set():
-            try:
-                ours = self.step()
-                backoff.succeed()
-            except Exception as error:
-                ours = False
-                backoff.fail(time.monotonic())
-                self._trouble(error)
-            if ours and self._is_empty():
-                return
-            self._ended.wait(backoff.left(time.monotonic()) if backoff.tries else LOOKS_AGAIN)
-
-    def _is_empty(self) -> bool:
-        with self._lock:
-            if self.outbox.content().jobs:
-                return False
-            self._thread = None
-            return True
-
-    def _trouble(self, error: Exception) -> None:
-        if not self._told or time.monotonic() - self._told > TOLD_EVERY:
-            self._told = time.monotonic()
-            known = isinstance(error, StoreError)
-            log.warning("%s; jobs wait in %s", error, self.outbox.path, exc_info=None if known else error)
-
-    def _forward(self) -> None:
-        after, forwarded = 0, 0
-        left: StoreError | None = None
-        while page := self.outbox.page(after, PAGE):
-            after = page[-1][0]
-            lives, errors = self._inserted([self._fitting(entry.job) for _, entry in page])
-            there = [(n, entry) for at, (n, entry) in enumerate(page) if at not in errors]
-            landed = [lives[at] for at in range(len(page)) if at not in errors]
-            self._settle(there, landed)
-            self.outbox.remove([n for n, _ in there])
-            forwarded += len(there)
-            left = next(iter(errors.values()), left)
-            if left is not None and (self._ended.is_set() or not there):
-                break
-        if forwarded:
-            self._told = 0.0
-            log.info("forwarded %s from %s", quantity(forwarded), self.outbox.path)
-        if left is not None:
-            raise left
-
-    def _fitting(self, job: Job) -> Job:
-        """Where stores were added or taken away meanwhile, a job with a key needs another id to meet its like."""
-        store = self._store
-        return job if store.fits(job) else replace(job, id=store.mint(job.task, job.key, job.lane))
-
-    def _inserted(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
-        lives, errors = inserted(self._insert, jobs)
-        if len(jobs) == 1 or not errors or any(isinstance(error, PASSES) for error in errors.values()):
-            return lives, errors
-        # One that the store refuses must not keep back the others.
-        alone = [inserted(self._insert, [job]) for job in jobs]
-        return [lives[0] for lives, _ in alone], {at: errors[0] for at, (_, errors) in enumerate(alone) if errors}
-
-    def _settle(self, there: Numbered, lives: Sequence[bytes]) -> None:
-        """What the caller would have been told."""
-        for (_, entry), holder in zip(there, lives, strict=True):
+    def _resolve(self, stored: NumberedEntries, ids: Sequence[bytes]) -> None:
+        """Does for forwarded jobs what the enqueue would have done: resolves duplicates and updates the handles."""
+        for (_, entry), holder in zip(stored, ids, strict=True):
             handle = self._handles.pop(entry.job.id, None)
-            id = holder if holder == entry.job.id else self._settled(entry, holder)
+            id = holder if holder == entry.job.id else self._resolve_duplicate(entry, holder)
             if id != entry.job.id:
                 self._aliases[entry.job.id] = id
-                if len(self._aliases) > _ALIASES:
+                if len(self._aliases) > _MAX_ALIASES:
                     del self._aliases[next(iter(self._aliases))]
             if handle is not None:
-                handle.landed(self._makes.of(id, id == entry.job.id))
+                handle.become(self._make_handle(id, id == entry.job.id))
 
-    def _settled(self, entry: Entry, holder: bytes) -> bytes:
+    def _resolve_duplicate(self, entry: Entry, holder: bytes) -> bytes:
         options = Options(on_duplicate=entry.on_duplicate, idempotency=entry.idempotency)  # type: ignore[arg-type]
         try:
-            return self._makes.settle(entry.job, holder, options)
+            return self._duplicates.resolve(entry.job, holder, options)
         except IdempotencyError as error:
+            # The enqueue has long returned, so there is no caller to raise this to.
             job = entry.job
-            told = "%s %s was kept while the store was away: %s"
-            log.error(told, job.task, ids.text(job.id), error, extra=about(job))
+            text = "%s %s was kept while the store was away: %s"
+            log.error(text, job.task, ids.text(job.id), error, extra=about(job))
             return holder
 
 
-def inserted(
-    insert: Callable[[Sequence[Job]], list[bytes]], jobs: Sequence[Job]
-) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
-    """Under which ids the jobs live, and the positions of those of which that is not known, with the reasons."""
+def try_insert(insert: Insert, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
+    """Calls `insert`. Returns the ids under which the jobs live, and an error for each position that failed."""
     try:
         return insert(jobs), {}
     except PartlyUnavailable as error:

@@ -1,4 +1,4 @@
-"""What an enqueue gives back: a job, seen from outside."""
+"""The handle of a job: what an enqueue returns."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -11,7 +11,7 @@ from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.tasks import progress
 from tarry.tasks.definition import TaskDefinition
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress
 
@@ -19,45 +19,46 @@ R = TypeVar("R")
 
 
 class JobAccess(Protocol):
-    """What a handle asks of the client that made it."""
+    """What a handle needs of its client."""
 
     @property
     def tasks(self) -> Mapping[str, TaskDefinition[Any, Any]]:
-        """By name."""
+        """The app's tasks by name."""
 
-    def look(self, ids: Sequence[bytes]) -> list[Job | None]:
-        """The jobs as they are."""
+    def fetch(self, ids: Sequence[bytes]) -> list[Job | None]:
+        """The jobs as they are now; None for an unknown one."""
 
     def wait(self, id: bytes, timeout: float | None) -> Job | None:
-        """The job once it is finished."""
+        """Waits for the end of the job; None if there is none."""
 
-    async def await_end(self, id: bytes, timeout: float | None) -> Job | None:
+    async def await_finished(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
 
     def follow(self, id: bytes, timeout: float | None) -> Follow:
-        """The job as it goes."""
+        """An iterator over the changes of the job."""
 
     def cancel(self, id: bytes, reason: str = "") -> bool:
-        """Whether it was cancelled."""
+        """Cancels the job; False if it had finished."""
 
     def retry(self, id: bytes) -> bool:
-        """Whether it was made ready."""
+        """Makes the job ready now; False if that is not possible."""
 
 
 class Handle(Generic[R]):
-    """A job by its id. Every property asks the store anew; `job.result()` waits."""
+    """A job by its id. Every property asks the store; `job.result()` waits."""
 
+    # `__weakref__`: the forwarder refers to handles weakly.
     __slots__ = ("__weakref__", "_client", "_id", "is_new")
 
     def __init__(self, client: JobAccess, id: bytes, is_new: bool | None = False) -> None:
         self._client = client
         self._id = id
         self.is_new = is_new
-        """False if the enqueue found an unfinished job with its key and returned that one. None while the job is held
-        in this process until a transaction on another database is committed, or lies in the outbox."""
+        """True: the enqueue stored this job. False: the enqueue found this job, which holds the key. None: not known
+        yet: the job is in the outbox, or waits in this process for a commit on another database."""
 
-    def landed(self, other: "Handle[R]") -> None:
-        """What was held is in the store now; this handle is that one from now on."""
+    def become(self, other: "Handle[R]") -> None:
+        """Makes this handle stand for the same job as the other. Called once a job that had to wait is stored."""
         self._id, self.is_new = other._id, other.is_new
 
     @property
@@ -66,44 +67,44 @@ class Handle(Generic[R]):
         return ids.text(self._id)
 
     def record(self) -> Job:
-        """Everything that the store has on it; JobNotFound once it is forgotten."""
-        job = self._client.look([self._id])[0]
+        """The whole record in the store; JobNotFound once it is deleted."""
+        job = self._client.fetch([self._id])[0]
         if job is None:
             raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
         return job
 
     @property
     def state(self) -> State:
-        """Where it is in its life: compares equal to "ready", "done" and so on."""
+        """Its state; compares equal to "ready", "done" and so on."""
         return self.record().state
 
     @property
     def progress(self) -> Progress | None:
-        """What its task said last of how far it is; None if it said nothing."""
-        return progress.read(self.record().progress)
+        """The progress that its task reported last; None if it reported none."""
+        return progress.decode_progress(self.record().progress)
 
     @property
     def output(self) -> Output | None:
-        """The last lines of what its task printed and logged, in the last attempt that did; None if none did."""
-        return progress.output(self.record().progress)
+        """The last lines that its task printed and logged; None if there are none."""
+        return progress.decode_output(self.record().progress)
 
     def result(self, timeout: float | None = None) -> R:
-        """What the task returned, waiting for it up to `timeout` seconds (None: as long as it takes).
+        """Waits up to `timeout` seconds (None: without end), and returns what the task returned.
 
-        ResultTimeout if it is not finished by then; JobFailed if it is dead; JobCancelled; JobNotFound once forgotten.
+        ResultTimeout; JobFailed if the job is dead; JobCancelled; JobNotFound once it is deleted.
         """
         return self._value(self._client.wait(self._id, timeout))
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same, awaited."""
-        return self._value(await self._client.await_end(self._id, timeout))
+        return self._value(await self._client.await_finished(self._id, timeout))
 
     def follow(self, timeout: float | None = None) -> Follow:
-        """An event for the job as it is, then for every change of state and progress, until it has finished:
-        `for event in job.follow()`, or `async for`.
+        """Iterates over the changes of the job: `for event in job.follow()`, or `async for`.
 
-        It looks when something moved, 20 times a second at most, so what is over sooner may be passed over, but never
-        the end. ResultTimeout if it is not finished after `timeout` seconds; JobNotFound once forgotten.
+        The first event is the job as it is now; then comes one for each change of state and progress, until the end.
+        The job is read 20 times a second at most: changes in between may be missed, but never the end. ResultTimeout
+        if the job has not finished after `timeout` seconds; JobNotFound once it is deleted.
         """
         return self._client.follow(self._id, timeout)
 
@@ -112,11 +113,11 @@ class Handle(Generic[R]):
         return self.follow(timeout).__aiter__()
 
     def cancel(self, reason: str = "") -> bool:
-        """No longer wanted. A running task is stopped; False if the job had already finished."""
+        """Cancels the job. A running task is interrupted. False if the job had already finished."""
         return self._client.cancel(self._id, reason)
 
     def retry(self) -> bool:
-        """Run it now: a waiting job at once, a finished one anew; False if it runs already, or its key is taken."""
+        """Makes a waiting job ready now, and a finished one run again; False if it runs, or its key is taken."""
         return self._client.retry(self._id)
 
     async def astate(self) -> State:
@@ -125,11 +126,11 @@ class Handle(Generic[R]):
 
     async def aprogress(self) -> Progress | None:
         """`progress`, awaited."""
-        return progress.read((await self.arecord()).progress)
+        return progress.decode_progress((await self.arecord()).progress)
 
     async def aoutput(self) -> Output | None:
         """`output`, awaited."""
-        return progress.output((await self.arecord()).progress)
+        return progress.decode_output((await self.arecord()).progress)
 
     async def arecord(self) -> Job:
         """`record`, awaited."""
@@ -147,14 +148,16 @@ class Handle(Generic[R]):
         if job is None:
             raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
         if job.state is State.DONE:
+            # A process that does not have the task cannot know the type of its result.
             task = self._client.tasks.get(job.task)
             return cast("R", task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note))
-        told: dict[str, Any] = msgspec.json.decode(job.note or b"{}")
+        note: dict[str, Any] = msgspec.json.decode(job.note or b"{}")
         if job.state is State.CANCELLED:
-            reason = told.get("message")
+            reason = note.get("message")
             raise JobCancelled(f"{job.task} {self.id} was cancelled" + (f": {reason}" if reason else ""))
-        failure = JobFailed(f"{job.task} {self.id} is dead: {told.get('type')}: {told.get('message')}")
-        failure.add_note(str(told.get("traceback", "")))
+        failure = JobFailed(f"{job.task} {self.id} is dead: {note.get('type')}: {note.get('message')}")
+        # As a note, so that Python prints the traceback of the task under that of the caller.
+        failure.add_note(str(note.get("traceback", "")))
         raise failure
 
     def __eq__(self, other: object) -> bool:
@@ -167,8 +170,14 @@ class Handle(Generic[R]):
         return f"<Job {self.id}>"
 
 
-def checked(handle: Any) -> Handle[Any]:
-    """What an enqueue through middleware gives; TypeError if it is no job."""
+class MakeHandle(Protocol):
+    """Makes the handle of a job; a client's handles refer to that client."""
+
+    def __call__(self, id: bytes, is_new: bool | None = False, /) -> Handle[Any]: ...
+
+
+def require_handle(handle: Any) -> Handle[Any]:
+    """Returns what an enqueue through middleware gave; TypeError if it is not a handle."""
     if not isinstance(handle, Handle):
         why = f"a middleware gave {type(handle).__name__}, not the job: `return call_next(job)`"
         raise TypeError(f"enqueue: {why}, awaited in an `async def`")

@@ -1,8 +1,8 @@
-"""Enqueues that belong to the caller's transaction: `using(connection=...)`.
+"""Enqueues in the caller's transaction: `using(connection=...)`.
 
-Where the connection is to the database that is the store, the job is written through it, and the two commit as one.
-Where it is to another, but its library tells when it has committed, the job is held in this process until then: if
-the process dies in between, or the store fails just then, the job is lost.
+If the connection is to the store's own database, the job is written through it, and both commit together. If it is to
+another database whose library reports commits, the job waits in this process until the commit: it is lost if the
+process dies in between, or if the store fails then.
 """
 
 import logging
@@ -13,144 +13,161 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.client.handle import Handle
-from tarry.client.handles import Handles
+from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import OtherDatabase
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.theirs import is_a
+from tarry.store.shared.caller_connection import is_a
 from tarry.tasks.options import Options
 
-Put = Callable[[Sequence[Job], Options], list[Handle[Any]]]
+InsertJobs = Callable[[Sequence[Job], Options], list[Handle[Any]]]
 _log = logging.getLogger("tarry.client")
-_KEPT = "tarry.held"
-"""Where in `Session.info` the jobs are that wait for its commit."""
+_INFO_KEY = "tarry.held"
+"""The key in `Session.info` of the jobs that wait for its commit."""
 
 
-class Transactional:
-    """Puts jobs within a caller's transaction. put: stores jobs as ever, for those that wait for a commit elsewhere."""
+class TransactionalInserter:
+    """Inserts jobs within a caller's transaction.
 
-    def __init__(self, store: Store, handles: Handles, put: Put) -> None:
-        self._store, self._handles, self._put_later = store, handles, put
+    resolve: makes the handle of an inserted job, as `Inserter.resolve`. insert_later: inserts, after the commit, jobs
+    that waited for a commit on another database.
+    """
 
-    def put(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
-        """Puts the jobs within the transaction of `options.connection`."""
-        connection = _plain(options.connection)
-        if _asynchronous(connection):
+    def __init__(
+        self,
+        store: Store,
+        resolve: Callable[[Job, bytes, Options], Handle[Any]],
+        make_handle: MakeHandle,
+        insert_later: InsertJobs,
+    ) -> None:
+        self._store, self._resolve, self._make_handle = store, resolve, make_handle
+        self._insert_later = insert_later
+
+    def insert(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
+        """Inserts the jobs within the transaction of `options.connection`."""
+        connection = _resolve_registry(options.connection)
+        if _is_async(connection):
             raise TypeError(f"connection={connection!r} is asynchronous: await aenqueue(...)")
-        return self._put(jobs, options, connection)
+        return self._insert(jobs, options, connection)
 
-    async def aput(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
-        """The same, awaited. What is not asynchronous itself is used where it belongs, in this thread."""
-        connection = _plain(options.connection)
-        if not _asynchronous(connection):
-            return self._put(jobs, options, connection)
-        handles: list[Handle[Any]] = await connection.run_sync(lambda inner: self._put(jobs, options, inner))
+    async def ainsert(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
+        """The same, awaited."""
+        connection = _resolve_registry(options.connection)
+        if not _is_async(connection):
+            # A connection belongs to the thread that made it, so it is used here and not in another thread.
+            return self._insert(jobs, options, connection)
+        handles: list[Handle[Any]] = await connection.run_sync(lambda inner: self._insert(jobs, options, inner))
         return handles
 
-    def _put(self, jobs: Sequence[Job], options: Options, connection: Any) -> list[Handle[Any]]:
+    def _insert(self, jobs: Sequence[Job], options: Options, connection: Any) -> list[Handle[Any]]:
         if options.on_duplicate != "return":
             raise ValueError(
                 f'on_duplicate="{options.on_duplicate}" changes a job that others may see: it cannot wait for the'
                 " commit of connection=; leave one of them out"
             )
         try:
-            lives = self._store.insert_within(connection, jobs)
+            stored = self._store.insert_within(connection, jobs)
         except OtherDatabase as why:
-            return self._hold(jobs, options, connection, why)
-        return [self._handles.land(job, id, options) for job, id in zip(jobs, lives, strict=True)]
+            return self._insert_after_commit(jobs, options, connection, why)
+        return [self._resolve(job, id, options) for job, id in zip(jobs, stored, strict=True)]
 
-    def _hold(self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase) -> list[Handle[Any]]:
-        """Until the commit."""
-        held = _Held(self._put_later, jobs, options, [self._handles.of(job.id, None) for job in jobs])
+    def _insert_after_commit(
+        self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase
+    ) -> list[Handle[Any]]:
+        waiting = _WaitingJobs(self._insert_later, jobs, options, [self._make_handle(job.id, None) for job in jobs])
         if is_a(connection, "sqlalchemy.orm", "Session"):
-            _kept(connection).add(connection, held)
+            _session_jobs(connection).add(connection, waiting)
+        # The module too: another library's `on_commit` may mean something else.
         elif hasattr(connection, "on_commit") and type(connection).__module__.startswith("django."):
-            connection.on_commit(held.send)
+            connection.on_commit(waiting.insert)
         else:
             raise OtherDatabase(
                 f"{why}: the two cannot commit as one. Keep the jobs in your own database"
                 " (sqlite:///your.db?shared=yes); or give a Session of SQLAlchemy or a connection of Django, which tell"
                 " when they have committed, so that the job can be enqueued right after"
             ) from None
-        return held.handles
+        return waiting.handles
 
 
-class _Held(Struct, eq=False):
-    """What one call enqueued, until the commit."""
+class _WaitingJobs(Struct, eq=False):
+    """The jobs of one call, until the commit."""
 
-    put: Put
+    insert_later: InsertJobs
     jobs: Sequence[Job]
     options: Options
     handles: list[Handle[Any]]
-    within: Any = None
-    """The `SessionTransaction`, as deep as savepoints go, that it stands and falls with."""
+    transaction: Any = None
+    """The `SessionTransaction`, or savepoint, whose commit they wait for."""
 
-    def send(self) -> None:
-        """The commit is done, so it is too late to raise: the caller would believe that it had failed."""
+    def insert(self) -> None:
+        """Inserts the jobs. Logs errors: to raise now would tell the caller that the commit had failed."""
         try:
-            landed = self.put(self.jobs, replace(self.options, connection=None))
-            for handle, new in zip(self.handles, landed, strict=True):
-                handle.landed(new)
+            stored = self.insert_later(self.jobs, replace(self.options, connection=None))
+            for handle, new in zip(self.handles, stored, strict=True):
+                handle.become(new)
         except Exception:
             names = ", ".join(f"{job.task} {ids.text(job.id)}" for job in self.jobs)
             _log.exception("the transaction was committed, but what it enqueued could not be stored: %s", names)
 
 
-class _Kept:
-    """The jobs that wait for the commit of one Session, which tells of it by events."""
+class _SessionJobs:
+    """The jobs that wait for the commit of one Session. The Session reports it by events."""
 
     def __init__(self, session: Any) -> None:
-        self._waiting: list[_Held] = []
+        self._waiting: list[_WaitingJobs] = []
         self._committed: Any = None
         """The transaction or savepoint that was just committed, and is about to end."""
+        # Loaded already, since the caller has a Session. An import would make SQLAlchemy a dependency.
         listen: Callable[..., None] = sys.modules["sqlalchemy.event"].listen
         listen(session, "after_commit", self._on_commit)
         listen(session, "after_transaction_end", self._on_end)
 
-    def add(self, session: Any, held: _Held) -> None:
+    def add(self, session: Any, jobs: _WaitingJobs) -> None:
         if not session.in_transaction():
+            # Without a transaction there would be no commit to wait for.
             session.begin()
-        held.within = _innermost(session)
-        self._waiting.append(held)
+        jobs.transaction = _innermost_transaction(session)
+        self._waiting.append(jobs)
 
     def _on_commit(self, session: Any) -> None:
-        self._committed = _innermost(session)
+        self._committed = _innermost_transaction(session)
 
     def _on_end(self, session: Any, transaction: Any) -> None:
-        # Also the end of what was rolled back, or just left.
-        ended = [held for held in self._waiting if held.within is transaction]
+        """Called at each end of a transaction, also after a rollback."""
+        ended = [jobs for jobs in self._waiting if jobs.transaction is transaction]
         if not ended:
             return
-        committed, self._committed = transaction is self._committed, None
-        self._waiting = [held for held in self._waiting if held.within is not transaction]
-        for held in ended if committed else ():
+        # SQLAlchemy reports an end after a rollback too; only a commit just before it counts.
+        was_committed, self._committed = transaction is self._committed, None
+        self._waiting = [jobs for jobs in self._waiting if jobs.transaction is not transaction]
+        for jobs in ended if was_committed else ():
             if transaction.parent is None:
-                held.send()
+                jobs.insert()
             else:
-                held.within = transaction.parent
-                self._waiting.append(held)
+                # A savepoint was released: its jobs wait for the transaction around it.
+                jobs.transaction = transaction.parent
+                self._waiting.append(jobs)
 
 
-def _innermost(session: Any) -> Any:
+def _innermost_transaction(session: Any) -> Any:
     return session.get_nested_transaction() or session.get_transaction()
 
 
-def _kept(session: Any) -> _Kept:
-    kept: _Kept | None = session.info.get(_KEPT)
-    if kept is None:
-        kept = session.info[_KEPT] = _Kept(session)
-    return kept
+def _session_jobs(session: Any) -> _SessionJobs:
+    found: _SessionJobs | None = session.info.get(_INFO_KEY)
+    if found is None:
+        found = session.info[_INFO_KEY] = _SessionJobs(session)
+    return found
 
 
-def _plain(connection: Any) -> Any:
-    """The Session of this thread or task, where a registry of them was given."""
-    registry = is_a(connection, "sqlalchemy.orm", "scoped_session")
-    registry = registry or is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session")
-    return connection() if registry else connection
+def _resolve_registry(connection: Any) -> Any:
+    """The Session of this thread or task, if a registry of Sessions was given; else the connection itself."""
+    is_registry = is_a(connection, "sqlalchemy.orm", "scoped_session")
+    is_registry = is_registry or is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session")
+    return connection() if is_registry else connection
 
 
-def _asynchronous(connection: Any) -> bool:
-    where = "sqlalchemy.ext.asyncio"
-    return is_a(connection, where, "AsyncConnection") or is_a(connection, where, "AsyncSession")
+def _is_async(connection: Any) -> bool:
+    module = "sqlalchemy.ext.asyncio"
+    return is_a(connection, module, "AsyncConnection") or is_a(connection, module, "AsyncSession")

@@ -1,4 +1,4 @@
-"""Waiting for jobs to finish, and watching them, without asking again and again: one bell for all in a process."""
+"""Waits for jobs to finish, and watches them, without polling each: all waiters of a process share one wake-up."""
 
 import contextlib
 import logging
@@ -10,63 +10,73 @@ from typing import Any
 from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import Store
-from tarry.store.shared.bell import FOLLOW, RESULT, Bell
-from tarry.store.shared.partly import partly
-from tarry.store.shared.patience import Backoff
+from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.partial_result import partial_result
+from tarry.store.shared.wakeup.sleeper import FOLLOW, RESULT, Wakeup
 from tarry.tasks import progress, shield
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 
-LOOK_ANYWAY = 1.0
-"""Seconds after which waiters look even if no bell rang."""
-LOOK_EVERY = 0.05
-"""Seconds between two looks for those who follow, however often it rings."""
+# Wake-ups may get lost.
+POLL_INTERVAL = 1.0
+"""Seconds between two reads of the jobs if no wake-up comes."""
+FOLLOW_INTERVAL = 0.05
+"""Seconds between two reads for waiters that follow a job, however many wake-ups come."""
 
-Told = Callable[[Job | None], None]
+Notify = Callable[[Job | None], None]
 
 
 class Waiter:
-    """One who is told when a job has finished or is forgotten; or, if he follows, whenever it has changed."""
+    """Waits for one job.
 
-    __slots__ = ("follows", "seen", "told")
+    notify: called with the job when it has finished, or with None if there is none. follows: also called for each
+    change that is seen.
+    """
 
-    def __init__(self, told: Told, follows: bool = False) -> None:
-        self.told = told
+    __slots__ = ("_seen", "follows", "notify")
+
+    def __init__(self, notify: Notify, follows: bool = False) -> None:
+        self.notify = notify
         self.follows = follows
-        self.seen: Any = None
+        self._seen: Any = None
 
     def wants(self, job: Job) -> bool:
-        """The job has changed since he was told last."""
+        """Whether it follows the job, and the job has changed since the last call."""
         if not self.follows:
             return False
-        seen, self.seen = self.seen, (job.state, job.epoch, job.failures, progress.read(job.progress), job.note)
-        return bool(self.seen != seen)
+        # Only what an event shows: an extended lease is no change.
+        now = (job.state, job.epoch, job.failures, progress.decode_progress(job.progress), job.note)
+        seen, self._seen = self._seen, now
+        return bool(seen != now)
 
 
 class Waiting:
-    """Calls back when jobs finish; its thread lives while somebody waits."""
+    """Notifies waiters when their jobs finish. Its thread runs as long as there are waiters.
 
-    def __init__(self, store: Store, get: Callable[[Sequence[bytes]], list[Job | None]] | None = None) -> None:
+    fetch: reads jobs by id; `Store.get` unless given.
+    """
+
+    def __init__(self, store: Store, fetch: Callable[[Sequence[bytes]], list[Job | None]] | None = None) -> None:
         self.trouble = ""
-        """Why the store could not be asked when it was tried last."""
+        """Why the last read of the store failed; empty: it succeeded."""
         self._store = store
-        self._get = get or store.get
+        self._fetch = fetch or store.get
         self._backoff = Backoff()
         self._lock = threading.Lock()
         self._waiters: dict[bytes, list[Waiter]] = {}
-        self._bell: Bell | None = None
+        self._wakeup: Wakeup | None = None
         self._thread: threading.Thread | None = None
         self._new = False
 
     def wait(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
-        """(True, the finished job, or None if there is none), or (False, None) when the time is over."""
+        """Waits up to `timeout` seconds: (True, the finished job or None if there is none), or (False, None)."""
         ended = threading.Event()
         found: list[Job | None] = []
 
-        def told(job: Job | None) -> None:
+        def notify(job: Job | None) -> None:
             found.append(job)
             ended.set()
 
-        waiter = Waiter(told)
+        waiter = Waiter(notify)
         try:
             self.add(id, waiter)
             shield.wait(ended.wait, timeout)
@@ -74,17 +84,17 @@ class Waiting:
             self.remove(id, waiter)
         return (True, found[0]) if found else (False, None)
 
-    async def await_end(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
+    async def await_finished(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
         """The same, awaited."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Job | None] = loop.create_future()
 
-        def told(job: Job | None) -> None:
-            # Closed in the meantime: who waited there is gone.
+        def notify(job: Job | None) -> None:
+            # RuntimeError: the loop was closed in the meantime, and nobody waits there any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_resolve, future, job)
 
-        waiter = Waiter(told)
+        waiter = Waiter(notify)
         self.add(id, waiter)
         try:
             return True, await asyncio.wait_for(future, timeout)
@@ -94,51 +104,55 @@ class Waiting:
             self.remove(id, waiter)
 
     def add(self, id: bytes, waiter: Waiter) -> None:
-        """From now on he is told, in the thread that looks; one who follows at once, and then of each change seen."""
+        """Notifies this waiter from now on, in the thread that reads the jobs. One that follows is notified at once."""
         with self._lock:
             self._waiters.setdefault(id, []).append(waiter)
+            # A new waiter must be read for at once, so it ends the pause of `_watch`.
             self._new = True
-            if self._bell is None:
-                bell = self._hung()
-                watch = threading.Thread(target=self._watch, args=(bell,), name="tarry-waiting", daemon=True)
+            if self._wakeup is None:
+                wakeup = self._open_wakeup()
+                watch = threading.Thread(target=self._watch, args=(wakeup,), name="tarry-waiting", daemon=True)
                 watch.start()
-                self._bell, self._thread = bell, watch
+                self._wakeup, self._thread = wakeup, watch
             else:
-                self._bell.poke()
+                self._wakeup.wake()
 
     def remove(self, id: bytes, waiter: Waiter) -> None:
-        """He no longer wants to know; fine also if he was told the last already."""
+        """Stops notifying this waiter, if it still waits."""
         with self._lock:
             waiters = self._waiters.get(id, [])
             if waiter in waiters:
                 waiters.remove(waiter)
                 if not waiters:
                     del self._waiters[id]
-            if self._bell is not None and not self._waiters:
-                self._bell.poke()
+            if self._wakeup is not None and not self._waiters:
+                # The last waiter has gone: the thread must see that and end.
+                self._wakeup.wake()
 
     def close(self) -> None:
-        """The store is about to be closed: waits until it is not looked at any more, unless somebody still waits."""
+        """Call before the store is closed: waits for the end of the thread, unless there are still waiters."""
         thread = self._thread
+        # A waiter's `notify` may close the client, and a thread cannot join itself.
         if thread is not None and not self._waiters and thread is not threading.current_thread():
             thread.join(timeout=5)
 
-    def _watch(self, bell: Bell) -> None:
-        while self._awaited(bell):
-            results, followed = self._kinds()
-            looked = time.monotonic()
-            bell.arm(FOLLOW if followed else RESULT)
-            if not self._looked():
-                self._wait_for_store(bell)
+    def _watch(self, wakeup: Wakeup) -> None:
+        while self._has_waiters(wakeup):
+            has_results, has_followers = self._kinds()
+            read_at = time.monotonic()
+            # Before the read: a change that comes during the read causes a wake-up.
+            wakeup.listen(FOLLOW if has_followers else RESULT)
+            if not self._notify():
+                self._wait_for_store(wakeup)
                 continue
-            bell.wait(LOOK_ANYWAY)
-            if followed and self._waiters and not self._new:
-                self._rest(bell, looked + LOOK_EVERY - time.monotonic(), results)
+            wakeup.wait(POLL_INTERVAL)
+            if has_followers and self._waiters and not self._new:
+                self._pause(wakeup, read_at + FOLLOW_INTERVAL - time.monotonic(), has_results)
 
-    def _looked(self) -> bool:
-        """False if the store could not be asked."""
+    def _notify(self) -> bool:
+        """Reads the jobs and notifies the waiters; False if the store could not be read."""
         try:
-            self._tell()
+            self._notify_waiters()
         except StoreError as error:
             self.trouble = str(error)
             if self._backoff.fail(time.monotonic()):
@@ -148,45 +162,49 @@ class Waiting:
         self._backoff.succeed()
         return True
 
-    def _wait_for_store(self, bell: Bell) -> None:
-        """Until the next look is due or nobody waits any more. A ring says nothing here: what is broken rings too, and
-        so does each who begins to wait."""
+    def _wait_for_store(self, wakeup: Wakeup) -> None:
+        """Waits until the next read is due, or until there are no more waiters."""
+        # A wake-up does not end the pause: a broken connection causes wake-ups too, and so does each new waiter.
         while self._waiters and (left := self._backoff.left(time.monotonic())):
-            bell.wait(left)
+            wakeup.wait(left)
 
-    def _hung(self) -> Bell:
+    def _open_wakeup(self) -> Wakeup:
         try:
-            return self._store.bell()
+            return self._store.wakeup()
         except StoreError:
-            return _Deaf()
+            # Polling finds the jobs once the store is back, only later.
+            return _PollingOnly()
 
-    def _rest(self, bell: Bell, seconds: float, results: bool) -> None:
-        """Progress may ring a thousand times a second; only who waits for a result is told of it sooner."""
+    def _pause(self, wakeup: Wakeup, seconds: float, has_results: bool) -> None:
+        """Waits before the next read for waiters that follow. has_results: a finished job ends the pause."""
+        # Progress may cause a thousand wake-ups a second.
         if seconds > 0:
-            if results:
-                bell.arm(RESULT)
-            bell.wait(seconds)
+            if has_results:
+                wakeup.listen(RESULT)
+            wakeup.wait(seconds)
 
-    def _awaited(self, bell: Bell) -> bool:
-        """False, and the bell given back, once nobody waits."""
+    def _has_waiters(self, wakeup: Wakeup) -> bool:
+        """False once there are no waiters; the wake-up is closed then."""
         with self._lock:
             self._new = False
             if not self._waiters:
-                self._bell = None
-                bell.close()
+                # Under the lock, so that `add` starts a new thread instead of relying on this one.
+                self._wakeup = None
+                wakeup.close()
             return bool(self._waiters)
 
     def _kinds(self) -> tuple[bool, bool]:
-        """Whether somebody waits for a result, and whether somebody follows."""
+        """Whether there are waiters for an end, and whether there are some that follow."""
         with self._lock:
             kinds = {waiter.follows for waiters in self._waiters.values() for waiter in waiters}
         return False in kinds, True in kinds
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
         with self._lock:
-            awaited = list(self._waiters)
-        found, away = partly(lambda: self._get(awaited))
-        for at, (id, job) in enumerate(zip(awaited, found, strict=True)):
+            wanted = list(self._waiters)
+        found, away = partial_result(lambda: self._fetch(wanted))
+        for at, (id, job) in enumerate(zip(wanted, found, strict=True)):
+            # None for a job on a shard that is away does not mean that the job is gone.
             if away is not None and at in away.missing:
                 continue
             with self._lock:
@@ -194,20 +212,21 @@ class Waiting:
                     waiters = self._waiters.pop(id, [])
                 else:
                     waiters = [waiter for waiter in self._waiters.get(id, ()) if waiter.wants(job)]
+            # Outside the lock: a waiter may call `remove`, which takes it.
             for waiter in waiters:
-                waiter.told(job)
+                waiter.notify(job)
         if away is not None:
             raise away
 
 
-class _Deaf(Bell):
-    """While the store has none: looks by itself now and then."""
+class _PollingOnly(Wakeup):
+    """Stands in while the store has no wake-up: the jobs are read every `POLL_INTERVAL`."""
 
-    def arm(self, topic: str) -> None:
-        """Nobody rings it."""
+    def listen(self, topic: str) -> None:
+        """Does nothing."""
 
-    def disarm(self) -> None:
-        """Nobody would."""
+    def ignore(self) -> None:
+        """Does nothing."""
 
 
 def _resolve(future: "asyncio.Future[Job | None]", job: Job | None) -> None:

@@ -1,12 +1,10 @@
-"""The methods of an app that run jobs in its own process, without a master.
+"""The methods of an app that run jobs in its own process, without a master."""
 
-The modules that run jobs are imported when they are needed: most processes that import an app only enqueue.
-"""
+# The modules that run jobs are imported when they are needed: most processes that import an app only enqueue.
 
 import signal
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.client import Client
@@ -16,37 +14,53 @@ from tarry.config import Config, Pool
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.lifecycle import Rules
 from tarry.store.base import Store
-from tarry.tasks.lazily import asyncio
-from tarry.worker.shares import Queues
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.worker.claim_plan import Queues
 
 if TYPE_CHECKING:
     from tarry.embedded.service import Background, EmbeddedService, LocalWorker
     from tarry.keeper.chores import Keeper
-    from tarry.worker.worker import Outside, Settings
+    from tarry.worker.worker import ControlChannel, WorkerSettings
 
 
-class TestBackend(Protocol):
-    """Replaces the stores and clocks of all apps during a test of tasks."""
+class Backend:
+    """Where the apps of this process get their stores, clients and workers.
 
-    @property
-    def clock(self) -> Clock:
-        """The clock of all apps."""
+    Another one can take its place, as the pytest plugin does during a test. clock: the clock of all apps; None: each
+    has its own. writes_files: apps write outboxes and logs.
+    """
 
-    @property
-    def client(self) -> Callable[..., Client]:
-        """Creates clients, as `Client` does."""
+    clock: Clock | None = None
+    writes_files = True
 
-    def store(self, app: Any) -> Store:
-        """The store of the app during the test: the same for each call."""
+    def find_store(self, app: Any, given: Store | None) -> Store | None:
+        """The store of the app, if it is open already. given: the one that the app was made with."""
+        return given
 
-    def drain(self, app: Any, queues: Queues | None) -> int:
+    def make_client(self, store: Store, *args: Any, **kwargs: Any) -> Client:
+        """Creates a client, as `Client` does."""
+        return Client(store, *args, **kwargs)
+
+    def drain(self, app: "EmbeddedMixin", timeout: Duration | None, queues: Queues | None) -> int:
         """Runs the jobs that are due in this app."""
+        return _run_drain(app._build_drain(timeout, queues))
 
-    async def adrain(self, app: Any, queues: Queues | None) -> int:
+    async def adrain(self, app: "EmbeddedMixin", timeout: Duration | None, queues: Queues | None) -> int:
         """The same, awaited."""
+        service = app._build_drain(timeout, queues)
+        try:
+            return await asyncio.to_thread(_run_drain, service)
+        finally:
+            # The thread cannot be cancelled. After `stop` it ends once the current job is finished.
+            service.worker.stop()
 
-    def post(self, book: Any) -> Any:
-        """Takes the requests of these HTTP tasks instead of sending them."""
+    def find_port(self, catalog: Any) -> Any:
+        """A `DeliveryPort` that sends the requests of these HTTP tasks; None: the workers of this process send them."""
+        return None
+
+
+backend = Backend()
+"""The backend of all apps in this process."""
 
 
 class Deliveries(Protocol):
@@ -59,15 +73,13 @@ class Deliveries(Protocol):
         """Called when the worker has ended."""
 
 
-test_backend: TestBackend | None = None
-
-
 class EmbeddedMixin(ABC):
     """Base class of an app: runs jobs in the process of the app."""
 
     tasks: dict[str, Task[Any, Any]]
 
     def __init__(self) -> None:
+        # Weak: a long-lived app may open many workers, and only those that still exist can be stopped.
         self._workers: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
 
     @property
@@ -104,11 +116,11 @@ class EmbeddedMixin(ABC):
         """Runs jobs in this process, no master needed, until INT, TERM, or `stop()` from another thread.
 
         queues: a name, several, or weights. threads: sync jobs at once, one of them in the calling thread.
-        coroutines: async jobs at once. What is left out is as in [pools.default] of the settings.
+        coroutines: async jobs at once. The default of each is [pools.default] of the settings.
 
-        INT: what runs is finished first, as with `stop()`. TERM: within `[master] term_grace`; what still runs then
-        is interrupted and requeued, and no attempt is counted. The second time: now. Only the main thread gets signals.
-        RuntimeError where it would block an event loop.
+        INT: finishes the running jobs first, as `stop()` does. TERM: the same within `[master] term_grace`; jobs that
+        still run then are interrupted and requeued, and no attempt is counted. The same again: interrupts at once.
+        Only the main thread gets signals. RuntimeError where it would block an event loop.
         """
         from tarry.embedded.service import handle_signals  # noqa: PLC0415 - see above
 
@@ -129,8 +141,8 @@ class EmbeddedMixin(ABC):
         """`with app.running():` or `async with app.running():` runs jobs in threads beside the block, as in the
         lifespan of a web server.
 
-        At the end of the block what runs is finished, within `limit` (else `[master] term_grace`); what still runs
-        then is interrupted and requeued, and no attempt is counted.
+        At the end of the block the running jobs are finished, within `limit` (default: `[master] term_grace`). Jobs
+        that still run then are interrupted and requeued, and no attempt is counted.
         """
         from tarry.embedded.service import Background  # noqa: PLC0415 - see above
 
@@ -139,63 +151,59 @@ class EmbeddedMixin(ABC):
         return Background(lambda: self._build_service(wanted), seconds)
 
     def stop(self) -> None:
-        """Ends what `run`, `running` and `drain` began in this process, once what they run is finished."""
+        """Ends `run`, `running` and `drain` in this process, once their running jobs are finished."""
+        # A copy: other threads may open workers meanwhile.
         for worker in list(self._workers):
             worker.stop()
 
     def drain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
-        """Runs what is due until nothing is left, here and now; how many attempts that were.
+        """Runs all due jobs until none is left; returns how many attempts.
 
-        Sync tasks run in the calling thread, one after the other, async ones beside them. Jobs and retries that are
-        due later stay. After `timeout` no more are begun. Ctrl-C ends it, as soon as the job at hand is finished.
+        Sync tasks run in the calling thread, one after the other, and async ones at the same time. Jobs and retries
+        that are due later stay. After `timeout` no more jobs begin. Ctrl-C ends it once the current job is finished.
         """
-        if test_backend is not None:
-            return test_backend.drain(self, queues)
-        return _run_drain(self._build_drain(timeout, queues))
+        return backend.drain(self, timeout, queues)
 
     async def adrain(self, timeout: Duration | None = None, queues: Queues | None = None) -> int:
-        """The same, awaited: sync tasks run in a thread. Cancelled, it takes nothing more."""
-        if test_backend is not None:
-            return await test_backend.adrain(self, queues)
-        service = self._build_drain(timeout, queues)
-        try:
-            return await asyncio.to_thread(_run_drain, service)
-        finally:
-            service.worker.stop()
+        """The same, awaited: sync tasks run in a thread. If it is cancelled, no more jobs begin."""
+        return await backend.adrain(self, timeout, queues)
 
-    def embedded_service(self, pool: Pool, outside: "Outside", **wanted: Any) -> "EmbeddedService":
+    def embedded_service(self, pool: Pool, control: "ControlChannel", **wanted: Any) -> "EmbeddedService":
         """A worker with its keeper, for a process that handles signals itself: `tarry worker`."""
         from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
         return self._build_service(
-            worker_settings(pool, self.config.max_body, **wanted), exits_process=True, outside=outside
+            worker_settings(pool, self.config.max_body, **wanted), exits_process=True, control=control
         )
 
     def _build_drain(self, timeout: Duration | None, queues: Queues | None) -> "EmbeddedService":
         within = float("inf") if timeout is None else microseconds(timeout) / SECOND
         return self._build_service(self._settings("*" if queues is None else queues, threads=1), until_idle=within)
 
-    def _settings(self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None) -> "Settings":
+    def _settings(
+        self, queues: Queues | None, threads: int | None = None, coroutines: int | None = None
+    ) -> "WorkerSettings":
         from tarry.embedded.service import worker_settings  # noqa: PLC0415 - see above
 
         pool = self.config.pools.get("default", Pool())
         return worker_settings(pool, self.config.max_body, queues, threads, coroutines)
 
-    def _build_service(self, wanted: "Settings", **options: Any) -> "EmbeddedService":
+    def _build_service(self, wanted: "WorkerSettings", **options: Any) -> "EmbeddedService":
         from tarry.embedded.service import EmbeddedService, LocalWorker  # noqa: PLC0415 - see above
 
         store, own = self.connection()
-        clock = None if test_backend is None else test_backend.clock
+        clock = backend.clock
         try:
             deliveries = self.deliveries(store, wanted.coroutines, clock)
             self.declare_limits(store)
         except BaseException:
+            # There is no service yet that would close the store.
             if own:
                 store.close()
             raise
         grace, find = self.config.master.term_grace, deliveries.find
         worker = LocalWorker(
-            store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find=find, **options
+            store, self.tasks, wanted, grace=grace, rules=self.rules, clock=clock, find_task=find, **options
         )
         self._workers.add(worker)
 
@@ -213,5 +221,6 @@ def _run_drain(service: "EmbeddedService") -> int:
     with handle_signals(service.worker, signal.SIGINT):
         attempts = service.drain()
     if service.worker.signals_received:
+        # The handler took the signal, so the caller has not heard of the Ctrl-C yet.
         raise KeyboardInterrupt
     return attempts

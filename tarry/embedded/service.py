@@ -15,9 +15,9 @@ from tarry.config import Pool
 from tarry.errors import ConfigError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.model.quantity import quantity
-from tarry.tasks.lazily import asyncio
-from tarry.worker.shares import Queues
-from tarry.worker.worker import Settings, Worker
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.worker.claim_plan import Queues
+from tarry.worker.worker import Worker, WorkerSettings
 
 log = logging.getLogger("tarry.worker")
 
@@ -25,11 +25,9 @@ RELEASE_WITHIN = 1.0
 """Seconds that jobs have to end after they are interrupted."""
 ENDS_WITHIN = 10.0
 """Seconds to wait for threads that should end."""
+# One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
 MAX_EMPTY_CLAIMS = 1000
-"""How many claims without a job show that none is left, while jobs are overdue.
-
-One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
-"""
+"""How many claims without a job show that none is left, while jobs are overdue."""
 
 
 def worker_settings(
@@ -38,7 +36,7 @@ def worker_settings(
     queues: Queues | None = None,
     threads: int | None = None,
     coroutines: int | None = None,
-) -> Settings:
+) -> WorkerSettings:
     """The settings of a worker, from a pool with overrides; ConfigError if it could run nothing."""
     thread_slots = pool.threads if threads is None else threads
     coroutine_slots = pool.async_ if coroutines is None else coroutines
@@ -47,7 +45,7 @@ def worker_settings(
             f"threads={thread_slots}, coroutines={coroutine_slots}: 0 or more of each, and 1 or more of one of them"
         )
     served = queue_weights(pool.queues if queues is None else queues)
-    return Settings(
+    return WorkerSettings(
         served, thread_slots, coroutine_slots, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output
     )
 
@@ -68,7 +66,7 @@ class LocalWorker(Worker):
     """A worker in a process that does other work, too: it ends even if its jobs do not.
 
     INT: finish the running jobs, then end. TERM: the same within `grace` seconds; jobs that still run then are
-    interrupted and requeued, and no attempt is counted. A second signal: interrupt at once. exits_process: end the
+    interrupted and requeued, and no attempt is counted. The same again: interrupt at once. exits_process: end the
     process if a job ignores even that. until_idle: end as soon as there is nothing to do; claim nothing after that
     many seconds.
     """
@@ -102,46 +100,53 @@ class LocalWorker(Worker):
 
     def receive_signal(self, number: int) -> None:
         """Queues a signal; called from the signal handler."""
+        # Only noted: a handler runs between any two bytecodes, where a lock may be held.
         self._pending_signals.append(number)
-        self.pump.bell.poke()
-        if self._end_limit is not None:
-            self._end_limit.poke()
+        self.pump.wakeup.wake()
+        if self._shutdown_limit is not None:
+            self._shutdown_limit.notify()
 
     def end_by(self) -> float:
         """When the thread that talks to the store is interrupted, by time.monotonic(): shortly after the limit."""
+        # Interrupted jobs have one of these seconds to end, and the store has the other one to take them back.
         return self._limit + 2 * RELEASE_WITHIN
 
-    def _guarded(self) -> None:
+    def _run_pump(self) -> None:
         try:
-            super()._guarded()
+            super()._run_pump()
         finally:
+            # Also after a crash: `Background` waits for it.
             self.ended.set()
 
-    def _over(self, seconds: float) -> bool:
+    def _is_finished(self, seconds: float) -> bool:
         self._enforce_limits(time.monotonic())
         return (
-            self._gave_up or super()._over(seconds) or (self._is_draining and seconds > 0 and self._has_nothing_left())
+            self._gave_up
+            or super()._is_finished(seconds)
+            or (self._is_draining and seconds > 0 and self._has_nothing_left())
         )
 
     def _has_nothing_left(self) -> bool:
-        if self.pump.call_together() or not self.pump.idle:
+        if self.pump.flush_batches() or not self.pump.is_idle:
             return False
-        self._empty_claims = self._empty_claims + 1 if self.pump.overdue else MAX_EMPTY_CLAIMS
+        self._empty_claims = self._empty_claims + 1 if self.pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
         return self._empty_claims >= MAX_EMPTY_CLAIMS
 
-    def _nap(self, seconds: float) -> float:
-        if self._is_draining and self.pump.idle:
+    def _sleep_seconds(self, seconds: float) -> float:
+        if self._is_draining and self.pump.is_idle:
+            # Another claim at once, until enough of them were empty: what is due later stays, so there is nothing to
+            # wait for.
             return 0.0
         return max(0.0, min(seconds, self._limit - time.monotonic(), self._stop_at - time.monotonic()))
 
-    def _heed(self) -> None:
+    def _read_news(self) -> None:
         while self._pending_signals:
-            self._told(self._pending_signals.popleft())
-        super()._heed()
+            self._handle_signal(self._pending_signals.popleft())
+        super()._read_news()
 
-    def _told(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if number == signal.SIGUSR1:
-            self._report()
+            self._log_status()
         elif number in (signal.SIGINT, signal.SIGTERM):
             is_repeated = number in self.signals_received
             self.signals_received.append(number)
@@ -153,23 +158,24 @@ class LocalWorker(Worker):
     def _enforce_limits(self, now: float) -> None:
         """Enforces the time limits: first claims nothing more, then interrupts the running jobs, then gives up."""
         if now >= self._stop_at:
+            # Once is enough; and with the old value `_sleep_seconds` would return 0 from now on.
             self._stop_at = math.inf
             self.pump.stop()
-        if now < self._limit or not self.pump.holds:
+        if now < self._limit or not self.pump.held_count:
             return
         if not self._was_interrupted:
-            log.warning("interrupting %s; requeued, and no attempt is counted", quantity(self.pump.holds))
+            log.warning("interrupting %s; requeued, and no attempt is counted", quantity(self.pump.held_count))
             self._was_interrupted, self._limit = True, now + RELEASE_WITHIN
-            self.pump.call_back()
+            self.pump.interrupt_all()
         else:
             self._give_up()
 
     def _give_up(self) -> None:
-        log.warning("gives back what does not end (%s): it may be run twice now", quantity(self.pump.holds))
+        log.warning("gives back what does not end (%s): it may be run twice now", quantity(self.pump.held_count))
         self._gave_up = True
-        self.pump.give_back()
+        self.pump.release_all()
         if self._exits_process:
-            self._leave()
+            self._exit_process()
 
 
 class EmbeddedService:
@@ -193,15 +199,18 @@ class EmbeddedService:
     def end(self) -> None:
         """Ends the keeper and releases everything except a thread that still runs a job. May be called twice."""
         self._ended.set()
+        # While the store is away, the keeper may hang in a call to it.
         self._keeper_thread.join(RELEASE_WITHIN if self.worker.pump.trouble else ENDS_WITHIN)
+        # Taken first, so that the second call closes nothing again.
         close, self._close = self._close, None
         if close is not None:
             close()
-        self.worker.let_go()
+        self.worker.disarm()
 
     def drain(self) -> int:
         """Runs until nothing is left, or stopped; the keeper ticks once before. Returns the number of attempts."""
         try:
+            # Schedules and jobs of dead workers first: they may bring jobs to run.
             self._keeper.tick()
             self._keeper.close()
             self.worker.run()
@@ -248,6 +257,7 @@ class Background:
         # A job that ignores the interrupt may block this thread; it is a daemon, so it does not block the process.
         self._thread.join(RELEASE_WITHIN)
         self._service.end()
+        # An error of the block itself comes first.
         if self._crash is not None and error is None:
             raise self._crash
 
@@ -257,6 +267,7 @@ class Background:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A cancelled block must still end its worker, else jobs would go on without it.
         await asyncio.shield(asyncio.to_thread(self.__exit__, kind, error, trace))
 
     def _run(self, service: EmbeddedService) -> None:

@@ -1,4 +1,4 @@
-"""What ties an app to the tools that watch over it. Each is an extra: `pip install "tarry[otel]"`."""
+"""Connects an app to monitoring tools. Each is an extra: `pip install "tarry[otel]"`."""
 
 from collections.abc import Mapping
 from weakref import WeakSet
@@ -7,15 +7,17 @@ from tarry.app import App
 from tarry.errors import ConfigError
 
 
-def travel(headers: dict[str, str], more: Mapping[str, str]) -> None:
-    """Adds a tool's own headers to a job's. Baggage is everybody's, so it is added to what is there."""
+def add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
+    """Adds a tool's headers to those of a job."""
+    # `baggage` is shared by all tools, so it is appended. The others belong to one tool, and the last one counts.
     for name, value in more.items():
-        there = headers.get(name) if name == "baggage" else None
-        headers[name] = f"{there},{value}" if there else value
+        present = headers.get(name) if name == "baggage" else None
+        headers[name] = f"{present},{value}" if present else value
 
 
-def once(apps: "WeakSet[App]", app: App) -> None:
-    """ConfigError for an app that is in the set already: all would be told twice."""
+def register_once(apps: "WeakSet[App]", app: App) -> None:
+    """Adds the app to the set; ConfigError if it is there already."""
+    # A second time, everything would be reported twice.
     if app in apps:
         raise ConfigError("this app is instrumented already: call instrument(app) once")
     apps.add(app)

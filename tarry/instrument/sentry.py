@@ -1,4 +1,4 @@
-"""Sentry: errors with what job they are of, a transaction for each attempt, and the way from the enqueue to it.
+"""Sentry: errors with their job, a transaction for each attempt, and the trace from the enqueue to it.
 
 `pip install "tarry[sentry]"`, `sentry_sdk.init(...)`, then, where the app is made: `instrument(app)`.
 """
@@ -21,7 +21,7 @@ from sentry_sdk.utils import event_from_exception
 from tarry.app import App
 from tarry.client.handle import Handle
 from tarry.errors import ArgumentError
-from tarry.instrument import once, travel
+from tarry.instrument import add_headers, register_once
 from tarry.model.verdict import Verdict
 from tarry.tasks.new_job import NewJob
 from tarry.tasks.running import CurrentJob
@@ -29,7 +29,7 @@ from tarry.worker.events import failures
 from tarry.worker.run import report
 
 FLUSH = 2.0
-"""Seconds that a process may take at its end to send the events that it still has."""
+"""Seconds at the end of a process to send the last events."""
 
 _ORIGIN = "auto.queue.tarry"
 _SCOPE, _TRACE = "sentry scope", "sentry trace"
@@ -38,20 +38,20 @@ _instrumented: "WeakSet[App]" = WeakSet()
 
 
 def instrument(app: App, *, only_dead: bool = False, arguments: bool = False) -> None:
-    """Tells Sentry of the app: an event for each attempt that failed, once, and a transaction for each attempt, in
-    the trace of its enqueue.
+    """Reports the app to Sentry: one event for each failed attempt, and a transaction for each attempt, in the trace of
+    its enqueue.
 
-    Each attempt has an isolation scope of its own, tagged with `tarry.task`, `tarry.queue`, `tarry.job` and
-    `tarry.attempt`. What your code says to Sentry while it runs goes there. Also jobs are told of whose worker died
-    of them.
+    Each attempt has an isolation scope of its own, with the tags `tarry.task`, `tarry.queue`, `tarry.job` and
+    `tarry.attempt`. What your code sends to Sentry meanwhile gets them too. Jobs whose worker died are reported too.
 
-    only_dead: an event only for the failure after which there is no other attempt. arguments: the events show the
-    job's arguments, which may be personal.
+    only_dead: an event only for a failure after which there is no other attempt. arguments: the events have the job's
+    arguments, which may be personal data.
 
-    Call it before other middleware is registered: then theirs is within the scope. ConfigError if the app is
+    Call this before you register other middleware, so that the scope includes it. ConfigError if the app is
     instrumented already.
     """
-    once(_instrumented, app)
+    register_once(_instrumented, app)
+    # The SDK makes an event of each error that is logged, and each failure would be reported twice.
     ignore_logger(failures.name)
     app.middleware("enqueue")(_send)
     app.middleware("run")(_run)
@@ -62,38 +62,38 @@ def instrument(app: App, *, only_dead: bool = False, arguments: bool = False) ->
 def _send(job: NewJob, call_next: Callable[[NewJob], Any]) -> Any:
     if job.is_async:
         return _asend(job, call_next)
-    with _sending(job) as span:
-        return _sent(span, call_next(job))
+    with _send_span(job) as span:
+        return _set_id(span, call_next(job))
 
 
 async def _asend(job: NewJob, call_next: Callable[[NewJob], Any]) -> Any:
-    with _sending(job) as span:
-        return _sent(span, await call_next(job))
+    with _send_span(job) as span:
+        return _set_id(span, await call_next(job))
 
 
 def _run(job: CurrentJob, call_next: Callable[[CurrentJob], Any]) -> Any:
     if job.is_async:
         return _arun(job, call_next)
-    with _running(job) as span:
-        return _ended(span, job, call_next(job))
+    with _run_span(job) as span:
+        return _set_status(span, job, call_next(job))
 
 
 async def _arun(job: CurrentJob, call_next: Callable[[CurrentJob], Any]) -> Any:
-    with _running(job) as span:
-        return _ended(span, job, await call_next(job))
+    with _run_span(job) as span:
+        return _set_status(span, job, await call_next(job))
 
 
 @contextmanager
-def _sending(job: NewJob) -> Iterator[Span]:
+def _send_span(job: NewJob) -> Iterator[Span]:
     with sentry_sdk.start_span(op="queue.publish", name=job.task, origin=_ORIGIN) as span:
         _describe(span, job.queue)
-        travel(job.headers, dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers()))
+        add_headers(job.headers, dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers()))
         yield span
 
 
 @contextmanager
-def _running(job: CurrentJob) -> Iterator[Span]:
-    unfailed: BaseException | None = None
+def _run_span(job: CurrentJob) -> Iterator[Span]:
+    raised: BaseException | None = None
     with _scope(job):
         transaction = sentry_sdk.continue_trace(
             dict(job.headers), op="queue.task.tarry", name=job.task, source="task", origin=_ORIGIN
@@ -103,22 +103,24 @@ def _running(job: CurrentJob) -> Iterator[Span]:
             _describe(span, job.queue)
             span.set_data("messaging.message.id", job.id)
             span.set_data("messaging.message.retry.count", job.attempt - 1)
+            # Hooks run after the transaction has ended, and their event belongs to its trace.
             job.scratch[_TRACE] = span.get_trace_context()
             try:
                 yield span
             except BaseException as error:
-                if report.failure_of(job.running, None, error) is not None:
+                if report.failure_error(job.running, None, error) is not None:
                     raise
-                # Not for the transaction, which takes whatever is raised in it for a failure.
-                unfailed = error
+                # Raised again outside: the transaction counts every exception as a failure.
+                raised = error
                 span.set_status("ok" if isinstance(error, Verdict) else "cancelled")
-    if unfailed is not None:
-        raise unfailed
+    if raised is not None:
+        raise raised
 
 
 @contextmanager
 def _scope(job: CurrentJob) -> Iterator[Scope]:
     with sentry_sdk.isolation_scope() as scope:
+        # Those of the job before it in this thread say nothing about this one.
         scope.clear_breadcrumbs()
         scope.set_transaction_name(job.task, source="task")
         scope.set_tags({"tarry.task": job.task, "tarry.queue": job.queue})
@@ -130,7 +132,7 @@ def _scope(job: CurrentJob) -> Iterator[Scope]:
 def _report(arguments: bool, job: CurrentJob, error: BaseException) -> None:
     scope = job.scratch.get(_SCOPE)
     if scope is None:
-        # It failed before it began, or with its worker.
+        # It failed before it started, or its worker died.
         with _scope(job):
             return _capture(job, error, arguments)
     with use_isolation_scope(scope):
@@ -150,8 +152,8 @@ def _capture(job: CurrentJob, error: BaseException, arguments: bool) -> None:
 def _arguments(job: CurrentJob) -> dict[str, Any]:
     try:
         return {"args": list(job.args), "kwargs": dict(job.kwargs)}
-    except ArgumentError as misfit:
-        return {"args": str(misfit)}
+    except ArgumentError as error:
+        return {"args": str(error)}
 
 
 def _describe(span: Span, queue: str) -> None:
@@ -159,11 +161,11 @@ def _describe(span: Span, queue: str) -> None:
     span.set_data("messaging.destination.name", queue)
 
 
-def _sent(span: Span, handle: Handle[Any]) -> Handle[Any]:
+def _set_id(span: Span, handle: Handle[Any]) -> Handle[Any]:
     span.set_data("messaging.message.id", handle.id)
     return handle
 
 
-def _ended(span: Span, job: CurrentJob, value: Any) -> Any:
-    span.set_status("ok" if report.failure_of(job.running, value, None) is None else "internal_error")
+def _set_status(span: Span, job: CurrentJob, value: Any) -> Any:
+    span.set_status("ok" if report.failure_error(job.running, value, None) is None else "internal_error")
     return value

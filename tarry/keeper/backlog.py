@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Mapping
 from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 
 REPORT_EVERY = 0.5
 """Seconds."""
+# With so many, many more workers are needed anyway, and a count of all would cost the store much.
 COUNTED = 1000
-"""The most jobs that are counted: with that many, many more workers are needed anyway."""
+"""The most jobs that are counted."""
 
 BacklogReport = dict[str, tuple[int, float]]
 """By pool: how many jobs wait, and for how many seconds the oldest has waited."""
@@ -35,5 +36,6 @@ class BacklogReporter:
         self._notify({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
 
     def _waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
-        backlog = there(lambda: self._store.backlog(queues, now, COUNTED))
+        backlog = reachable_part(lambda: self._store.backlog(queues, now, COUNTED))
+        # This host's clock may be a little behind the store's.
         return backlog.count, max(0, now - backlog.oldest) / SECOND

@@ -14,23 +14,24 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
 from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
+from tarry.keeper.expired_leases import ExpiredLeases
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
-from tarry.model.outcome import Lost, Outcome, TimedOut, note
+from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
 from tarry.store.base import Store
-from tarry.store.shared.partly import partly
-from tarry.store.shared.patience import Backoff
+from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.partial_result import partial_result
 from tarry.worker import owner
-from tarry.worker.overdue import Overdue
-from tarry.worker.pump import RulesFor
+from tarry.worker.exchanger import RulesFor
 
 log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
+# With the hold, a wrong level is corrected within a minute, even if the host that did it has just died.
 RECOUNT_EVERY = 20.0
-"""Seconds. With the hold this corrects a wrong level within a minute, even if the host that did it has just died."""
+"""Seconds."""
 RECOUNT_HOLD = 25 * SECOND
 LOG_EVERY = 60.0
 """Seconds between two log lines about work that waits for a store that is away."""
@@ -59,7 +60,7 @@ class Keeper:
         self._ticker = ticker
         self._death_hooks = death_hooks
         self._clock = clock or Clock(store.time, CHECKED_EVERY)
-        self._overdue = Overdue(store, self._clock)
+        self._expired_leases = ExpiredLeases(store, self._clock)
         self._rules = rules
         self._kept_bytes = kept_bytes
         self._batch_tasks = frozenset(batch_tasks)
@@ -67,24 +68,26 @@ class Keeper:
         self._declare = declare
         self._known_dead: set[str] | None = None
         """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""
-        self._joins = store.joins
-        self._chores: list[tuple[float, Callable[[], None]]] = [
-            (1.0, self.rescue_overdue),
-            (2.0, self.rescue_dead),
-            (PRUNE_EVERY, self.prune),
-            (1.0, self.redeclare_limits),
-            (RECOUNT_EVERY, self.recount),
-        ]
-        if forward is not None:
-            self._chores.append((1.0, forward))
-        self._due = dict.fromkeys(range(len(self._chores)), 0.0)
-        self._backoffs = {number: Backoff() for number in self._due}
+        self._topology_version = store.topology_version
+        self._chores: list[tuple[float, Callable[[], None]]] = []
+        self._due: dict[int, float] = {}
+        self._backoffs: dict[int, Backoff] = {}
         self.away = ""
         """Why the store is not available; empty: it is."""
         self._store_backoff = Backoff()
-        """For the store as a whole: while it is away only one chore tries it, and only once in a while."""
+        """For the store as a whole."""
         self._logged_at: dict[str, float] = {}
         """When the delay of a dead worker's jobs was last logged, by owner."""
+        self._register_chores(forward)
+
+    def _register_chores(self, forward: Callable[[], None] | None) -> None:
+        self.register_chore(1.0, self.rescue_overdue)
+        self.register_chore(2.0, self.rescue_dead)
+        self.register_chore(PRUNE_EVERY, self.prune)
+        self.register_chore(1.0, self.redeclare_limits)
+        self.register_chore(RECOUNT_EVERY, self.recount)
+        if forward is not None:
+            self.register_chore(1.0, forward)
 
     def register_chore(self, every: float, chore: Callable[[], None]) -> None:
         """Adds a chore that runs every `every` seconds; after a StoreError it is retried with growing pauses."""
@@ -95,15 +98,17 @@ class Keeper:
     def tick(self) -> float:
         """Does the chores that are due and returns for how many seconds there is nothing to do.
 
-        Schedules come first, since their ticks must be in time. While the store is away, the first chore that is due
-        tries it once in a while.
+        While the store is away, the first chore that is due tries it once in a while.
         """
+        # While the store is away, only one chore tries it, and only once in a while.
         if left := self._store_backoff.left(time.monotonic()):
             return left
+        # Schedules come first, since their ticks must be in time.
         ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
         for number, (every, chore) in enumerate(self._chores):
             now = time.monotonic()
             if self._due[number] <= now:
+                # Spread, so that the keepers of many hosts do not all ask the store at the same moment.
                 self._due[number] = now + every * random.uniform(0.9, 1.1)
                 if not self._run_chore(number, chore):
                     self._due[number] = max(self._backoffs[number].again, self._store_backoff.again)
@@ -112,7 +117,8 @@ class Keeper:
         return max(0.0, min(ticks, *self._due.values()) - time.monotonic())
 
     def close(self) -> None:
-        """Releases the holds of the chores that one host does for all, so that another can take them at once."""
+        """Releases the holds of the chores that one host does for all, and ends the hooks."""
+        # So another host can take over these chores at once.
         now = self._clock.now()
         with contextlib.suppress(StoreError):
             self._store.hold("prune", self._name, now, now)
@@ -131,9 +137,10 @@ class Keeper:
         """Recovers all jobs of an owner that is known to be dead.
 
         on: ids (hex) of the jobs that were executing when it died; for them the crash counts. stuck: ids of the jobs
-        because of which it was killed: they did not end after their timeout. epochs, stacks: the attempt and the stack
-        of each of them, by id. One job of a batch task stands for its whole call.
+        that did not end after their timeout, so that the owner was killed. epochs, stacks: the attempt and the stack
+        of each stuck job, by id. One job of a batch task stands for its whole call.
         """
+        # Asked before the recovery, which ends the attempts.
         overdue = self._find_still_running(gone, stuck, epochs)
         shared, where = self._find_shared_batches({*on, *overdue}), {id: stacks.get(id, "") for id in overdue}
         self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
@@ -141,13 +148,13 @@ class Keeper:
     def rescue_overdue(self) -> None:
         """Recovers the jobs of owners whose lease ran out."""
         # An expired lease counts for no job: the worker may be alive on a host that cannot reach the store.
-        self._recover(self._overdue.jobs, None)
+        self._recover(self._expired_leases.find_jobs, None)
 
     def rescue_dead(self) -> None:
         """Recovers the jobs of dead processes of this host, without waiting for their leases to end."""
         # A process that died since the last call waits for the next one: its master may yet report which of its jobs
         # were executing.
-        names, away = partly(self._store.owners)
+        names, away = partial_result(self._store.owners)
         dead = {name for name in names if owner.is_dead(name)}
         known, self._known_dead = self._known_dead, dead
         for name in dead if known is None else dead & known:
@@ -159,13 +166,14 @@ class Keeper:
         """Deletes finished jobs that were kept long enough or take too much space. One host does it for all."""
         now = self._clock.now()
         if self._store.hold("prune", self._name, now + 30 * SECOND, now):
+            # Bounded, so that the other chores get their turn; the next call does the rest.
             for _ in range(100):
                 if self._store.prune(now, KEPT_BYTES, _BATCH, self._kept_bytes) < _BATCH:
                     return
 
     def recount(self) -> None:
-        """Counts the running jobs of each limit again, so that a wrong level does not block work for long. One host
-        does it for all."""
+        """Counts the running jobs of each limit again. One host does it for all."""
+        # A level that is too high would block work for ever.
         now = self._clock.now()
         if self._store.hold("recount", self._name, now + RECOUNT_HOLD, now):
             wrong = self._store.recount(now)
@@ -173,11 +181,12 @@ class Keeper:
                 log.warning("%d limits did not count what runs under them; they do now", wrong)
 
     def redeclare_limits(self) -> None:
-        """Declares the limits again when a shard has been added or is back: it may not have them."""
-        joins = self._store.joins
-        if joins != self._joins and self._declare is not None:
+        """Declares the limits again when a shard has been added or is back."""
+        # That shard may not have them.
+        version = self._store.topology_version
+        if version != self._topology_version and self._declare is not None:
             self._declare()
-        self._joins = joins
+        self._topology_version = version
 
     def _run_chore(self, number: int, chore: Callable[[], None]) -> bool:
         try:
@@ -189,8 +198,9 @@ class Keeper:
                 should_log, self.away = self._store_backoff.fail(now), str(error)
             if should_log:
                 log.error("%s: %s", chore.__name__, error)
+            # Workers could not extend their leases either, so leases that run out now tell nothing.
             if not isinstance(error, PartlyUnavailable):
-                self._overdue.be_patient()
+                self._expired_leases.be_patient()
             return False
         self._backoffs[number].succeed()
         self._store_backoff.succeed()
@@ -202,7 +212,7 @@ class Keeper:
         another owner, and not in a later attempt."""
         if not stuck:
             return []
-        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
+        jobs, _ = partial_result(lambda: self._store.get([bytes.fromhex(id) for id in stuck]))
         return [
             id
             for id, job in zip(stuck, jobs, strict=True)
@@ -210,13 +220,13 @@ class Keeper:
         ]
 
     def _find_shared_batches(self, on: Collection[str]) -> set[str]:
-        """The batch tasks of which the owner was executing several jobs in one call."""
+        """The batch tasks whose jobs the owner was executing, several in one call."""
         # Only the dead process knew which jobs were in the call, so the crash counts for all jobs of the task that it
         # held. After a crash each job is called alone, so that the next crash is counted for its cause only.
         if not self._batch_tasks or not on:
             return set()
-        jobs, _ = partly(lambda: self._store.get([bytes.fromhex(id) for id in on]))
-        return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.losses}
+        jobs, _ = partial_result(lambda: self._store.get([bytes.fromhex(id) for id in on]))
+        return {job.task for job in jobs if job and job.task in self._batch_tasks and not job.crashes}
 
     def _recover(
         self,
@@ -226,7 +236,8 @@ class Keeper:
         shared: Collection[str] = (),
     ) -> None:
         for _ in range(100):
-            jobs, away = partly(find)
+            jobs, away = partial_result(find)
+            # Those of the shards that answered are recovered first; the error comes once none are left.
             if not jobs and away:
                 raise away
             if not jobs:
@@ -239,8 +250,9 @@ class Keeper:
                 )
                 for job in jobs
             ]
-            made, away = partly(lambda: self._store.apply(changes, now))  # noqa: B023
+            made, away = partial_result(lambda: self._store.apply(changes, now))  # noqa: B023
             if self._death_hooks is not None:
+                # Only for changes that the store took: another host may have recovered the job first.
                 self._death_hooks.notify(itertools.compress(zip(jobs, changes, strict=True), made))
             log.warning("brought back %s of %s", quantity(sum(made)), ", ".join(sorted({job.owner for job in jobs})))
             if away:
@@ -290,14 +302,14 @@ def _find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str
 
 def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
     task = jobs[0].task
-    return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.losses for job in jobs))
+    return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.crashes for job in jobs))
 
 
 def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, str], shared: Collection[str]) -> Outcome:
-    if job.task in shared and not job.losses:
+    if job.task in shared and not job.crashes:
         return Lost(on=True)
     stack = stuck.get(job.id.hex())
     if stack is not None:
         why = "it did not end after its timeout, so its worker was killed"
-        return TimedOut(note("TimeLimit", why, stack))
+        return TimedOut(outcome_note("TimeLimit", why, stack))
     return Lost(job.id.hex() in on)

@@ -1,8 +1,7 @@
 """Turns the ticks of schedules into jobs. Every host does this, and each tick still makes one job only.
 
 There is no leader. The job of a tick holds a key that names the tick, until an hour after the job has ended; so a
-second host finds that the job exists. The state in the store says how far each schedule has come. It is moved on after
-the jobs are stored: after a crash in between they are enqueued again, and the key makes that harmless.
+second host finds that the job exists. The state in the store says how far each schedule has come.
 """
 
 import contextlib
@@ -20,18 +19,20 @@ from tarry.keeper import schedule_state
 from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.schedule import Schedule
-from tarry.store.shared.patience import Backoff, back_off
+from tarry.store.shared.backoff import Backoff, back_off
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.options import Options
 
 log = logging.getLogger("tarry.cron")
 
+# No host is later with a tick than this.
 KEY_KEPT_FOR = "1h"
-"""How long the job of a tick keeps its key after its end: no host is later than this."""
+"""How long the job of a tick keeps its key after its end."""
 UNUSED_AFTER = 30 * DAY
 """Microseconds after which the state of a schedule that no host has any more is removed."""
+# A state further in the future was written with a wrong clock.
 MAX_AHEAD = DAY
-"""Microseconds: a state further in the future than this was written with a wrong clock."""
+"""Microseconds."""
 _CHECK_EVERY = HOUR
 """A schedule is checked this often even if it does not tick."""
 
@@ -45,6 +46,7 @@ def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefiniti
     """ConfigError if a schedule of the new task has the same name as a schedule of another task."""
     if not new.schedules:
         return
+    # Without the task of the same name: a module that is loaded again replaces its own task.
     taken = schedules_of({name: task for name, task in tasks.items() if name != new.name})
     for schedule in new.schedules:
         if other := taken.get(schedule.name):
@@ -108,7 +110,8 @@ class ScheduleTicker:
 
     def _process(self, due: Sequence[Schedule], stored: Mapping[str, StoredState], now: int) -> None:
         """Enqueues the jobs of all due schedules, then writes their states."""
-        # The jobs come first, since they must be in time.
+        # The jobs come first, since they must be in time. After a crash before the states are written, they are
+        # enqueued again, and the key of each tick makes that harmless.
         states: list[tuple[Schedule, ScheduleState]] = []
         for schedule in due:
             before = stored[schedule.name][0] if schedule.name in stored else None
@@ -126,6 +129,7 @@ class ScheduleTicker:
             action()
         except StoreAway as error:
             failures = self._failures[schedule.name] = self._failures.get(schedule.name, 0) + 1
+            # The tries come often, and the log should not be full of them.
             if failures % 20 == 1:
                 log.error("schedule %s: %s", schedule.name, error)
             self._next_check[schedule.name] = now + round(back_off(failures) * SECOND)
@@ -159,6 +163,7 @@ class ScheduleTicker:
         return replace(state, after=ticks[-1], last=wanted[-1] if wanted else state.last), wanted
 
     def _adjust(self, schedule: Schedule, state: ScheduleState, now: int) -> ScheduleState:
+        # Exact to a day is enough, and saves a write at every check.
         if now - state.seen >= DAY or state.seen > now:
             state = replace(state, seen=now)
         if state.after > now + MAX_AHEAD:
@@ -175,6 +180,7 @@ class ScheduleTicker:
         try:
             self._client.enqueue(self._client.tasks[schedule.task], schedule.args, schedule.kwargs, options)
         except StoreError:
+            # Tried again later. Any other error would come at each try, so the tick is given up for it.
             raise
         except Exception as error:  # such as arguments that are too long for max_body, or the app's middleware
             known = isinstance(error, TarryError)
@@ -193,6 +199,7 @@ class ScheduleTicker:
     def _sweep(self, stored: Mapping[str, StoredState], schedules: Mapping[str, Schedule], now: int) -> None:
         for name, (state, expected) in stored.items():
             if name not in schedules and state.seen < now - UNUSED_AFTER:
+                # The next sweep removes it.
                 with contextlib.suppress(StoreAway):
                     schedule_state.write(self._client.store, name, None, expected)
         self._sweep_at = now + _CHECK_EVERY

@@ -16,7 +16,8 @@ from tarry.store import ids
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import CurrentJob, Running, current
-from tarry.worker.run import hook_calls, wrapped
+from tarry.worker.run import hook_calls
+from tarry.worker.run.steps import carry
 
 log = logging.getLogger("tarry.keeper")
 
@@ -25,8 +26,7 @@ CLOSES_WITHIN = 5.0
 
 
 class DeathHooks:
-    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread, so that a hook that hangs does not delay
-    the rescue of jobs."""
+    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread."""
 
     def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> None:
         self._tasks = tasks
@@ -37,7 +37,7 @@ class DeathHooks:
         """Calls the hooks for those of these changes that count as a failure."""
         for job, change in changes:
             task = self._tasks.get(job.task)
-            if task is not None and task.wrapped is not None and (change.failures or 0) > job.failures:
+            if task is not None and task.run_wrapper is not None and (change.failures or 0) > job.failures:
                 self._queue.put((job, change))
                 self._start()
 
@@ -49,12 +49,14 @@ class DeathHooks:
 
     def _start(self) -> None:
         if self._thread is None:
+            # A thread of its own: a hook that hangs must not delay the rescue of jobs.
             self._thread = threading.Thread(target=self._run, name="tarry-death-hooks", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             try:
+                # In a copy, so that the variables of one job do not reach the hooks of the next.
                 copy_context().run(self._call, *item)
             except Exception:
                 job = item[0]
@@ -62,12 +64,12 @@ class DeathHooks:
 
     def _call(self, job: Job, change: Change) -> None:
         task = self._tasks[job.task]
-        if task.wrapped is None:
+        if task.run_wrapper is None:
             return
         context = CurrentJob(Running(job, task))
         error = JobFailed(f"{job.task} {context.id}: {msgspec.json.decode(change.note)['message']}")
         current.set(context.running)
-        wrapped.carry(context, task.wrapped)
-        hook_calls.call(task.wrapped.failure, context, error)
+        carry(context, task.run_wrapper)
+        hook_calls.call_hooks(task.run_wrapper.failure, context, error)
         if hook_calls.is_dead(change):
-            hook_calls.call(task.wrapped.dead, context, error)
+            hook_calls.call_hooks(task.run_wrapper.dead, context, error)

@@ -13,7 +13,7 @@ from tarry.errors import StoreAway, StoreBusy, StoreUnavailable
 from tarry.model.duration import DAY, MINUTE, SECOND
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 from tarry.worker import owner
 
 PREFIX = "host:"
@@ -25,8 +25,9 @@ LOST = "lost"
 
 _SWEEP_EVERY = MINUTE
 _TRIES = 20
+# Each name may be on another shard, so that one of them is on an available shard.
 _CELLS_PER_HOST = 8
-"""How many cell names a host may use on a sharded store, so that one of them is on an available shard."""
+"""How many cell names a host may use on a sharded store."""
 
 # Bounds for values that are read from a cell, so that any of them can be shown.
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
@@ -82,6 +83,7 @@ def list_hosts(store: Store, now: int | None = None) -> list[Host]:
     moment = store.time() if now is None else now
     newest: dict[str, Host] = {}
     for _, _, host in _entries(store):
+        # A host that changed its cell leaves older entries in the others.
         if abs(moment - host.seen) < FORGOTTEN_AFTER and not _is_newer(newest.get(host.instance), host):
             newest[host.instance] = host
     found = [replace(host, state=LOST) if _is_lost(host, moment) else host for host in newest.values()]
@@ -99,7 +101,7 @@ def _is_lost(host: Host, now: int) -> bool:
 
 
 def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
-    for name, cell in there(lambda: store.cells(PREFIX)).items():
+    for name, cell in reachable_part(lambda: store.kv_list(PREFIX)).items():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             yield name, cell, msgspec.json.decode(cell, type=Host)
 
@@ -126,6 +128,7 @@ class HostEntry:
         if host is None:
             return
         now, summary = self._clock.now(), _summary(host)
+        # Written at once if the state changed. A heartbeat too far ahead means that the clock was set back.
         if summary == self._last_summary and now < self._heartbeat_at <= now + HEARTBEAT_EVERY:
             return
         self._write_entry(replace(host, seen=now))
@@ -139,9 +142,10 @@ class HostEntry:
         host = self._get_host()
         if host is None:
             return
-        for name, cell in there(lambda: self._store.cells(_cell_name(host.instance))).items():
+        # All cells with this prefix: earlier heartbeats may have used other names.
+        for name, cell in reachable_part(lambda: self._store.kv_list(_cell_name(host.instance))).items():
             with contextlib.suppress(StoreAway):
-                self._store.write(name, None, cell)
+                self._store.kv_cas(name, None, cell)
 
     def _write_entry(self, host: Host) -> None:
         """Writes the entry; if the shard of one cell is away, uses the next cell name."""
@@ -156,18 +160,18 @@ class HostEntry:
 
     def _write_cell(self, name: str, value: bytes) -> None:
         for _ in range(_TRIES):
-            if self._store.write(name, value, self._written.setdefault(name, None)):
+            if self._store.kv_cas(name, value, self._written.setdefault(name, None)):
                 self._written[name] = value
                 return
             # An answer was lost, another keeper of this master wrote, or another host removed the entry.
-            self._written[name] = there(lambda: self._store.cells(name)).get(name)
+            self._written[name] = reachable_part(lambda: self._store.kv_list(name)).get(name)
         raise StoreBusy(f"the entry {name} changes all the time")
 
     def _sweep(self, own: Host, now: int) -> None:
         for name, cell, host in _entries(self._store):
             if host.instance != own.instance and (_is_expired(host, now) or _is_replaced(host, own, now)):
                 with contextlib.suppress(StoreAway):
-                    self._store.write(name, None, cell)
+                    self._store.kv_cas(name, None, cell)
 
 
 def _cell_name(instance: str, number: int = 0) -> str:

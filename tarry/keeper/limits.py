@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.definition import TaskDefinition
 
 BY_HAND = "limit:"
@@ -27,11 +27,11 @@ class EffectiveLimit(Struct, frozen=True):
 def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> None:
     """Sets these limits in the store, except where one was set by hand, and removes others of these tasks.
 
-    Every worker calls this before it claims. A queue's limit that is no longer declared stays until it is reset:
-    another host's configuration may have it.
+    Every worker calls this before it claims. A queue's limit that is no longer declared stays until it is reset.
     """
+    # Only limits of these tasks are removed: a queue's limit may be in another host's configuration.
     # Shards that are away get the limits when they are back.
-    now, by_hand = there(store.limits), there(lambda: store.cells(BY_HAND))
+    now, by_hand = reachable_part(store.limits), reachable_part(lambda: store.kv_list(BY_HAND))
     own = {kind + task for task in tasks for kind in (TASK, EACH)}
     wanted = {name: limits.get(name) for name in {*limits, *(own & now.keys())}}
     wanted |= {
@@ -39,12 +39,12 @@ def declare(store: Store, limits: Mapping[str, Limit], tasks: Iterable[str]) -> 
     }
     for name, limit in sorted(wanted.items()):
         if (now[name][0] if name in now else None) != limit:
-            there(lambda: store.limit(name, limit))  # noqa: B023
+            reachable_part(lambda: store.limit(name, limit))  # noqa: B023
 
 
 def effective_limits(store: Store) -> list[EffectiveLimit]:
     """All limits, by name."""
-    by_hand = store.cells(BY_HAND)
+    by_hand = store.kv_list(BY_HAND)
     return [
         EffectiveLimit(name, limit, level, BY_HAND + name in by_hand) for name, (limit, level) in store.limits().items()
     ]
@@ -53,6 +53,7 @@ def effective_limits(store: Store) -> list[EffectiveLimit]:
 def set_by_hand(store: Store, name: str, limit: Limit | None) -> None:
     """Sets a limit on all hosts, or lifts it (None), until it is reset; ValueError for a name that is not a limit's."""
     check_name(name)
+    # The cell first: a worker that starts in between would set the declared limit again.
     _write_override(store, name, msgspec.json.encode(limit))
     store.limit(name, limit)
 
@@ -78,5 +79,5 @@ def limits_of_tasks(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, 
 
 def _write_override(store: Store, name: str, value: bytes | None) -> None:
     for _ in range(10):
-        if store.write(BY_HAND + name, value, store.cells(BY_HAND + name).get(BY_HAND + name)):
+        if store.kv_cas(BY_HAND + name, value, store.kv_list(BY_HAND + name).get(BY_HAND + name)):
             return

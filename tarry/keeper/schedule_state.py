@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreBusy
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 
 PREFIX = "cron:"
 _TRIES = 20
@@ -36,7 +36,7 @@ StoredState = tuple[ScheduleState, bytes]
 def read(store: Store) -> dict[str, StoredState]:
     """All states by the name of the schedule, from the shards that are available."""
     # A state on a shard that is away could not be written either.
-    cells = there(lambda: store.cells(PREFIX))
+    cells = reachable_part(lambda: store.kv_list(PREFIX))
     return {
         name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=ScheduleState), cell) for name, cell in cells.items()
     }
@@ -44,7 +44,7 @@ def read(store: Store) -> dict[str, StoredState]:
 
 def write(store: Store, name: str, state: ScheduleState | None, expected: bytes | None) -> bool:
     """Writes the state, or removes it (None); False if the cell no longer has the expected content."""
-    return store.write(PREFIX + name, None if state is None else msgspec.json.encode(state), expected)
+    return store.kv_cas(PREFIX + name, None if state is None else msgspec.json.encode(state), expected)
 
 
 def initial_state(schedule: Schedule, now: int) -> ScheduleState:

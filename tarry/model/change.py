@@ -1,41 +1,62 @@
-"""What is to become of a job, as a value: the worker computes it, a store only makes it true.
+"""What a job becomes next, as a value: the worker computes it, a store only makes it true.
 
-The idea is River's (`JobSetState...Params`), carried through: no store knows a rule.
+The idea is River's (`JobSetState...Params`): no store knows a rule.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tarry.model.job import State
+from tarry.model.job import Job, State
+
+_KEPT_IF_NONE = ("due", "queue", "priority", "expires", "key_held_until", "body")
 
 
 class Change(Struct, frozen=True, gc=False):
-    """Valid only if the job is still (`was`, `epoch`, `owner`) as it was seen; applied whole or not at all.
+    """Valid only if the job still has the state `was`, this epoch and this owner; applied whole or not at all.
 
-    A field that a finished or running job has no use for (owner, lease) is cleared by the store.
+    The store clears the fields (owner, lease) that a job in the new state has no use for.
     """
 
     id: bytes
     was: State
     epoch: int
     to: State | None
-    """None: the job is forgotten, its record goes."""
-    since: int = 0
+    """None: the store deletes the job."""
+    state_since: int = 0
     due: int | None = None
-    """None: as it was, which is so for every finished job."""
+    """None: unchanged, as for every finished job."""
     failures: int = 0
-    losses: int = 0
-    until: int = 0
+    crashes: int = 0
+    keep_until: int = 0
     note: bytes = b""
     queue: str | None = None
-    """Another queue; None, the same."""
+    """Another queue; None: unchanged."""
     priority: int | None = None
-    """Another priority; None, the same."""
+    """Another priority; None: unchanged."""
     expires: int | None = None
-    """Another time by which it must have started, 0 for none; None, the same."""
-    holds: int | None = None
-    """Until when it holds its key from now on; None, as it was."""
+    """Another time before which it must start, 0 for none; None: unchanged."""
+    key_held_until: int | None = None
+    """Until when it holds its key from now on; None: unchanged."""
     body: bytes | None = None
-    """Other arguments; None, the same."""
+    """Other arguments; None: unchanged."""
+    # The epoch alone is no fence: a store that loses a claim, as at a failover, gives the same epoch again, perhaps to
+    # another worker.
     owner: str = ""
-    """Who ran it when it was seen; nothing for a job that does not run. A store that loses a claim, as at a failover,
-    gives the same epoch again, to somebody else perhaps."""
+    """The worker that ran the job when it was seen; empty for a job that does not run."""
+
+    def apply_to(self, job: Job) -> Job:
+        """The job as this change makes it; not for a change that makes the store forget the job."""
+        # A deletion is the store's own step: there is no job to return.
+        assert self.to is not None
+        new = {field: value for field in _KEPT_IF_NONE if (value := getattr(self, field)) is not None}
+        return replace(
+            job,
+            state=self.to,
+            owner="",
+            state_since=self.state_since,
+            failures=self.failures,
+            crashes=self.crashes,
+            keep_until=self.keep_until if self.to.finished else 0,
+            note=self.note,
+            **new,
+        )

@@ -7,20 +7,23 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 
 _UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
-_LONGEST = 365_250 * DAY  # so that no store's 64-bit integer overflows, whatever is added to it
+# 1000 years: then no store's 64-bit integer overflows, whatever is added to a duration.
+_LONGEST = 365_250 * DAY
+# "ms" stands before "m": the first alternative that fits wins.
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 
 Duration = float | int | str | timedelta
 
 
 def microseconds(duration: Duration, name: str = "") -> int:
-    """Seconds as a number, a timedelta, or text such as `"90s"`, `"1h30m"`; or ValueError if it is none or negative,
-    which says the name of the setting if that is given."""
+    """The microseconds of a number of seconds, a timedelta, or text such as `"90s"`, `"1h30m"`. ValueError if it is no
+    duration, or negative. name: the setting, for the error."""
     match duration:
         case timedelta():
             value = duration.total_seconds() * SECOND
         case str():
-            value = _parsed(duration, name)
+            value = _parse(duration, name)
+        # Before int, since a bool is an int: True is a mistake, and not one second.
         case bool():
             raise _none(duration, name)
         case int() | float():
@@ -29,27 +32,29 @@ def microseconds(duration: Duration, name: str = "") -> int:
             raise _none(duration, name)
     if 0 <= value <= _LONGEST:
         return round(value)
+    # nan is neither negative nor too long, yet the comparison above is false for it.
     why = "negative" if value < 0 else "too long" if value > _LONGEST else "no number"
-    raise ValueError(f"{_said(duration, name)} is {why}: a duration is from 0 to 1000 years")
+    raise ValueError(f"{_describe(duration, name)} is {why}: a duration is from 0 to 1000 years")
 
 
-def _parsed(text: str, name: str) -> float:
+def _parse(text: str, name: str) -> float:
     parts = _PART.findall(text)
+    # findall skips what it does not know, so put the parts together again to see whether anything was left out.
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        said = f"{_said(text, name)} is no duration: write a number and one of us ms s m h d w"
+        said = f"{_describe(text, name)} is no duration: write a number and one of us ms s m h d w"
         raise ValueError(f'{said}, as in "1h30m"')
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def _none(duration: object, name: str) -> ValueError:
-    return ValueError(f'{_said(duration, name)} is no duration: write seconds (90) or text ("1m30s")')
+    return ValueError(f'{_describe(duration, name)} is no duration: write seconds (90) or text ("1m30s")')
 
 
-def _said(duration: object, name: str) -> str:
+def _describe(duration: object, name: str) -> str:
     return f"{name}={duration!r}" if name else repr(duration)
 
 
-def spoken(duration: int) -> str:
+def format_duration(duration: int) -> str:
     """The shortest exact-enough text for people: `4.2ms`, `17s`, `3m20s`, `2d4h`."""
     if duration < SECOND:
         return f"{duration / 1000:.1f}ms"

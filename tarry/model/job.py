@@ -7,13 +7,14 @@ from msgspec import Struct
 MAX_PRIORITY = 2**40
 
 WAITING, UNFINISHED = -1, 0
-"""How long a job holds its key, as `Job.unique` says it: until a worker takes it; until it has finished."""
+"""Values of `Job.key_ttl`: the job holds its key until a worker claims it; until it has finished."""
+# Later than any time, so that one comparison with the clock (`lifecycle.holds_key`) serves this case too.
 HELD = 2**62
-"""`Job.holds` of a job that holds its key for as long as it is not finished."""
+"""`Job.key_held_until` of a job that holds its key as long as it is unfinished."""
 
 
 class State(StrEnum):
-    """Where a job is in its life; `docs/lifecycle.md` draws the ways between them."""
+    """Where a job is in its life; `docs/lifecycle.md` draws the transitions."""
 
     SCHEDULED = "scheduled"
     READY = "ready"
@@ -22,12 +23,12 @@ class State(StrEnum):
     DEAD = "dead"
     CANCELLED = "cancelled"
 
-    # An enum's own hash is a Python function; states are keys on the way of every job.
+    # An enum's own hash is a Python function, which is slow; every job looks up states as keys.
     __hash__ = str.__hash__
 
     @property
     def finished(self) -> bool:
-        """No attempt will follow unless somebody asks for one."""
+        """Whether no attempt follows unless somebody asks for one."""
         return self in FINISHED
 
 
@@ -37,53 +38,62 @@ FINISHED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
 class Job(Struct, frozen=True, gc=False):
     """One call of a task, as the store keeps it. Times are microseconds since the epoch; 0 means *none*."""
 
+    # Made by the client and not by the store: so the same insert sent twice is one job.
     id: bytes
-    """UUIDv7, 16 bytes, made by the client: the same insert sent twice is one job."""
+    """UUIDv7, 16 bytes."""
     task: str
     body: bytes
     """The arguments; opaque to every store."""
     queue: str = "default"
     priority: int = 0
-    """Within +-2^40, higher first. Above 0 is the high band, 0 the normal one, below 0 the low one."""
+    """Within +-2^40, higher first. Above 0: the high band; 0: the normal one; below 0: the low one."""
     due: int = 0
-    """Does not start before; while ready, also its place in line among those that are as late."""
+    """It does not start before this time. While ready: also its place among the jobs that are equally late."""
     state: State = State.READY
+    # The fence against a worker that lost its lease: it reports an older epoch.
     epoch: int = 0
-    """How many times it was claimed: the fence against a worker that lost its lease."""
+    """How many times it was claimed."""
     failures: int = 0
-    """Attempts that failed, a worker's death while the job was on included; an interruption by us is none."""
-    losses: int = 0
-    """How many workers died while this job was on."""
+    """Attempts that failed. A worker's death while the job was running counts; an interruption by us does not."""
+    crashes: int = 0
+    """How many workers died while this job was running."""
     owner: str = ""
-    """Who claimed it, while running."""
-    since: int = 0
+    """The worker that claimed it, while it is running."""
+    state_since: int = 0
     """When it came into its present state."""
-    until: int = 0
-    """Once finished: when it may be forgotten."""
+    keep_until: int = 0
+    """Once finished: when it may be deleted."""
     expires: int = 0
-    """Must not start at or after."""
+    """It must not start at or after this time."""
     key: str | None = None
     """At most one job of the task holds it at a time."""
     note: bytes = b""
-    """JSON: the result when done, else what the last attempt ended with (`{"type", "message", "traceback"}`)."""
-    unique: int = UNFINISHED
-    """How long it holds its key: WAITING, UNFINISHED, or so many microseconds longer than it is unfinished."""
-    holds: int = 0
-    """Until when it holds its key: HELD while that depends on its state, a time once it has finished, 0 for not."""
+    """JSON: the result when done, else how the last attempt ended (`{"type", "message", "traceback"}`)."""
+    key_ttl: int = UNFINISHED
+    """How long it holds its key: WAITING, UNFINISHED, or this many microseconds after it has finished."""
+    key_held_until: int = 0
+    """Until when it holds its key: HELD while it is unfinished, a time once it has finished, 0 if it does not."""
     lane: str | None = None
     """Its line among the jobs of a task that is limited or fair between keys; None: it waits in the open line."""
     headers: bytes = b""
-    """JSON object of text by name, or nothing: what travels beside the arguments, as a trace does."""
+    """JSON object of text by name, or empty: what travels beside the arguments, such as a trace."""
     progress: bytes = b""
-    """JSON `[fraction, message]` of how far the task said that it is, or `[fraction or null, message, attempt, lines
-    left out, text]` where that attempt printed or logged something; or nothing."""
+    """JSON `[fraction, message]` as the task reported it; `[fraction or null, message, attempt, lines left out, text]`
+    if the attempt printed or logged something; or empty."""
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that runs or comes next, from 1; of a dead job, that of the last."""
+        """The number of the attempt that runs or comes next, from 1; of a dead job, of the last one."""
+        # The failures of a dead job count its last attempt already, and no other follows.
         return max(1, self.failures) if self.state is State.DEAD else self.failures + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against the limit of what a queue may keep."""
+        return len(self.body) + len(self.note) + len(self.headers) + len(self.progress)
 
     @property
     def created(self) -> int:
         """When the client made the id, by the client's clock, to the millisecond."""
+        # A UUIDv7 begins with 48 bits of milliseconds.
         return int.from_bytes(self.id[:6], "big") * 1000

@@ -1,8 +1,10 @@
-"""Why a worker's process is killed for the sake of a job that does not end: numbers for the scoreboard, texts for the
-log."""
+"""Why the master kills a worker's process whose job does not end: numbers for the scoreboard, texts for the log."""
 
+from tarry.model.job import Job, State
+
+# Numbers, since the scoreboard is memory shared between processes and has no room for text.
 TIMEOUT, CANCELLED, LEASE_LOST, NOT_WANTED, HOOKS = range(5)
-"""NOT_WANTED: cancelled or lost, and the store could not be asked which."""
+"""NOT_WANTED: cancelled or lost, but the store could not be asked which."""
 
 _TEXTS = {
     TIMEOUT: "past its timeout",
@@ -16,3 +18,10 @@ _TEXTS = {
 def text_of(reason: int) -> str:
     """The end of a line: "the job still ran 3 s after its start, past its timeout"."""
     return _TEXTS.get(reason, "past its time")
+
+
+def reason_for(job: Job | None) -> int:
+    """Why a worker no longer owns a job. job: as it is in the store now; None: it is not there, or is not known."""
+    if job is None:
+        return NOT_WANTED
+    return CANCELLED if job.state is State.CANCELLED else LEASE_LOST

@@ -1,9 +1,19 @@
 """The whole life of a job. No other file decides what a job becomes next.
 
-Each function here takes a job as it was seen and returns the Change that is to be made of it; a store makes the
-change true only if the job is still so. Two moves are the stores' own, because they must be one with the claim:
-a scheduled job whose time has come becomes ready, and a ready one that is claimed becomes running, its epoch one more;
-with that, it no longer holds a key that it was to hold only while it waits.
+Each function here takes a job as it was seen and returns the Change to make; a store makes the change only if the job
+is still the same. Stores make two transitions themselves, because these must be atomic with the claim: a scheduled job
+whose time has come becomes ready; a claimed job becomes running, and its epoch grows by one. A claimed job also loses
+a key that it holds only while it waits (`held_when_claimed`).
+
+A job that holds its key only until a time loses it then (`holds_key`). Nothing happens at that time: a store takes the
+key from it when another job wants it, by an insert or by a change that starts a job anew.
+
+Rules that stores repeat in SQL or Lua, since they apply within a transaction; the conformance suite checks them:
+
+- a holder whose time is over loses its key: `holds_key`; repeated by all but the memory store (suite: `keeping`)
+- the lane in which a job waits: `limit.waiting_lane`; repeated by SQLite when a job comes back from its end, and by
+  PostgreSQL and Redis (suite: `lane_assignment`)
+- which change wakes whom: `model/wake.py`; repeated by Redis (`wake_reasons` in `lua/exchange.lua`; suite: `waking`)
 """
 
 from typing import Any
@@ -13,30 +23,33 @@ from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
-from tarry.model.job import HELD, Job, State
+from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
     Expired,
     Lost,
     Outcome,
+    Quarantined,
     Raised,
     Released,
     Returned,
     Snoozed,
-    Suspected,
     TimedOut,
     Unknown,
     Unsuccessful,
-    note,
+    outcome_note,
 )
 from tarry.model.overrides import retry_of
 from tarry.model.retry import NEVER, Retry
 
-MAX_LOSSES = 3
-"""Workers that die while a job is on before the job is held to be the cause: poison."""
+# More than two: an innocent job may run beside one that kills its worker twice. After two deaths they are tried apart.
+MAX_CRASHES = 3
+"""A job that was running at this many crashes of workers counts as their cause: poison."""
 
-_SECOND_LOSS_DELAY = 5 * SECOND
-_ASIDE = 1 * SECOND
+_SECOND_CRASH_DELAY = 5 * SECOND
+# Time for the other job that is near poison to end, on this worker or another.
+_QUARANTINE = 1 * SECOND
+# Bounded, so that once a worker knows the task the job is found soon.
 _UNKNOWN_DELAY, _UNKNOWN_DELAY_MAX = 1 * SECOND, 60 * SECOND
 
 
@@ -52,34 +65,46 @@ class Rules(Struct, frozen=True):
 
 DEFAULT = Rules()
 
-# Looked up once: an enum's members are found the slow way, and these two are on the way of every job.
+# Looked up once: access to an enum's members is slow, and every job needs these two.
 RUNNING, DONE = State.RUNNING, State.DONE
 
 
-def placed(due: int, now: int) -> State:
-    """Where a job begins, and comes back to, that is to run at `due`."""
+def initial_state(due: int, now: int) -> State:
+    """The state of a new job, or of one that comes back, if it is to run at `due`."""
     return State.SCHEDULED if due > now else State.READY
 
 
 def is_late(due: int, since: int) -> bool:
-    """Whether a ready job came to be so after it was due: it was scheduled, was given back, or is tried again. One that
-    was ready from the start is on time."""
+    """Whether a ready job became ready after it was due: it was scheduled, was given back, or is tried again. A job
+    that was ready from the start is on time."""
     return since > due
 
 
-def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -> Change:
-    """What a running job becomes when its attempt ended so; NotPossible for a job that does not run.
+def holds_key(job: Job, now: int) -> bool:
+    """Whether no other job of its task may have its key."""
+    return job.key is not None and job.key_held_until > now
 
-    unsure: microseconds by which it may be later than `now` already. A delay is made longer by that much, so that it is
-    never too short.
+
+def held_when_claimed(key_ttl: int, key_held_until: int) -> int:
+    """Until when a job holds its key once a worker has claimed it."""
+    return 0 if key_ttl == WAITING else key_held_until
+
+
+def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -> Change:
+    """What a running job becomes after an attempt with this outcome. NotPossible if the job does not run.
+
+    unsure: by how many microseconds `now` may be too early. A delay gets longer by that much, so that it is never too
+    short.
     """
     if job.state is not RUNNING:
         raise NotPossible(f"it is {job.state}, not {RUNNING}")
-    # By far the most jobs end so: they need not go through the cases.
+    # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
         return _finished(job, DONE, rules, now, outcome.value)
     change = _after_all_but_success(job, outcome, rules, now)
+    # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:
+        # Never too short: `now` may be behind the store's clock.
         return replace(change, due=change.due + unsure)
     return change
 
@@ -93,36 +118,36 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Lost(on):
             return _lost(job, rules, now) if on else _again(job, now, min(job.due, now), job.note)
         case Released():
-            # It was due when it was claimed: if that is later than now, the clock was set back since.
+            # It was due when it was claimed. If its due time is later than now, the clock was set back since.
             return _again(job, now, min(job.due, now), job.note)
         case Snoozed(delay):
             return _again(job, now, now + delay, job.note)
         case Cancelled(reason):
-            return _finished(job, State.CANCELLED, rules, now, note("Cancelled", reason))
+            return _finished(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
         case Expired():
-            return _finished(job, State.CANCELLED, rules, now, note("Expired", "it could not start in time"))
+            return _finished(job, State.CANCELLED, rules, now, outcome_note("Expired", "it could not start in time"))
         case Unknown():
             return _unknown(job, now)
-        case Suspected():
-            return _again(job, now, now + _ASIDE, job.note)
+        case Quarantined():
+            return _again(job, now, now + _QUARANTINE, job.note)
 
 
-def suspect(job: Job) -> bool:
-    """One more death while it is on makes it poison. No worker has two such jobs on at once: those that were on side
-    by side twice come back side by side, and the innocent ones would die with the guilty one."""
-    return job.losses >= MAX_LOSSES - 1
+def is_near_poison(job: Job) -> bool:
+    """Whether one more death while the job is on makes it poison."""
+    # No worker runs two such jobs at once: jobs that were on side by side twice come back side by side, and the
+    # innocent ones would die with the guilty one.
+    return job.crashes >= MAX_CRASHES - 1
 
 
-def kicked(job: Job, now: int) -> Change:
-    """Somebody wants it run now: a waiting job at once, a finished one anew, with all its attempts.
-
-    A job that is ready already keeps its place in line.
+def run_now(job: Job, now: int) -> Change:
+    """For a person who wants the job to run now. A waiting job becomes ready; a finished one starts anew, with all its
+    attempts. A job that is ready already keeps its place in line.
     """
     _refuse(job, State.RUNNING, "it is running")
     fresh = job.state.finished
-    failures, losses = (0, 0) if fresh else (job.failures, job.losses)
+    failures, crashes = (0, 0) if fresh else (job.failures, job.crashes)
     due = now if fresh else min(job.due, now)
-    # Whoever asks for it now wants it although its time was over.
+    # Its expiry may have passed, but a person asks for it now, so it must not expire again.
     expires = 0 if fresh or 0 < job.expires <= now else None
     return _change(
         job,
@@ -130,42 +155,44 @@ def kicked(job: Job, now: int) -> Change:
         now,
         due=due,
         failures=failures,
-        losses=losses,
+        crashes=crashes,
         note=job.note,
         expires=expires,
-        holds=HELD if fresh and job.key is not None else None,
+        key_held_until=HELD if fresh and job.key is not None else None,
     )
 
 
-def cancelled(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
-    """Somebody no longer wants it. A running one ends for the store at once; its worker learns of it and stops."""
+def cancel(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
+    """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         _refuse(job, state, f"it is {state} already")
-    return _finished(job, State.CANCELLED, rules, now, note("Cancelled", reason))
+    return _finished(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
 
 
-def told(job: Job, text: bytes) -> Change:
-    """A cancelled one as it is, but for what its worker has to say of it."""
+def annotate(job: Job, text: bytes) -> Change:
+    """Adds the worker's note to a cancelled job."""
     if job.state is not State.CANCELLED:
         raise NotPossible(f"it is {job.state}, not {State.CANCELLED}")
-    return Change(job.id, job.state, job.epoch, job.state, job.since, None, job.failures, job.losses, job.until, text)
+    return Change(
+        job.id, job.state, job.epoch, job.state, job.state_since, None, job.failures, job.crashes, job.keep_until, text
+    )
 
 
-def moved(
+def move(
     job: Job, now: int, *, due: int | None = None, queue: str | None = None, priority: int | None = None
 ) -> Change:
-    """Another time, queue or priority for a job that waits."""
+    """Gives a waiting job another time, queue or priority."""
     _refuse_unless_waiting(job)
     when = job.due if due is None else due
-    return _change(job, placed(when, now), now, due=when, note=job.note, queue=queue, priority=priority)
+    return _change(job, initial_state(when, now), now, due=when, note=job.note, queue=queue, priority=priority)
 
 
-def replaced(job: Job, by: Job, now: int) -> Change:
-    """The same job with another call: what a later enqueue with its key says counts. Only while it waits."""
+def replace_call(job: Job, by: Job, now: int) -> Change:
+    """Gives a waiting job the call of a later enqueue with the same key."""
     _refuse_unless_waiting(job)
     return _change(
         job,
-        placed(by.due, now),
+        initial_state(by.due, now),
         now,
         due=by.due,
         note=job.note,
@@ -176,22 +203,25 @@ def replaced(job: Job, by: Job, now: int) -> Change:
     )
 
 
-def postponed(job: Job, by: Job, now: int) -> Change:
-    """Due when a later enqueue with its key says, if that is later; the call stays as it was."""
+def postpone(job: Job, by: Job, now: int) -> Change:
+    """Makes a waiting job due when a later enqueue with the same key is, if that is later. Its call stays the same."""
     _refuse_unless_waiting(job)
+    # Never earlier: a postponement only delays.
     due = max(job.due, by.due)
+    # A job that never expires must not begin to.
     expires = by.expires if job.expires and by.expires > job.expires else None
-    return _change(job, placed(due, now), now, due=due, note=job.note, expires=expires)
+    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires)
 
 
-def forgotten(job: Job) -> Change:
-    """Its record goes, for good. A running job has to be cancelled first."""
+def forget(job: Job) -> Change:
+    """Deletes the record for good. A running job must be cancelled first."""
     _refuse(job, State.RUNNING, "it is running: cancel it first")
+    # No owner: the job does not run.
     return Change(job.id, job.state, job.epoch, None)
 
 
 class NotPossible(ValueError):
-    """The job is in a state from which that way does not lead."""
+    """The job's state does not allow this change."""
 
 
 def _refuse(job: Job, state: State, why: str) -> None:
@@ -212,17 +242,17 @@ def _change(
     due: int,
     note: bytes,
     failures: int | None = None,
-    losses: int | None = None,
+    crashes: int | None = None,
     **other: Any,
 ) -> Change:
-    """Failures and losses stay as they are unless given; `other` are the fields of Change that change."""
+    """Failures and crashes stay as they are unless given; `other` are the fields of Change that change."""
     failures = job.failures if failures is None else failures
-    losses = job.losses if losses is None else losses
-    return Change(job.id, job.state, job.epoch, to, now, due, failures, losses, 0, note, owner=job.owner, **other)
+    crashes = job.crashes if crashes is None else crashes
+    return Change(job.id, job.state, job.epoch, to, now, due, failures, crashes, 0, note, owner=job.owner, **other)
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
-    return _change(job, placed(due, now), now, due=due, note=text)
+    return _change(job, initial_state(due, now), now, due=due, note=text)
 
 
 def _finished(
@@ -232,20 +262,21 @@ def _finished(
     now: int,
     text: bytes,
     failures: int | None = None,
-    losses: int | None = None,
+    crashes: int | None = None,
 ) -> Change:
     keep = rules.keep_dead if to is State.DEAD else rules.keep_done
-    holds = None
+    key_held_until = None
     if job.key is not None:
-        # The record is what keeps the key, so it stays for at least as long.
-        keep = max(keep, job.unique)
-        holds = now + job.unique if job.unique > 0 else 0
+        # The record holds the key, so it is kept for at least as long as the key.
+        keep = max(keep, job.key_ttl)
+        key_held_until = now + job.key_ttl if job.key_ttl > 0 else 0
     failures = job.failures if failures is None else failures
-    losses = job.losses if losses is None else losses
+    crashes = job.crashes if crashes is None else crashes
+    # Kept for no time at all: delete it now, and not with the next prune.
     target = to if keep else None
     return Change(
-        job.id, job.state, job.epoch, target, now, None, failures, losses, now + keep, text, None, None, None, holds,
-        None, job.owner,
+        job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
+        key_held_until, None, job.owner,
     )  # fmt: skip
 
 
@@ -259,22 +290,25 @@ def _failed(
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
     due = now + delay
-    return _change(job, placed(due, now), now, due=due, failures=failures, note=text)
+    return _change(job, initial_state(due, now), now, due=due, failures=failures, note=text)
 
 
 def _lost(job: Job, rules: Rules, now: int) -> Change:
-    """The job was on when its worker died: perhaps by chance, perhaps the cause. Not retry rules but deaths decide."""
-    failures, losses = job.failures + 1, job.losses + 1
-    if losses >= MAX_LOSSES:
-        text = note("Poison", f"{losses} workers died while this job was on; it is not tried again by itself")
-        return _finished(job, State.DEAD, rules, now, text, failures, losses)
-    text = note("WorkerDied", f"worker {job.owner} died while this job was on")
-    due = now if losses == 1 else now + _SECOND_LOSS_DELAY
-    return _change(job, placed(due, now), now, due=due, failures=failures, losses=losses, note=text)
+    """For a job that was running when its worker died."""
+    # The job may be the cause of the crash, so the number of crashes decides, and not the task's retry rules.
+    failures, crashes = job.failures + 1, job.crashes + 1
+    if crashes >= MAX_CRASHES:
+        text = outcome_note("Poison", f"{crashes} workers died while this job was on; it is not tried again by itself")
+        return _finished(job, State.DEAD, rules, now, text, failures, crashes)
+    text = outcome_note("WorkerDied", f"worker {job.owner} died while this job was on")
+    # After the second crash the job is suspect: without a pause it would kill one worker right after the other.
+    due = now if crashes == 1 else now + _SECOND_CRASH_DELAY
+    return _change(job, initial_state(due, now), now, due=due, failures=failures, crashes=crashes, note=text)
 
 
 def _unknown(job: Job, now: int) -> Change:
-    """A rolling deployment is normal, so it waits: first briefly, then longer, up to a minute."""
+    """For a task that this worker does not know: waits briefly at first, then longer, up to a minute."""
+    # A rolling deployment is normal: another worker, or the next release, knows the task.
     delay = min(_UNKNOWN_DELAY << min(max(job.epoch - 1, 0), 20), _UNKNOWN_DELAY_MAX)
-    text = note("UnknownTask", f"no worker that claimed it knows the task {job.task}")
+    text = outcome_note("UnknownTask", f"no worker that claimed it knows the task {job.task}")
     return _change(job, State.SCHEDULED, now, due=now + delay, note=text)

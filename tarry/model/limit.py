@@ -1,12 +1,13 @@
-"""Limits: how many jobs run at once, and how many start in a period. They delay; nothing fails for them.
+"""Limits: how many jobs run at once, and how many start in a period. They delay jobs; no job fails because of them.
 
-A limit has a name: `queue:mail` for all jobs of a queue, `task:shop.send` for all of a task, `each:shop.send` for those
-of a task that have the same key, each key by itself. How far a limit is used is a Level, and the arithmetic of both is
-here. A rate is counted as the Generic Cell Rate Algorithm does it (ITU-T I.371): one time says all.
+A limit has a name: `queue:mail` for all jobs of a queue, `task:shop.send` for all jobs of a task, `each:shop.send` for
+the jobs of a task with the same key, each key by itself. A Level says how far a limit is used; the arithmetic of both
+is here. Rates use the Generic Cell Rate Algorithm (ITU-T I.371): its whole state is one time.
 """
 
 import contextlib
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -27,14 +28,15 @@ class Limit(Struct, frozen=True):
 
     @property
     def at_once(self) -> int:
-        """How many may start at the same moment: a twentieth of the rate, so that they come in batches and not one by
-        one."""
+        """How many may start at the same moment: a twentieth of the rate."""
+        # More than one, so that jobs start in batches and not one by one.
         return max(1, self.count // 20)
 
     @property
     def spacing(self) -> int:
-        """Microseconds from one start to the next in the long run; such that with `at_once` at the beginning of a
-        period there are never more than `count` in it. Whole ones, rounded up: so nothing is ever a little too many."""
+        """Microseconds from one start to the next in the long run."""
+        # `at_once` jobs may start at the beginning of a period, so the others share the rest of it: then no period has
+        # more than `count` starts. Rounded up: rounded down, there would be one start too many now and then.
         return -(-self.period // (self.count - self.at_once + 1))
 
     def __str__(self) -> str:
@@ -49,7 +51,7 @@ class Level(Struct, frozen=True):
 
     running: int = 0
     next: int = 0
-    """When the next start would be on time, had they come evenly spaced; microseconds, 0 for none yet."""
+    """When the next start would be on time if all were evenly spaced; microseconds, 0: none has started yet."""
 
     def room(self, limit: Limit, now: int) -> int:
         """How many may start now."""
@@ -60,36 +62,51 @@ class Level(Struct, frozen=True):
         return room
 
     def _following(self, limit: Limit, now: int) -> int:
-        """When the next start would be on time. Further ahead than it can have come by this limit: then the clock was
-        set back (or the limit was a slower one), and starts are not held up until that time comes again."""
+        """When the next start would be on time."""
+        # This limit never puts the time so far ahead: the clock was set back, or the limit was a slower one. Starts
+        # must not be held up until that time comes again.
         return self.next if self.next <= now + limit.at_once * limit.spacing + limit.period else now
 
     def again(self, limit: Limit, now: int) -> int | None:
-        """When there will be room if there is none now for the rate's sake; None: it is full, or has room."""
+        """When there will be room, if the rate leaves none now. None: there is room, or all places are taken."""
+        # Where all places are taken, the end of an attempt makes room, and no time is known for it.
         if not limit.count or (limit.most is not None and self.running >= limit.most):
             return None
         at = self._following(limit, now) - (limit.at_once - 1) * limit.spacing
         return at if at > now else None
 
     def started(self, limit: Limit, count: int, now: int) -> "Level":
-        """After so many more have started."""
+        """The level after this many more starts."""
         following = self.next
         if limit.count:
+            # Not before now: time in which nothing started must not add up to a burst.
             following = max(self._following(limit, now), now) + count * limit.spacing
         return Level(self.running + count, following)
 
     def ended(self, count: int) -> "Level":
-        """After so many no longer run."""
+        """The level after this many attempts ended."""
+        # Never below 0: that would let too many start later.
         return Level(max(0, self.running - count), self.next)
 
     def idle(self, now: int) -> bool:
-        """As good as never used."""
+        """Whether the level says no more than one that was never used, so that a store may drop it."""
         return not self.running and self.next <= now
 
 
+def waiting_lane(task: str, lane: str | None, limits: Mapping[str, Limit]) -> str | None:
+    """The lane in which a job waits: the one it has; if it has none and its task is limited, the task's lane "".
+
+    A job gets a lane when it is inserted, when its task gets a limit while the job is unfinished, and when a finished
+    job starts anew. It keeps the lane for good, also when the limit is lifted. limits: all that are set, by name.
+    """
+    is_limited = TASK + task in limits or EACH + task in limits
+    return "" if lane is None and is_limited else lane
+
+
 def rate(text: str) -> tuple[int, int]:
-    """`"100/s"`, `"10/m"`, `"5/2h"`: how many in how many microseconds; ValueError if it says neither."""
+    """How many in how many microseconds, from `"100/s"`, `"10/m"` or `"5/2h"`; ValueError for other text."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
+    # The error below shows the whole rate; one of the duration alone would not.
     with contextlib.suppress(ValueError):
         if found is not None and int(found[1]):
             unit = _PERIODS.get(found[3].rstrip("s") or "s", found[3])
@@ -98,10 +115,11 @@ def rate(text: str) -> tuple[int, int]:
     raise ValueError(f'rate {text!r}: so many in a period, such as "100/s", "10/m" or "5/2h"')
 
 
-def limited(most: int | None = None, rate_text: str | None = None) -> Limit | None:
-    """The limit of these words, None for none; ValueError."""
+def parse_limit(most: int | None = None, rate_text: str | None = None) -> Limit | None:
+    """The limit of these settings; None if there is none. ValueError."""
     if most is None and rate_text is None:
         return None
+    # Not isinstance: True is an int.
     if most is not None and (type(most) is not int or most < 0):
         raise ValueError(f"limit={most!r}: how many at once, 0 or more")
     count, period = (0, 0) if rate_text is None else rate(rate_text)

@@ -10,8 +10,8 @@ SYSLOG_SOCKET, JOURNAL_SOCKET = "/dev/log", "/run/systemd/journal/socket"
 SYSLOG_PORT = 514
 NAMES = ("stderr", "syslog", "journal")
 
+# A name that is close to one of these is a typing error rather than a file.
 _ALMOST = (*NAMES, "stdout")
-"""What is close to one of these was hardly meant as a file."""
 
 
 class LogTarget(Struct, frozen=True):
@@ -19,14 +19,14 @@ class LogTarget(Struct, frozen=True):
 
     kind: Literal["stderr", "syslog", "journal", "file"]
     path: str = ""
-    """Of the file, or of the socket; empty for a host."""
+    """The path of the file or the socket; empty for a host."""
     host: str = ""
     port: int = 0
-    """UDP."""
+    """The UDP port of the host."""
 
 
 def log_target(written: str) -> LogTarget:
-    """What is meant; ValueError if it is no place for a log, or is close to the name of one."""
+    """The target that is written so; ValueError if it is none, or close to the name of one."""
     if "://" in written:
         return _of_url(written)
     match written:
@@ -42,6 +42,7 @@ def log_target(written: str) -> LogTarget:
 
 
 def _close(written: str) -> bool:
+    # A path or a suffix shows that a file is meant: "./syslog" and "syslog.log" are files.
     bare = "/" not in written and "." not in written
     return bare and bool(difflib.get_close_matches(written.lower(), _ALMOST, 1, 0.75))
 

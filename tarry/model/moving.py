@@ -1,7 +1,7 @@
 """A job on its way from one store to another. What it is does not change, only where it is kept.
 
-While it moves it is parked: scheduled for a time that never comes, its note saying what it was. So in neither place can
-it be claimed, and whoever finds it like that, even after a crash, knows how to go on.
+While it moves it is parked: scheduled for a time that never comes, with a note that says what it was. So it can be
+claimed in neither store, and a process that finds it parked, even after a crash, knows how to go on.
 """
 
 import base64
@@ -18,25 +18,27 @@ NEVER = 253_402_300_799 * SECOND
 _MARK = b'{"moving":"'
 
 
-def parked(job: Job) -> Change:
-    """It can no longer be claimed. Not for a job that runs."""
+def park(job: Job) -> Change:
+    """Parks a job, so that it can no longer be claimed. Not for a job that runs."""
+    # Without the body: that stays in the job, and would double its size.
     was = base64.b64encode(msgspec.msgpack.encode(replace(job, body=b"")))
     return _change(job, State.SCHEDULED, NEVER, job, note=_MARK + was + b'"}')
 
 
 def is_parked(job: Job) -> bool:
-    """Whether it was left like that."""
+    """Whether the job is parked."""
+    # The time alone is not enough: a user may schedule a job for it.
     return job.state is State.SCHEDULED and job.due == NEVER and job.note.startswith(_MARK)
 
 
-def restored(job: Job) -> Change:
-    """A parked job becomes again what it was."""
+def restore(job: Job) -> Change:
+    """Makes a parked job what it was before."""
     was = msgspec.msgpack.decode(base64.b64decode(job.note[len(_MARK) : -2]), type=Job)
     return _change(job, was.state, was.due, was, note=was.note)
 
 
-def gone(job: Job) -> Change:
-    """A parked job leaves its old place for good."""
+def forget(job: Job) -> Change:
+    """Deletes a parked job from its old store."""
     return Change(job.id, job.state, job.epoch, None)
 
 
@@ -46,11 +48,11 @@ def _change(job: Job, to: State, due: int, like: Job, *, note: bytes) -> Change:
         job.state,
         job.epoch,
         to,
-        like.since,
+        like.state_since,
         due,
         like.failures,
-        like.losses,
-        like.until,
+        like.crashes,
+        like.keep_until,
         note,
-        holds=like.holds if like.key is not None else None,
+        key_held_until=like.key_held_until if like.key is not None else None,
     )

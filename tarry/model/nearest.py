@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
-    """The known name that is most like it, whatever the case of letters; None if none is. close: from 0 to 1, how
-    like it must be."""
+    """The known name that is most similar, without regard to case; None if none is. close: from 0 to 1, how similar
+    it must be."""
     import difflib  # noqa: PLC0415 - only for complaints
 
     lower = {one.lower(): one for one in known}
@@ -14,6 +14,6 @@ def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean app.hello?`, or nothing."""
+    """`; did you mean app.hello?`, or empty text."""
     meant = nearest(name, known)
     return f"; did you mean {meant}?" if meant else ""

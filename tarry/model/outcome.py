@@ -19,24 +19,25 @@ class Raised(Struct, frozen=True, gc=False):
     final: bool = False
     """No retry, whatever the rules say."""
     after: int | None = None
-    """The task's own word on when to retry (microseconds), instead of the rule's delay; the limit still holds."""
+    """The task's own delay before the retry (microseconds), instead of the rule's. The rule's limit still applies."""
 
 
 class TimedOut(Struct, frozen=True, gc=False):
     """The attempt took longer than the task's timeout and was stopped."""
 
     note: bytes
+    # The names of TimeoutError's own bases, so that retry rules match a timeout as if the task had raised it.
     kinds: tuple[str, ...] = ("TimeoutError", "OSError", "Exception")
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The worker died, or its lease ran out. `on`: this very job was executing at that moment."""
+    """The worker died, or its lease ran out. on: this job was running at that moment."""
 
     on: bool = False
 
 
 class Released(Struct, frozen=True, gc=False):
-    """We interrupted it, or never started it: it goes back as it was."""
+    """The worker interrupted it, or never started it. It is requeued and no attempt is counted."""
 
 
 class Snoozed(Struct, frozen=True, gc=False):
@@ -46,7 +47,7 @@ class Snoozed(Struct, frozen=True, gc=False):
 
 
 class Cancelled(Struct, frozen=True, gc=False):
-    """The task says that its work is no longer wanted."""
+    """The task says that the job is no longer wanted."""
 
     reason: str = ""
 
@@ -56,18 +57,19 @@ class Expired(Struct, frozen=True, gc=False):
 
 
 class Unknown(Struct, frozen=True, gc=False):
-    """Claimed by a worker that knows no task of that name; another, of a newer release, may."""
+    """Claimed by a worker that knows no task of that name. A worker of a newer release may know it."""
 
 
-class Suspected(Struct, frozen=True, gc=False):
-    """Claimed by a worker that is at another job of which the next death makes poison: the two must not be on side by
-    side, or the innocent one goes with the other."""
+class Quarantined(Struct, frozen=True, gc=False):
+    """Claimed by a worker that runs another job whose next crash marks it as poison."""
+
+    # Two such jobs must not run side by side: a crash would mark both, though one of them is innocent.
 
 
-Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Suspected
+Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Quarantined
 Outcome = Returned | Unsuccessful
 
 
-def note(kind: str, message: str, traceback: str = "") -> bytes:
+def outcome_note(kind: str, message: str, traceback: str = "") -> bytes:
     """The JSON that a job keeps about how an attempt ended."""
     return msgspec.json.encode({"type": kind, "message": message, "traceback": traceback})

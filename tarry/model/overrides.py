@@ -1,5 +1,6 @@
-"""What one job says otherwise than its task: kept in its headers, so that a job that says nothing costs no store a
-column and no worker a look."""
+"""The timeout and the retry rule of one job, where they differ from its task's. They are kept in its headers."""
+
+# In the headers: so they need no column in any store, and a job without them costs its worker nothing.
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,7 +18,7 @@ _decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def as_headers(timeout: Duration | None, retry: RetryRule) -> dict[str, str]:
-    """The headers that say so; TypeError, ValueError."""
+    """The headers for this timeout and retry rule; TypeError, ValueError."""
     found = {}
     if timeout is not None:
         found[TIMEOUT] = str(_some(timeout))
@@ -32,6 +33,7 @@ def timeout_of(headers: bytes, otherwise: float | None) -> float | None:
     try:
         return otherwise if text is None else int(text) / SECOND
     except ValueError:
+        # As in `retry_of`: a job must not fail because of a header that another client wrote.
         return otherwise
 
 
@@ -55,16 +57,18 @@ def _some(timeout: Duration) -> int:
 
 
 def _read(headers: bytes, name: str) -> str | None:
+    # A search for bytes is much faster than decoding, and few jobs have overrides.
     if name.encode() not in headers:
         return None
     try:
         return _decoder.decode(headers).get(name)
+    # Bad headers are reported where the task's own headers are decoded.
     except msgspec.MsgspecError:
         return None
 
 
 def _plain(rule: Retry) -> dict[str, Any]:
-    """The arguments that make the rule, durations in microseconds."""
+    """The arguments that create the rule, durations in microseconds."""
     return {
         "limit": rule.limit,
         "backoff": rule.backoff if isinstance(rule.backoff, str) else list(map(microseconds, rule.backoff)),
@@ -82,6 +86,7 @@ def _rule(plain: Mapping[str, Any]) -> Retry:
     within, backoff = plain["within"], plain["backoff"]
     return Retry(
         **{name: plain[name] for name in ("limit", "jitter", "only", "never")},
+        # As timedeltas, since a Retry reads plain numbers as seconds.
         base=timedelta(microseconds=plain["base"]),
         cap=timedelta(microseconds=plain["cap"]),
         backoff=backoff if isinstance(backoff, str) else [timedelta(microseconds=delay) for delay in backoff],

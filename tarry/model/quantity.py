@@ -1,4 +1,13 @@
-"""How many of something, in words."""
+"""How many of something, in words; and sizes as people write them, as integers of bytes."""
+
+import re
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_LARGEST = 2**53  # beyond, a float is no longer exact
+
+Size = int | str
 
 
 def quantity(count: int, noun: str = "job") -> str:
@@ -9,3 +18,15 @@ def quantity(count: int, noun: str = "job") -> str:
 def jobs_wait(count: int) -> str:
     """`1 job waits`, `1,200 jobs wait`."""
     return f"{quantity(count)} wait{'s' if count == 1 else ''}"
+
+
+def octets(size: Size) -> int:
+    """A number of bytes, or text such as `"64KB"` (of 1000) and `"1MiB"` (of 1024); ValueError for all else."""
+    # A bool is an int, yet True is no size.
+    found = _SIZE.fullmatch(str(size).strip()) if isinstance(size, int | str) and not isinstance(size, bool) else None
+    if found is None or found[2].upper() not in _UNITS:
+        raise ValueError(f'{size!r} is no size: write bytes (65536) or text ("64KB", "1MiB")')
+    value = float(found[1]) * _UNITS[found[2].upper()]
+    if value >= _LARGEST:
+        raise ValueError(f"{size!r} is too large: a size is less than 2^53 bytes")
+    return round(value)

@@ -15,8 +15,8 @@ SHAPES = ("fixed", "linear", "exponential")
 Kinds = Iterable[type[BaseException] | str]
 
 
+# Stands for a limit that was not given: as many as the list has delays, or three. None means no limit.
 _BY_SHAPE = -(2**63)
-"""No limit was said: as many as the list has delays, or three."""
 
 
 class Retry:
@@ -59,7 +59,7 @@ class Retry:
         self.within = None if within is None else microseconds(within)
         if not 0 <= jitter <= 1:
             raise ValueError(f"jitter={jitter}: a fraction from 0 to 1")
-        self._delays = self._compiled()
+        self._delays = self._compile_delays()
 
     def _checked_limit(self, limit: int | None) -> int | None:
         if limit == _BY_SHAPE:
@@ -68,7 +68,7 @@ class Retry:
             raise ValueError(f"limit={limit!r}: 0 or more, or None for no limit")
         return limit
 
-    def _compiled(self) -> tuple[int, ...] | None:
+    def _compile_delays(self) -> tuple[int, ...] | None:
         """A list of delays in microseconds, or None for the shapes that are computed."""
         if not isinstance(self.backoff, str):
             if not self.backoff:
@@ -92,16 +92,17 @@ class Retry:
 
         kinds: names of the error's class and its bases, nearest first. seed: what the jitter is drawn from, so that
         the same failure of the same job always gets the same delay. age: how long ago the job was made.
-        asked: the task's own word on the delay; it stands above shape, cap, `only` and `never`, not above the limit.
+        asked: the delay that the task asks for; it overrides shape, cap, `only` and `never`, but not the limit.
         """
         for kind in kinds:
             if kind in self.per:
+                # Without kinds: the rule for an error decides alone, so its own `per`, `only` and `never` do not count.
                 return self.per[kind].delay(failures, (), seed, age, asked)
         if self.limit is not None and failures > self.limit:
             return None
-        if asked is None and not self._wanted(kinds):
+        if asked is None and not self._is_wanted(kinds):
             return None
-        delay = self._drawn(failures, seed) if asked is None else asked
+        delay = self._draw(failures, seed) if asked is None else asked
         return None if self.within is not None and age + delay > self.within else delay
 
     @property
@@ -111,13 +112,14 @@ class Retry:
         known = [limit for limit in limits if limit is not None]
         return max(known) + 1 if len(known) == len(limits) else None
 
-    def _wanted(self, kinds: Sequence[str]) -> bool:
+    def _is_wanted(self, kinds: Sequence[str]) -> bool:
         if self.never and not self.never.isdisjoint(kinds):
             return False
         return not self.only or not self.only.isdisjoint(kinds)
 
-    def _drawn(self, failures: int, seed: bytes) -> int:
+    def _draw(self, failures: int, seed: bytes) -> int:
         delay = min(self._plain(failures), self.cap)
+        # Jitter comes after the cap: otherwise all delays at the cap would end at the same moment.
         return delay + int(delay * self.jitter * _fraction(seed, failures))
 
     def _plain(self, failures: int) -> int:
@@ -127,7 +129,8 @@ class Retry:
             case "linear":
                 return self.base * failures
             case "exponential":
-                return self.base << min(failures - 1, 62)  # beyond, the cap rules anyway
+                # Bounded, or the number would grow without end; beyond this the cap decides anyway.
+                return self.base << min(failures - 1, 62)
             case str(formula):
                 return _formula(formula, failures - 1)
         assert self._delays is not None
@@ -135,7 +138,7 @@ class Retry:
 
     @staticmethod
     def after(delay: Duration) -> RetryAfter:
-        """To be raised or returned by a task: failed, try again after this delay (the limit still holds)."""
+        """For a task to raise or return: it failed; try again after this delay (the limit still holds)."""
         return RetryAfter(delay)
 
     def __repr__(self) -> str:
@@ -150,33 +153,35 @@ def _formula(text: str, n: int) -> int:
 
 
 def _fraction(seed: bytes, failures: int) -> float:
-    """A number in [0, 1) that depends on nothing else: the model has no source of chance of its own."""
+    """A number in [0, 1) that depends only on the arguments."""
+    # The model has no random numbers: the same failure always gets the same delay.
     digest = blake2b(seed + failures.to_bytes(8, "big"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def _name(kind: type[BaseException] | str) -> str:
-    return kind if isinstance(kind, str) else qualified(kind)
+    return kind if isinstance(kind, str) else qualified_name(kind)
 
 
-def qualified(kind: type[BaseException]) -> str:
+def qualified_name(kind: type[BaseException]) -> str:
     """`ValueError`, or `shop.errors.OutOfStock`: how an error's class is named in rules and notes."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 NEVER = Retry(0)
 
+# A job must outlive a night's outage: the last attempt starts 14.5 to 16 hours after the first.
 DEFAULT = Retry(12, backoff="exponential", base=15.0, cap="6h", jitter=0.1)
-"""Where nobody says otherwise: the last attempt starts 14.5 to 16 hours after the first, so a job outlives a night's
-outage."""
+"""The rule where neither the task nor the app has one."""
 
 RetryRule = Retry | int | Literal["default"] | None
-"""How a rule is written: an int is `Retry` of that many, None is for no second attempt, "default" leaves it to who is
-asked next: the task, then the app."""
+"""How a rule is written: an int is `Retry` of that many, None is no second attempt, "default" is the rule of the task,
+else of the app."""
 
 
 def retry_rule(written: RetryRule) -> Retry | None:
     """The rule that is written so; None for "default". TypeError."""
+    # A bool is an int, but True is no number of attempts.
     if isinstance(written, bool) or not isinstance(written, Retry | int | str | None):
         raise TypeError(f"retry={written!r}: how many times to try again, a Retry, or None for never")
     if isinstance(written, str):

@@ -1,4 +1,4 @@
-"""What a schedule is: a task's call, when it is to be made, and what becomes of the ticks at which nothing ran."""
+"""What a schedule is: a call of a task, when it is made, and what happens to ticks at which nothing ran."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -11,11 +11,12 @@ from tarry.model.timetable import Timetable, timetable
 Missed = Literal["skip", "last", "all"]
 Encode = Callable[[Sequence[Any], Mapping[str, Any]], bytes]
 
+# A restart, or a busy machine, takes that long.
 LATE = MINUTE
-"""What is no later than this is not missed: a restart takes that long, and a busy machine."""
+"""A tick that is no later than this does not count as missed."""
 MOST = 100
+# The name becomes a part of keys.
 MAX_NAME = 100
-"""It becomes a part of keys."""
 
 
 class Cron:
@@ -50,6 +51,7 @@ class Cron:
         self.missed, self.most, self.name = missed, most, name
         if not isinstance(expression, str):
             raise ValueError(f'cron={expression!r}: text, as in "*/5 * * * *", a Cron(...), or a list of them')
+        # Only for its errors: they should name the line that makes the Cron.
         timetable(expression, "UTC" if zone is None else zone)
         self._check()
 
@@ -71,10 +73,10 @@ class Schedule(Struct, frozen=True):
     """A schedule of a task as the keeper works with it."""
 
     name: str
-    """Its own in the whole app: the task's, with #2, #3 and so on for its further ones, unless one was given."""
+    """Unique in the app: the given name; else the task's, followed by #2, #3 and so on from its second schedule on."""
     task: str
     label: str
-    """Its own among the schedules of the task."""
+    """Unique among the schedules of the task."""
     expression: str
     zone: str
     missed: Missed
@@ -85,19 +87,21 @@ class Schedule(Struct, frozen=True):
 
     @property
     def rule(self) -> str:
-        """When it ticks, in words: if they change, what came before does not count as missed."""
+        """When it ticks, as text. If that changes, ticks before the change do not count as missed."""
         return f"{self.expression} {self.zone}"
 
     def key(self, tick: int) -> str:
-        """What the job of a tick holds for a while, so that it is made once, whoever makes it."""
+        """The key of a tick's job."""
+        # The same on all hosts: if several make the job of a tick, the store keeps one.
         return f"cron:{self.label}:{tick}"
 
     def ticks(self, after: int, now: int) -> list[int]:
-        """Those that came after the one time and up to now, the newest of them if they are many."""
+        """The ticks after one time and up to now; only the newest if there are many."""
         return self.timetable.newest(after, now, max(self.most, MOST))
 
     def wanted(self, ticks: Sequence[int], now: int) -> Sequence[int]:
-        """Which of these ticks, all in the past, are still to run."""
+        """Which of these ticks, all in the past, still have to run."""
+        # Even the first is not late: nothing was missed.
         if not ticks or ticks[0] >= now - LATE:
             return ticks
         if self.missed == "all":
@@ -108,18 +112,19 @@ class Schedule(Struct, frozen=True):
 def schedules(
     task: str, cron: str | Cron | Iterable[str | Cron] | None, zone: str | None, missed: Missed | None, encode: Encode
 ) -> tuple[Schedule, ...]:
-    """What `@app.task(cron=..., zone=..., missed=...)` says; ValueError if it cannot be, and what `encode` raises."""
+    """The schedules of `@app.task(cron=..., zone=..., missed=...)`. ValueError; and what `encode` raises."""
     if cron is None:
         if zone is not None or missed is not None:
             raise ValueError("zone= and missed= are about a schedule: give cron= too")
         return ()
-    # For their errors: they count also where every Cron says it for itself.
+    # Checks zone= and missed= even if every Cron has its own.
     common = Cron("@hourly", zone=zone, missed=missed)
     given = [cron] if isinstance(cron, str | Cron) or not isinstance(cron, Iterable) else cron
     crons = [one if isinstance(one, Cron) else Cron(one) for one in given]
     made = tuple(_schedule(task, number, one, common, encode) for number, one in enumerate(crons, 1))
     for names in ([schedule.name for schedule in made], [schedule.label for schedule in made]):
         for name in names:
+            # Jobs of ticks are kept apart by these names.
             if names.count(name) > 1:
                 raise ValueError(f"{task}: two of its schedules are named {name!r}; give each Cron another name=")
     return made
@@ -127,6 +132,7 @@ def schedules(
 
 def _schedule(task: str, number: int, cron: Cron, common: Cron, encode: Encode) -> Schedule:
     zone = cron.zone or common.zone or "UTC"
+    # Only for its errors: arguments that do not fit must fail when the app starts, and not at the first tick.
     encode(cron.args, cron.kwargs)
     return Schedule(
         cron.name or (task if number == 1 else f"{task}#{number}"),

@@ -1,11 +1,11 @@
 """When a schedule ticks. Pure: the same question always has the same answer, on every host.
 
-The calendar is cronsim's; it is asked in plain wall time only, and what daylight saving makes of that is decided here:
+cronsim knows the calendar, in wall time only. How daylight saving changes that is decided here:
 
-- An expression that runs in every hour (`*` for the hour) goes by the time that passes. When the clocks change it goes
-  on as before, so of an hour that comes twice it runs in both, and of one that is left out it misses nothing.
-- One that names hours runs once for each wall time that it names. A time that the clocks skip is made up for at the
-  moment they are changed (several such: once); of a time that comes twice the first counts.
+- An expression that runs in every hour (`*` for the hour) follows elapsed time. It ignores a change of the clocks: it
+  runs in both of two repeated hours, and misses nothing in a skipped one.
+- An expression that names hours runs once for each wall time that it names. A skipped time runs at the moment of the
+  change (several such: once); of a repeated time the first counts.
 """
 
 from abc import ABC, abstractmethod
@@ -34,21 +34,21 @@ WAY_OUT = (
 
 
 class Timetable(ABC):
-    """An endless row of ticks, in microseconds since the epoch."""
+    """An endless sequence of ticks, in microseconds since the epoch."""
 
     @abstractmethod
     def next(self, after: int) -> int | None:
-        """The first tick after that time; None: there is none in fifty years."""
+        """The first tick after this time; None: there is none in fifty years."""
 
     def newest(self, after: int, until: int, most: int) -> list[int]:
-        """The ticks after the one time and up to the other, in their order; of more than `most` the newest."""
+        """The newest ticks after one time and up to the other, at most `most`, in order."""
         span = MINUTE
         while True:
             start = max(after, until - span)
             ticks = deque(self._between(start, until), most)
             if len(ticks) == most or start == after:
                 return list(ticks)
-            # Backwards in ever longer steps: a year of seconds is not gone through for the last hundred of them.
+            # Look back in ever longer steps: to find the last hundred ticks of a year of seconds, do not compute all.
             span *= 8
 
     def _between(self, after: int, until: int) -> Iterator[int]:
@@ -59,7 +59,7 @@ class Timetable(ABC):
 
 
 def timetable(expression: str, zone: str) -> Timetable:
-    """What the expression says in that zone; ValueError that tells what is wrong with either, and the way out."""
+    """The timetable of the expression in that zone; ValueError that says what is wrong with either."""
     words = expression.split()
     if words and words[0] == "@every":
         return _Every(_period(expression, " ".join(words[1:])))
@@ -68,7 +68,7 @@ def timetable(expression: str, zone: str) -> Timetable:
         if named is None:
             raise ValueError(f'cron="{expression}": no such name; {WAY_OUT}')
         words = named.split()
-    return _on_the_wall(expression, " ".join(words), _found(zone))
+    return _on_the_wall(expression, " ".join(words), _find_zone(zone))
 
 
 def _period(expression: str, text: str) -> int:
@@ -82,12 +82,13 @@ def _period(expression: str, text: str) -> int:
 
 
 class _Every(Timetable):
-    """Counted from the epoch, so that every host counts alike; no zone moves it."""
+    """A tick after each period, counted from the epoch. The zone has no effect."""
 
     def __init__(self, period: int) -> None:
         self._period = period
 
     def next(self, after: int) -> int:
+        # Counted from the epoch and not from a start, so that all hosts get the same ticks.
         return (after // self._period + 1) * self._period
 
 
@@ -97,15 +98,17 @@ def _on_the_wall(expression: str, fields: str, zone: tzinfo) -> Timetable:
     try:
         hours = CronSim(fields, EPOCH).hours
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        # cronsim has other errors too for expressions that it does not understand, with no words for people.
         why = str(error) if isinstance(error, CronSimError) else "it cannot be understood"
         raise ValueError(f'cron="{expression}": {why[:1].lower()}{why[1:]}; {WAY_OUT}') from None
     table = _EveryHour(fields, zone) if len(hours) == 24 else _NamedHours(fields, zone)
+    # Such as 30 February: found now, and not by a schedule that never ticks.
     if table.next(0) is None:
         raise ValueError(f'cron="{expression}": there is no such day; {WAY_OUT}')
     return table
 
 
-def _found(zone: str) -> tzinfo:
+def _find_zone(zone: str) -> tzinfo:
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - most apps have no schedule
 
     try:
@@ -124,7 +127,7 @@ def _meant(zone: object) -> str:
 
 
 class _Wall(Timetable):
-    """What five or six fields say. Inside, times are whole seconds since the epoch."""
+    """A timetable of five or six fields. Internal times are whole seconds since the epoch."""
 
     def __init__(self, fields: str, zone: tzinfo) -> None:
         self._fields = fields
@@ -148,12 +151,12 @@ class _Wall(Timetable):
             yield (wall - EPOCH) // timedelta(seconds=1)
 
     def _offset(self, at: int) -> int:
-        """How far the wall is ahead of UTC then."""
+        """Seconds that wall time is ahead of UTC at this moment."""
         offset = datetime.fromtimestamp(at, self._zone).utcoffset()
         return 0 if offset is None else round(offset.total_seconds())
 
     def _change(self, low: int, high: int, offset: int) -> int:
-        """The first moment after `low`, and up to `high`, at which the wall is not so far ahead any more."""
+        """The first moment after `low`, and up to `high`, at which wall time has another offset."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._offset(middle) == offset:
@@ -172,12 +175,13 @@ class _EveryHour(_Wall):
                 return None
             tick = wall - offset
             if tick - after > 2 * DAY:
-                # Far off, the clocks may change more than once on the way: come nearer first.
+                # On a long way the clocks may change more than once: come closer first.
                 after = tick - DAY
                 offset = self._offset(after)
             elif self._offset(tick) == offset:
                 return tick
             else:
+                # The clocks change before the tick: go to the moment of the change, and ask again with the new offset.
                 change = self._change(after, tick, offset)
                 after, offset = change - 1, self._offset(change)
 
@@ -195,5 +199,6 @@ class _NamedHours(_Wall):
         first, second = (int(there.replace(tzinfo=self._zone, fold=fold).timestamp()) for fold in (0, 1))
         if first + self._offset(first) == wall:
             return first
-        # It is skipped. Read by the clocks before the change it lies behind that, read by those after it before.
+        # The clocks skip this time. With the offset before the change it lies after the change, and with the offset
+        # after the change it lies before it.
         return self._change(second, first, self._offset(second))

@@ -1,10 +1,11 @@
-"""What a task may raise, or return, to decide its own outcome. They are exceptions so that both ways work."""
+"""What a task may raise, or return, to decide its own outcome."""
+# Exceptions, so that both ways work.
 
 from tarry.model.duration import Duration, microseconds
 
 
 class Verdict(Exception):
-    """The root of the four."""
+    """The base class of the four verdicts."""
 
 
 class Snooze(Verdict):
@@ -16,7 +17,7 @@ class Snooze(Verdict):
 
 
 class Cancel(Verdict):
-    """The work is no longer wanted: the job ends as cancelled, with the reason."""
+    """The job is no longer wanted: it ends as cancelled, with the reason."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -24,7 +25,7 @@ class Cancel(Verdict):
 
 
 class Fail(Verdict):
-    """Failed for good: the job is dead at once, whatever the retry rules say."""
+    """Failed for good: the job is dead at once, against all retry rules."""
 
 
 class RetryAfter(Verdict):

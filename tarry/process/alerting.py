@@ -9,11 +9,11 @@ from tarry.alert.storage import FileStorage
 from tarry.app import App
 from tarry.config import Keep
 from tarry.push.endpoint.recipient import Recipient
-from tarry.store.base import Fact
-from tarry.store.shards.shard import shown
+from tarry.store.base import Diagnostic
+from tarry.store.shards.shard import public_url
 
 
-def check_recipients(app: App) -> Iterator[Fact]:
+def check_recipients(app: App) -> Iterator[Diagnostic]:
     """Checks for each recipient of alerts whether it can be reached; ConfigError."""
     terms = AlertSettings.of(app.config)
     of_tasks = [Recipient.parse(text) for endpoint in app.http.endpoints.values() for text in endpoint.alert]
@@ -23,9 +23,10 @@ def check_recipients(app: App) -> Iterator[Fact]:
 def create_watch(app: App) -> Monitor:
     """The watch for the keeper's process."""
     config = app.config
+    # Queues without settings of their own keep dead jobs for the default time.
     kept = {Keep().dead, *(queue.keep.dead for queue in config.queues.values())}
     urls = [app.store_url] if isinstance(app.store_url, str) else app.store_url
-    watched = MonitoredApp(", ".join(map(shown, urls)), app.connection, lambda: app.http.endpoints, lambda: kept)
+    watched = MonitoredApp(", ".join(map(public_url, urls)), app.connection, lambda: app.http.endpoints, lambda: kept)
     terms = AlertSettings.of(config)
     pid_file = config.master.pid_file
     return Monitor(

@@ -13,15 +13,16 @@ from tarry.process import title
 from tarry.process.loading import open_app
 from tarry.process.source_files import MAX_FILES, FileTimes, SourceFiles, changed_between, changed_paths
 from tarry.runtime.role import WATCHER, ChildContext
-from tarry.worker.worker import memory
+from tarry.worker.worker import resident_bytes
 
+# Seconds.
 LOOK_EVERY = 0.5
+# An editor may write a file twice, and git changes many files.
 DEBOUNCE = 0.2
-"""Seconds without a further change before one is reported: an editor may write twice, git changes many files."""
+"""Seconds without a further change before one is reported."""
 MAX_DELAY = 3.0
 """Seconds after which a change is reported in any case."""
-_MAX_CPU = 0.1
-"""Part of a core that scanning may use."""
+_MAX_CPU = 0.1  # Part of a core that scanning may use.
 _MAX_NAMES = 5
 
 log = logging.getLogger("tarry.watcher")
@@ -54,15 +55,17 @@ class ChangeDebouncer:
 
 
 def run_watcher(config: Config, app_name: str | None, since: int, child: ChildContext) -> int:
-    """Runs the watcher. The other processes may have started before a change after `since`, in nanoseconds since the
-    epoch, so such a change is reported."""
+    """Runs the watcher. It reports changes after `since`, in nanoseconds since the epoch."""
+    # The other processes may have started before such a change.
     title.show(WATCHER)
     sys.dont_write_bytecode = True
-    with contextlib.suppress(TarryError):  # other processes report the error; this one must see when it is repaired
+    # Other processes report the error; this one must see when it is repaired.
+    with contextlib.suppress(TarryError):
         open_app(app_name, config)
     sources = SourceFiles(_config_files(config), config.directory)
     seen = sources.scan()
     early = changed_between(seen, since, time.time_ns())
+    # Without the early ones, so that the next scan finds them changed.
     changes = ChangeDebouncer({path: fact for path, fact in seen.items() if path not in early})
     if sources.is_truncated:
         log.warning("there are more than %d Python files here: changes of the others are not seen", MAX_FILES)
@@ -72,7 +75,7 @@ def run_watcher(config: Config, app_name: str | None, since: int, child: ChildCo
         began = time.monotonic()
         if paths := changes.update(sources.scan(), began):
             child.send({"changed": _format_paths(paths, config.directory)})
-        child.slot.beat(memory())
+        child.slot.beat(resident_bytes())
         pause = max(changes.pause, (time.monotonic() - began) / _MAX_CPU)
     return 0
 
@@ -82,6 +85,7 @@ def _sleep(child: ChildContext, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         child.sleep(left)
+        # Shows whether the master is gone.
         child.receive()
         if child.should_exit():
             return False

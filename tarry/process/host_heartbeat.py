@@ -11,7 +11,8 @@ from tarry.keeper.hosts import Host, HostEntry, PoolFigures
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.process.parent_board import ParentBoard
-from tarry.runtime.scoreboard import QUITTING, READY, STOPPING, Board, ChildStatus
+from tarry.runtime.board.layout import QUITTING, READY, STOPPING
+from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.store.base import Store
 from tarry.worker import owner
 
@@ -23,7 +24,7 @@ class HostHeartbeat:
 
     def __init__(self, store: Store, config: Config) -> None:
         self._pid_file, self._master = config.master.pid_file, ParentBoard(config)
-        self._instance = f"{owner.of_process(self._master.pid)}:0"
+        self._instance = f"{owner.process_owner(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
         self._host_entry = HostEntry(store, self.host, clock)
         self._lease_renewer = LeaseRenewer(store, self.unresponsive_leases, clock)
@@ -34,9 +35,9 @@ class HostHeartbeat:
         keeper.register_chore(_LOOK_EVERY, self._host_entry.register_host)
 
     def deregister(self) -> None:
-        """At the keeper's end: removes the host if the master is stopping. Else the entry stays, and the host may count
-        as lost."""
+        """At the keeper's end: removes the host's entry if the master is stopping."""
         board = self._master.read()
+        # Else the entry stays: a new keeper takes it over, or the host counts as lost.
         if board is not None and board.state in (STOPPING, QUITTING):
             with contextlib.suppress(StoreError):
                 self._host_entry.remove()
@@ -76,6 +77,7 @@ def _figures(name: str, children: list[ChildStatus]) -> PoolFigures:
         name,
         workers=len(ready),
         busy=sum(bool(child.running) for child in ready),
+        # Also of a process that has just died: its slot keeps these figures until the next one starts.
         processed=sum(child.processed for child in children),
         failed=sum(child.failed for child in children),
         memory=sum(child.rss for child in ready),

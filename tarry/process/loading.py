@@ -33,8 +33,8 @@ class Setup:
 
     @classmethod
     def of(cls, args: argparse.Namespace, directory: Path | None = None) -> "Setup":
-        """From parsed arguments. Settings and modules are found in the working directory, or in `directory`: a daemon
-        has left the working directory."""
+        """From parsed arguments. Settings and modules are found in the working directory, or in `directory`."""
+        # A daemon has left the working directory, and gives the one that it was started in.
         here = directory or Path.cwd()
         if str(here) not in sys.path:
             sys.path.insert(0, str(here))
@@ -51,6 +51,7 @@ class Setup:
         ConfigError."""
         path, trouble = pid_file(Path(self._file) if self._file else None, directory=self._directory)
         if trouble is not None:
+            # A wrong setting must not keep anybody from stopping a master that runs.
             if holder(path) is None:
                 raise trouble
             say(f"tarry: {trouble}", file=sys.stderr)
@@ -98,6 +99,7 @@ class Setup:
     def known_tasks(self) -> "Mapping[str, Task[Any, Any]]":
         """The app's tasks and the current HTTP tasks."""
         self.home.http.load()
+        # While the store is away, the tasks of the app and of the settings are known all the same.
         with contextlib.suppress(StoreError):
             self.home.http.sync(self.client.store)
         return self.home.tasks
@@ -121,6 +123,7 @@ def import_app(name: str, directory: Path) -> "App":
         sys.path.insert(0, str(directory))
     try:
         module = importlib.import_module(module_name)
+    # A module may call sys.exit when it is imported.
     except (Exception, SystemExit) as error:
         raise AppError(_import_error(name, module_name, error)) from error
     try:
@@ -137,6 +140,7 @@ def _import_error(name: str, module: str, error: BaseException) -> str:
         return f"app {name}: there is no module {error.name} here; run this in the project's directory"
     import traceback  # noqa: PLC0415
 
+    # The error is in the app's own code, or in what it imports: importlib's frames do not help to find it.
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f"{error.filename}:{error.lineno}"

@@ -5,11 +5,13 @@ import os
 
 from tarry.config import Config, Pool
 from tarry.errors import MasterError
-from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, ChildStatus, board_path, read
+from tarry.runtime.board.layout import QUITTING, STOPPING
+from tarry.runtime.board.reader import Board, ChildStatus, read
+from tarry.runtime.board.scoreboard import board_path
 
+# A worker gives a sign every second or two. A lease of 15 s that it prolonged itself runs for at least 6.5 s more.
 UNRESPONSIVE_AFTER = 2.5
-"""Seconds without a sign of life. A worker gives one every second or two, and a lease of 15 s that it prolonged itself
-runs for at least 6.5 s more."""
+"""Seconds without a sign of life."""
 
 
 class ParentBoard:
@@ -39,6 +41,7 @@ class ParentBoard:
         return [
             (child, self._pools.get(child.pool, Pool()))
             for child in children
+            # Without an owner it has claimed no jobs yet.
             if child.owner and _is_unresponsive(child)
         ]
 

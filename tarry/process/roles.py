@@ -24,14 +24,14 @@ from tarry.process.parent_board import ParentBoard
 from tarry.process.title import Title
 from tarry.process.unresponsive import UnresponsiveWorkers
 from tarry.runtime.autoscaler import Range
+from tarry.runtime.board.reader import process_name
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
-from tarry.runtime.scoreboard import process_name
 from tarry.store.base import Store
 from tarry.tasks import log_facts
 from tarry.worker import owner
-from tarry.worker.worker import Outside, Worker, memory
+from tarry.worker.worker import ControlChannel, Worker, resident_bytes
 
 log = logging.getLogger("tarry.keeper")
 
@@ -77,11 +77,14 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
         sys.dont_write_bytecode = True
     try:
         app = open_app(app_name, config)
+        # thoroughly: a wrong HTTP task must fail the start, not its jobs.
         app.http.load(thoroughly=True)
         _check_alerts(config)
         if app.logs is not None:
             handlers.on_reopen(app.logs.reopen)
+        # durable=False: if a power cut takes an outcome away, the job only runs again.
         store = app.open_store(durable=False)
+        # A canary changes nothing in the store: its reload may still fail.
         if body is not _run_canary:
             app.declare_limits(store)
     except (TarryError, OSError) as error:
@@ -93,6 +96,7 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
 
 
 def _check_alerts(config: Config) -> None:
+    # Wrong settings must fail the start, not the first alert.
     if config.alerts != Alerts():
         from tarry.alert.settings import AlertSettings  # noqa: PLC0415 - most have no such section
 
@@ -103,23 +107,26 @@ def _worker_body(pool: Pool) -> Body:
     def work(child: ChildContext, app: App, store: Store) -> None:
         name = owner.new_name()
         child.slot.set_owner(name)
-        set_job_facts(log_facts.here, worker=f"{child.pool}.{child.number}")
+        set_job_facts(log_facts.current_facts, worker=f"{child.pool}.{child.number}")
         deliveries, grace = app.deliveries(store, pool.async_), app.config.master.term_grace
         worker = Worker(
             store,
             app.tasks,
             replace(
                 worker_settings(pool, app.config.max_body),
+                # The keeper needs the other half.
                 end_within=max(MIN_STOP_TIME, grace / 2),
                 max_jobs=pool.max_jobs,
             ),
             rules=app.rules,
-            gauge=child.slot,
+            reporter=child.slot,
             name=name,
-            outside=MasterOutside(child),
-            find=deliveries.find,
+            control=MasterOutside(child),
+            find_task=deliveries.find,
         )
-        worker.awaited = ParentBoard(app.config).is_ending
+        # Only a stop limits the wait for a store that is away: a worker that a reload replaces waits as long as it
+        # takes.
+        worker.is_awaited = ParentBoard(app.config).is_ending
         child.report_ready()
         worker.run()
         deliveries.close()
@@ -127,7 +134,7 @@ def _worker_body(pool: Pool) -> Body:
     return work
 
 
-class MasterOutside(Outside):
+class MasterOutside(ControlChannel):
     """Connects a worker to the master, its parent process."""
 
     def __init__(self, child: ChildContext) -> None:
@@ -142,7 +149,7 @@ class MasterOutside(Outside):
         self._title.show()
         return self._child.take_signals()
 
-    def parent_lives(self) -> bool:
+    def is_parent_alive(self) -> bool:
         """False once the master has closed its end of the pipe."""
         self._child.receive()
         return not self._child.is_orphaned
@@ -151,11 +158,11 @@ class MasterOutside(Outside):
         """False once a job has closed the pipe to the master."""
         return self._child.is_open()
 
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """False once a job has closed one of our descriptors."""
         return self._child.is_whole()
 
-    def cut_off(self) -> NoReturn:
+    def exit_process(self) -> NoReturn:
         """Ends the process at once."""
         self._child.cut_off()
 
@@ -168,7 +175,7 @@ def _run_canary(child: ChildContext, app: App, store: Store) -> None:
 def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     from tarry.process.alerting import create_watch  # noqa: PLC0415 - only the keeper watches
 
-    set_job_facts(log_facts.here, worker="keeper")
+    set_job_facts(log_facts.current_facts, worker="keeper")
     keeper = app.keeper(store)
     presence = HostHeartbeat(store, app.config)
     presence.register_chores(keeper)
@@ -184,9 +191,10 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     pending: list[dict[str, Any]] = []
     away = ""
     while True:
-        child.slot.beat(memory())
+        child.slot.beat(resident_bytes())
         pending = _handle_messages(child, keeper, [*pending, *child.receive()])
         if child.should_exit():
+            # Both need the store.
             if not keeper.away:
                 keeper.close()
                 presence.deregister()

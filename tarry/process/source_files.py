@@ -1,7 +1,6 @@
 """The source files of an app, and whether they have changed, by their times and sizes.
 
-They are scanned from time to time; no kernel notifications are used. This works on every file system, also on network
-and container mounts, and needs no library.
+They are scanned from time to time; no kernel notifications are used.
 """
 
 import os
@@ -40,6 +39,7 @@ class SourceFiles:
 
     def scan(self) -> FileTimes:
         """The files as they are now; missing ones are left out."""
+        # A scan works on every file system, also on network and container mounts, and needs no library.
         seen: FileTimes = {}
         modules, packages = _module_files(self._modules)
         for path in (*self._named, *modules):
@@ -75,6 +75,7 @@ def _module_files(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]
     """The files of the app's modules, and the folders of its packages."""
     files: set[str] = set()
     packages: set[str] = set()
+    # A copy, since an import in another thread changes the mapping.
     for name, module in list(modules.items()):
         if name != "__main__" and (path := _file_of(module)) is not None:
             files.add(path)
@@ -85,6 +86,7 @@ def _module_files(modules: Mapping[str, ModuleType]) -> tuple[set[str], set[str]
 
 def _file_of(module: ModuleType | None) -> str | None:
     path = getattr(module, "__file__", None)
+    # Namespace packages have no file.
     if not isinstance(path, str) or not os.path.isabs(path) or path.startswith((_OURS, *_PYTHONS)):
         return None
     return None if _NO_CODE & set(path.split(os.sep)) else path
@@ -111,6 +113,7 @@ def _walk(deep: Collection[str], flat: Collection[str]) -> Iterator[str]:
 def _entries(folder: str) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as entries:
+            # In a fixed order: if there are too many files, each scan sees the same ones.
             return sorted(islice(entries, MAX_ENTRIES), key=lambda entry: entry.name)
     except OSError:
         return []
@@ -118,6 +121,7 @@ def _entries(folder: str) -> list["os.DirEntry[str]"]:
 
 def _may_have_code(entry: "os.DirEntry[str]") -> bool:
     try:
+        # A linked folder may lead into a circle.
         return entry.name not in _NO_CODE and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
     except OSError:
         return False

@@ -5,8 +5,8 @@ import functools
 import time
 from collections.abc import Callable
 
+from tarry.runtime.board.reader import process_name
 from tarry.runtime.role import ChildContext
-from tarry.runtime.scoreboard import process_name
 
 _SHOW_EVERY = 1.0
 

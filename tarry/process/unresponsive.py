@@ -3,12 +3,13 @@
 import time
 
 from tarry.app import App
+from tarry.keeper.cancel_enforcer import Attempt, CancelEnforcer
 from tarry.keeper.chores import Keeper
 from tarry.process.parent_board import ParentBoard
-from tarry.runtime.scoreboard import BoardJob, set_kill_time
+from tarry.runtime.board.reader import BoardJob
+from tarry.runtime.board.scoreboard import set_kill_time
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.worker.recall import Attempt, Recall
 
 _LOOK_EVERY = 0.5
 
@@ -20,7 +21,7 @@ class UnresponsiveWorkers:
         self._app, self._master = app, ParentBoard(app.config)
         self._kill_after: dict[str, float] = {}
         """By owner: seconds that a job gets to end before its process is killed."""
-        self._recall = Recall(store, self._find_attempts, self._kill_attempt)
+        self._recall = CancelEnforcer(store, self._find_attempts, self._kill_attempt)
 
     def register_chores(self, keeper: Keeper) -> None:
         """Makes it a chore of the keeper to end the unwanted jobs of these workers."""
@@ -32,6 +33,7 @@ class UnresponsiveWorkers:
         self._kill_after = {child.owner: pool.kill_after for child, pool in silent}
         return {child.owner: [_attempt(job) for job in child.running if not self._is_call(job)] for child, _ in silent}
 
+    # A call of a batch task goes on for its other jobs.
     def _is_call(self, job: BoardJob) -> bool:
         task = self._app.tasks.get(job.task)
         return task is not None and bool(task.batch)
@@ -43,4 +45,4 @@ class UnresponsiveWorkers:
 
 
 def _attempt(job: BoardJob) -> Attempt:
-    return ids.parsed(job.id), job.epoch
+    return ids.parse(job.id), job.epoch

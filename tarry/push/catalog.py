@@ -92,6 +92,7 @@ class HttpTaskCatalog:
             self.trust = load_certificates(config) if thoroughly else b""
             for name, table in config.tasks.items():
                 self._configured[name] = self._read(name, table, guard if thoroughly else None)
+                # `self` stands for a name that no task has.
                 if not isinstance(self.tasks.get(name, self), HttpTask | HttpTaskCatalog):
                     raise ConfigError(
                         f"{config.place('tasks', name)}: a function is the task {name} already; rename one"
@@ -101,6 +102,7 @@ class HttpTaskCatalog:
 
     def get_cached(self, name: str) -> HttpTask | None:
         """The task of that name, if the cached state is fresh enough to answer without the store."""
+        # For an enqueue a configured task is always up to date: the store can only disable it, and then its jobs wait.
         known = self._loaded and (name in self._configured or time.monotonic() - self._synced_at < SYNC_INTERVAL)
         task = self.tasks.get(name) if known else None
         return task if isinstance(task, HttpTask) else None
@@ -130,6 +132,7 @@ class HttpTaskCatalog:
     def sync_chore(self, store: Store) -> Callable[[], None]:
         """`sync`, as a chore for the keeper."""
 
+        # The keeper logs this name if the chore fails.
         def look_at_http_tasks() -> None:
             self.sync(store)
 
@@ -137,12 +140,14 @@ class HttpTaskCatalog:
 
     def start_coordinator(self, store: Store, slots: int, clock: "Clock | None" = None) -> "DeliveryCoordinator":
         """Starts the coordinator of one worker, to be closed by it. slots: deliveries at once. ConfigError."""
-        from tarry.push.delivery.coordinator import DeliveryCoordinator  # noqa: PLC0415 - only for who delivers
+        from tarry.push.delivery.coordinator import DeliveryCoordinator  # noqa: PLC0415 - only workers deliver
 
         self.load(thoroughly=True)
+        # Opens the logs: from now on error.log gets this process's warnings.
         self._logs()
         coordinator = DeliveryCoordinator(self, store, slots, clock)
         self.sync(store)
+        # Without HTTP tasks no thread is needed. `_put` starts it with the first one.
         if self.endpoints:
             coordinator.start()
         self._coordinators.append(coordinator)
@@ -164,6 +169,7 @@ class HttpTaskCatalog:
 
     def reset_after_fork(self) -> None:
         """Resets the state in a forked child, which has none of the parent's threads."""
+        # Another thread of the parent may hold the old lock. In the child nobody would release it.
         self._lock = threading.RLock()
         self._coordinators, self._synced_at = [], 0.0
 
@@ -177,8 +183,9 @@ class HttpTaskCatalog:
         return self._client().store
 
     def _delivery_port(self) -> DeliveryPort:
-        if mixin.test_backend is not None:
-            return cast("DeliveryPort", mixin.test_backend.post(self))
+        port = mixin.backend.find_port(self)
+        if port is not None:
+            return cast("DeliveryPort", port)
         if not self._coordinators:
             raise ConfigError(
                 "nothing is sent here: HTTP tasks are delivered by workers, as of `tarry start` or app.run()"
@@ -198,7 +205,7 @@ class HttpTaskCatalog:
             raise ConfigError(f"{self.config().place(*keys)}: {error}") from None
 
     def _apply_cell(self, name: str, cell: bytes) -> None:
-        """Applies one cell. One that cannot be read is logged and skipped: a newer release may have written it."""
+        """Applies one cell. One that cannot be read is logged and skipped."""
         try:
             settings = decode_settings(cell)
             if name in self._configured:
@@ -211,10 +218,12 @@ class HttpTaskCatalog:
             else:
                 log.warning("the HTTP task %s of the store is not delivered here: a function is that task", name)
         except ConfigError as error:
+            # A newer release may have written it.
             log.error("the HTTP task %s of the store: %s", name, error)
 
     def _remove(self, name: str) -> None:
         if name in self._configured:
+            # Its cell has only disabled it.
             self._put(self._configured[name])
         elif isinstance(self.tasks.get(name), HttpTask):
             del self.tasks[name]
@@ -227,6 +236,7 @@ class HttpTaskCatalog:
             return
         task = HttpTask(endpoint, self._client, self._delivery_port, self._log_attempt)
         if isinstance(old, HttpTask):
+            # The app's code has registered them on the old task, and does not run again.
             task.hooks = old.hooks
         self._on_new(task)
         self.tasks[endpoint.name] = task

@@ -22,10 +22,11 @@ def load_certificates(config: Config) -> bytes:
 
 
 def _check(config: Config, found: bytes) -> None:
-    import ssl  # noqa: PLC0415 - only who has such a file
+    import ssl  # noqa: PLC0415 - slow to load, and few apps have such a file
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
+        # PEM is ASCII. Only comments around the certificates may have other characters.
         context.load_verify_locations(cadata=found.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError):
         raise _error(config, "there is no certificate in it") from None

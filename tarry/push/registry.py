@@ -12,13 +12,13 @@ import msgspec
 
 from tarry.errors import ConfigError, StoreBusy
 from tarry.keeper.limits import BY_HAND
-from tarry.model.limit import EACH, TASK, Limit, limited
+from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
 from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
-from tarry.settings import dotted
+from tarry.settings import join_keys
 from tarry.store.base import Store
-from tarry.store.shared.partly import there
+from tarry.store.shared.partial_result import reachable_part
 
 if TYPE_CHECKING:
     from tarry.push.http.target import RequestTarget
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TASK_CELL, FLOW_CELL, GONE_CELL = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
 """The only value that a cell may have for a task of the configuration."""
+
+# Of a compare-and-set, which fails when another host writes at the same time.
 _TRIES = 20
 
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -35,7 +37,7 @@ Settings = dict[str, Any]
 
 def read_cells(store: Store, prefix: str) -> dict[str, bytes]:
     """The cells by name, without the prefix. Shards that are away are left out."""
-    return {name.removeprefix(prefix): cell for name, cell in there(lambda: store.cells(prefix)).items()}
+    return {name.removeprefix(prefix): cell for name, cell in reachable_part(lambda: store.kv_list(prefix)).items()}
 
 
 def decode_settings(cell: bytes) -> Settings:
@@ -48,17 +50,18 @@ def decode_settings(cell: bytes) -> Settings:
 
 def is_registered(store: Store, name: str) -> bool:
     """Whether a task of that name is registered now."""
-    return there(lambda: store.cell(TASK_CELL + name)) is not None
+    return reachable_part(lambda: store.kv_get(TASK_CELL + name)) is not None
 
 
 def removed_with_jobs(store: Store) -> set[str]:
     """Names of tasks that were removed while jobs waited, and were not registered again."""
+    # A limit of 0 without a task is what `clear_removed` leaves. One that was set by hand means something else.
     held = {
         name.removeprefix(TASK)
-        for name, (limit, _) in there(store.limits).items()
+        for name, (limit, _) in reachable_part(store.limits).items()
         if name.startswith(TASK) and limit.most == 0
     }
-    by_hand = {name.removeprefix(BY_HAND + TASK) for name in there(lambda: store.cells(BY_HAND))}
+    by_hand = {name.removeprefix(BY_HAND + TASK) for name in reachable_part(lambda: store.kv_list(BY_HAND))}
     return held - by_hand - read_cells(store, TASK_CELL).keys() if held else held
 
 
@@ -87,7 +90,7 @@ def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: 
     """As `check_endpoint`; EndpointError also for a secret in a place that a registered task may not read."""
     endpoint = check_endpoint(name, settings, guard).confine(places)
     for trouble in endpoint.refusals():
-        raise EndpointError(f"{dotted(('tasks', name))}: {trouble}")
+        raise EndpointError(f"{join_keys(('tasks', name))}: {trouble}")
     return endpoint
 
 
@@ -97,14 +100,14 @@ def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoi
     from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
 
     if refused := _refusal(parse_target(endpoint.url.sample), guard):
-        raise EndpointError(f"{dotted(('tasks', name, 'url'))}: {refused}", "url")
+        raise EndpointError(f"{join_keys(('tasks', name, 'url'))}: {refused}", "url")
     return endpoint
 
 
 def _refusal(to: "RequestTarget", guard: AddressGuard) -> ForbiddenAddress | None:
     """Why the guard refuses the host, if that can be said without a name server."""
     refused = None
-    own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: nobody else's
+    own = to.host == "localhost" or to.host.endswith(".localhost")  # RFC 6761: these names always mean the own host
     for address in (to.host,) if to.literal else _LOOPBACK if own else ():
         try:
             guard.check(address, to.host, to.port)
@@ -121,11 +124,14 @@ def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places
     places: `[push] secrets`, the only places from which the task may read a secret.
     """
     endpoint = _check_confined(name, settings, guard, places)
-    was = store.cell(TASK_CELL + name)
-    if (was is not None and not _is_off(was)) or not store.write(
+    was = store.kv_get(TASK_CELL + name)
+    # A cell that the configuration left behind does not take the name. Two hosts may register the name at once: then
+    # one compare-and-set fails.
+    if (was is not None and not _is_off(was)) or not store.kv_cas(
         TASK_CELL + name, msgspec.json.encode(endpoint.settings), was
     ):
         raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
+    # The state may be that of an earlier task with this name.
     forget_flow(store, name)
     # Set here, not by the workers: a worker that knows no HTTP task learns of this one only by claiming a job of it.
     for lane, wanted in limits_of(endpoint, FlowState(INITIAL)).items():
@@ -140,10 +146,12 @@ def edit(
     found: list[Endpoint] = []
 
     def change(settings: Settings) -> Settings:
+        # Called again after a lost compare-and-set: the last endpoint counts.
         found[:] = [_check_confined(name, {**settings, **changes}, guard, places)]
         return dict(found[0].settings)
 
     _change(store, name, change)
+    # It may be another endpoint now.
     forget_flow(store, name)
     return found[0]
 
@@ -151,6 +159,7 @@ def edit(
 def set_enabled(store: Store, name: str, enabled: bool, configured: bool) -> None:
     """Enables or disables a task. Its jobs wait while it is disabled. configured: the configuration has it."""
     if configured:
+        # The store never keeps settings of a configured task: they could differ from the file.
         _write(store, TASK_CELL + name, None if enabled else msgspec.json.encode(OFF))
     else:
         _change(store, name, lambda settings: {**settings, "enabled": enabled})
@@ -165,7 +174,7 @@ def disable(store: Store, name: str, configured: bool, why: str) -> None:
 
 
 def disabled_reasons(store: Store) -> dict[str, str]:
-    """Tasks that `disable` disabled and nobody enabled since, with the reasons."""
+    """Tasks that `disable` disabled and that were not enabled since, with the reasons."""
     return {name: cell.decode("utf-8", "replace") for name, cell in read_cells(store, GONE_CELL).items()}
 
 
@@ -185,7 +194,7 @@ def clear_removed(store: Store, name: str) -> None:
     """
     forget_flow(store, name)
     set_limit(store, EACH + name, None)
-    waiting = any(tally.task == name and not tally.state.finished for tally in there(store.counts))
+    waiting = any(tally.task == name and not tally.state.finished for tally in reachable_part(store.counts))
     set_limit(store, TASK + name, Limit(0) if waiting else None)
 
 
@@ -193,27 +202,30 @@ def limits_of(endpoint: Endpoint, state: FlowState) -> dict[str, Limit | None]:
     """The limits that the store keeps for an endpoint: how many at once now, and one at a time per key with `order`."""
     most = min(state.allowed, endpoint.concurrency or state.allowed)
     each = None if endpoint.order is None else Limit(1)
-    return {TASK + endpoint.name: limited(most if endpoint.enabled else 0, endpoint.rate), EACH + endpoint.name: each}
+    return {
+        TASK + endpoint.name: parse_limit(most if endpoint.enabled else 0, endpoint.rate),
+        EACH + endpoint.name: each,
+    }
 
 
 def set_limit(store: Store, name: str, wanted: Limit | None) -> None:
-    """Sets a limit, unless somebody has set it by hand."""
-    if store.cell(BY_HAND + name) is None:
+    """Sets a limit, unless one was set by hand."""
+    if store.kv_get(BY_HAND + name) is None:
         store.limit(name, wanted)
 
 
 def forget_flow(store: Store, name: str) -> None:
-    """Resets what is known of the endpoint."""
+    """Resets the state of the endpoint, and the reason why it was disabled."""
     _write(store, FLOW_CELL + name, None)
     _write(store, GONE_CELL + name, None)
 
 
 def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> None:
     for _ in range(_TRIES):
-        was = store.cell(TASK_CELL + name)
+        was = store.kv_get(TASK_CELL + name)
         if was is None:
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
-        if store.write(TASK_CELL + name, msgspec.json.encode(how(decode_settings(was))), was):
+        if store.kv_cas(TASK_CELL + name, msgspec.json.encode(how(decode_settings(was))), was):
             return
     raise StoreBusy(f"task {name} changes all the time; try again")
 
@@ -221,7 +233,7 @@ def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> Non
 def _write(store: Store, cell: str, value: bytes | None) -> bool:
     """Sets a cell, whatever it was; returns whether it existed."""
     for _ in range(_TRIES):
-        was = store.cell(cell)
-        if (was is None and value is None) or store.write(cell, value, was):
+        was = store.kv_get(cell)
+        if (was is None and value is None) or store.kv_cas(cell, value, was):
             return was is not None
     raise StoreBusy(f"{cell} changes all the time; try again")

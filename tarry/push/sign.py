@@ -26,10 +26,9 @@ from tarry.push.http.response import Headers
 SYMMETRIC, PRIVATE, PUBLIC = "whsec_", "whsk_", "whpk_"
 MOST_SECRETS = 10
 
-_LEAST, _MOST = 24, 64
-"""Bytes of a `whsec_` secret, by the specification."""
+_LEAST, _MOST = 24, 64  # Bytes of a `whsec_` secret, by the specification.
 _LEAST_RAW = 16
-_SEED = 32
+_SEED = 32  # Bytes of an ed25519 private key.
 
 _Sign = Callable[[bytes], str]
 
@@ -39,8 +38,8 @@ class Signer:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         """Each is `whsec_` and base64 of 24 to 64 bytes (HMAC-SHA256); `whsk_` and base64 of an ed25519 key, 32 bytes,
-        or 64 with the public half behind; or any other text of 16 characters or more, whose UTF-8 is an HMAC key as it
-        stands. ConfigError: names the invalid one by its number, without showing it."""
+        or 64 with the public half behind; or any other text of 16 characters or more, whose UTF-8 is the HMAC key.
+        ConfigError: names the invalid one by its number, without showing it."""
         if len(secrets) > MOST_SECRETS:
             raise ConfigError(f"{len(secrets)} secrets are too many: {MOST_SECRETS} sign at most; remove old ones")
         made = [_make_sign(secret, f"secret {n} of {len(secrets)}") for n, secret in enumerate(secrets, 1)]
@@ -56,15 +55,14 @@ class Signer:
 
     def signature(self, id: str, timestamp: int, body: bytes) -> str:
         """The value of `webhook-signature`. `id` holds no full stop; `timestamp`: seconds."""
+        # Full stops separate the parts. With one in the id, two different deliveries could have the same content.
         content = b"%s.%d.%s" % (id.encode(), timestamp, body)
         return " ".join([sign(content) for sign in self._signs])
 
 
 def could_be_base64(secret: str) -> bool:
-    """Whether libraries of Standard Webhooks would decode it as base64, although it has no `whsec_` prefix.
-
-    They would use another key than tarry, which takes the text as it is.
-    """
+    """Whether libraries of Standard Webhooks would decode it as base64, although it has no `whsec_` prefix."""
+    # They would use another key than tarry, which takes the text as it is.
     return (
         len(secret) >= _LEAST_RAW
         and not secret.startswith((SYMMETRIC, PRIVATE, PUBLIC))
@@ -119,6 +117,7 @@ def _key(secret: str, name: str) -> bytes:
 
 
 def _decode(secret: str, prefix: str, name: str) -> bytes:
+    # Padding may be missing.
     text = secret.removeprefix(prefix).rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -127,7 +126,8 @@ def _decode(secret: str, prefix: str, name: str) -> bytes:
 
 
 def _symmetric(key: bytes) -> _Sign:
-    # Not hmac.digest: it releases the GIL, which costs a hundred times the work for so few bytes.
+    # Not hmac.digest: it releases the GIL, which costs a hundred times the work for so few bytes. The key is hashed
+    # only once; each signature goes on from a copy.
     begun = hmac.new(key, digestmod="sha256")
 
     def sign(content: bytes) -> str:

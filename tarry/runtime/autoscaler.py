@@ -1,8 +1,7 @@
 """How many workers a pool that follows its backlog should have: up at once and by doubling, down one at a time.
 
 Up: when jobs have waited for more than a moment, all workers are fully used, and the workers that were added last are
-ready. It adds as many workers as would hold the waiting jobs, at most as many as there are. (If workers have room while
-jobs wait, a limit holds those jobs back, and more workers would not help.)
+ready. It adds as many workers as would hold the waiting jobs, at most as many as there are.
 
 Down: by one, when fewer workers would have been enough for some time, and then by one more every so often.
 """
@@ -57,6 +56,7 @@ class PoolLoad(Struct, frozen=True):
     @property
     def is_overloaded(self) -> bool:
         """True: more workers would help the waiting jobs."""
+        # If workers have room while jobs wait, a limit holds those jobs back, and more workers would not help.
         return self.waiting > 0 and self.oldest >= MAX_WAIT and self.fill >= FULL
 
 
@@ -70,9 +70,12 @@ class Autoscaler:
 
     def decide(self, now: float, count: int, range: Range, load: PoolLoad) -> int:
         """How many workers the pool should have from now on; `count`: how many it should have had so far."""
+        # 1e-9: a rounding error in the division must not ask for one more worker.
         self._record(now, max(ceil(load.load / TARGET_LOAD - 1e-9), count if load.is_overloaded else 0), range.calm)
+        # A number set by hand stands for a moment before the backlog decides again.
         if now < self._quiet_until:
             return count
+        # Until the workers added last are ready, their effect on the backlog is not known.
         if load.is_overloaded and load.ready >= count:
             self._since = now
             return range.clamp(count + min(count, ceil(load.waiting * load.ready / max(load.held, load.ready))))
@@ -96,4 +99,5 @@ class Autoscaler:
 
     def _too_many(self, now: float, count: int, calm: float) -> bool:
         seen = now - self._since >= calm and now - self._stepped >= calm / STEPS_PER_CALM
+        # The highest need within `calm` decides, so that a rush now and then keeps its workers.
         return seen and max(need for _, need in self._needs) < count

@@ -12,16 +12,18 @@ from uuid import UUID
 
 from tarry.model.quantity import quantity
 from tarry.runtime import dump
+from tarry.runtime.board.layout import STOPPING, JobCell
+from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.dump import StackDump
 from tarry.runtime.pipe import Message, MessagePipe
 from tarry.runtime.role import CUT_OFF, KEEPER, Role, run_child
-from tarry.runtime.scoreboard import STOPPING, BoardSlot, JobCell
 from tarry.runtime.signals import block_signals
 
 log = logging.getLogger("tarry.master")
 
 QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
 
+# Seconds. A process that lived this long came up well, so its successor starts without a delay.
 _LONG_RUN = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 
@@ -62,7 +64,9 @@ class ChildProcess:
         """Forks the process. The child calls `close_inherited` and never returns. OSError: no process can be made."""
         ours, theirs = socket.socketpair()
         try:
+            # Before the fork, since the child writes to its slot at once.
             self.slot.prepare(self.role.name, self.role.pool, self.number, self.generation)
+            # Made before the fork, so that the child and the master share the file.
             self._dump = StackDump()
             self._fork(ours, theirs, close_inherited)
         except OSError as error:
@@ -70,6 +74,7 @@ class ChildProcess:
             self.slot.mark_exited(f"could not be started: {error.strerror}")
             raise
         finally:
+            # The child has a copy. With ours open, the pipe would not show the child's death.
             theirs.close()
         self.pipe, self.started_at, self.stopping_since, self.is_ready, self.kill_reason = (
             MessagePipe(ours),
@@ -78,6 +83,7 @@ class ChildProcess:
             False,
             "",
         )
+        # At random, so that processes that started together do not end together.
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
         self.sigkill_at, self._stuck = 0.0, {}
 
@@ -85,6 +91,7 @@ class ChildProcess:
         for stream in (sys.stdout, sys.stderr):  # else the child would write what is in their buffers once more
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
+        # Until the child has handlers of its own, a signal to it would be recorded in the master's pipe.
         with block_signals():
             self.pid = os.fork()
             if self.pid == 0:
@@ -106,7 +113,9 @@ class ChildProcess:
         lived = now - self.started_at if self.started_at else 0.0
         self._short_runs = 0 if lived >= _LONG_RUN else self._short_runs + 1
         delay = 0.0
+        # The first short run costs no delay: a worker that was killed once is replaced at once.
         if self._short_runs > 1:
+            # The exponent is bounded, since a large power of 2.0 raises OverflowError.
             delay = min(_FIRST_DELAY * 2.0 ** min(self._short_runs - 2, 20), _LONGEST_DELAY) * random.uniform(0.5, 1)
         self.start_at = now + delay
         return delay
@@ -152,17 +161,27 @@ class ChildProcess:
         elif 0 < limits.memory * jitter <= rss:
             self.recycle_reason = f"{rss / 2**20:.0f} MB of memory"
 
-    def kill_if_overdue(self, now: float) -> list[JobCell]:
-        """Kills the process if a job has run too long; it writes its stacks first. Returns such jobs, once."""
+    def kill_if_overdue(self, now: float) -> None:
+        """Kills the process if a job has run too long; it writes its stacks first."""
         if 0 < self.sigkill_at <= now:
             self.sigkill_at = 0.0
             self._send_signal(signal.SIGKILL)
         stuck = [] if self.kill_reason else [cell for cell in self.slot.cells() if 0 < cell.kill_at <= now]
         if stuck:
+            # Recorded now: the process may change its cells before it dies.
             self._stuck = {(cell.id, cell.epoch): cell.thread for cell in stuck}
             self.kill_reason, self.sigkill_at = OVERDUE, now + dump.WRITE_TIMEOUT
             self._send_signal(dump.SIGNAL)
-        return stuck
+        for cell in stuck:
+            self._log_overdue(cell, now)
+
+    def _log_overdue(self, cell: JobCell, now: float) -> None:
+        job = str(UUID(bytes=cell.id))
+        log.error(
+            "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, %s",
+            *(self.name, self.pid, job, cell.task, now - cell.since, cell.why),
+            extra={"tarry": {"job": job, "task": cell.task, "worker": self.name}},
+        )
 
     def deadlines(self) -> Iterator[float]:
         """When `kill_if_overdue` will have something to do, as far as is known now."""
@@ -201,6 +220,7 @@ class ChildProcess:
 def exit_reason(status: int) -> str:
     """`status 1` or `signal 9`, from a wait status. Death by the stack signal counts as SIGKILL."""
     code = os.waitstatus_to_exitcode(status)
+    # Both signals mean the same: the master killed an overdue process.
     if code == -dump.SIGNAL:
         code = -signal.SIGKILL
     if code == CUT_OFF:
@@ -220,10 +240,12 @@ def reap_children(ours: Container[int]) -> Iterator[tuple[int, int]]:
         while pid := _next_exited():
             if pid in ours:
                 kill_pgrp(pid)  # before the reaping, while no other process can get this number
+            # Others, too: in a container the master is process 1, and gets what jobs leave behind.
             yield os.waitpid(pid, 0)
 
 
 def _next_exited() -> int:
+    # WNOWAIT leaves a zombie, so its pid stays taken until its group is killed.
     found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return 0 if found is None else found.si_pid
 
@@ -231,6 +253,7 @@ def _next_exited() -> int:
 def _reap_with_waitpid(ours: Container[int]) -> Iterator[tuple[int, int]]:
     with contextlib.suppress(ChildProcessError):
         while (dead := os.waitpid(-1, os.WNOHANG))[0]:
+            # Here the pid is free already, for an instant: macOS gives no other way.
             if dead[0] in ours:
                 kill_pgrp(dead[0])
             yield dead

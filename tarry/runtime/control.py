@@ -1,4 +1,4 @@
-"""What other processes do with a master: show, stop, reload, scale it. It is alive while its pid file is locked."""
+"""What other processes do with a master: show, stop, reload, scale it. A master lives while its pid file is locked."""
 
 import contextlib
 import os
@@ -10,11 +10,14 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
+from tarry.runtime.board.layout import QUITTING, STOPPING
+from tarry.runtime.board.reader import Board, read
+from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import waiting_lines
 from tarry.runtime.scale_request import write_request
-from tarry.runtime.scoreboard import QUITTING, STOPPING, Board, board_path, read
 
+# Seconds.
 _POLL = 0.05
 _TELL_EVERY = 1.0
 _ANSWER_TIMEOUT = 5.0
@@ -29,7 +32,9 @@ def status(pid_file: Path) -> Board | None:
 
 
 def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
-    """Stops gracefully. Waits until the master is gone, and tells once a second for whom. timeout: seconds; None: none.
+    """Stops gracefully and waits until the master is gone; tells once a second what is awaited.
+
+    timeout: seconds; None: none.
 
     MasterError: no master runs, or it still runs after the timeout. If it is stopping already, this only waits.
     """
@@ -40,9 +45,10 @@ def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
 
 
 def quit(pid_file: Path, timeout: float | None, tell: Tell) -> None:
-    """Stops by force: the workers are killed now. Waits and raises like `stop`."""
+    """Stops by force: the master kills the workers now. Waits and raises like `stop`."""
     pid = _signal_master(pid_file, signal.SIGINT)
 
+    # The master takes the first INT for a stop, and only a second one for a quit.
     def insist() -> None:
         board = read(board_path(pid_file))
         if board is not None and board.pid == pid and board.state != QUITTING:
@@ -57,12 +63,14 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
 
     MasterError: no master runs, the reload failed (with the cause), or it is not done after the timeout.
     """
+    # Read before the signal: only a reload with a higher number serves this request.
     before = _board(pid_file).notice.asked
     pid = _signal_master(pid_file, signal.SIGHUP)
     began = told = monotonic()
     while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
         now = monotonic()
         if board.state in (STOPPING, QUITTING):
+            # No reload begins any more, so there is nothing to wait for.
             raise MasterError(f"the master is {board.state}: nothing is reloaded any more")
         if timeout is not None and now - began >= timeout:
             raise MasterError(f"not done after {timeout:g} s; it goes on, see `tarry status`")
@@ -85,16 +93,19 @@ def scale(pid_file: Path, pool: str, workers: int) -> None:
     if pool not in pools:
         raise MasterError(f"no pool {pool!r}: there are {', '.join(sorted(pools)) or 'none'}")
     bounds = next(each for each in board.notice.pools if each.name == pool)
+    # Checked here, since the master only logs that it refuses a number.
     if bounds.most and not bounds.least <= workers <= bounds.most:
         raise MasterError(
             f"pool {pool} follows its backlog, from {bounds.least} to {bounds.most} workers: for another number change"
             " workers in the settings, then `tarry reload`"
         )
+    # Before the signal: the master reads the request when the signal comes.
     request = write_request(pid_file, pool, workers)
     _signal_master(pid_file, signal.SIGTTIN)
     end = monotonic() + _ANSWER_TIMEOUT
     while (pool, workers) not in {(each.name, each.workers) for each in _board(pid_file).notice.pools}:
         if monotonic() > end:
+            # Else the next TTIN would apply this old request.
             request.unlink(missing_ok=True)
             raise MasterError(f"the master did not take it up within {_ANSWER_TIMEOUT:g} s: see its log")
         sleep(_POLL)
@@ -136,7 +147,7 @@ def _signal_master(pid_file: Path, number: int) -> int:
 
 
 def _signal(pid_file: Path, pid: int, number: int) -> bool:
-    """False: the master is gone. Checks the holder again once it has a pidfd, so that no other process is signalled."""
+    """False: the master is gone."""
     try:
         if not hasattr(os, "pidfd_open"):
             os.kill(pid, number)
@@ -150,6 +161,7 @@ def _signal(pid_file: Path, pid: int, number: int) -> bool:
 
 def _has_open(pid: int, path: Path) -> bool:
     """False: this is another process with that number; the master is in another pid namespace."""
+    # The pid counts in the master's namespace. Here another process may have that number.
     fds = Path(f"/proc/{pid}/fd")
     if not fds.exists():
         return True  # without /proc it cannot be known
@@ -167,6 +179,7 @@ def _has_open(pid: int, path: Path) -> bool:
 def _signal_held(pid_file: Path, pid: int, number: int) -> bool:
     process = os.pidfd_open(pid)
     try:
+        # Checked again now that there is a pidfd: the pid may have passed to another process, which must get no signal.
         held = holder(pid_file) == pid
         if held and not _has_open(pid, pid_file):
             raise MasterError(f"the master of {pid_file} runs in another container: run this there")

@@ -12,6 +12,7 @@ from tarry.errors import MasterError
 from tarry.runtime.signals import ALL, unblock_signals
 
 _SERVING = b"serving:"
+# Python ignores these from its start: their default action would kill the process.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -51,13 +52,16 @@ def daemonize(log: Path | None = None) -> Readiness:
     blocked signal. Its output goes to the log file or nowhere. Make every path absolute before.
     MasterError: no process can be made.
     """
+    # Before the change of directory, which would give a relative path another meaning.
     log = None if log is None else log.absolute()
     _ensure_streams()
+    # Else both processes would write what is still in the buffers.
     _flush()
     hear, tell = os.pipe()
     child = _fork()
     if child:
         os.close(tell)
+        # It ends at once, after the second fork. Without the wait it would stay a zombie.
         os.waitpid(child, 0)
         _exit_as_reported(hear)
     try:
@@ -72,10 +76,12 @@ def daemonize(log: Path | None = None) -> Readiness:
 
 
 def _start_session() -> None:
-    """Starts a session and forks again: a process that leads no session gets no controlling terminal."""
+    """Starts a session, as a process that does not lead it."""
     os.setsid()
+    # A process that leads no session gets no controlling terminal.
     if _fork():
         os._exit(0)
+    # See daemon(7): its files are not for everybody, and it must not keep a file system from being unmounted.
     os.umask(0o027)
     os.chdir("/")
 
@@ -96,7 +102,8 @@ def _reset_signals() -> None:
 
 
 def _ensure_streams() -> None:
-    """Opens missing standard streams: else our pipe could get such a number, and Python has `None` for the stream."""
+    """Opens missing standard streams."""
+    # Else our pipe could get one of their numbers, and Python has `None` for the stream.
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         with contextlib.suppress(OSError):
             os.fstat(fd)
@@ -124,16 +131,18 @@ def _redirect(log: Path | None) -> None:
 
 
 def _open_log(log: Path) -> int:
-    """Opens the log, or /dev/null if that fails: `handlers.configure` reports the error later."""
+    """Opens the log, or /dev/null if that fails."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        return files.opened(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return files.open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
+        # `handlers.configure` opens the log again, and reports the error.
         return os.open(os.devnull, os.O_WRONLY)
 
 
 def _exit_as_reported(hear: int) -> NoReturn:
     with open(hear, "rb") as pipe:
+        # This ends with the report, or with the daemon's death.
         word = pipe.read()
     if word.startswith(_SERVING):
         if said := word.removeprefix(_SERVING).decode("utf-8", "replace"):

@@ -1,5 +1,4 @@
-"""The stacks of a process that must be killed. C code in a signal handler writes them, so this works also while a
-thread holds the GIL and never releases it."""
+"""The stacks of a process that must be killed."""
 
 import contextlib
 import faulthandler
@@ -8,14 +7,17 @@ import signal
 import tempfile
 import weakref
 
+# macOS has no real-time signals.
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Makes the process write its stacks and die."""
+# A stopped process writes nothing, so it cannot be waited for.
 WRITE_TIMEOUT = 0.2
 """Seconds that the process gets for that before SIGKILL."""
 MAX_STACK = 8192
 """Bytes of one stack."""
 
 _MAX_DUMP = 2**20
+# Weak, so that the file of a process that has ended is closed.
 _all: "weakref.WeakSet[StackDump]" = weakref.WeakSet()
 
 
@@ -28,10 +30,13 @@ class StackDump:
 
     def register(self) -> None:
         """In the child: the signal writes to this file from now on. Closes the files of other children."""
+        # The master's descriptors of all other children came along with the fork.
         for other in list(_all):
             if other is not self:
                 other.close()
+        # C code in the signal handler writes the stacks: that works also while a thread never releases the GIL.
         with contextlib.suppress(OSError, RuntimeError):
+            # chain: after the stacks are written, the signal's default action ends the process.
             faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=True)
 
     def stack(self, thread: int) -> str:
@@ -54,6 +59,7 @@ def find_stack(dump: str, thread: int) -> str:
     calls."""
     for part in dump.split("\n\n"):
         head, _, calls = part.strip("\n").partition("\n")
+        # faulthandler writes `Thread 0x` or `Current thread 0x`, and the innermost call first.
         if f"hread 0x{thread:016x} " in head:
             return _truncate([call for call in reversed(calls.splitlines()) if call.startswith("  ")])
     return ""
@@ -63,6 +69,7 @@ def _truncate(calls: list[str]) -> str:
     text = "\n".join(["Stack when it was killed (most recent call last):", *calls])
     if len(text) <= MAX_STACK:
         return text
+    # The innermost calls show where the job is stuck.
     kept = text[-MAX_STACK:]
     return "  ...\n" + kept[kept.index("\n") + 1 :]
 
@@ -71,4 +78,5 @@ def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("tarry-stacks")
     with tempfile.TemporaryFile() as file:
+        # The file is deleted at the end of this block; the duplicate keeps it open.
         return os.dup(file.fileno())

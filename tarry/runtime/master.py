@@ -9,51 +9,38 @@ import signal
 from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
-from time import monotonic, time
-from uuid import UUID
+from time import monotonic
 
-from tarry.errors import MasterError
+from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
+from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import LATE, QUIT, ChildProcess, exit_reason, reap_children
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.pidfile import PidFile
-from tarry.runtime.pipe import Message
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
-from tarry.runtime.reload import REPLACING, Reload, describe_progress
-from tarry.runtime.reload_throttle import ReloadThrottle
-from tarry.runtime.report import report
+from tarry.runtime.processes import DeathReports, Processes
+from tarry.runtime.reload import Reloads
+from tarry.runtime.report import log_report
 from tarry.runtime.role import KEEPER, WATCHER, Plan
 from tarry.runtime.scale_request import scale_path, take_request
 from tarry.runtime.scaling import Scaling, pool_status
-from tarry.runtime.scoreboard import (
-    QUITTING,
-    RESTING,
-    SERVING,
-    STARTING,
-    STOPPING,
-    Scoreboard,
-    read,
-)
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.socket_activation import ActivationSockets
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
+# Not QUIT: two people who both run `tarry stop` do not mean a quit.
 _TWICE_IS_QUIT = (signal.SIGINT, signal.SIGTERM)
 _MORE_OR_FEWER = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
 _HANDLED = (*_STOP, signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, *_MORE_OR_FEWER, signal.SIGCHLD)
 _IGNORED = (signal.SIGPIPE,)
 _UP = (STARTING, SERVING, RESTING)
 
+# Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest.
 _LONGEST_SLEEP = 0.5
-"""Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest."""
-_KEEPER_LIMIT = 5.0
-"""Seconds for the keeper to confirm all dead processes, and, in a forced stop, to end."""
-_AWAY_LIMIT = 1.0
-"""The same while the store is away."""
+_KEEPER_LIMIT = 5.0  # Seconds for the keeper to confirm all dead processes, and, in a forced stop, to end.
+_AWAY_LIMIT = 1.0  # The same while the store is away.
 _FAILED_START_GRACE = 5.0
-_LONGEST_CHANGE = 1000
-"""Characters of a log line that lists changed files."""
 
 _log = logging.getLogger("tarry.master")
 
@@ -77,19 +64,16 @@ class Master:
         self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
         self._sockets, self._notifier = ActivationSockets(), Notifier.from_environ(board_path)
-        self._scaling, self._throttle = Scaling(), ReloadThrottle()
-        self._groups: dict[tuple[str, str], ProcessGroup] = {}
-        self._unanswered: dict[str, Message] = {}
+        self._scaling, self._processes = Scaling(), Processes()
+        self._deaths = DeathReports(self._processes)
         self._stop_signals: set[int] = set()
         self._state = STARTING
         self._started_at = 0.0
         self._deadline = float("inf")
         self._workers_gone_at = 0.0
-        self._generation = self._reloads_asked = self._reloads_done = 0
         self._rest_after = -1
         """Number of the last reload requested before a WINCH. A reload requested later ends the rest; -1: no WINCH."""
-        self._reload: Reload | None = None
-        self._reload_failure = self._away = ""
+        self._away = ""
         self._published = MasterStatus()
         self.failure = ""
 
@@ -99,9 +83,11 @@ class Master:
             unblock_signals()
             roles = self._plan.roles
             self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
+            self._reloads = Reloads(self._processes, self._board, self._notifier, self._read_plan, self._close_in_child)
             try:
                 self._make_groups()
                 self._loop()
+                # A late signal must not kill the master before its files are removed.
                 self._signals.ignore()
             finally:
                 self._close_sockets()
@@ -109,9 +95,9 @@ class Master:
         return 1 if self.failure else 0
 
     def _make_groups(self) -> None:
-        self._generation = 1
-        groups = [ProcessGroup(role, self._board, self._generation) for role in self._plan.roles]
-        self._groups = {group.key: group for group in groups}
+        for role in self._plan.roles:
+            group = ProcessGroup(role, self._board, self._reloads.generation)
+            self._processes.groups[group.key] = group
         self._started_at = monotonic()
         self._publish_status()  # before the first fork: other processes may read it from now on
 
@@ -133,15 +119,13 @@ class Master:
                 return
             self._sleep(now)
 
-    # Signals and messages
-
     def _handle(self, number: int, now: float) -> None:
         match number:
             case signal.SIGHUP:
                 handlers.reopen()
-                self._reloads_asked += 1
+                self._reloads.requested += 1
             case signal.SIGUSR1:
-                self._report()
+                log_report(self._board_path)
             case signal.SIGWINCH:
                 self._rest()
             case signal.SIGTTIN | signal.SIGTTOU:
@@ -160,30 +144,21 @@ class Master:
         self._stop_signals.add(number)
         self._stop()
 
-    def _report(self) -> None:
-        try:
-            board = read(self._board_path)
-        except MasterError as error:
-            _log.error("no status: %s", error)
-        else:
-            for line in report(board, time()) if board else ():
-                _log.info("%s", line)
-
     def _rest(self) -> None:
         """Stops the workers gracefully and waits for a reload. A start is completed first."""
-        self._rest_after = self._reloads_asked
+        self._rest_after = self._reloads.requested
         if self._state == SERVING:
             self._set_state(RESTING)
 
     def _change_count(self, by: int) -> None:
         """Scales the pool that `tarry scale` named in its file; without such a file, the first pool by one."""
-        groups = {group.role.pool: group for group in self._pools()}
+        groups = {group.role.pool: group for group in self._processes.pools()}
         pool, wanted = take_request(self._scale_path) or (next(iter(groups), ""), None)
         if pool in groups and self._state in _UP:
             self._scaling.set_by_hand(groups[pool], by, wanted, monotonic())
 
     def _receive_all(self) -> None:
-        for child in self._children():
+        for child in self._processes.all():
             self._receive(child)
 
     def _receive(self, child: ChildProcess) -> None:
@@ -196,36 +171,31 @@ class Master:
             elif "failed" in message:
                 self._on_boot_failure(child, str(message["failed"]))
             elif "returned" in message:
-                self._unanswered.pop(str(message["returned"]), None)
+                self._deaths.confirm(str(message["returned"]))
             elif "away" in message:
                 self._away = str(message["away"])
-            elif "backlog" in message and child.is_keeper and self._state == SERVING and self._reload is None:
-                self._scaling.follow_backlogs(message["backlog"], self._pools(), monotonic())
+            elif "backlog" in message and child.is_keeper and self._state == SERVING and not self._reloads.is_running:
+                self._scaling.follow_backlogs(message["backlog"], self._processes.pools(), monotonic())
             elif "changed" in message and child.role.name == WATCHER and self._state in (STARTING, SERVING):
-                self._note_change(str(message["changed"]))
-
-    def _note_change(self, what: str) -> None:
-        pause = self._throttle.note_change(monotonic())
-        when = f" in {pause:.0f} s, since each brings the next" if pause else ""
-        _log.info("changed, so a reload is wanted%s: %s", when, what[:_LONGEST_CHANGE])
+                self._reloads.note_change(str(message["changed"]))
 
     def _on_ready(self, child: ChildProcess) -> None:
         child.is_ready = True
         _log.info("%s ready, pid %d", child.name, child.pid)
-        if group := self._group_of(child):
+        if group := self._processes.group_of(child):
             group.failed_starts = 0
         if child.is_keeper:
-            self._resend_deaths(child)
+            self._deaths.resend([child])
 
     def _on_boot_failure(self, child: ChildProcess, text: str) -> None:
         _log.error("%s could not start: %s", child.name, text)
         child.start_error = f"{child.name} could not start: {text}"
         self._give_up(child.start_error)
-        if self._reload is not None and child is self._reload.canary:
-            self._reload.fail(child.start_error)
+        if child is self._processes.canary:
+            self._reloads.fail(child.start_error)
 
     def _reap(self, now: float) -> None:
-        ours = {child.pid: child for child in self._children() if child.pid}
+        ours = {child.pid: child for child in self._processes.all() if child.pid}
         for pid, status in reap_children(ours):
             if child := ours.get(pid):
                 self._receive(child)  # its last messages may explain its end
@@ -241,40 +211,24 @@ class Master:
         start_error = child.start_error or f"{child.name} ended with {why} before it was ready; the log may say more"
         if not child.stopping_since:
             self._give_up(f"{child.name} ended with {why} before the start was complete; the log may say more")
-        if self._reload is not None and child is self._reload.canary:
+        if child is self._processes.canary:
+            # `record_exit` has cleared it, and the reload asks whether the canary was ready.
             child.is_ready = was_ready
-            self._reload.on_canary_exit(why)
-        elif (group := self._group_of(child)) and not was_ready and not child.stopping_since:
+            self._reloads.on_canary_exit(why)
+        elif (group := self._processes.group_of(child)) and not was_ready and not child.stopping_since:
             group.record_failed_start(start_error)
             if (count := group.failed_starts) == MAX_FAILED_STARTS:
                 _log.error("%s: %d processes in a row could not begin; trying on, slowly", child.name, count)
         if child.is_keeper:
-            for other in self._keepers():
-                self._resend_deaths(other)
+            # The dead keeper may have read messages that it did not answer any more.
+            self._deaths.resend(self._processes.ready_keepers())
         elif message["gone"]:
-            self._report_death(message)
-
-    def _report_death(self, message: Message) -> None:
-        """Sends the message to the keepers, and keeps it until one has confirmed it."""
-        self._unanswered[message["gone"]] = message
-        for keeper in self._keepers():
-            keeper.send(message)
-
-    def _resend_deaths(self, keeper: ChildProcess) -> None:
-        for message in self._unanswered.values():
-            keeper.send(message)
-
-    # Actions of each pass
+            self._deaths.report(message)
 
     def _kill_overdue(self, now: float) -> None:
-        for child in self._children():
+        for child in self._processes.all():
             if child.pid:
-                for cell in child.kill_if_overdue(now):
-                    _log.error(
-                        "%s killed, pid %d: job %s (%s) still ran %.1f s after its start, %s",
-                        *(child.name, child.pid, UUID(bytes=cell.id), cell.task, now - cell.since, cell.why),
-                        extra={"tarry": {"job": str(UUID(bytes=cell.id)), "task": cell.task, "worker": child.name}},
-                    )
+                child.kill_if_overdue(now)
                 self._kill_late(child, now)
 
     def _kill_late(self, child: ChildProcess, now: float) -> None:
@@ -289,8 +243,8 @@ class Master:
     def _check_boot(self, now: float) -> None:
         if self._state != STARTING:
             return
-        late = [child.name for child in self._children() if not child.is_ready]
-        if not late and all(group.is_complete for group in self._groups.values()):
+        late = [child.name for child in self._processes.all() if not child.is_ready]
+        if not late and all(group.is_complete for group in self._processes.groups.values()):
             self._set_state(SERVING)
             self._on_serving()
             if self._rest_after >= 0:
@@ -308,38 +262,12 @@ class Master:
     def _advance_reload(self, now: float) -> None:
         if self._state not in (SERVING, RESTING):
             return
-        self._reloads_asked += self._state == SERVING and self._throttle.take_due(now)
-        if self._reload is None and self._reloads_asked > self._reloads_done:
-            self._reload = Reload(self._reloads_asked, self._generation + 1, self._board)
-            _log.info("reload: reading the configuration")
-            self._notifier.on_reload_start()
-            self._reload.begin(self._read_plan, now, self._close_in_child)
-        if self._reload is not None:
-            self._step_reload(self._reload, now)
-
-    def _step_reload(self, reload: Reload, now: float) -> None:
-        if reload.check_canary(now):
-            _log.info("reload: generation %d takes over", reload.generation)
-            self._plan = reload.start_replacing(self._groups, self._plan)
-            if self._state == RESTING and reload.request_number > self._rest_after:
+        self._reloads.begin_due(now, follow_changes=self._state == SERVING)
+        if self._reloads.check_canary(now):
+            self._plan = self._reloads.start_replacing(self._plan)
+            if self._state == RESTING and self._reloads.current_number > self._rest_after:
                 self._set_state(SERVING)
-        if reload.check_replacing(self._groups):
-            self._plan = reload.roll_back(self._groups)
-        if reload.is_over and self._reloads_done < reload.request_number:
-            self._end_reload(reload)
-        # The reload is kept until its canary is reaped.
-        if reload.is_over and (reload.canary is None or not reload.canary.pid):
-            reload.close()
-            self._reload = None
-
-    def _end_reload(self, reload: Reload) -> None:
-        self._reloads_done, self._reload_failure = reload.request_number, reload.failure
-        if reload.failure:
-            _log.error("reload failed, and what ran goes on: %s", reload.failure)
-        else:
-            self._generation = reload.generation
-            _log.info("reloaded: generation %d serves", self._generation)
-        self._notifier.on_reload_end(reload.failure)
+        self._plan = self._reloads.check_end(self._plan)
 
     def _stop(self) -> None:
         if self._state in _UP:
@@ -362,22 +290,22 @@ class Master:
             return
         if now >= self._deadline:
             self._quit()
-        for group in self._worker_groups():
+        for group in self._processes.worker_groups():
             group.wanted = 0
-        for child in self._workers():
+        for child in self._processes.workers():
             if self._state == QUITTING:
                 child.kill(QUIT)
             else:
                 child.request_stop(now)
-        self._workers_gone_at = self._workers_gone_at or (0.0 if self._workers() else now)
+        self._workers_gone_at = self._workers_gone_at or (0.0 if self._processes.workers() else now)
         if not self._is_keeper_needed(now):
             self._stop_keepers(now)
 
     def _stop_keepers(self, now: float) -> None:
-        for group in self._groups.values():
+        for group in self._processes.groups.values():
             if group.role.name == KEEPER:
                 group.wanted = 0
-        for child in self._children():
+        for child in self._processes.all():
             late = 0 < child.stopping_since <= now - self._keeper_limit
             if child.pid and child.is_keeper and late and (self._state == QUITTING or self._away):
                 child.kill(QUIT)
@@ -390,15 +318,17 @@ class Master:
         """True while workers live, and until the keeper has confirmed all deaths or its time is over."""
         if self.failure:
             return False
-        return bool(self._workers()) or (bool(self._unanswered) and now < self._workers_gone_at + self._keeper_limit)
+        return bool(self._processes.workers()) or (
+            bool(self._deaths.owners()) and now < self._workers_gone_at + self._keeper_limit
+        )
 
     def _will_restart(self, child: ChildProcess, now: float) -> bool:
-        if child.stopping_since or self._group_of(child) is None:
+        if child.stopping_since or self._processes.group_of(child) is None:
             return False
         return self._state in _UP or (child.is_keeper and self._is_keeper_needed(now))
 
     def _reconcile(self, now: float) -> None:
-        for group in list(self._groups.values()):
+        for group in list(self._processes.groups.values()):
             group.is_resting = self._state == RESTING and group.role.name != KEEPER
             if self._state == SERVING:
                 for child in group.children:
@@ -407,8 +337,9 @@ class Master:
             group.reconcile(now)
             for child in group.due_to_start(now):
                 self._start(child, now)
+            # A pool that was scaled to 0 stays; only one that a reload took out goes.
             if not group.children and not group.wanted and self._state in _UP and group.role not in self._plan.roles:
-                del self._groups[group.key]
+                del self._processes.groups[group.key]
 
     def _start(self, child: ChildProcess, now: float) -> None:
         try:
@@ -419,64 +350,33 @@ class Master:
 
     def _publish_status(self) -> None:
         """Writes the master's status to the scoreboard if it has changed."""
-        reload = self._reload
-        stage = "" if reload is None or reload.is_over else reload.stage
-        if stage == REPLACING:
-            stage = describe_progress(list(self._groups.values()))
-        pools = [pool_status(group) for group in self._pools()]
-        counts = self._generation, self._reloads_asked, self._reloads_done
-        status = MasterStatus(*counts, stage, self._reload_failure, pools, self._away)
+        pools = [pool_status(group) for group in self._processes.pools()]
+        status = self._reloads.status(pools, self._away)
         if status != self._published:
             self._published = status
             self._board.publish(status)
 
     def _is_over(self, now: float) -> bool:
-        if self._state in _UP or self._pids() or self._is_keeper_needed(now):
+        if self._state in _UP or self._processes.pids() or self._is_keeper_needed(now):
             return False
-        if self._unanswered:
-            _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(self._unanswered))
+        if owners := self._deaths.owners():
+            _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(owners))
         return True
-
-    # The processes
-
-    def _children(self) -> list[ChildProcess]:
-        children = [child for group in self._groups.values() for child in group.children]
-        canary = None if self._reload is None else self._reload.canary
-        return children if canary is None else [*children, canary]
-
-    def _pids(self) -> list[int]:
-        return [child.pid for child in self._children() if child.pid]
-
-    def _pools(self) -> list[ProcessGroup]:
-        return [group for group in self._groups.values() if group.role.pool]
-
-    def _worker_groups(self) -> list[ProcessGroup]:
-        return [group for group in self._groups.values() if group.role.name != KEEPER]
-
-    def _workers(self) -> list[ChildProcess]:
-        return [child for child in self._children() if child.pid and not child.is_keeper]
-
-    def _keepers(self) -> list[ChildProcess]:
-        return [child for child in self._children() if child.is_keeper and child.is_ready]
-
-    def _group_of(self, child: ChildProcess) -> ProcessGroup | None:
-        return next((group for group in self._groups.values() if child in group.children), None)
-
-    # Sleep and fork
 
     def _sleep(self, now: float) -> None:
         until = min((moment for moment in self._wake_times(now) if moment > now), default=now)
         sleeper = select.poll()
         sleeper.register(self._signals, select.POLLIN)
-        for child in self._children():
+        for child in self._processes.all():
+            # A pipe at its end is always readable: the loop would never sleep.
             if child.pipe is not None and not child.pipe.at_eof:
                 sleeper.register(child.pipe, select.POLLIN | (select.POLLOUT if child.pipe.has_unsent else 0))
         sleeper.poll(ceil(max(0.0, until - monotonic()) * 1000))
 
     def _wake_times(self, now: float) -> Iterator[float]:
         yield from (now + _LONGEST_SLEEP, self._deadline, self._started_at + self._plan.boot_limit)
-        yield from (self._notifier.next_beat, self._throttle.due_at, self._workers_gone_at + self._keeper_limit)
-        for child in self._children():
+        yield from (self._notifier.next_beat, self._reloads.due_at, self._workers_gone_at + self._keeper_limit)
+        for child in self._processes.all():
             yield child.start_at
             yield child.stopping_since + self._keeper_limit
             if child.pid:
@@ -491,6 +391,6 @@ class Master:
     def _close_sockets(self) -> None:
         self._sockets.close()
         self._notifier.close()
-        for child in self._children():
+        for child in self._processes.all():
             if child.pipe is not None:
                 child.pipe.close()

@@ -38,10 +38,12 @@ class MasterStatus(Struct, frozen=True):
 def encode_within(status: MasterStatus, limit: int) -> bytes:
     """As JSON of at most `limit` bytes; texts that are too long are cut."""
     for most in (4000, 200, 0):
+        # The end of a text is kept: in a traceback, that is the error.
         pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in status.pools]
         trouble = status.trouble[-most:] if most else status.trouble[:100]
         short = replace(status, trouble=trouble, pools=pools, away=status.away[:200])
         text = msgspec.json.encode(short)
         if len(text) <= limit:
             return text
+    # Very many pools are too long even without texts.
     return msgspec.json.encode(replace(status, trouble="", pools=[], away=""))

@@ -13,33 +13,32 @@ from typing import Self
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
+from tarry.runtime.board.layout import QUITTING, READY, RESTING, SERVING, STARTING, STOPPING
+from tarry.runtime.board.reader import Board, ChildStatus, read
 from tarry.runtime.report import problem_lines, waiting_lines
-from tarry.runtime.scoreboard import QUITTING, READY, RESTING, SERVING, STARTING, STOPPING, Board, ChildStatus, read
 
 _IDLE_STATES = (SERVING, RESTING)
 _WORDS = {SERVING: "READY=1\nMAINPID={pid}", STOPPING: "STOPPING=1", QUITTING: "STOPPING=1"}
 
-_EXTENSION = 30.0
-"""Seconds of extra time to ask for, each time, during a start, reload or stop."""
+_EXTENSION = 30.0  # Seconds of extra time to ask for, each time, during a start, reload or stop.
 _EXTEND_EVERY = 5.0
+# Seconds between two reads of the scoreboard; seldom: the last brought no news, and none is expected.
 _REFRESH_EVERY, _REFRESH_SELDOM = 1.0, 5.0
-"""Seconds between two reads of the scoreboard; seldom: the last brought no news, and none is expected."""
-_MAX_STATUS = 400
-"""Characters of a status."""
-_MAX_UNSENT = 16
-"""Unsent messages that are kept; the oldest is dropped first."""
+_MAX_STATUS = 400  # Characters of a status.
+_MAX_UNSENT = 16  # Unsent messages that are kept; the oldest is dropped first.
 
 
 class Notifier:
     """Sends each change of the master's state. Never waits, never raises; without an address it does nothing.
 
-    What the manager does not take now is sent at a later `beat`, in order. `next_beat`: when to call it next.
+    A later `beat` sends, in order, what the manager does not take now. `next_beat`: when to call it next.
     """
 
     def __init__(self, address: str, board: Path, watchdog: float = 0.0) -> None:
         """address: a path, or `@name`; empty: no manager. watchdog: seconds of silence allowed; 0: no limit."""
         self._address, self._board = _kernel_address(address), board
         self._socket = _open_socket() if self._address else None
+        # Half of the limit, as sd_watchdog_enabled(3) advises.
         self._every = watchdog / 2
         self.next_beat = 0.0 if self._socket and watchdog else math.inf
         self._state, self._is_reloading = STARTING, False
@@ -49,7 +48,8 @@ class Notifier:
 
     @classmethod
     def from_environ(cls, board: Path, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """From the environment variables, which are removed: the manager would believe a child that uses them."""
+        """From the environment variables, which are removed."""
+        # The manager would believe a child that uses them.
         address = environ.pop("NOTIFY_SOCKET", "")
         interval, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         watched = interval.isdecimal() and pid in ("", str(os.getpid()))
@@ -59,6 +59,7 @@ class Notifier:
         """The master has entered that state; `failure`: why it gives up."""
         self._state, self._failure = state, failure
         self._refresh_soon()
+        # During a reload, READY=1 would say that the reload is over.
         if state in _WORDS and not (self._is_reloading and state == SERVING):
             self._queue(f"{_WORDS[state].format(pid=os.getpid())}\n{self._status_line(state)}")
 
@@ -66,14 +67,17 @@ class Notifier:
         """A reload begins. `on_reload_end` must follow, with or without success, unless a stop comes first."""
         self._is_reloading = True
         self._refresh_soon()
+        # A manager with Type=notify-reload requires the moment.
         self._queue(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ns() // 1000}\n{self._status_line('reloading')}")
 
     def on_reload_end(self, failure: str = "") -> None:
         """The reload is over; `failure`: why it failed."""
         self._is_reloading = False
         self._refresh_soon()
+        # READY=1 must not follow STOPPING=1.
         if self._state in _IDLE_STATES:
             text = f"{self._state}; the last reload failed: {failure}" if failure else self._state
+            # READY=1 also after a failure, for which the protocol has no word.
             self._queue(f"READY=1\n{self._status_line(text)}")
 
     def beat(self, now: float) -> None:
@@ -83,7 +87,9 @@ class Notifier:
         self._send_unsent()
         if now >= self.next_beat:
             self.next_beat = now + self._every
+            # Not queued: an old sign of life is worth nothing.
             self._send("WATCHDOG=1")
+        # Else the manager would kill a start, reload or stop that takes longer than its own limit.
         if not self._is_idle and now >= self._extended_at + _EXTEND_EVERY:
             self._extended_at = now
             self._send(f"EXTEND_TIMEOUT_USEC={_EXTENSION * 1e6:.0f}")
@@ -116,6 +122,7 @@ class Notifier:
 
     def _status_line(self, text: str) -> str:
         whole = f"{text}; {self._failure}" if self._failure else text
+        # One line: a line break would begin another field.
         self._status = "STATUS=" + " ".join(whole.split("\n", 1)[0].split())[:_MAX_STATUS]
         return self._status
 
@@ -142,6 +149,7 @@ class Notifier:
 def describe_board(board: Board) -> str:
     """The board in one line: `serving: 3 of 3 processes ready`; for which processes a stop waits; problems."""
     if board.state in (STOPPING, QUITTING):
+        # A process that runs jobs is most likely what the stop waits for.
         busy_first = sorted(board.children, key=_is_idle)
         first, *more = waiting_lines(replace(board, children=busy_first)) or ["the end"]
         return f"{board.state}: waits for {first}" + (f", and {len(more)} more" if more else "")
@@ -156,6 +164,7 @@ def _is_idle(child: ChildStatus) -> bool:
 
 def _kernel_address(address: str) -> str:
     """The address in the form of the kernel; empty: this kind is not supported."""
+    # An abstract address is written with `@` in place of its zero byte.
     return "\0" + address[1:] if address.startswith("@") else address if address.startswith("/") else ""
 
 

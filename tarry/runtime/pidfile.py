@@ -11,15 +11,14 @@ from typing import Self
 from tarry import files
 from tarry.errors import MasterError
 
+# Seconds for which a master tries to lock: a process that looks up the holder has a shared lock for an instant.
 _LOCK_TIMEOUT = 0.3
-"""Seconds for which a master tries to lock: a process that looks up the holder has a shared lock for an instant."""
 
-_REMOVAL_TIME = 0.1
-"""Seconds within which another process that found the same file has removed it."""
+_REMOVAL_TIME = 0.1  # Seconds within which another process that found the same file has removed it.
 
 
 class PidFile:
-    """Held by one process at a time. Forked children call `close_in_child`, because they share the lock."""
+    """Held by one process at a time. Forked children call `close_in_child`."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._fd = path, -1
@@ -29,6 +28,7 @@ class PidFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = self._acquire()
+            # A stale file may hold a longer pid.
             os.ftruncate(self._fd, 0)
             os.write(self._fd, f"{os.getpid()}\n".encode())
         except OSError as error:
@@ -42,21 +42,24 @@ class PidFile:
     ) -> None:
         """Removes the file while it is still ours."""
         with contextlib.suppress(OSError):
+            # Before the lock ends: later the path may be another master's file.
             self._path.unlink()
         self.close_in_child()
 
     def close_in_child(self) -> None:
         """In a forked child: closes its descriptor without unlocking."""
         if self._fd >= 0:
+            # Closed and not unlocked: a forked child shares the lock, and must not take it from the master.
             os.close(self._fd)
             self._fd = -1
 
     def _acquire(self) -> int:
-        """Opens and locks the file; only this user and root may open it. Another user's lock on it would prevent our
-        start, and another writer could choose which process `tarry stop` signals."""
+        """Opens and locks the file; only this user and root may open it."""
+        # Another user's lock on it would prevent our start, and another writer could choose which process `tarry
+        # stop` signals.
         limit, replaced = monotonic() + _LOCK_TIMEOUT, False
         while True:
-            fd = files.opened(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
+            fd = files.open_private(self._path, os.O_RDWR | os.O_CREAT, files.OURS)
             taken = _try_lock(fd, fcntl.LOCK_EX)
             if taken and _is_private(fd) and _is_current(fd, self._path, replaced):
                 return fd
@@ -80,12 +83,13 @@ def holder(path: Path) -> int | None:
     limit = monotonic() + 1
     while True:
         try:
-            fd = files.opened(path, os.O_RDONLY)
+            fd = files.open_private(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise MasterError(f"{path} cannot be read ({error.strerror}): run this as the master's user") from None
         try:
+            # A master's lock is exclusive, so it cannot be locked now.
             if _try_lock(fd, fcntl.LOCK_SH):
                 return None
             text = os.read(fd, 32)
@@ -105,17 +109,18 @@ def _is_private(fd: int) -> bool:
 
 
 def _is_current(fd: int, path: Path, replaced: bool) -> bool:
-    """True: the locked file is still the one at the path. replaced: we removed a file with a shared lock; another
-    process that does the same may remove the file that we have just made, so wait first."""
+    """True: the locked file is still the one at the path. replaced: we removed a file with a shared lock."""
     if replaced:
+        # Another process that found the same file may remove the one that we have just made.
         sleep(_REMOVAL_TIME)
     return _is_same_file(fd, path)
 
 
 def _remove(fd: int, path: Path) -> None:
-    """Removes the file, so that we create the next one."""
+    """Removes the file if it is still the one at the path."""
     if _is_same_file(fd, path):
         with contextlib.suppress(FileNotFoundError):
+            # The next try makes a new file, which only this user can open.
             os.unlink(path)
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 Message = dict[str, Any]
 
-_MAX_LINE = 1_000_000
-"""Bytes of a line. A longer one is not ours and is dropped."""
+_MAX_LINE = 1_000_000  # Bytes of a line. A longer one is not ours and is dropped.
 
 
 class MessagePipe:
@@ -61,7 +60,7 @@ class MessagePipe:
             self._out = b""  # the other side is gone; `receive` sets at_eof
 
     def receive(self) -> list[Message]:
-        """The complete messages that came. Lines that are no JSON objects are skipped: user code may write anywhere."""
+        """The complete messages that came. Lines that are no JSON objects are skipped."""
         try:
             while not self.at_eof:
                 more = self._socket.recv(65536)
@@ -70,6 +69,7 @@ class MessagePipe:
         except BlockingIOError:
             pass
         except OSError:
+            # A reset connection is an end, too.
             self.at_eof = True
         *lines, rest = self._in.split(b"\n")
         self._in = rest if len(rest) <= _MAX_LINE else b""
@@ -81,6 +81,7 @@ class MessagePipe:
 
 
 def _decode(line: bytes) -> Message | None:
+    # User code may write to any descriptor, also to this one.
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         message = msgspec.json.decode(line)
         return message if isinstance(message, dict) else None

@@ -7,9 +7,9 @@ count and a death are all handled by this one rule.
 import logging
 from itertools import count
 
+from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import ChildProcess
 from tarry.runtime.role import Role
-from tarry.runtime.scoreboard import Scoreboard
 
 MAX_FAILED_STARTS = 3
 """After so many failed starts in a row the role is shown as failed; starts go on, slowly."""
@@ -54,6 +54,7 @@ class ProcessGroup:
 
     def replace_with(self, role: Role, generation: int) -> None:
         """From now on, processes of that generation are wanted instead of all others."""
+        # A number set by hand is kept, unless the reload changes the pool's own number or bounds.
         if role.range is not None:
             self.wanted = role.range.clamp(self.wanted)
         elif (role.count, None) != (self.role.count, self.role.range):
@@ -116,6 +117,7 @@ class ProcessGroup:
     def _remove_empty(self) -> None:
         empty = [child for child in self.children if not child.pid]
         for child in empty:
+            # A place of another generation would start a process of an old plan.
             if child.stopping_since or child.generation != self.generation:
                 self._remove(child)
 
@@ -126,6 +128,7 @@ class ProcessGroup:
             return None
         old = [child for child in stay if self._is_outdated(child)]
         enough = sum(child.is_ready for child in stay) > self._goal
+        # An old process that serves is needed until there are enough others; one that is not ready is no loss.
         if leaver := min((child for child in old if enough or not child.is_ready), key=_start_time, default=None):
             return leaver
         if old and len(stay) == self._goal + 1:
@@ -151,6 +154,7 @@ class ProcessGroup:
 
     def _may_replace(self) -> bool:
         stay = self._staying()
+        # One at a time: all others must be ready, so that the pool never has fewer workers than wanted.
         if len(stay) > self._goal or not any(map(self._is_outdated, stay)) or not all(child.is_ready for child in stay):
             return False
         # In a reload many may finish their jobs at the same time; for recycling at most a quarter may.
@@ -167,6 +171,7 @@ class ProcessGroup:
         self.children.append(child)
 
     def _free_number(self) -> int:
+        # The number of a process that is leaving is free: its replacement takes over its name.
         taken = {child.number for child in self._staying()}
         return next(number for number in count(1) if number not in taken)
 

@@ -1,17 +1,34 @@
-"""One reload: read the plan, check it with a canary, then replace the processes one at a time."""
+"""Reloads: read the plan, check it with a canary, then replace the processes one at a time.
+
+A reload is requested by a signal, or by a change of files: at once, or after growing pauses if each reload causes the
+next.
+"""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from msgspec import Struct
 
 from tarry.errors import TarryError
+from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.child_process import LATE, ChildProcess
+from tarry.runtime.master_status import MasterStatus, PoolStatus
+from tarry.runtime.notify import Notifier
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
+from tarry.runtime.processes import Processes
 from tarry.runtime.role import Plan, Role
-from tarry.runtime.scoreboard import Scoreboard
 
 READING, CANARY, REPLACING = "reading", "canary", "replacing"
+
+# Somebody who works on the app may save often.
+FREE_RELOADS = 5
+"""So many reloads in a row come without a pause."""
+ROW_GAP = 5.0
+"""A change within so many seconds of the last reload counts as in a row."""
+MAX_DELAY = 60.0
+_MAX_CHANGE = 1000  # Characters of a log line that lists changed files.
 
 _log = logging.getLogger("tarry.master")
 
@@ -62,6 +79,7 @@ class Reload:
     def fail(self, why: str) -> None:
         """Ends the reload as failed. The running processes go on."""
         if not self.is_over:
+            # The first cause stays: the death of the canary, which is killed here, only follows from it.
             self.failure, self.is_over = why, True
             if self.canary is not None and self.canary.pid:
                 self.canary.kill(LATE)
@@ -131,6 +149,139 @@ class Reload:
         """Gives back the slot of the canary, which has ended."""
         if self.canary is not None:
             self._board.release(self.canary.slot)
+
+
+class Reloads:
+    """The reloads of a master, one at a time. `requested`: how many were requested; the master adds one for each."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        board: Scoreboard,
+        notifier: Notifier,
+        read_plan: Callable[[], Plan],
+        close_inherited: Callable[[], None],
+    ) -> None:
+        self._processes, self._board, self._notifier = processes, board, notifier
+        self._read_plan, self._close_inherited = read_plan, close_inherited
+        self._throttle = ReloadThrottle()
+        self._current: Reload | None = None
+        self._failure = ""
+        self.generation = 1
+        """Of the processes that serve: each successful reload adds one."""
+        self.requested = self._done = 0
+
+    @property
+    def due_at(self) -> float:
+        """When a change of files triggers the next reload, in monotonic seconds; infinite: there was no change."""
+        return self._throttle.due_at
+
+    @property
+    def is_running(self) -> bool:
+        """From its begin until its canary has ended."""
+        return self._current is not None
+
+    @property
+    def current_number(self) -> int:
+        """The number of the request that the running reload serves; 0: none runs."""
+        return self._current.request_number if self._current else 0
+
+    def note_change(self, what: str) -> None:
+        """Files have changed: a reload will follow."""
+        pause = self._throttle.note_change(monotonic())
+        when = f" in {pause:.0f} s, since each brings the next" if pause else ""
+        _log.info("changed, so a reload is wanted%s: %s", when, what[:_MAX_CHANGE])
+
+    def begin_due(self, now: float, follow_changes: bool) -> None:
+        """Begins a reload if one was requested and none runs. follow_changes: a change of files is a request too."""
+        self.requested += follow_changes and self._throttle.take_due(now)
+        if self._current is None and self.requested > self._done:
+            # It serves all requests so far. Those that come while it runs make one more reload together.
+            self._current = Reload(self.requested, self.generation + 1, self._board)
+            _log.info("reload: reading the configuration")
+            self._notifier.on_reload_start()
+            self._current.begin(self._read_plan, now, self._close_inherited)
+            self._processes.canary = self._current.canary
+
+    def fail(self, why: str) -> None:
+        """The canary could not start."""
+        if self._current is not None:
+            self._current.fail(why)
+
+    def on_canary_exit(self, why: str) -> None:
+        """The reload fails if the canary was not ready before."""
+        if self._current is not None:
+            self._current.on_canary_exit(why)
+
+    def check_canary(self, now: float) -> bool:
+        """True once: the canary is ready, so `start_replacing` is next."""
+        return self._current is not None and self._current.check_canary(now)
+
+    def start_replacing(self, plan: Plan) -> Plan:
+        """Begins to replace the processes of this plan. Returns the new plan."""
+        assert self._current is not None
+        _log.info("reload: generation %d takes over", self._current.generation)
+        return self._current.start_replacing(self._processes.groups, plan)
+
+    def check_end(self, plan: Plan) -> Plan:
+        """Ends or rolls back the running reload if it is time. Returns the plan from now on."""
+        reload = self._current
+        if reload is None:
+            return plan
+        if reload.check_replacing(self._processes.groups):
+            plan = reload.roll_back(self._processes.groups)
+        if reload.is_over and self._done < reload.request_number:
+            self._end(reload)
+        # The reload is kept until its canary is reaped.
+        if reload.is_over and (reload.canary is None or not reload.canary.pid):
+            reload.close()
+            self._current = self._processes.canary = None
+        return plan
+
+    def _end(self, reload: Reload) -> None:
+        self._done, self._failure = reload.request_number, reload.failure
+        if reload.failure:
+            _log.error("reload failed, and what ran goes on: %s", reload.failure)
+        else:
+            self.generation = reload.generation
+            _log.info("reloaded: generation %d serves", self.generation)
+        self._notifier.on_reload_end(reload.failure)
+
+    def status(self, pools: list[PoolStatus], away: str) -> MasterStatus:
+        """The master's status. away: why the store cannot be reached; empty: it can."""
+        reload = self._current
+        stage = "" if reload is None or reload.is_over else reload.stage
+        if stage == REPLACING:
+            stage = describe_progress(list(self._processes.groups.values()))
+        return MasterStatus(self.generation, self.requested, self._done, stage, self._failure, pools, away)
+
+
+class ReloadThrottle:
+    """Delays reloads that follow each other fast. Times are of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.due_at = math.inf
+        """When the next reload is due."""
+        self._in_a_row = 0
+        self._last = -math.inf
+
+    def note_change(self, now: float) -> float:
+        """A file has changed. Returns in how many seconds a reload is due."""
+        # The reload that is due will read this change, too.
+        if self.due_at < math.inf:
+            return max(0.0, self.due_at - now)
+        # An app that writes to its own files when it is imported would reload for ever without growing pauses.
+        self._in_a_row = self._in_a_row + 1 if now - self._last < ROW_GAP else 1
+        pause = 0.0 if self._in_a_row <= FREE_RELOADS else min(MAX_DELAY, 2.0 ** min(self._in_a_row - FREE_RELOADS, 20))
+        self.due_at = self._last = now + pause
+        return pause
+
+    def take_due(self, now: float) -> bool:
+        """True once, when a reload is due."""
+        if now < self.due_at:
+            return False
+        self.due_at = math.inf
+        return True
 
 
 def describe_progress(groups: Sequence[ProcessGroup]) -> str:

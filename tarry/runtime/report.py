@@ -1,7 +1,26 @@
 """The scoreboard as lines of text, for the log and for commands."""
 
-from tarry.model.duration import SECOND, spoken
-from tarry.runtime.scoreboard import GONE, Board, BoardJob, ChildStatus
+import logging
+from pathlib import Path
+from time import time
+
+from tarry.errors import MasterError
+from tarry.model.duration import SECOND, format_duration
+from tarry.runtime.board.layout import GONE
+from tarry.runtime.board.reader import Board, BoardJob, ChildStatus, read
+
+_log = logging.getLogger("tarry.master")
+
+
+def log_report(path: Path) -> None:
+    """Logs the scoreboard in that file."""
+    try:
+        board = read(path)
+    except MasterError as error:
+        _log.error("no status: %s", error)
+    else:
+        for line in report(board, time()) if board else ():
+            _log.info("%s", line)
 
 
 def report(board: Board, now: float) -> list[str]:
@@ -58,4 +77,4 @@ def longest_running(child: ChildStatus) -> list[BoardJob]:
 
 def format_span(seconds: float) -> str:
     """`4.2ms`, `3m20s`."""
-    return spoken(max(0, round(seconds * SECOND)))
+    return format_duration(max(0, round(seconds * SECOND)))

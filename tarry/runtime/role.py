@@ -14,9 +14,11 @@ from typing import NoReturn
 from msgspec import Struct
 
 from tarry.runtime.autoscaler import Range
+from tarry.runtime.board.layout import READY
+from tarry.runtime.board.reader import process_name
+from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.logs import handlers
 from tarry.runtime.pipe import Message, MessagePipe
-from tarry.runtime.scoreboard import READY, BoardSlot, process_name
 from tarry.runtime.signals import ALL, Signals, unblock_signals
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
@@ -32,6 +34,7 @@ CUT_OFF = 4
 # HUP is only recorded: one that is sent to the whole group, though meant for the master, must kill no child.
 _WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _FLUSH_TIMEOUT = 2.0
+# Characters. The pipe drops a line of more than a million bytes.
 _MAX_FAILURE = 65536
 
 
@@ -57,8 +60,8 @@ class ChildContext:
         return self._descriptors == (_identity(self.parent_fd), _identity(self.signals.fileno()))
 
     def cut_off(self) -> NoReturn:
-        """Exits at once: without its descriptors the process gets no messages, and may write to other files. The jobs
-        that its slot shows as running count a failure."""
+        """Exits at once. The jobs that its slot shows as running count a failure."""
+        # Without its descriptors the process gets no messages, and may write to other files.
         os._exit(CUT_OFF)
 
     @property
@@ -73,7 +76,8 @@ class ChildContext:
         return messages
 
     def take_signals(self) -> list[int]:
-        """The signals that came since the last call. HUP also reopens the logs, which may have been rotated."""
+        """The signals that came since the last call. HUP also reopens the logs."""
+        # HUP follows a rotation of the logs.
         came = self.signals.take()
         if signal.SIGHUP in came:
             handlers.reopen()
@@ -103,10 +107,12 @@ class ChildContext:
     def send(self, message: Message) -> None:
         """Sends the master a message; waits until it is sent or the master is gone."""
         with self._lock:
+            # Under the lock: messages of two threads must not mix.
             self._pipe.send(message, wait=True)
 
     def try_send(self, message: Message) -> None:
-        """Sends the master a message without a wait. Drops it while an earlier one is unsent: it would be old."""
+        """Sends the master a message without a wait; drops it while an earlier one is unsent."""
+        # A message that waits behind another would be old when it arrives.
         with self._lock:
             self._pipe.flush()
             if not self._pipe.has_unsent:
@@ -115,7 +121,7 @@ class ChildContext:
 
 class RecycleLimits(Struct, frozen=True):
     """When a process is replaced, gracefully, the new one first. 0: never. Each process uses limits up to a tenth
-    lower, chosen at random, so that processes that started together do not end together."""
+    lower, chosen at random."""
 
     jobs: int = 0
     age: float = 0.0
@@ -166,19 +172,24 @@ def run_child(
 ) -> NoReturn:
     """Runs a forked child until it exits. All signals must be blocked. `close_inherited` closes the master's files."""
     try:
+        # A collection would write to the objects of the master, and copy memory that both processes share.
         gc.freeze()
+        # The child must hold neither the lock of the pid file nor the pipes of other children.
         close_inherited()
         _detach_from_master()
         with Signals(_WANTED) as signals:
+            # Only now, since handlers are in place that record a signal.
             unblock_signals()
             slot.set_pid(os.getpid())
             exit_process(_run_role(role, ChildContext(slot, role.pool, number, pipe, signals)))
     finally:
+        # Whatever fails, the child must not return into the master's loop.
         exit_process(1)
 
 
 def exit_process(status: int) -> NoReturn:
-    """Exits the process now, even if user code has left a thread running."""
+    """Exits the process now."""
+    # An ordinary exit would wait for threads that user code has left running.
     with contextlib.suppress(RuntimeError):
         last = threading.Thread(target=_flush_streams, daemon=True)
         last.start()
@@ -200,6 +211,7 @@ def _run_role(role: Role, child: ChildContext) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
+        # Logged here: `exit_process` prints no traceback.
         logging.getLogger(f"tarry.{role.name}").exception("%s crashed", role.process_name(child.number))
         return 1
 
@@ -207,13 +219,16 @@ def _run_role(role: Role, child: ChildContext) -> int:
 def _detach_from_master() -> None:
     """Gives the child its own process group, default signal handlers, and no terminal input."""
     with contextlib.suppress(OSError):
+        # The master kills the group, so that nothing that a job started outlives the child.
         os.setpgid(0, 0)
+    # It is the master's pipe.
     signal.set_wakeup_fd(-1)
     # The signals in _WANTED go straight from the master's handler to ours. In a process started with `nohup` or `&` the
     # default is to ignore them: a signal that is pending at such a moment would be lost.
     for number in ALL - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, *_WANTED}:
         if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)
+    # A job must not read what somebody types into the master's terminal.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     if nothing:

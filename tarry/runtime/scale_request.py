@@ -17,8 +17,9 @@ def write_request(pid_file: Path, pool: str, workers: int) -> Path:
     """Writes the request atomically and returns its path. The caller signals the master next. OSError."""
     path = scale_path(pid_file)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    with os.fdopen(files.opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
+    with os.fdopen(files.open_private(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, files.OURS), "wb") as file:
         file.write(msgspec.json.encode((pool, workers)))
+    # In one step: the master may look for a request at any time, and must not find half of one.
     os.replace(draft, path)
     return path
 
@@ -32,5 +33,6 @@ def take_request(path: Path) -> tuple[str, int] | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError):
+        # Not None: the master would take its signal for a plain TTIN, one worker more.
         return "", 0
     return (pool, workers) if workers >= 0 else ("", 0)

@@ -10,8 +10,7 @@ from tarry.runtime.autoscaler import Autoscaler, PoolLoad, Range
 from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.process_group import ProcessGroup
 
-_SOONEST = 0.2
-"""Seconds between two measurements, at least: a shorter time says nothing about the load."""
+_SOONEST = 0.2  # Seconds between two measurements, at least: a shorter time says nothing about the load.
 
 _log = logging.getLogger("tarry.master")
 
@@ -28,6 +27,7 @@ class Scaling:
     def set_by_hand(self, group: ProcessGroup, by: int, wanted: int | None, now: float) -> None:
         """Sets a pool to `wanted`, or changes it by `by` if that is None. A pool with bounds stays within them."""
         pool, range = group.role.pool, group.role.range
+        # A signal never takes a pool's last worker; that needs `tarry scale` with a number.
         count = max(1, group.wanted + by) if wanted is None else wanted
         if range is not None and range.clamp(count) != count:
             _log.warning(
@@ -63,6 +63,7 @@ class Scaling:
         group.wanted = wanted
 
     def _measure(self, group: ProcessGroup, waiting: int, oldest: float, now: float) -> PoolLoad:
+        # A process that finishes its last jobs takes no waiting one.
         children = [child for child in group.children if child.pid and child.is_ready and not child.stopping_since]
         loaded = {child.pid: child.slot.load_figures(now) for child in children}
         since = self._measured_at.get(group.role.pool)

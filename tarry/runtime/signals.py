@@ -25,6 +25,7 @@ class Signals:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
+        # Before the handlers: once they are set, every signal must be recorded.
         self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
         return self
@@ -34,12 +35,14 @@ class Signals:
     ) -> None:
         """Restores the handlers from before."""
         for number, handler in self._before.items():
+            # None: the handler was not set from Python, so it cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         self.close_in_child()
 
     def ignore(self) -> None:
         """For a process that is about to end: no signal may kill it from now on."""
+        # While SIGCHLD is ignored, the kernel keeps no exit status of children.
         for number in self._handlers.keys() - {signal.SIGCHLD}:
             signal.signal(number, signal.SIG_IGN)
             del self._before[number]
@@ -59,6 +62,7 @@ class Signals:
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self._read_fd, 65536):
                 taken += more
+        # The descriptor also gets signals that other code in this process handles.
         return [number for number in taken if number in self._handlers]
 
 

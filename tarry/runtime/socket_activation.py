@@ -13,10 +13,9 @@ _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 
 
 class ActivationSockets:
-    """The sockets by the names of their units (`FileDescriptorName=`); those of one name keep their order.
+    """The sockets by the names of their units (`FileDescriptorName=`); sockets of the same name keep their order.
 
-    They stay open for the life of this object, also over reloads, so no connection is ever refused. Programs that our
-    processes execute do not inherit them.
+    They stay open for the life of this object, also over reloads, so no connection is ever refused.
     """
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -26,6 +25,7 @@ class ActivationSockets:
         """
         count, pid, names = (environ.pop(name, "") for name in _VARIABLES)
         self.by_name: dict[str, list[socket.socket]] = {}
+        # With another pid the variables were meant for a process before us, which passed them on.
         if count and pid == str(os.getpid()):
             for fd, name in _declared_sockets(count, names):
                 self.by_name.setdefault(name, []).append(_open_socket(fd, name))
@@ -48,6 +48,7 @@ def _declared_sockets(count: str, names: str) -> Iterator[tuple[int, str]]:
 
 def _open_socket(fd: int, name: str) -> socket.socket:
     try:
+        # Programs that our processes execute must not have the socket.
         os.set_inheritable(fd, False)
         return socket.socket(fileno=fd)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What lies in an outbox."""
+"""The entries of an outbox."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from tarry.model.job import Job
 
 
 class Entry(Struct, frozen=True):
-    """A job, and what was said about another that may hold its key."""
+    """A job, and how to treat another job that may hold its key."""
 
     job: Job
     on_duplicate: str = "return"
@@ -14,7 +14,7 @@ class Entry(Struct, frozen=True):
 
 
 class Content(Struct, frozen=True):
-    """How many jobs lie there, and how many bytes they take. oldest: when the first was made, 0 for none."""
+    """How many jobs an outbox holds, and their bytes. oldest: when the first was made, 0 for none."""
 
     jobs: int = 0
     bytes: int = 0

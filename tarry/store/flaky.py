@@ -1,6 +1,6 @@
-"""A store that fails once, at the n-th call: for tests of everything that has to survive that.
+"""A store that fails once, at the n-th call, for tests of code that has to survive that.
 
-Run a history with n = 1, 2, 3 ... until `calls` stays below n, and every call in it has failed once.
+Run the same steps with n = 1, 2, 3 ... until `calls` stays below n: then every call has failed once.
 """
 
 import threading
@@ -11,18 +11,18 @@ from tarry.errors import StoreUnavailable
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
-from tarry.store.shared.bell import Bell
+from tarry.store.base import Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.shared.wakeup.sleeper import Wakeup
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
 
 class FlakyStore(Store):
-    """All verbs are the inner store's; call number `fail_at` raises StoreUnavailable, the others do not.
+    """Passes all verbs to the inner store; call number `fail_at` raises StoreUnavailable, the others do not.
 
-    after: False, nothing was done when it fails; True, it was done and only the reply is lost. Calls are counted
-    from 1, over all verbs that read or write jobs, queues and names; bells, ids and closing neither count nor fail.
+    after: False: nothing was done when it fails; True: it was done and only the reply is lost. Calls are counted from
+    1, over all verbs that read or write jobs, queues and names; wake-ups, ids and closing neither count nor fail.
     """
 
     def __init__(self, store: Store, fail_at: int, after: bool) -> None:
@@ -34,6 +34,7 @@ class FlakyStore(Store):
 
     def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
         with self._lock:
+            # Under the lock: calls come from several threads, and exactly one must fail.
             self.calls += 1
             fails = self.calls == self._fail_at
         if fails and not self._after:
@@ -84,8 +85,8 @@ class FlakyStore(Store):
     def counts(self) -> list[Tally]:
         return self._call(self._store.counts)
 
-    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
-        return self._call(self._store.leaving, start, end, limit)
+    def expiring(self, start: int, end: int, limit: int) -> list[Job]:
+        return self._call(self._store.expiring, start, end, limit)
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         return self._call(self._store.prune, now, most_bytes, limit, by_queue)
@@ -99,8 +100,8 @@ class FlakyStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return self._call(self._store.backlog, queues, now, most)
 
-    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        self._call(self._store.mark, owner, marks)
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+        self._call(self._store.save_progress, owner, marks)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         self._call(self._store.limit, name, limit)
@@ -111,29 +112,29 @@ class FlakyStore(Store):
     def recount(self, now: int) -> int:
         return self._call(self._store.recount, now)
 
-    def cells(self, prefix: str) -> dict[str, bytes]:
-        return self._call(self._store.cells, prefix)
+    def kv_list(self, prefix: str) -> dict[str, bytes]:
+        return self._call(self._store.kv_list, prefix)
 
-    def cell(self, name: str) -> bytes | None:
-        return self._call(self._store.cell, name)
+    def kv_get(self, name: str) -> bytes | None:
+        return self._call(self._store.kv_get, name)
 
-    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
-        return self._call(self._store.write, name, value, was)
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        return self._call(self._store.kv_cas, name, value, was)
 
     def time(self) -> int:
         return self._call(self._store.time)
 
-    def facts(self) -> list[Fact]:
-        return self._call(self._store.facts)
+    def diagnostics(self) -> list[Diagnostic]:
+        return self._call(self._store.diagnostics)
 
-    def bell(self) -> Bell:
-        return self._store.bell()
+    def wakeup(self) -> Wakeup:
+        return self._store.wakeup()
 
-    def ring_recall(self) -> None:
-        self._store.ring_recall()
+    def wake_for_recall(self) -> None:
+        self._store.wake_for_recall()
 
-    def mint(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
-        return self._store.mint(task, key, lane)
+    def new_id(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
+        return self._store.new_id(task, key, lane)
 
     def close(self) -> None:
         self._store.close()

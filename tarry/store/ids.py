@@ -1,4 +1,4 @@
-"""UUIDv7 (RFC 9562): made by the client, sorted by time, and within one process in the order they were made."""
+"""UUIDv7 (RFC 9562): made by the client, sorted by time, and within one process by the order of their making."""
 
 import os
 import random
@@ -13,15 +13,18 @@ _last_tail = 0
 
 
 def uuid7() -> bytes:
-    """A new id, 16 bytes. Greater than every one made before in this process, as long as the clock does not step back
-    by more than the ids of that millisecond reach (method 2 of section 6.2: a counter that grows by random steps)."""
+    """A new id, 16 bytes, greater than all that this process made before."""
+    # Method 2 of section 6.2: a counter that grows by random steps, so that others cannot guess ids. The counter also
+    # goes on where the clock was set back.
     global _last_ms, _last_tail
     now = time.time_ns() // 1_000_000
     with _lock:
+        # One bit less than there is room for: so the counter can grow for long before it overflows.
         if now > _last_ms:
             _last_ms, _last_tail = now, _random.getrandbits(_RANDOM_BITS - 1)
         else:
             _last_tail += _random.getrandbits(32) + 1
+            # Overflow: borrow the next millisecond, so that ids still grow.
             if _last_tail >> _RANDOM_BITS:
                 _last_ms, _last_tail = _last_ms + 1, _random.getrandbits(_RANDOM_BITS - 1)
         ms, tail = _last_ms, _last_tail
@@ -35,9 +38,10 @@ def text(id: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def parsed(text: str) -> bytes:
+def parse(text: str) -> bytes:
     """The 16 bytes of an id in text, with or without dashes; ValueError if it is none."""
     digits = text.replace("-", "")
+    # `fromhex` skips white space, so its own check would let some through.
     if len(digits) != 32 or not digits.isalnum():
         raise ValueError(f"{text!r} is no job id: 32 hexadecimal digits, with or without dashes")
     try:
@@ -47,7 +51,9 @@ def parsed(text: str) -> bytes:
 
 
 def _after_fork() -> None:
-    """A child must not go on with its parent's counter, nor wait for a lock that a lost thread holds."""
+    """Starts anew in a forked child."""
+    # With its parent's counter and random numbers it would make the same ids; and a thread of the parent, which the
+    # child does not have, may hold the lock.
     global _lock, _last_ms, _last_tail
     _random.seed(os.urandom(32))
     _lock, _last_ms, _last_tail = threading.Lock(), 0, 0

@@ -1,47 +1,53 @@
-"""The reference: every verb in the shortest form that is obviously right. For tests and notebooks.
+"""The reference store: every verb in the simplest correct form. For tests and notebooks.
 
-Nothing outlives the process. What other stores do is compared with what this one does.
+Nothing outlives the process. The tests compare the other stores with this one.
 """
 
 import threading
 import time as clock
-from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from tarry.model.change import Change
-from tarry.model.job import WAITING, Job, State
-from tarry.model.lifecycle import is_late
-from tarry.model.limit import QUEUE, TASK, Level, Limit
-from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Exchange, Fact, Query, Store, Tally, Want, band
-from tarry.store.shared.bell import FOLLOW, RESULT, Bell, one_of_each
-from tarry.store.shared.lanes import Levels, Place, counted, dealt, each, earliest, laned, limit_of, merged, miscounted
-
-Rank = tuple[int, int, bytes]
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import held_when_claimed, holds_key
+from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
+from tarry.model.wake import WakeReason, wake_reasons
+from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.memory_index import JobIndex, Rank, position, rank
+from tarry.store.shared.lanes import (
+    Levels,
+    count_by_level,
+    earliest,
+    lane_level,
+    limit_name,
+    merge_lines,
+    take_in_turn,
+    wrong_levels,
+)
+from tarry.store.shared.wakeup.hub import WakeupHub
+from tarry.store.shared.wakeup.sleeper import Wakeup
 
 
 class MemoryStore(Store):
     """Jobs in a dict, under one lock.
 
-    time: what `time()` answers, in microseconds since the epoch; None, the system's clock. name: tells several
-    apart, as the shards of one `ShardedStore` must be.
+    time: what `time()` answers, in microseconds since the epoch; None: the system's clock. name: must differ for the
+    shards of one `ShardedStore`.
     """
 
     def __init__(self, time: Callable[[], int] | None = None, name: str = "") -> None:
         self.url = f"memory://{name}"
-        self._time = time or _system_time
+        self._time = time or (lambda: clock.time_ns() // 1000)
         self._lock = threading.Lock()
-        self._jobs: dict[bytes, Job] = {}
-        self._keys: dict[tuple[str, str], bytes] = {}
-        self._ready: defaultdict[tuple[str, int, bool], list[Rank]] = defaultdict(list)
-        self._laned: defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]] = _lanes()
-        self._scheduled: list[Rank] = []
+        self._index = JobIndex()
+        self._jobs = self._index.jobs
         self._leases: dict[str, int] = {}
         self._held: dict[str, tuple[str, int]] = {}
         self._paused: set[str] = set()
-        self._armed: dict[Bell, str] = {}
+        self._hub = WakeupHub()
         self._cells: dict[str, bytes] = {}
         self._limits: dict[str, Limit] = {}
         self._levels: dict[str, Level] = {}
@@ -53,93 +59,92 @@ class MemoryStore(Store):
         with self._lock:
             known = len(self._jobs)
             ids = [self._insert(job) for job in jobs]
+            # A repeated insert brings no work.
             if len(self._jobs) > known:
-                self._ring_work()
+                self._hub.wake(WakeReason.WORK)
             return ids
 
     def _insert(self, job: Job) -> bytes:
         if job.id in self._jobs:
             return job.id
-        holder = self._holder(job, job.since)
+        # By the job's own time: no verb looks at the clock of the calling process (suite: `timing`).
+        holder = self._index.find_holder(job, job.state_since)
         if holder is None:
-            self._set(job.id, replace(job, lane=laned(job.task, job.lane, self._limits)))
+            self._index.put(job.id, replace(job, lane=waiting_lane(job.task, job.lane, self._limits)))
         return holder or job.id
-
-    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
-        return self.exchange((), wants, limit, owner, lease, now).jobs
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        valid = self.apply(changes, now) if changes else []
         with self._lock:
+            valid = self._apply_all(changes, now) if changes else []
             jobs, again = self._claim(wants, limit, owner, lease, now)
             return Exchange(valid, jobs, earliest(self._next_due(), again))
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> tuple[list[Job], int | None]:
-        """The jobs; with none, when a rate lets start what it held back."""
+        """The jobs. If there are none: when a rate allows the next start, None if no rate holds one back."""
         wants = [want for want in wants if want.queue not in self._paused]
         if limit <= 0 or not wants:
             return [], None
         self._promote(now)
+        # After the promotion, and once for all wants: what one want takes counts for the next.
         levels = Levels(self._limits, self._levels, now)
         taken: list[Job] = []
+        # Twice: first the share of each want, then, if some gave less, the rest of `limit` to the others.
         for want, count in [(want, want.count) for want in wants] + [(want, limit) for want in wants]:
             taken += self._take(want, min(count, limit - len(taken)), owner, now, levels)
         if not taken:
             return [], levels.again
         self._prolong(owner, lease, now)
-        self._ring(bell for bell, topic in self._armed.items() if topic == FOLLOW)
+        self._hub.wake(WakeReason.STEP)
+        # They were taken want by want, but the answer is in the order to run them.
         return sorted(taken, key=rank), None
 
     def _promote(self, now: int) -> None:
-        due = bisect_left(self._scheduled, now + 1, key=lambda item: item[1])
-        for _, _, id in self._scheduled[: min(due, PROMOTED_AT_ONCE)]:
-            self._set(id, replace(self._jobs[id], state=State.READY, since=now))
+        for id in self._index.due_ids(now)[:PROMOTED_AT_ONCE]:
+            self._index.put(id, replace(self._jobs[id], state=State.READY, state_since=now))
 
     def _take(self, want: Want, count: int, owner: str, now: int, levels: Levels) -> list[Job]:
-        open_lines = [self._ready.get((want.queue, want.band, late), []) for late in (True, False)]
-        tasks = {task: lanes for task, lanes in self._laned[want.queue, want.band].items() if any(lanes.values())}
+        open_lines = [self._index.ready.get((want.queue, want.band, late), []) for late in (True, False)]
+        tasks = {task: lanes for task, lanes in self._index.laned[want.queue, want.band].items() if any(lanes.values())}
         if count <= 0 or not (any(open_lines) or tasks):
             return []
         most = levels.room(QUEUE + want.queue, count)
         lines = [line[:most] for line in open_lines]
-        lines += [self._dealt(task, lanes, most, levels) for task, lanes in sorted(tasks.items())]
+        lines += [self._take_in_turn(task, lanes, most, levels) for task, lanes in sorted(tasks.items())]
         jobs = [[self._jobs[id] for _, _, id in line] for line in lines]
-        return self._start(merged([[(place(job), job) for job in line] for line in jobs], most), owner, now)
+        return self._start(merge_lines([[(position(job), job) for job in line] for line in jobs], most), owner, now)
 
-    def _dealt(self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels) -> list[Rank]:
+    def _take_in_turn(self, task: str, lanes: Mapping[str, list[Rank]], most: int, levels: Levels) -> list[Rank]:
         most = levels.room(TASK + task, most)
         if not most:
             return []
         turn = self._turns.get(task)
+        # From the lane after the last served one, around: so each lane gets its turn.
         order = sorted(lanes, key=lambda lane: (turn is not None and lane <= turn, lane))
-        return dealt([lanes[lane][: levels.room(each(task, lane), most)] for lane in order if lanes[lane]], most)
+        return take_in_turn(
+            [lanes[lane][: levels.room(lane_level(task, lane), most)] for lane in order if lanes[lane]], most
+        )
 
     def _start(self, jobs: Sequence[Job], owner: str, now: int) -> list[Job]:
-        for name, count in counted([(job.queue, job.task, job.lane) for job in jobs], self._limits).items():
+        for name, count in count_by_level([(job.queue, job.task, job.lane) for job in jobs], self._limits).items():
             level = self._levels.get(name, Level())
-            self._levels[name] = level.started(self._limits[limit_of(name)], count, now)
+            self._levels[name] = level.started(self._limits[limit_name(name)], count, now)
         self._turns |= {job.task: job.lane for job in jobs if job.lane is not None}
-        return [self._set(job.id, _claimed(job, owner, now)) for job in jobs]
+        return [self._index.put(job.id, _claim_job(job, owner, now)) for job in jobs]
 
     def _end(self, job: Job, now: int) -> None:
-        """It no longer runs: what it took of its limits is free again."""
-        for name in counted([(job.queue, job.task, job.lane)], self._limits):
+        """Gives back the job's place under its limits."""
+        for name in count_by_level([(job.queue, job.task, job.lane)], self._limits):
             self._levels[name] = self._levels.get(name, Level()).ended(1)
-            self._ring_work()
 
-    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        with self._lock:
-            valid = [self._apply(change, now) for change in changes]
-            made = {change.to for change, good in zip(changes, valid, strict=True) if good}
-            if made & {State.READY, State.SCHEDULED}:
-                self._ring_work()
-            topics = {FOLLOW, RESULT} if None in made or any(to.finished for to in made if to) else {FOLLOW}
-            self._ring(bell for bell, topic in self._armed.items() if topic in topics)
-            return valid
+    def _apply_all(self, changes: Sequence[Change], now: int) -> list[bool]:
+        valid = [self._apply(change, now) for change in changes]
+        made = [change for change, good in zip(changes, valid, strict=True) if good]
+        self._hub.wake(*wake_reasons(made, bool(self._limits)))
+        return valid
 
     def _apply(self, change: Change, now: int) -> bool:
         job = self._jobs.get(change.id)
@@ -148,16 +153,18 @@ class MemoryStore(Store):
         if change.to is None:
             if job.state is State.RUNNING:
                 self._end(job, now)
-            self._unset(job)
+            self._index.remove(job)
             return True
-        new = changed(job, change.to, change)
+        new = change.apply_to(job)
+        # A finished job gets no lane when a limit is set, so it gets it when it comes back.
         if job.state.finished:
-            new = replace(new, lane=laned(new.task, new.lane, self._limits))
-        if new.holds and self._holder(new, now) not in (None, job.id):
+            new = replace(new, lane=waiting_lane(new.task, new.lane, self._limits))
+        # A finished job that starts anew may find its key in other hands.
+        if new.key_held_until and self._index.find_holder(new, now) not in (None, job.id):
             return False
         if job.state is State.RUNNING:
             self._end(job, now)
-        self._set(job.id, new)
+        self._index.put(job.id, new)
         return True
 
     def next_due(self) -> int | None:
@@ -165,7 +172,7 @@ class MemoryStore(Store):
             return self._next_due()
 
     def _next_due(self) -> int | None:
-        return self._scheduled[0][1] if self._scheduled else None
+        return self._index.next_due()
 
     # Owning
 
@@ -176,7 +183,8 @@ class MemoryStore(Store):
             return [id for id, epoch in held if not self._owns(owner, id, epoch)]
 
     def _prolong(self, owner: str, lease: int, now: int) -> None:
-        """Written only past half: for most calls that is one write less, and the promise is half a lease."""
+        """Extends the owner's lease once it is past half."""
+        # Most calls need no write then. A lease promises only half of its length.
         if self._leases.get(owner, 0) < now + lease // 2:
             self._leases[owner] = now + lease
 
@@ -214,7 +222,7 @@ class MemoryStore(Store):
 
     def find(self, query: Query) -> list[Job]:
         with self._lock:
-            return [job for _, job in sorted(self._jobs.items()) if matches(query, job)][: query.limit]
+            return [job for _, job in sorted(self._jobs.items()) if query.matches(job)][: query.limit]
 
     def counts(self) -> list[Tally]:
         with self._lock:
@@ -222,30 +230,31 @@ class MemoryStore(Store):
             for job in self._jobs.values():
                 groups[job.queue, job.task, job.state].append(job)
         return [
-            Tally(*group, len(jobs), min(job.due for job in jobs), sum(map(size, jobs)))
+            Tally(*group, len(jobs), min(job.due for job in jobs), sum(job.size for job in jobs))
             for group, jobs in sorted(groups.items())
         ]
 
-    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
+    def expiring(self, start: int, end: int, limit: int) -> list[Job]:
         with self._lock:
-            found = [job for job in self._jobs.values() if job.state.finished and start <= job.until < end]
-        return sorted(found, key=lambda job: (job.until, job.id))[:limit]
+            found = [job for job in self._jobs.values() if job.state.finished and start <= job.keep_until < end]
+        return sorted(found, key=lambda job: (job.keep_until, job.id))[:limit]
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         with self._lock:
             finished = [job for job in self._jobs.values() if job.state.finished]
-            finished.sort(key=lambda job: (job.until, job.id))
+            finished.sort(key=lambda job: (job.keep_until, job.id))
             held = Counter[str]()
             for job in finished:
-                held[job.queue] += size(job)
+                held[job.queue] += job.size
             gone: list[Job] = []
             for job in finished:
-                excess = held[job.queue] > (by_queue or {}).get(job.queue, most_bytes) and job.holds <= now
-                if job.until <= now or excess:
-                    held[job.queue] -= size(job)
+                # A job that holds a key stays: deleted, it would let a second job with this key start too early.
+                excess = held[job.queue] > (by_queue or {}).get(job.queue, most_bytes) and not holds_key(job, now)
+                if job.keep_until <= now or excess:
+                    held[job.queue] -= job.size
                     gone.append(job)
             for job in gone[:limit]:
-                self._unset(job)
+                self._index.remove(job)
             return len(gone[:limit])
 
     def pause(self, queue: str, paused: bool) -> None:
@@ -254,7 +263,7 @@ class MemoryStore(Store):
                 self._paused.add(queue)
             else:
                 self._paused.discard(queue)
-                self._ring_work()
+                self._hub.wake(WakeReason.WORK)
 
     def queues(self) -> dict[str, bool]:
         with self._lock:
@@ -272,13 +281,13 @@ class MemoryStore(Store):
             ]
         return Backlog(min(len(waiting), most), min(waiting, default=now))
 
-    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         with self._lock:
             for id, epoch, progress in marks:
                 job = self._jobs.get(id)
                 if job is not None and (job.state, job.epoch, job.owner) == (State.RUNNING, epoch, owner):
                     self._jobs[id] = replace(job, progress=progress)
-            self._ring(bell for bell, topic in self._armed.items() if topic == FOLLOW)
+            self._hub.wake(WakeReason.STEP)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock:
@@ -286,22 +295,24 @@ class MemoryStore(Store):
             self._limits.pop(name, None)
             if limit is not None:
                 self._limits[name] = limit
+            # A limit that only changes keeps its levels: what runs is counted already.
             if not known or limit is None:
                 self._count_anew(name, limit)
-            self._ring_work()
+            self._hub.wake(WakeReason.WORK)
 
     def _count_anew(self, name: str, limit: Limit | None) -> None:
-        """Where a limit is known, what runs is counted and jobs have lanes since it is there."""
-        for level in [level for level in self._levels if limit_of(level) == name]:
+        """Counts the running jobs for a new limit and gives jobs their lanes; or drops the levels of a lifted one."""
+        # Without a limit nothing is counted.
+        for level in [level for level in self._levels if limit_name(level) == name]:
             self._levels[level] = Level(0, self._levels[level].next)
             if limit is None:
                 del self._levels[level]
         if limit is None:
             return
         for job in list(self._jobs.values()):
-            if not job.state.finished and (lane := laned(job.task, job.lane, self._limits)) != job.lane:
-                self._set(job.id, replace(job, lane=lane))
-        running = counted([(job.queue, job.task, job.lane) for job in self._running()], {name: limit})
+            if not job.state.finished and (lane := waiting_lane(job.task, job.lane, self._limits)) != job.lane:
+                self._index.put(job.id, replace(job, lane=lane))
+        running = count_by_level([(job.queue, job.task, job.lane) for job in self._running()], {name: limit})
         for level, count in running.items():
             self._levels[level] = Level(count, self._levels.get(level, Level()).next)
 
@@ -312,22 +323,23 @@ class MemoryStore(Store):
     def recount(self, now: int) -> int:
         with self._lock:
             jobs = [(job.queue, job.task, job.lane) for job in self._running()]
-            wrong = miscounted(jobs, self._limits, {name: level.running for name, level in self._levels.items()})
+            wrong = wrong_levels(jobs, self._limits, {name: level.running for name, level in self._levels.items()})
             for name, running in wrong.items():
+                # Only the count: the time of a rate stays.
                 self._levels[name] = Level(running, self._levels.get(name, Level()).next)
             if wrong:
-                self._ring_work()
+                self._hub.wake(WakeReason.WORK)
             return len(wrong)
 
-    def cells(self, prefix: str) -> dict[str, bytes]:
+    def kv_list(self, prefix: str) -> dict[str, bytes]:
         with self._lock:
             return {name: value for name, value in sorted(self._cells.items()) if name.startswith(prefix)}
 
-    def cell(self, name: str) -> bytes | None:
+    def kv_get(self, name: str) -> bytes | None:
         with self._lock:
             return self._cells.get(name)
 
-    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         with self._lock:
             if self._cells.get(name) != was:
                 return False
@@ -337,149 +349,27 @@ class MemoryStore(Store):
                 self._cells[name] = value
             return True
 
-    # Bells
+    # Wake-up
 
-    def bell(self) -> Bell:
-        return _MemoryBell(self)
+    def wakeup(self) -> Wakeup:
+        return self._hub.wakeup()
 
-    def ring_recall(self) -> None:
-        with self._lock:
-            self._ring(bell for bell, topic in self._armed.items() if topic not in (RESULT, FOLLOW))
-
-    def _ring_work(self) -> None:
-        bells = list(self._armed)
-        self._ring(bells[number] for number in one_of_each(enumerate(self._armed.values())))
-
-    def _ring(self, bells: Iterable[Bell]) -> None:
-        for bell in list(bells):
-            del self._armed[bell]  # it is awake now: the next ring is for another of its kind
-            bell.poke()
+    def wake_for_recall(self) -> None:
+        self._hub.wake(WakeReason.RECALL)
 
     # The process
 
     def time(self) -> int:
         return self._time()
 
-    def facts(self) -> list[Fact]:
+    def diagnostics(self) -> list[Diagnostic]:
         advice = "for tests and notebooks; to keep jobs, use sqlite:///tarry.db"
-        return [Fact("durability", "none: jobs end with the process", advice)]
+        return [Diagnostic("durability", "none: jobs end with the process", advice)]
 
     def close(self) -> None:
-        """Nothing is held outside; what it keeps can still be read."""
-
-    # The indexes: every write goes through these two
-
-    def _set(self, id: bytes, job: Job) -> Job:
-        if old := self._jobs.get(id):
-            self._unset(old)
-        self._jobs[id] = job
-        if (line := self._line(job)) is not None:
-            insort(line, _spot(job))
-        if job.key is not None and job.holds:
-            self._keys[job.task, job.key] = id
-        return job
-
-    def _unset(self, job: Job) -> None:
-        del self._jobs[job.id]
-        if (line := self._line(job)) is not None:
-            del line[bisect_left(line, _spot(job))]
-        if job.key is not None and job.holds:
-            del self._keys[job.task, job.key]
-
-    def _line(self, job: Job) -> list[Rank] | None:
-        match job.state:
-            case State.READY if job.lane is not None:
-                return self._laned[job.queue, band(job.priority)][job.task][job.lane]
-            case State.READY:
-                return self._ready[job.queue, band(job.priority), is_late(job.due, job.since)]
-            case State.SCHEDULED:
-                return self._scheduled
-        return None
-
-    def _holder(self, job: Job, now: int) -> bytes | None:
-        """Who holds the key of this job; one whose time with it is over loses it here."""
-        if job.key is None or (id := self._keys.get((job.task, job.key))) is None:
-            return None
-        if self._jobs[id].holds > now:
-            return id
-        self._set(id, replace(self._jobs[id], holds=0))
-        return None
+        """Nothing to close: the jobs can still be read."""
 
 
-class _MemoryBell(Bell):
-    def __init__(self, store: MemoryStore) -> None:
-        super().__init__()
-        self._store = store
-
-    def arm(self, topic: str) -> None:
-        with self._store._lock:
-            self._store._armed[self] = topic
-
-    def disarm(self) -> None:
-        with self._store._lock:
-            self._store._armed.pop(self, None)
-
-
-def rank(job: Job) -> Rank:
-    """Where a ready job stands among those that are as late: higher priority first, then earlier due, then id."""
-    return -job.priority, job.due, job.id
-
-
-def place(job: Job) -> Place:
-    """The same, as `merged` wants it."""
-    return -job.priority, job.due, is_late(job.due, job.since), job.id
-
-
-def size(job: Job) -> int:
-    """The bytes that count against what a queue may keep."""
-    return len(job.body) + len(job.note) + len(job.headers) + len(job.progress)
-
-
-def matches(query: Query, job: Job) -> bool:
-    """Whether people who ask so want to see it."""
-    return (
-        job.id > query.after
-        and (not query.states or job.state in query.states)
-        and query.queue in (None, job.queue)
-        and query.task in (None, job.task)
-        and query.key in (None, job.key)
-        and (query.before is None or job.since < query.before)
-    )
-
-
-def changed(job: Job, to: State, change: Change) -> Job:
-    """The job as the change makes it."""
-    return replace(
-        job,
-        state=to,
-        owner="",
-        since=change.since,
-        due=job.due if change.due is None else change.due,
-        failures=change.failures,
-        losses=change.losses,
-        until=change.until if to.finished else 0,
-        note=change.note,
-        queue=job.queue if change.queue is None else change.queue,
-        priority=job.priority if change.priority is None else change.priority,
-        expires=job.expires if change.expires is None else change.expires,
-        holds=job.holds if change.holds is None else change.holds,
-        body=job.body if change.body is None else change.body,
-    )
-
-
-def _lanes() -> "defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]]":
-    """Ready jobs with a lane: by queue and band, by task, by lane."""
-    return defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-
-
-def _claimed(job: Job, owner: str, now: int) -> Job:
-    holds = 0 if job.unique == WAITING else job.holds
-    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, since=now, holds=holds)
-
-
-def _spot(job: Job) -> Rank:
-    return rank(job) if job.state is State.READY else (0, job.due, job.id)
-
-
-def _system_time() -> int:
-    return clock.time_ns() // 1000
+def _claim_job(job: Job, owner: str, now: int) -> Job:
+    holds = held_when_claimed(job.key_ttl, job.key_held_until)
+    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, state_since=now, key_held_until=holds)

@@ -1,4 +1,6 @@
-"""From a URL to a store. A new kind of store is one line in `KINDS`; its driver is imported when first needed."""
+"""From a URL to a store. A new kind of store is one line in `KINDS`."""
+
+# Each store's module and driver are imported at the first use: nobody needs all of them.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,8 +9,8 @@ from urllib.parse import parse_qsl
 from tarry.errors import ConfigError
 from tarry.store import django_tests
 from tarry.store.base import Store
-from tarry.store.shards.shard import Shard, parted
-from tarry.store.shared.masking import masked
+from tarry.store.shards.shard import Shard, parse_shard_url
+from tarry.store.shared.masking import mask_password
 
 DEFAULT = "sqlite:///tarry.db"
 _FILE = "sqlite:///"
@@ -17,20 +19,21 @@ _FILE = "sqlite:///"
 def _sqlite(url: str, durable: bool) -> Store:
     from tarry.store.sqlite.store import SqliteStore
 
-    path, query = _parted(url.removeprefix("sqlite:///"))
+    path, query = _split_query(url.removeprefix("sqlite:///"))
     if not path or path.startswith(":memory:") or Path(path).name.startswith("file:"):
         raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {DEFAULT}")
-    return SqliteStore(Path(path), durable, _shared(url, query))
+    return SqliteStore(Path(path), durable, _read_shared(url, query))
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """Path and query; a question mark may also be part of the path."""
+def _split_query(text: str) -> tuple[str, str]:
+    """Path and query."""
+    # A question mark may also be part of the path.
     path, mark, query = text.rpartition("?")
     return (path, query) if mark and "=" in query and "/" not in query else (text, "")
 
 
-def _shared(url: str, query: str) -> str:
-    """Who else is in the file, as `sqlite.database.SHARED`."""
+def _read_shared(url: str, query: str) -> str:
+    """Whether and how another program shares the file: a key of `sqlite.database.SHARED`; "" if none does."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     shared = given.pop("shared", "no")
     if given or shared not in ("no", "yes", "apsw"):
@@ -48,9 +51,9 @@ def _memory(url: str, durable: bool) -> Store:
 
 
 def _redis(url: str, durable: bool) -> Store:
-    from tarry.store.redis.link_opening import opened
+    from tarry.store.redis.opening import open_redis
 
-    return opened(url)
+    return open_redis(url)
 
 
 def _postgres(url: str, durable: bool) -> Store:
@@ -63,10 +66,10 @@ def _postgres(url: str, durable: bool) -> Store:
 
 def _mysql(url: str, durable: bool) -> Store:
     try:
-        from tarry.store.mysql.store import opened
+        from tarry.store.mysql.store import open_mysql
     except ImportError as error:
         raise ConfigError(f"the MySQL store needs PyMySQL: pip install 'tarry[mysql]' ({error})") from None
-    return opened(url, durable)
+    return open_mysql(url, durable)
 
 
 KINDS: dict[str, Callable[[str, bool], Store]] = {
@@ -87,31 +90,32 @@ KINDS: dict[str, Callable[[str, bool], Store]] = {
 
 
 def open_store(urls: str | Sequence[str], durable: bool = True, patient: bool = False) -> Store:
-    """The store at a URL, or several as one; ConfigError for a URL that names no kind of store known here.
+    """The store at a URL, or several as one; ConfigError for a URL of no known kind.
 
-    durable: what is acknowledged survives a power cut. Workers, whose outcomes may be lost (the job runs again),
-    open theirs with False.
+    durable: what is acknowledged survives a power cut. Workers open theirs with False: if an outcome is lost, the job
+    runs again.
 
-    Of several, those that cannot be reached are opened once they can be; StoreUnavailable only if none can. patient:
-    not even then.
+    If some of several stores cannot be reached, they are opened later; StoreUnavailable only if none can be reached.
+    patient: not even then.
     """
     each = [urls] if isinstance(urls, str) else urls
-    store = _opened(each[0], durable) if len(each) == 1 and not patient else _sharded(each, durable, patient)
+    # Only a sharded store can be opened while its server is away.
+    store = _open(each[0], durable) if len(each) == 1 and not patient else _open_shards(each, durable, patient)
     store.opened_by = urls
     return store
 
 
-def _opened(urls: str, durable: bool) -> Store:
+def _open(urls: str, durable: bool) -> Store:
     urls = django_tests.of_tests(urls)
     for prefix, opened in KINDS.items():
         if urls.startswith(prefix):
             return opened(urls, durable)
     raise ConfigError(
-        f"store {masked(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
+        f"store {mask_password(urls)!r}: begin with one of {', '.join(KINDS)} (three slashes and a path: {DEFAULT})"
     )
 
 
-def _sharded(urls: Sequence[str], durable: bool, patient: bool) -> Store:
+def _open_shards(urls: Sequence[str], durable: bool, patient: bool) -> Store:
     from tarry.store.shards.sharded import ShardedStore
 
     if not urls:
@@ -122,8 +126,8 @@ def _sharded(urls: Sequence[str], durable: bool, patient: bool) -> Store:
 
 
 def _shard(url: str, durable: bool, among: int) -> Shard:
-    plain, name, draining = parted(url) if among > 1 else (url, "", False)
+    plain, name, draining = parse_shard_url(url) if among > 1 else (url, "", False)
     if plain.startswith(_FILE) and not plain.removeprefix(_FILE).startswith(("/", ":memory:")):
-        # By its name the shard must be the same for all, wherever they are.
+        # The name decides which jobs belong to the shard: it must be the same in whatever directory a process runs.
         plain = f"{_FILE}{Path.cwd()}/{plain.removeprefix(_FILE)}"
-    return Shard(plain, lambda: _opened(plain, durable), name=name, draining=draining)
+    return Shard(plain, lambda: _open(plain, durable), name=name, draining=draining)

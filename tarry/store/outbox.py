@@ -1,4 +1,4 @@
-"""Jobs on their way: kept in a file of this host, fsynced, until the store takes them.
+"""The outbox: keeps jobs in a file of this host, fsynced, until the store takes them.
 
 One SQLite file that several processes may use at once. It is no store: nothing runs from here.
 """
@@ -19,11 +19,10 @@ from tarry.errors import ConfigError, StoreForeign, StoreFull
 from tarry.model.job import Job
 from tarry.store.entry import Content, Entry
 from tarry.store.sqlite import forked
-from tarry.store.sqlite.file import PRODUCERS, TakeTurn, mapped, to_wal, transaction
+from tarry.store.sqlite.file import PRODUCERS, TakeTurn, to_wal, transaction, translate_errors
 
 MOST_BYTES = 64_000_000
-_OURS = 0x7A4F7574
-"""`application_id` of the file."""
+_OURS = 0x7A4F7574  # `application_id` of the file.
 _TABLES = (
     "CREATE TABLE entry (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, entry BLOB NOT NULL) STRICT",
     "CREATE TABLE total (jobs INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
@@ -34,9 +33,9 @@ _ADD = "INSERT OR IGNORE INTO entry (id, entry) VALUES (?, ?)"
 
 
 class Outbox:
-    """Jobs in the order in which they came. Safe from several threads and processes, and over a fork.
+    """Jobs in the order in which they came. Safe for several threads and processes, and across a fork.
 
-    most_bytes: what the jobs in it may take; StoreFull beyond that. The file is made when the first is kept.
+    most_bytes: the bytes that its jobs may take; StoreFull beyond that. The file is made with the first job.
     """
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -47,25 +46,28 @@ class Outbox:
         self._lock = threading.Lock()
         self._database: apsw.Connection | None = None
         self._turns: set[int] = set()
-        """Descriptors that hold the turn to forward, or ask for it."""
+        """Descriptors of the lock file that hold the turn to forward, or ask for it."""
         forked.watch(self)
 
-    def forked(self) -> None:
-        """In a forked child: the file is opened anew at the next use. A turn is the parent's alone; were its descriptor
-        left open here, nobody could forward for as long as this process lives, once the parent is gone."""
+    def after_fork(self) -> None:
+        """In a forked child: opens the file anew at the next use, and gives up a turn."""
+        # A turn is the parent's alone. While its descriptor is open here, the lock outlives the parent, and no other
+        # process could forward.
         forked.keep_alive(self._database)
         self._lock, self._database = threading.Lock(), None
         while self._turns:
             os.close(self._turns.pop())
 
     def keep(self, entries: Sequence[Entry]) -> list[bool]:
-        """Keeps them, on disk once this returns; one that is there already is kept once. StoreFull: none is."""
+        """Keeps the entries; they are on disk once this returns. Known jobs are kept once. StoreFull: none is kept."""
         rows = [(entry.job.id, msgspec.msgpack.encode(entry)) for entry in entries]
-        with self._used() as database, transaction(database):  # type: ignore[arg-type]
+        with self._connection() as database, transaction(database):  # type: ignore[arg-type]
             jobs, size = database.execute("SELECT jobs, bytes FROM total").get
             for row in rows:
                 database.execute(_ADD, row)
+                # A known job changes no row, and counts for nothing.
                 jobs, size = jobs + database.changes(), size + database.changes() * len(row[1])
+            # Inside the transaction: the error rolls back all entries.
             if size > self._most_bytes:
                 raise StoreFull(
                     f"outbox {self.path}: {jobs:,} jobs would take {size:,} bytes; outbox_bytes is"
@@ -75,26 +77,28 @@ class Outbox:
         return [True] * len(entries)
 
     def page(self, after: int, limit: int) -> list[tuple[int, Entry]]:
-        """The first entries after that number, each with its own."""
-        with self._used() as database:
+        """The first entries after that number, each with its number."""
+        with self._connection() as database:
             query = "SELECT n, entry FROM entry WHERE n > ? ORDER BY n LIMIT ?"
             rows: list[Any] = database.execute(query, (after, limit)).fetchall()
         return [(n, msgspec.msgpack.decode(entry, type=Entry)) for n, entry in rows]
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """They are where they belong."""
-        with self._used() as database, transaction(database):  # type: ignore[arg-type]
+        """Removes entries that have been forwarded."""
+        with self._connection() as database, transaction(database):  # type: ignore[arg-type]
             for number in numbers:
                 gone = database.execute("DELETE FROM entry WHERE n = ? RETURNING length(entry)", (number,)).get
+                # Another process may have removed it.
                 if gone is not None:
                     database.execute("UPDATE total SET jobs = jobs - 1, bytes = bytes - ?", (gone,))
 
     def find(self, ids: Sequence[bytes]) -> dict[bytes, Job]:
-        """Those of these jobs that lie here."""
+        """The jobs with these ids that are in the outbox."""
+        # To look must not make the file.
         if not self.path.exists():
             return {}
         found = {}
-        with self._used() as database:
+        with self._connection() as database:
             for id in ids:
                 entry = database.execute("SELECT entry FROM entry WHERE id = ?", (id,)).get
                 if entry is not None:
@@ -102,19 +106,19 @@ class Outbox:
         return found
 
     def content(self) -> Content:
-        """What lies here."""
+        """How much is in the outbox."""
         if not self.path.exists():
             return Content()
-        with self._used() as database:
+        with self._connection() as database:
             jobs, size = database.execute("SELECT jobs, bytes FROM total").get
         first = self.page(0, 1)
         return Content(jobs, size, first[0][1].job.created if first else 0)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
-        """Whether it is this process's turn to forward, until the end of the block: one at a time, in order. Ends by
-        itself when the process does."""
-        fd = files.opened(f"{self.path}-turn", os.O_RDWR | os.O_CREAT, files.OURS)
+        """Whether it is this process's turn to forward, until the end of the block."""
+        # One process at a time, so that the order is kept. A lock on a file ends with its process, also after a crash.
+        fd = files.open_private(f"{self.path}-turn", os.O_RDWR | os.O_CREAT, files.OURS)
         self._turns.add(fd)
         pid = os.getpid()
         try:
@@ -124,32 +128,34 @@ class Outbox:
         else:
             yield True
         finally:
+            # A child that was forked inside the block must not end the parent's turn.
             if pid == os.getpid():
                 self._turns.discard(fd)
-                # Also where a child that was forked in another way still has the descriptor.
+                # A child that was forked without Python's hooks still has the descriptor: closing it is not enough.
                 fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
 
     def close(self) -> None:
-        """Gives back the file. Closing twice is fine; the next use opens it again."""
+        """Closes the file. It may be closed twice; the next use opens it again."""
         with self._lock:
             if self._database is not None:
                 self._database.close(True)
             self._database = None
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[apsw.Connection]:
-        with self._lock, mapped(self.path):
+    def _connection(self) -> Iterator[apsw.Connection]:
+        with self._lock, translate_errors(self.path):
             if self._database is None:
-                self._database = self._opened()
+                self._database = self._open()
             yield self._database
 
-    def _opened(self) -> apsw.Connection:
+    def _open(self) -> apsw.Connection:
         files.make(self.path, files.OURS)
         database = apsw.Connection(str(self.path))
         try:
             database.set_busy_handler(TakeTurn(*PRODUCERS))
             to_wal(database)  # type: ignore[arg-type]
+            # An acknowledged job must survive a power cut.
             database.execute("PRAGMA synchronous=FULL")
             with transaction(database):  # type: ignore[arg-type]
                 self._bring_up(database)
@@ -161,6 +167,7 @@ class Outbox:
     def _bring_up(self, database: apsw.Connection) -> None:
         if database.pragma("application_id") == _OURS:
             return
+        # Never write into a file that is not ours.
         if database.execute("SELECT count(*) FROM sqlite_schema").get:
             raise StoreForeign(f"{self.path} is a database of another program; give the outbox a file of its own")
         for statement in _TABLES:

@@ -1,37 +1,56 @@
-"""A task: a function with its settings, as all parts of tarry know it. `client.task` adds how it is enqueued."""
+"""A task: a function with its settings. `client.task` adds the methods that enqueue it."""
 
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from tarry.model.duration import SECOND, Duration, microseconds
 from tarry.model.job import Job
 from tarry.model.outcome import Outcome
 from tarry.model.retry import RetryRule, retry_rule
 from tarry.model.schedule import Cron, Missed, schedules
-from tarry.tasks.around import NOTHING, Wrapping
-from tarry.tasks.codec import Codec
-from tarry.tasks.hooks import Hook, Hooks, Kind
-from tarry.tasks.lane import lane_of, limits_of
+from tarry.tasks.arguments.codec import Codec
+from tarry.tasks.hooks import EndHooks, Hook, Kind
 from tarry.tasks.options import Options, with_overrides
+from tarry.tasks.task_hooks import NO_TASK_HOOKS, RunWrapper
+from tarry.tasks.task_limits import make_lane_function, make_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class TaskRunner(Protocol):
+    """Runs the jobs of a task that calls no function of the app, such as an HTTP task.
+
+    The task's function is then a method of the runner. The runner itself sets the limit of how many jobs run at once.
+    """
+
+    def add_headers(self, headers: bytes, due: int) -> bytes:
+        """Adds the runner's own headers to those of a new job. due: microseconds since the epoch."""
+
+    def cancel_reason(self, job: Job, reason: str) -> str:
+        """The reason to store with a job that is being cancelled; it may say more than the given one."""
+
+    def note_not_started(self, job: Job) -> None:
+        """Called for a job that was interrupted before it started. Must not block."""
+
+    def note_late_outcome(self, job: Job, output: str, outcome: Outcome) -> None:
+        """Called if an attempt ended after its job was taken away. output: what it printed. Must not block."""
+
+
 class TaskDefinition(Generic[P, R]):
-    """A function that can be called later; called directly it is just the function."""
+    """A function that can be called later. A direct call runs the plain function."""
 
     batch = 0
-    """Up to how many jobs one call of the function gets; 0, each has its own."""
+    """How many jobs one call of the function gets at most; 0: it is called for each job."""
     wait = 0.0
-    """Seconds that the first of a batch waits for others."""
+    """Seconds that the first job of a batch waits for others."""
     due_after = 0
-    """Microseconds until a job is due whose enqueue does not say when."""
-    steered = False
-    """How many run at once is for what they meet to say: nobody else sets the limit of that task, but by hand."""
+    """Microseconds until a new job is due, if its enqueue does not say when."""
+    runner: TaskRunner | None = None
+    """What runs the jobs instead of a function of the app; None: the function does."""
     codec_class: type[Codec] = Codec
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -53,67 +72,61 @@ class TaskDefinition(Generic[P, R]):
         zone: str | None = None,
         missed: Missed | None = None,
     ) -> None:
-        if not callable(fn):
-            raise TypeError(f"a task is made of a function, not of {fn!r}")
-        Options(priority=priority, queue=queue, expires=expires).checked()
+        _check_settings(fn, Options(priority=priority, queue=queue, expires=expires))
         self.fn = fn
         self.name = name or full_name(fn)
         self.queue = queue
         self.priority = priority
         self.timeout = None if timeout is None else microseconds(timeout, "timeout") / SECOND
         self.retry = retry_rule(retry)
-        """None: as the app says."""
+        """The rule for its jobs; None: the app's."""
         self.expires = expires
         self.is_async = inspect.iscoroutinefunction(fn)
         self.codec = self.codec_class(self.name, fn)
-        self.limits = limits_of(self.name, limit, rate, limit_by, limit_all, rate_all)
-        self.lane = lane_of(self.name, fn, limit_by, bool(self.limits))
+        self.limits = make_limits(self.name, limit, rate, by=limit_by, limit_all=limit_all, rate_all=rate_all)
+        self.lane = make_lane_function(self.name, fn, limit_by, is_limited=bool(self.limits))
         self.label = self.name.encode()
         self.schedules = schedules(self.name, cron, zone, missed, self.codec.encode)
-        self.hooks = Hooks()
-        self.around = NOTHING
-        self.wrapped: Wrapping | None = None
-        """What is around it when it runs; None if nothing is."""
-        self.__doc__ = fn.__doc__
-        self.__name__ = getattr(fn, "__name__", self.name)
-        self.__wrapped__ = fn
+        self.hooks = EndHooks()
+        self.app_hooks = NO_TASK_HOOKS
+        self.run_wrapper: RunWrapper | None = None
+        """What runs the task with its middleware, hooks and carried variables; None if it has none of them."""
+        # `inspect.signature` and documentation tools then see the function itself.
+        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, getattr(fn, "__name__", self.name), fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The plain function, here and now."""
+        """Calls the plain function in this process."""
         return self.fn(*args, **kwargs)
 
-    def overridden(self, headers: bytes, options: Options) -> bytes:
-        """The headers of a job that says something otherwise than its task; ValueError where it cannot."""
-        if self.steered:
-            raise ValueError(f"{self.name} is an HTTP task: its endpoint's timeout and schedule hold for all its jobs")
+    def add_overrides(self, headers: bytes, options: Options) -> bytes:
+        """The headers of a job, with the settings in which it differs from its task; ValueError if it must not."""
         if self.batch and options.timeout is not None:
+            # A retry rule can differ: it is for each job. A timeout cannot.
             raise ValueError(f"{self.name} runs many jobs in one call, which has one timeout: that of the task")
         return with_overrides(self.name, headers, options)
 
-    def headed(self, headers: bytes, due: int) -> bytes:
-        """The headers of a new job, with what such a task keeps there; only asked where it is steered."""
-        return headers
-
-    def parting(self, job: Job, reason: str) -> str:
-        """The reason for which that job, as it is, is cancelled, with what such a task has to say; as above."""
-        return reason
-
-    def came_too_late(self, job: Job, printed: str, outcome: Outcome) -> None:
-        """What came of an attempt at a job that has been taken from it meanwhile, and what it printed; as above."""
-
-    def _hook(self, kind: Kind, fn: Hook) -> None:
+    def _add_hook(self, kind: Kind, fn: Hook) -> None:
         self.hooks.add(kind, fn)
-        self.around.wrap(self)
+        # The wrapper has its own lists of hooks, so it must be made again.
+        self.app_hooks.refresh(self)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
 
+def _check_settings(fn: object, options: Options) -> None:
+    if not callable(fn):
+        raise TypeError(f"a task is made of a function, not of {fn!r}")
+    options.check()
+
+
 def full_name(fn: Callable[..., Any]) -> str:
-    """`shop.mail.send`: how workers find it. A script's `__main__` goes by the name it is imported under elsewhere."""
+    """The name by which workers find the function, such as `shop.mail.send`."""
     module = fn.__module__
+    # Workers import a script under its own name, not as `__main__`.
     if module == "__main__":
         main = sys.modules["__main__"]
+        # `python -m` knows the full name; of a script only the file is known.
         spec = getattr(main, "__spec__", None)
         module = spec.name if spec else Path(getattr(main, "__file__", None) or "__main__").stem
     return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"

@@ -1,4 +1,4 @@
-"""What travels beside a job's arguments: text by name, and the context variables that an app carries in it."""
+"""The headers of a job: text by name that travels beside the arguments, and the context variables in it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -8,37 +8,38 @@ import msgspec
 
 from tarry.errors import ArgumentError, BodyTooLarge
 
-MOST = 16_384
+MAX_BYTES = 16_384
 """Bytes that a job's headers may take."""
 
+# A decoder is made once: every job with headers needs one.
 _decoder = msgspec.json.Decoder(dict[str, str])
 _UNSET: Any = object()
 
 
-def encoded(task: str, headers: Mapping[str, str]) -> bytes:
-    """As a job keeps them; ArgumentError if one is no text, BodyTooLarge."""
+def encode_headers(task: str, headers: Mapping[str, str]) -> bytes:
+    """The headers as JSON; empty if there are none. ArgumentError if one is not text; BodyTooLarge."""
     if not headers:
         return b""
     for name, value in headers.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise ArgumentError(f"{task}: header {name!r} is {type(value).__name__}; names and values must be text")
     body = msgspec.json.encode(headers)
-    if len(body) > MOST:
-        raise BodyTooLarge(f"{task}: the headers take {len(body)} bytes; at most {MOST}")
+    if len(body) > MAX_BYTES:
+        raise BodyTooLarge(f"{task}: the headers take {len(body)} bytes; at most {MAX_BYTES}")
     return body
 
 
-def decoded(headers: bytes) -> dict[str, str]:
-    """By name; ArgumentError if another client wrote what is no JSON object of text."""
+def decode_headers(headers: bytes) -> dict[str, str]:
+    """The headers by name; ArgumentError if they are not a JSON object of text."""
     if not headers:
         return {}
     try:
         return _decoder.decode(headers)
     except msgspec.MsgspecError as error:
-        raise ArgumentError(f"the job's headers are no text by name: {error}") from None
+        raise ArgumentError(f"the job's headers must map text to text: {error}") from None
 
 
-class Carried:
+class CarriedVariable:
     """A context variable whose value travels with each job, from where it is enqueued to where it runs."""
 
     __slots__ = ("_decode", "_encode", "name", "var")
@@ -59,27 +60,28 @@ class Carried:
         self._encode = encode
         self._decode = decode
 
-    def read(self, headers: dict[str, str]) -> None:
-        """Adds the variable's value, if it has one and no header of that name was set by hand."""
+    def add_to(self, headers: dict[str, str]) -> None:
+        """Adds the value of the variable, unless it has none, or the header is set already."""
         value = self.var.get(_UNSET)
         if value is _UNSET or value is None or self.name in headers:
             return
+        # None has no text, and the header may be set on purpose: by middleware, or by the caller.
         text = value if self._encode is None else self._encode(value)
         if not isinstance(text, str):
             why = f"is {type(text).__name__}, not text: app.carry({self.var.name}, encode=..., decode=...)"
             raise ArgumentError(f"the carried variable {self.name} {why}")
         headers[self.name] = text
 
-    def set(self, headers: Mapping[str, str]) -> None:
-        """Sets the variable, in the calling context, to what travelled here."""
+    def restore(self, headers: Mapping[str, str]) -> None:
+        """Sets the variable, in the calling context, to its value in the headers."""
         text = headers.get(self.name)
         if text is not None:
             self.var.set(text if self._decode is None else self._decode(text))
 
 
-def with_carried(headers: Mapping[str, str], carried: Sequence[Carried]) -> dict[str, str]:
-    """These headers, and those variables as they are now."""
+def add_carried(headers: Mapping[str, str], carried: Sequence[CarriedVariable]) -> dict[str, str]:
+    """A copy of the headers, with the present values of the variables."""
     found = dict(headers)
-    for one in carried:
-        one.read(found)
+    for variable in carried:
+        variable.add_to(found)
     return found

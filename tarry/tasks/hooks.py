@@ -1,16 +1,16 @@
-"""Hooks: what is called when an attempt of a job has ended. They look on; nothing that they do changes the job."""
+"""Hooks: functions that are called when an attempt has ended. They cannot change what becomes of the job."""
 
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
 Hook = Callable[[Any, Any], Any]
-"""Of the job, a `CurrentJob`, and of its value or its error; what it returns is awaited if it can be."""
+"""Takes the job, a `CurrentJob`, and its value or its error. If it returns an awaitable, that is awaited."""
 Kind = Literal["success", "failure", "dead"]
 
 
-class Hooks:
-    """Those of one task, or of an app, in the order in which they were registered."""
+class EndHooks:
+    """The hooks of one task, or of an app, in the order of registration."""
 
     __slots__ = ("dead", "failure", "success")
 
@@ -20,17 +20,18 @@ class Hooks:
         self.dead: list[Hook] = []
 
     def add(self, kind: Kind, hook: Hook) -> None:
-        """One more; TypeError if it cannot be called with a job and a value."""
-        told = "value" if kind == "success" else "error"
-        check(hook, f"on_{kind}", f"(job, {told})")
+        """Adds a hook; TypeError if it cannot be called with a job and a value."""
+        second = "value" if kind == "success" else "error"
+        check_hook(hook, f"on_{kind}", f"(job, {second})")
         getattr(self, kind).append(hook)
 
 
-def check(fn: Callable[..., Any], what: str, takes: str) -> None:
-    """TypeError unless the function takes two arguments, and answers at once."""
+def check_hook(fn: Callable[..., Any], what: str, takes: str) -> None:
+    """TypeError unless the function takes two arguments and is not a generator."""
     if not callable(fn):
         raise TypeError(f"{what} takes a function, not {fn!r}")
-    name = name_of(fn)
+    name = display_name(fn)
+    # A call would only make a generator: nothing of the function would run, and nobody would notice.
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(f"{what}: {name} yields; it must be a plain `def` or `async def`")
     try:
@@ -38,9 +39,10 @@ def check(fn: Callable[..., Any], what: str, takes: str) -> None:
     except TypeError:
         raise TypeError(f"{what}: {name} is called with two arguments, {takes}, and does not take them") from None
     except ValueError:
-        return  # a builtin that does not tell its signature
+        # Some builtin functions have no signature. They may fit.
+        return
 
 
-def name_of(fn: Callable[..., Any]) -> str:
-    """As a message calls it."""
+def display_name(fn: Callable[..., Any]) -> str:
+    """The name of a function in messages."""
     return getattr(fn, "__qualname__", None) or repr(fn)

@@ -1,9 +1,9 @@
-"""What tarry raises inside a running task, to end it."""
+"""The exceptions that tarry raises inside a running task, to end it."""
 
 
 class Interrupted(BaseException):
-    """Raised inside a running task by tarry. Not an `Exception`, so that a task's `except Exception` does not swallow
-    it; catch it to clean up, then let it go on."""
+    """Raised by tarry inside a running task. Not an `Exception`, so that `except Exception` in the task does not catch
+    it. To clean up, catch it and raise it again."""
 
 
 class TimeLimit(Interrupted):
@@ -11,4 +11,4 @@ class TimeLimit(Interrupted):
 
 
 class CalledBack(Interrupted):
-    """The job was cancelled, or is another worker's by now."""
+    """The job was cancelled, or now belongs to another worker."""

@@ -1,4 +1,6 @@
-"""Middleware: functions that wrap each enqueue, or each run. Chained once, when they are registered."""
+"""Middleware: functions that wrap each enqueue, or each run."""
+
+# The chains are built when a middleware is registered, so that a call need not look at each middleware again.
 
 import functools
 import inspect
@@ -9,62 +11,66 @@ from typing import Any
 
 from tarry.tasks import own_loop
 
-Link = Callable[[Any], Any]
-"""Of the job: the rest of the way, from here on."""
+Handler = Callable[[Any], Any]
+"""Takes the job, and does the rest of the chain."""
 Middleware = Callable[[Any, Any], Any]
-"""Of the job, and of the link after it."""
+"""Takes the job, and the handler after it."""
 
 
-def chains(middleware: Sequence[Middleware], end: Link) -> dict[bool, Link]:
-    """From the outermost, which is the first, to the end: for what is sync, and for what is async, where each link
-    gives an awaitable."""
-    sync = wait = end
+def build_chains(middleware: Sequence[Middleware], end: Handler) -> dict[bool, Handler]:
+    """The chain from the first middleware, the outermost, to the end. False: for a sync call; True: for an async one,
+    in which each handler returns an awaitable."""
+    sync_chain = async_chain = end
+    # From the inside out: the first one is the outermost.
     for fn in reversed(middleware):
-        sync = _driven(fn, sync) if _is_async(fn) else _direct(fn, sync)
-        wait = _direct(fn, wait) if _is_async(fn) else _awaited(fn, wait)
-    return {False: sync, True: wait}
+        # A sync call has no loop, so an `async def` gets one. In an async chain a `def` must return an awaitable.
+        sync_chain = _on_own_loop(fn, sync_chain) if _is_async(fn) else _plain(fn, sync_chain)
+        async_chain = _plain(fn, async_chain) if _is_async(fn) else _awaitable(fn, async_chain)
+    return {False: sync_chain, True: async_chain}
 
 
-def run(job: Any) -> Any:
-    """The end of the way to run a `CurrentJob`: the task itself."""
+def run_task(job: Any) -> Any:
+    """The end of the chain of a run: calls the task of a `CurrentJob`."""
     args, kwargs = job.load()
     return job.running.task.fn(*args, **kwargs)
 
 
-def put(job: Any) -> Any:
-    """The end of the way to enqueue a `NewJob`: the store."""
-    return job.put()
+def send_job(job: Any) -> Any:
+    """The end of the chain of an enqueue: stores a `NewJob`."""
+    return job.send()
 
 
-def _direct(fn: Middleware, after: Link) -> Link:
-    def link(job: Any) -> Any:
+def _plain(fn: Middleware, after: Handler) -> Handler:
+    def handle(job: Any) -> Any:
         return fn(job, after)
 
-    return link
+    return handle
 
 
-def _awaited(fn: Middleware, after: Link) -> Link:
-    """A `def` where all is async: it may give what `call_next` gave it, or a value of its own."""
+def _awaitable(fn: Middleware, after: Handler) -> Handler:
+    """For a `def` in an async chain. It may return what `call_next` returned, an awaitable, or a value of its own."""
 
-    async def link(job: Any) -> Any:
+    async def handle(job: Any) -> Any:
         answer = fn(job, after)
+        # The type first: it is the usual case, and `isawaitable` is slower.
         return await answer if type(answer) is CoroutineType or inspect.isawaitable(answer) else answer
 
-    return link
+    return handle
 
 
-def _driven(fn: Middleware, after: Link) -> Link:
-    """An `async def` where nothing else is async: run on the thread's own loop, which is at rest during the rest of
-    the way, so that the task may start a loop itself."""
+def _on_own_loop(fn: Middleware, after: Handler) -> Handler:
+    """For an `async def` in a sync chain: it runs on the thread's own loop."""
 
-    def link(job: Any) -> Any:
-        own = own_loop.here()
-        return own.run(fn(job, lambda job: own.outside(partial(after, job))))
+    def handle(job: Any) -> Any:
+        loop = own_loop.thread_loop()
+        # The rest of the chain runs outside the loop, so that the task may start a loop itself.
+        return loop.run(fn(job, lambda job: loop.call_outside(partial(after, job))))
 
-    return link
+    return handle
 
 
 def _is_async(fn: Any) -> bool:
     while isinstance(fn, functools.partial):
         fn = fn.func
+    # An object with an async `__call__` is middleware too.
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)

@@ -1,4 +1,4 @@
-"""A job that is about to be enqueued, as middleware sees it."""
+"""A call that is about to be enqueued, as middleware sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 
 class NewJob:
-    """A call on its way to the store. All of it may be changed before `call_next(job)`, but for the task.
+    """A call on its way to the store. Middleware may change everything except the task before `call_next(job)`.
 
-    args, kwargs: the arguments. headers: text by name, which travels with the job. options: when and how it is to run,
-    as `task.using(...)` was given it; `job.using(...)` changes some of them. is_async: `call_next(job)` is to be
-    awaited.
+    args, kwargs: the arguments. headers: text by name, which travels with the job. options: those of
+    `task.using(...)`; `job.using(...)` changes some of them. is_async: `call_next(job)` must be awaited.
     """
 
-    __slots__ = ("_put", "args", "headers", "is_async", "kwargs", "of", "options")
+    __slots__ = ("_send", "args", "definition", "headers", "is_async", "kwargs", "options")
 
     def __init__(
         self,
@@ -28,11 +27,11 @@ class NewJob:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         options: "Options",
-        put: "Callable[[NewJob], Any]",
+        send: "Callable[[NewJob], Any]",
         is_async: bool,
     ) -> None:
-        self.of = task
-        self._put = put
+        self.definition = task
+        self._send = send
         self.args = args
         self.kwargs = kwargs
         self.options = options
@@ -42,24 +41,25 @@ class NewJob:
     @property
     def task(self) -> str:
         """The task's name."""
-        return self.of.name
+        return self.definition.name
 
     @property
     def queue(self) -> str:
-        """Where it will wait."""
-        return self.options.queue or self.of.queue
+        """The queue in which the job will wait."""
+        return self.options.queue or self.definition.queue
 
     def using(self, **changes: Any) -> None:
         """Changes some of the options, by the names that `task.using` has for them; ValueError, TypeError."""
-        self.options = replace(self.options, **changes).checked()
+        self.options = replace(self.options, **changes).check()
 
-    def packed(self) -> bytes:
-        """The headers as the job keeps them, with the carried variables as they are now; ArgumentError."""
-        return headers.encoded(self.task, headers.with_carried(self.headers, self.of.around.carried))
+    def encode_headers(self) -> bytes:
+        """The headers as the job keeps them, with the present values of the carried variables; ArgumentError."""
+        # The variables are read only now, so that middleware can still set them.
+        return headers.encode_headers(self.task, headers.add_carried(self.headers, self.definition.app_hooks.carried))
 
-    def put(self) -> Any:
-        """What `call_next` comes to in the end: a handle, or an awaitable of one."""
-        return self._put(self)
+    def send(self) -> Any:
+        """The end of the middleware: returns a handle, or an awaitable of one."""
+        return self._send(self)
 
     def __repr__(self) -> str:
         return f"<NewJob {self.task}>"

@@ -1,4 +1,4 @@
-"""How and when one call of a task is to run."""
+"""The options of a call: `task.using(...)`."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -17,7 +17,7 @@ MAX_AT = 253_402_300_799
 
 
 class Options(Struct, frozen=True):
-    """How and when one call is to run; what is left out comes from the task."""
+    """How and when one call runs. The task decides what is left out."""
 
     delay: Duration | None = None
     at: datetime | float | None = None
@@ -34,26 +34,28 @@ class Options(Struct, frozen=True):
     timeout: Duration | None = None
     retry: RetryRule = "default"
 
-    def checked(self) -> "Options":
-        """These options, or ValueError naming the one that cannot be."""
+    def check(self) -> "Options":
+        """Returns these options; ValueError with the name of a wrong one."""
         if self.delay is not None and self.at is not None:
             raise ValueError("delay= and at= both say when; give one of them")
         if isinstance(self.at, datetime) and self.at.tzinfo is None:
             raise ValueError("at= needs a time zone: datetime(..., tzinfo=...) or datetime.now(timezone.utc) + ...")
-        if not isinstance(self.at, datetime | None) and not (_number(self.at) and 0 <= self.at <= MAX_AT):
+        if not isinstance(self.at, datetime | None) and not (_is_number(self.at) and 0 <= self.at <= MAX_AT):
             raise ValueError(f"at={self.at!r}: a datetime with a time zone, or seconds since the epoch")
         for name, duration in (("delay", self.delay), ("expires", self.expires)):
             if duration is not None:
                 microseconds(duration, name)
+        # Only for its errors.
         overrides.as_headers(self.timeout, self.retry)
+        # Not isinstance: True is an int.
         if self.priority is not None and not (type(self.priority) is int and abs(self.priority) <= MAX_PRIORITY):
             raise ValueError(f"priority={self.priority!r}: an integer within +-2^40")
         for name, value in (("key", self.key), ("queue", self.queue), ("idempotency", self.idempotency)):
             if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
                 raise ValueError(f"{name}={value!r}: text of 1 to {MAX_NAME} characters")
-        return self._checked_unique()
+        return self._check_unique()
 
-    def _checked_unique(self) -> "Options":
+    def _check_unique(self) -> "Options":
         if self.idempotency is not None and self.key is not None:
             raise ValueError("key= and idempotency= both say what is the same job; give one of them")
         if self.key is None and (self.unique_for is not None or self.on_duplicate != "return"):
@@ -64,46 +66,50 @@ class Options(Struct, frozen=True):
             raise ValueError(f'durable={self.durable!r}: "replica", or leave it out')
         if self.durable is not None and self.connection is not None:
             raise ValueError("durable= and connection= exclude each other: what is safe is for your transaction to say")
-        self.unique  # noqa: B018
+        # Only for its errors.
+        self.key_ttl  # noqa: B018
         return self
 
     def due(self, now: int, unsure: int = 0) -> int:
-        """When it may start, microseconds since the epoch. unsure: how much later than `now` it may be already."""
+        """When the job is due, microseconds since the epoch. unsure: how far `now` may be behind the store's time."""
         if self.delay is not None:
+            # Longer by the doubt, so that a delay is never too short. With delay=0 the job should start at once.
             return now + microseconds(self.delay) + (unsure if self.delay else 0)
         if isinstance(self.at, datetime):
             return round(self.at.astimezone(UTC).timestamp() * SECOND)
         return now if self.at is None else round(self.at * SECOND)
 
     @property
-    def overrides(self) -> bool:
-        """Whether the job is to say something otherwise than its task."""
+    def has_overrides(self) -> bool:
+        """Whether the job has a timeout or a retry rule of its own."""
         return self.timeout is not None or self.retry != "default"
 
     @property
     def held_key(self) -> str | None:
-        """The key that the job is to hold; the name of a request is kept apart from keys."""
+        """The key that the job holds."""
+        # The prefix keeps the names of requests apart from keys.
         return self.key if self.idempotency is None else f"idempotency:{self.idempotency}"
 
     @property
-    def unique(self) -> int:
-        """How long a job holds its key, as `Job.unique` says it."""
+    def key_ttl(self) -> int:
+        """`Job.key_ttl`: how long the job holds its key."""
         if self.idempotency is not None:
             return microseconds(self.window, "window")
+        # Only a waiting job can be replaced or postponed; so a running one does not hold the key.
         unique_for = self.unique_for or ("unfinished" if self.on_duplicate == "return" else "waiting")
         if unique_for == "waiting":
             return WAITING
         return UNFINISHED if unique_for == "unfinished" else microseconds(unique_for, "unique_for")
 
 
-NOW = Options()
+NO_OPTIONS = Options()
 
 
 def with_overrides(task: str, headers: bytes, options: Options) -> bytes:
-    """The headers, and what these options say otherwise than the task."""
+    """The headers, with the timeout and the retry rule of these options."""
     more = overrides.as_headers(options.timeout, options.retry)
-    return job_headers.encoded(task, job_headers.decoded(headers) | more)
+    return job_headers.encode_headers(task, job_headers.decode_headers(headers) | more)
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

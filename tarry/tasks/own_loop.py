@@ -1,7 +1,7 @@
-"""Coroutines where no event loop runs: each thread has one of its own for them, made when it is first needed.
+"""Runs coroutines in threads without a running event loop. Each thread gets a loop of its own when it first needs one.
 
-Between two steps of a coroutine the thread can leave the loop, to call what is not async: that code finds no loop
-running, and may start one itself.
+Between two steps of a coroutine the thread can leave the loop to call sync code. That code finds no running loop, and
+may start one itself.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from tarry.tasks.interrupts import Interrupted
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 
-_Answer = tuple[Any, BaseException | None]
+_Result = tuple[Any, BaseException | None]
 
 
 class OwnLoop:
@@ -27,27 +27,28 @@ class OwnLoop:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._on_error)
         self._broken: BaseException | None = None
-        self._wanted: deque[tuple[asyncio.Future[_Answer], Callable[[], Any]]] = deque()
+        self._calls: deque[tuple[asyncio.Future[_Result], Callable[[], Any]]] = deque()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns, or raises."""
+        """Runs the coroutine: returns what it returns, or raises what it raises."""
         task = self._loop.create_task(coroutine)
         task.add_done_callback(self._pause)
         try:
             self._until_done(task)
         except BaseException:
-            # Something broke in on the loop itself: the coroutine is to clean up first.
+            # The interrupt hit the loop itself. Cancel the coroutine first, so that it can clean up.
             task.cancel()
             self._until_done(task)
+            # Reading the exception keeps asyncio from logging that nobody did.
             _ = task.cancelled() or task.exception()
             raise
         return task.result()
 
-    async def outside(self, call: Callable[[], Any]) -> Any:
-        """For a coroutine that `run` runs: makes the call where `run` was called, in this context, with the loop at
-        rest."""
-        future: asyncio.Future[_Answer] = self._loop.create_future()
-        self._wanted.append((future, partial(copy_context().run, call)))
+    async def call_outside(self, call: Callable[[], Any]) -> Any:
+        """Makes a sync call outside the loop, in the thread of `run` and in the present context. Only for a coroutine
+        that `run` runs."""
+        future: asyncio.Future[_Result] = self._loop.create_future()
+        self._calls.append((future, partial(copy_context().run, call)))
         self._loop.stop()
         value, error = await future
         if error is not None:
@@ -55,31 +56,35 @@ class OwnLoop:
         return value
 
     def close(self) -> None:
-        """Gives back what the loop holds of the system's."""
+        """Closes the loop."""
         self._loop.close()
 
     def wake(self) -> None:
-        """Ends its sleep, so that what was thrown into its thread arrives. From any thread."""
-        with contextlib.suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(_nothing)
+        """Wakes the loop, so that an exception that was thrown into its thread arrives. From any thread."""
+        # A thread that sleeps in the loop's `select` runs no bytecode, and only bytecode lets the exception in.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(_do_nothing)
 
     def _until_done(self, task: "asyncio.Task[Any]") -> None:
         while not task.done():
-            self._turn()
+            self._run_loop()
             if self._broken is not None:
                 error, self._broken = self._broken, None
                 raise error
-            while self._wanted:
-                future, call = self._wanted.popleft()
-                answer = _answer(call)
+            # The loop has stopped, so these calls find no running loop and may start their own.
+            while self._calls:
+                future, call = self._calls.popleft()
+                result = _call(call)
+                # The coroutine may have been cancelled during the call.
                 if not future.done():
-                    future.set_result(answer)
+                    future.set_result(result)
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         self._loop.run_forever()
 
     def _on_error(self, loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
-        """What was thrown into this thread may have hit the loop's own code, which goes on after any error."""
+        """Stops the loop if an interrupt hit the loop's own code."""
+        # asyncio would only log the error and go on, and the interrupt would be lost.
         error = context.get("exception")
         if isinstance(error, Interrupted) and "handle" in context:
             self._broken = error
@@ -91,68 +96,71 @@ class OwnLoop:
         self._loop.stop()
 
     def __del__(self) -> None:
-        # The thread that it was for has ended.
+        # The thread has ended, so nobody else closes its loop.
         if not self._loop.is_running():
             self._loop.close()
 
 
-class Elsewhere(OwnLoop):
-    """For a thread whose own event loop is running, and waits for us: each turn is made in another thread."""
+class OtherThreadLoop(OwnLoop):
+    """For a thread whose event loop is running and waits for us: this loop runs in another thread."""
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns, or raises. Once only."""
+        """The same as `OwnLoop.run`. Can be called once only."""
         try:
             return super().run(coroutine)
         finally:
             self.close()
 
-    def _turn(self) -> None:
-        thread = threading.Thread(target=super()._turn, name="tarry-aside")
+    def _run_loop(self) -> None:
+        thread = threading.Thread(target=super()._run_loop, name="tarry-aside")
         thread.start()
         thread.join()
 
 
-class _Here(threading.local):
+class _Local(threading.local):
     own: OwnLoop | None = None
 
 
-_here = _Here()
+_local = _Local()
+# Weak: a loop ends with its thread, and thread numbers are used again.
 _by_thread: "weakref.WeakValueDictionary[int, OwnLoop]" = weakref.WeakValueDictionary()
+# Kept alive: `__del__` would close them, and with them what the parent still uses.
 _inherited: list[OwnLoop | None] = []
-"""Of the parent process, whose loop it still is: to close it here would close it there too."""
+"""The loops of the parent process."""
 
 
-def here() -> OwnLoop:
-    """The calling thread's."""
+def thread_loop() -> OwnLoop:
+    """The loop of the calling thread."""
+    # A thread can run only one loop at a time.
     if asyncio._get_running_loop() is not None:
-        return Elsewhere()
-    own = _here.own
+        return OtherThreadLoop()
+    own = _local.own
     if own is None:
-        own = _here.own = _by_thread[threading.get_ident()] = OwnLoop()
+        own = _local.own = _by_thread[threading.get_ident()] = OwnLoop()
     return own
 
 
 def wake(thread: int) -> None:
-    """Something was thrown into this thread, which may be asleep in its loop."""
+    """Wakes the loop of a thread, if it has one. Call it after an exception was thrown into the thread."""
     own = _by_thread.get(thread)
     if own is not None:
         own.wake()
 
 
-def _answer(call: Callable[[], Any]) -> _Answer:
+def _call(call: Callable[[], Any]) -> _Result:
     try:
         return call(), None
     except BaseException as error:
         return None, error
 
 
-def _forget() -> None:
-    _inherited.append(_here.own)
-    _here.own = None
+def _reset_after_fork() -> None:
+    _inherited.append(_local.own)
+    _local.own = None
     _by_thread.clear()
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

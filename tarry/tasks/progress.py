@@ -1,4 +1,4 @@
-"""What a running job tells: how far it is, what it prints and logs; and its way from the task to the store."""
+"""What a running job reports: its progress, and what it prints and logs; and how that gets to the store."""
 
 import itertools
 import math
@@ -12,33 +12,35 @@ from tarry.model.job import Job
 from tarry.tasks.output import Output, Tail
 from tarry.tasks.shield import shielded
 
-MARK_EVERY = 0.1
-"""Seconds between two writes of progress, whatever is said in between."""
-MARKED_AT_ONCE = 1_000_000
-"""Bytes of output in one such write; what is over waits for the next."""
+# A task may report thousands of times a second; the store must not notice.
+SAVE_INTERVAL = 0.1
+"""Seconds between two writes of progress, however often it is reported."""
+MAX_SAVE_BYTES = 1_000_000
+"""Bytes of output in one write; the rest waits for the next one."""
 MAX_MESSAGE = 200
+# Sums of floats may end a little above 1. That is no mistake of the task.
 _ROUNDING = 1e-9
 
-Mark = tuple[bytes, int, bytes]
+ProgressRow = tuple[bytes, int, bytes]
 
 
 class Progress(Struct, frozen=True):
-    """How far a job is: a fraction from 0 to 1, and what it says of it."""
+    """The progress of a job: a fraction from 0 to 1, and a message."""
 
     fraction: float
     message: str = ""
 
 
 class Reporter(Protocol):
-    """A job that runs here, as far as what it tells goes."""
+    """The part of a running job that has its progress and output."""
 
     job: Job
-    said: Progress | None
+    progress: Progress | None
     tail: Tail | None
 
 
-class _Kept(Struct, array_like=True):
-    """As the store keeps it."""
+class _Report(Struct, array_like=True):
+    """Progress and output as the store keeps them."""
 
     fraction: float | None
     message: str
@@ -47,104 +49,108 @@ class _Kept(Struct, array_like=True):
     text: str | None = None
 
 
-def checked(fraction: SupportsFloat, message: str) -> Progress:
-    """What a task may say; ValueError if the fraction is none. A long message is cut."""
+def make_progress(fraction: SupportsFloat, message: str) -> Progress:
+    """A Progress from what a task reports; ValueError if the fraction is not from 0 to 1. A long message is cut."""
+    # nan fails the check below, so one error serves all wrong values.
     part = float(fraction) if isinstance(fraction, SupportsFloat) else math.nan
     if not -_ROUNDING <= part <= 1 + _ROUNDING:
         raise ValueError(f"progress({fraction!r}): a fraction from 0 to 1 is needed, such as done / total")
     return Progress(min(max(part, 0.0), 1.0), str(message)[:MAX_MESSAGE])
 
 
-def written(running: Reporter) -> bytes:
-    """As the store keeps it. An earlier attempt's progress stays until there is another; its output does not.
-
-    Half a surrogate pair, as in a badly decoded file name, has no UTF-8.
-    """
-    said, tail, job = running.said or read(running.job.progress), running.tail, running.job
-    fraction, message = (said.fraction, said.message) if said else (None, "")
+def encode_report(running: Reporter) -> bytes:
+    """Progress and output as JSON for the store. Progress of an earlier attempt is kept, its output is not."""
+    progress, tail, job = running.progress or decode_progress(running.job.progress), running.tail, running.job
+    fraction, message = (progress.fraction, progress.message) if progress else (None, "")
+    # A file name that was decoded badly may have half a surrogate pair, which UTF-8 cannot encode.
     message = message.encode("utf-8", "backslashreplace").decode()
     if tail is None:
         return msgspec.json.encode((fraction, message))
-    output = tail.now(job.attempt)
-    return msgspec.json.encode(_Kept(fraction, message, output.attempt, output.left_out, output.text))
+    output = tail.snapshot(job.attempt)
+    return msgspec.json.encode(_Report(fraction, message, output.attempt, output.left_out, output.text))
 
 
-def read(kept: bytes) -> Progress | None:
-    """What the store keeps of progress; None if nothing was said, or what stands there is not ours."""
+def decode_progress(kept: bytes) -> Progress | None:
+    """The progress in what the store keeps; None if there is none, or if it cannot be read."""
     found = _read(kept)
     return None if found is None or found.fraction is None else Progress(found.fraction, found.message)
 
 
-def output(kept: bytes) -> Output | None:
-    """What the store keeps of the last attempt's output; None if there was none."""
+def decode_output(kept: bytes) -> Output | None:
+    """The output in what the store keeps; None if there is none, or if it cannot be read."""
     found = _read(kept)
     return None if found is None or found.text is None else Output(found.text, found.attempt, found.left_out)
 
 
-def _read(kept: bytes) -> _Kept | None:
+def _read(kept: bytes) -> _Report | None:
     try:
-        return msgspec.json.decode(kept, type=_Kept) if kept else None
+        return msgspec.json.decode(kept, type=_Report) if kept else None
     except msgspec.DecodeError:
         return None
 
 
-class Marks:
-    """Which running jobs have told something since it was last sent. Told in any thread, sent by the pump's.
+class ProgressBuffer:
+    """The running jobs with progress or output that is not stored yet. Jobs report in any thread; the pump stores it.
 
-    keep_output: bytes of what each prints and logs; 0: none.
+    keep_output: bytes of output to keep for each job; 0: none.
     """
 
     def __init__(self, wake: Callable[[], None], keep_output: int = 0) -> None:
-        self.said: dict[Reporter, None] = {}
+        self.pending: dict[Reporter, None] = {}
         self.keep_output = keep_output
         self._wake = wake
         self._woken = False
         self._sent = -math.inf
 
-    def say(self, running: Reporter, progress: Progress) -> None:
-        """How far it is."""
-        running.said = progress
-        self.tell(running)
+    def report(self, running: Reporter, progress: Progress) -> None:
+        """Sets the progress of a job."""
+        running.progress = progress
+        self.add(running)
 
-    def tell(self, running: Reporter) -> None:
-        """There is news of it. Does not wait; in the hot case takes no lock."""
-        self.said[running] = None
+    def add(self, running: Reporter) -> None:
+        """Notes that a job has something to store. Does not block, and usually takes no lock."""
+        self.pending[running] = None
+        # One wake-up is enough until the pump takes the reports; more would cost the task a system call each.
         if not self._woken:
+            # An interrupt between the two lines would leave `_woken` set, and nobody would wake the pump again.
             with shielded:
                 self._woken = True
                 self._wake()
 
     def take(self, now: float, ended: Iterable[Reporter]) -> list[Reporter]:
-        """Of whom is to be sent now: of all, if the last time is long enough ago, else of those that ended."""
-        taken = [running for running in ended if self.said.pop(running, self) is None]
-        if now - self._sent < MARK_EVERY:
+        """The jobs whose reports must be stored now: all if the last time is long enough ago, else those that ended."""
+        taken = [running for running in ended if self.pending.pop(running, self) is None]
+        if now - self._sent < SAVE_INTERVAL:
             return taken
         self._sent = now
-        # Before the first is taken, so that who says something from now on wakes the pump again.
+        # Reset before the first is taken, so that a report from now on wakes the pump again.
         self._woken = False
         others = []
-        while self.said:
-            others.append(self.said.popitem()[0])
+        while self.pending:
+            # One by one: jobs in other threads add to the dict at the same time, so it cannot be iterated.
+            others.append(self.pending.popitem()[0])
+        # `popitem` takes the newest first, but the oldest should be stored first.
         others.reverse()
-        room = sum(1 for _ in itertools.takewhile(lambda size: size <= MARKED_AT_ONCE, _sizes(others)))
+        room = sum(1 for _ in itertools.takewhile(lambda size: size <= MAX_SAVE_BYTES, _sizes(others)))
+        # At least one, or a job with more output than fits would wait for ever.
         self.put_back(others[max(room, 1) :])
         return taken + others[: max(room, 1)]
 
     def put_back(self, taken: Iterable[Reporter]) -> None:
-        """It could not be sent."""
+        """Puts back jobs whose reports could not be stored."""
         for running in taken:
-            self.said.setdefault(running)
+            self.pending.setdefault(running)
 
     def pause(self, now: float) -> float:
-        """Seconds until the next may be sent."""
-        return max(0.0, self._sent + MARK_EVERY - now)
+        """Seconds until the next reports may be stored."""
+        return max(0.0, self._sent + SAVE_INTERVAL - now)
 
 
-def marks(taken: Iterable[Reporter]) -> list[Mark]:
-    """As the store's `mark` takes it."""
-    return [(running.job.id, running.job.epoch, written(running)) for running in taken]
+def make_rows(taken: Iterable[Reporter]) -> list[ProgressRow]:
+    """The rows for `Store.save_progress`."""
+    return [(running.job.id, running.job.epoch, encode_report(running)) for running in taken]
 
 
-def _sizes(told: Iterable[Reporter]) -> Iterator[int]:
-    """How many bytes at most all up to each of them are."""
-    return itertools.accumulate(running.tail.most if running.tail is not None else MAX_MESSAGE for running in told)
+def _sizes(jobs: Iterable[Reporter]) -> Iterator[int]:
+    """For each job: the most bytes that the reports up to and with this one can have."""
+    return itertools.accumulate(running.tail.most if running.tail is not None else MAX_MESSAGE for running in jobs)

@@ -1,4 +1,4 @@
-"""A job while it runs here: what the pump holds, what the runner works on, and what the task sees of it."""
+"""A job while it runs in this process, for the pump, the runner, and the task itself."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ from tarry.model.outcome import Outcome
 from tarry.model.overrides import timeout_of
 from tarry.store import ids
 from tarry.tasks import headers, progress
-from tarry.tasks.codec import Arguments
+from tarry.tasks.arguments.codec import Arguments
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.output import Tail
-from tarry.tasks.progress import Marks, Progress
+from tarry.tasks.progress import Progress, ProgressBuffer
 
 if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition
 
 
 class Running:
-    """One attempt."""
+    """One attempt at a job."""
 
     __slots__ = (
         "coroutine",
@@ -31,8 +31,8 @@ class Running:
         "interrupt",
         "job",
         "kill_reason",
-        "marks",
-        "said",
+        "progress",
+        "progress_buffer",
         "started",
         "stopping",
         "tail",
@@ -40,56 +40,60 @@ class Running:
         "timeout",
     )
 
-    def __init__(self, job: Job, task: "TaskDefinition[Any, Any]", marks: Marks | None = None) -> None:
+    def __init__(
+        self, job: Job, task: "TaskDefinition[Any, Any]", progress_buffer: ProgressBuffer | None = None
+    ) -> None:
         self.job = job
         self.task = task
         self.timeout = timeout_of(job.headers, task.timeout) if job.headers else task.timeout
-        """Seconds that it may take; None, as long as it takes."""
-        self.marks = marks
-        """Where its progress and its output go; None, nowhere."""
-        self.said: Progress | None = None
-        """How far it said last that it is."""
+        """Seconds that the attempt may take; None: no limit."""
+        self.progress_buffer = progress_buffer
+        """Takes its progress and output; None: they are not kept."""
+        self.progress: Progress | None = None
+        """The progress that it reported last; None: none yet."""
         self.tail: Tail | None = None
-        """The last of what it printed and logged."""
+        """The end of what it printed and logged."""
         self.started = 0.0
-        """time.monotonic() when it began; 0.0 while it waits for a slot."""
+        """time.monotonic() at its start; 0.0 while it waits for a slot."""
         self.interrupt: type[Interrupted] | None = None
-        """Why we broke in on it, if we did."""
+        """The exception with which we interrupted it; None: we did not."""
         self.kill_reason = TIMEOUT
-        """Why its process is killed, should it not end."""
+        """Why its process will be killed if the attempt does not end."""
         self.handle: Any = None
-        """What the runner needs to break in: its slot, or its asyncio task."""
+        """What the runner needs to interrupt it: its slot, or its asyncio task."""
         self.coroutine: Any = None
-        """What a loop runs of it now."""
+        """The coroutine that a loop runs for it now."""
         self.given_up = False
-        """It was cancelled and went on: nothing more of its coroutine is to run."""
+        """It went on after it was cancelled: its coroutine must not run any further."""
         self.stopping = False
 
     @property
-    def printed(self) -> str:
-        """The last of what it printed and logged."""
-        return "" if self.tail is None else self.tail.now(0).text
+    def output_text(self) -> str:
+        """The end of what it printed and logged."""
+        return "" if self.tail is None else self.tail.snapshot(0).text
 
 
 class Batch(Running):
-    """One attempt at many jobs of a batch task, in one call."""
+    """One attempt at many jobs of a batch task, in one call of the function."""
 
-    __slots__ = ("ends", "members", "on")
+    __slots__ = ("called", "members", "outcomes")
 
     def __init__(self, members: list[Running]) -> None:
-        super().__init__(members[0].job, members[0].task, members[0].marks)
+        super().__init__(members[0].job, members[0].task, members[0].progress_buffer)
+        # One call has one timeout: that of the task, whatever the first job's headers say.
         self.timeout = self.task.timeout
         self.members = members
-        self.on: list[Running] = []
-        """Those whose arguments the call was given, in its order."""
-        self.ends: dict[Running, Outcome] = {}
-        """What became of single members; of all others becomes what became of the call."""
+        self.called: list[Running] = []
+        """The jobs whose arguments the function was called with, in this order."""
+        self.outcomes: dict[Running, Outcome] = {}
+        """The outcomes of single jobs. All other jobs get the outcome of the call."""
+        # An interrupt of one job must reach the call that runs them all.
         for member in members:
             member.handle = self
 
 
 class CurrentJob:
-    """What a task may know of the job that it runs: `current_job()`."""
+    """The job that a task runs, as the task sees it: `current_job()`."""
 
     __slots__ = ("_call", "_headers", "_running", "_scratch")
 
@@ -101,11 +105,11 @@ class CurrentJob:
 
     @property
     def running(self) -> Running:
-        """The attempt, for tarry's own use."""
+        """The attempt; for tarry's own use."""
         return self._running
 
     def load(self) -> Arguments:
-        """Its arguments, read once; ArgumentError if they do not fit the task."""
+        """The arguments, decoded once; ArgumentError if they do not fit the task."""
         if self._call is None:
             self._call = self._running.task.codec.decode(self._running.job.body)
         return self._call
@@ -132,7 +136,7 @@ class CurrentJob:
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt; an attempt that we interrupted does not count."""
+        """1 for the first attempt. An attempt that was interrupted because a worker stops does not count."""
         return self._running.job.attempt
 
     @property
@@ -142,49 +146,49 @@ class CurrentJob:
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """The arguments given by name."""
+        """The named arguments; ArgumentError as `args`."""
         return self.load()[1]
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What travelled beside the arguments: what middleware added at the enqueue, and carried variables."""
+        """The job's headers: what middleware added at the enqueue, and carried variables."""
         if self._headers is None:
-            self._headers = MappingProxyType(headers.decoded(self._running.job.headers))
+            # Read-only: a change would be lost, since the store keeps the job's own headers.
+            self._headers = MappingProxyType(headers.decode_headers(self._running.job.headers))
         return self._headers
 
     @property
     def is_async(self) -> bool:
-        """The task is an `async def`: in a middleware, `call_next(job)` is to be awaited."""
+        """Whether the task is an `async def`: then middleware must await `call_next(job)`."""
         return self._running.task.is_async
 
     @property
     def scratch(self) -> dict[str, Any]:
-        """Room for what the middleware and the hooks of one attempt have to tell each other."""
+        """A dict in which middleware and hooks can pass things to each other during one attempt."""
         if self._scratch is None:
             self._scratch = {}
         return self._scratch
 
     @property
     def deadline(self) -> float | None:
-        """time.monotonic() at which the timeout will break in; None without a timeout."""
+        """time.monotonic() at which the timeout interrupts the attempt; None: no timeout."""
         timeout = self._running.timeout
         return None if timeout is None else self._running.started + timeout
 
     @property
     def stopping(self) -> bool:
-        """True once the worker wants to stop or the job was cancelled: a long task may finish early, or Snooze."""
+        """True once the worker wants to stop or the job was cancelled. A long task may then end early, or Snooze."""
         return self._running.stopping or self._running.interrupt is not None
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """How far it is, from 0 to 1, and a few words on it, of which 200 characters are kept; ValueError if the
-        fraction is none.
+        """Reports the progress: a fraction from 0 to 1, and a message, of which 200 characters are kept. ValueError.
 
-        Costs about a microsecond and waits for nothing: the newest is written every 100 ms, and the last one for sure
-        before the job's end. Progress that the store cannot take is lost, and nothing else.
+        Costs about a microsecond and never blocks. The newest progress is written every 100 ms, and the last one
+        before the end of the job. If the store cannot take it, only the progress is lost.
         """
-        said = progress.checked(fraction, message)
-        if self._running.marks is not None:
-            self._running.marks.say(self._running, said)
+        reported = progress.make_progress(fraction, message)
+        if self._running.progress_buffer is not None:
+            self._running.progress_buffer.report(self._running, reported)
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -200,22 +204,22 @@ current: ContextVar[Running | None] = ContextVar("tarry_current_job", default=No
 
 
 def current_job() -> CurrentJob:
-    """The job that this code runs for; RuntimeError outside one, and in a batch, which is of many."""
-    running = _current("current_job()")
+    """The job for which this code runs. RuntimeError if there is none, and in a batch, which has many."""
+    running = _require_current("current_job()")
     if isinstance(running, Batch):
         raise RuntimeError(f"{running.task.name} is called for many jobs at once: current_jobs() has them, in order")
     return CurrentJob(running)
 
 
 def current_jobs() -> list[CurrentJob]:
-    """The jobs that this code runs for: in a batch, those whose arguments it got, in that order; else the one.
-    RuntimeError outside."""
-    running = _current("current_jobs()")
-    return [CurrentJob(member) for member in (running.on if isinstance(running, Batch) else [running])]
+    """The jobs for which this code runs: in a batch, those in its list, in order; else the one. RuntimeError if there
+    is none."""
+    running = _require_current("current_jobs()")
+    return [CurrentJob(member) for member in (running.called if isinstance(running, Batch) else [running])]
 
 
-def _current(asked: str) -> Running:
+def _require_current(caller: str) -> Running:
     running = current.get()
     if running is None:
-        raise RuntimeError(f"{asked} is for code that a worker runs; no job runs here")
+        raise RuntimeError(f"{caller} is for code that a worker runs; no job runs here")
     return running

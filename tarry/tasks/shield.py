@@ -1,13 +1,13 @@
-"""Where an interrupt has to wait: inside tarry's own code.
+"""Holds interrupts back while a task is inside tarry's own code.
 
-A timeout or a cancel is raised in a task's thread at any bytecode. Inside tarry that could leave a lock held, a
-transaction open or a connection lost, so there it is only noted, and raised on the way out:
+A timeout or a cancel is raised in a task's thread, at any bytecode. Inside tarry's code that could leave a lock held, a
+transaction open or a connection lost. So a shielded block only notes the interrupt, and raises it at the block's end:
 
     with shielded:
         ...
 
-Waits inside go through `wait`, which leaves at once when an interrupt is noted. Code of the user (middleware, encoders,
-iterables of calls) stays outside.
+Waits in such a block use `wait`, which ends at once when an interrupt is noted. The user's code (middleware, encoders,
+iterables of calls) must run outside.
 """
 
 import threading
@@ -15,97 +15,102 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+# A wait cannot be woken by an interrupt, so it looks for one after each step.
 SLICE = 0.05
-"""Seconds of one step of a wait: so late it is left at most after an interrupt."""
+"""Seconds of one step of a wait: an interrupt ends the wait after this time at most."""
 _LONG = 3600.0
 
 Why = type[BaseException]
 
 
 class Shield:
-    """Of one thread that can be interrupted, for one attempt after the other; each is interrupted at most once.
+    """The shield of one thread, which runs one attempt after the other. Each attempt is interrupted at most once.
 
-    throw: raises an exception in that thread, and says whether it may arrive at any later bytecode. True: the thread's
-    next few bytecodes; False: a signal, whose handler asks `arrived`.
-    left: called in the thread when an interrupt was held back and is about to be raised.
+    throw: raises an exception in that thread. True: it arrives within the next few bytecodes; False: a signal was sent,
+    whose handler calls `on_signal`. on_release: called in the thread before an interrupt is raised that was held back.
     """
 
-    __slots__ = ("_left", "_lock", "_throw", "depth", "noted", "thrown")
+    __slots__ = ("_lock", "_on_release", "_throw", "depth", "noted", "thrown")
 
-    def __init__(self, throw: Callable[[Why], bool], left: Callable[[], object]) -> None:
-        self._throw, self._left = throw, left
+    def __init__(self, throw: Callable[[Why], bool], on_release: Callable[[], object]) -> None:
+        self._throw, self._on_release = throw, on_release
         self._lock = threading.Lock()
         self.depth = 0
-        """How many shielded blocks the thread is inside."""
+        """How many shielded blocks the thread is in."""
         self.noted: Why | None = None
-        """What was decided and, as far as is known, has not arrived."""
+        """The interrupt that was requested and, as far as is known, has not arrived yet."""
         self.thrown = False
 
     def attach(self) -> None:
-        """The calling thread is the one that is protected."""
-        _here.shield = self
+        """Makes this the shield of the calling thread."""
+        _local.shield = self
 
     def begin(self) -> None:
-        """Another attempt: nothing is left of the last one."""
+        """Starts another attempt: forgets the interrupt of the last one."""
         self.depth, self.noted, self.thrown = 0, None, False
 
     def interrupt(self, why: Why) -> bool:
-        """Raises it in the thread; True if it has to wait for the way out. From another thread."""
+        """Raises the exception in the thread; True if it waits for the end of a block. Call from another thread."""
         with self._lock:
-            # First noted, then looked: whoever enters or leaves from now on sees it and waits for the lock.
+            # Note it before the check: a thread that enters or leaves a block now sees the note and waits for the lock.
             self.noted = why
             if self.depth:
                 return True
             self.thrown = self._throw(why)
             return False
 
-    def arrived(self) -> None:
-        """The signal is here: raises what it stands for, unless that waits for the way out or has come already."""
+    def on_signal(self) -> None:
+        """The signal's handler: raises the interrupt, unless it waits for the end of a block, or was raised."""
         if not self.depth:
             self._raise()
 
     def check(self) -> None:
-        """Raises what is noted, at a point inside where that is safe."""
+        """Raises the noted interrupt. Call inside a block, at a point where that is safe."""
         if self.noted is not None and self.depth:
-            self._left()
+            self._on_release()
             self._raise()
 
     def at_border(self) -> None:
-        """On the way in or out, with something noted: it comes here and now, unless it came before."""
+        """Raises the noted interrupt, unless it came already. Called at the start and the end of the outer block."""
         with self._lock:
             if thrown := self.thrown:
                 self.noted, self.thrown = None, False
         if not thrown:
-            self._left()
+            self._on_release()
             self._raise()
+        # A thrown exception arrives in one of these steps at the latest: here, and not inside tarry's code.
         for _ in range(100):
-            pass  # what was thrown arrives in one of these steps, if it has not yet
+            pass
 
     def _raise(self) -> None:
+        # Forget it first: it must be raised only once.
         why, self.noted = self.noted, None
         if why is not None:
             raise why
 
 
-class _Here(threading.local):
+class _Local(threading.local):
     shield: Shield | None = None
-    """Of the calling thread; None where nobody interrupts."""
+    """The shield of the calling thread; None: it is never interrupted."""
 
 
-_here = _Here()
+_local = _Local()
 
 
 class _Shielded:
-    """`with shielded:`. In CPython nothing can arrive between `depth` and the look at `noted`, nor after the end of
-    `__enter__` and before the block."""
+    """`with shielded:`."""
+
+    # CPython lets no exception in between the change of `depth` and the check of `noted`, nor between the end of
+    # `__enter__` and the start of the block. So no interrupt can slip past both.
 
     def __enter__(self) -> None:
-        shield = _here.shield
+        shield = _local.shield
         if shield is not None:
             shield.depth += 1
             if shield.noted is not None and shield.depth == 1:
                 try:
                     shield.at_border()
+                # Where `__enter__` raises, `__exit__` is not called.
                 except BaseException:
                     shield.depth -= 1
                     raise
@@ -113,9 +118,10 @@ class _Shielded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shield = _here.shield
+        shield = _local.shield
         if shield is not None:
             shield.depth -= 1
+            # Only the outermost block: an inner one still runs inside tarry's code.
             if shield.noted is not None and not shield.depth:
                 shield.at_border()
 
@@ -124,9 +130,11 @@ shielded = _Shielded()
 
 
 def wait(wait_for: Callable[[float], bool], seconds: float | None) -> bool:
-    """Waits inside a shielded block: calls `wait_for(seconds)`, which answers whether what it waits for has come, until
-    it has (True) or the time is over (False). Raises an interrupt that is noted. seconds: None, without end."""
-    shield = _here.shield
+    """Waits inside a shielded block; raises a noted interrupt. seconds: None: without end.
+
+    Calls `wait_for(seconds)`, which returns whether the event has come, until it has (True) or time is up (False).
+    """
+    shield = _local.shield
     end = None if seconds is None else time.monotonic() + seconds
     while True:
         left = _LONG if end is None else max(0.0, end - time.monotonic())

@@ -1,10 +1,10 @@
-"""A pytest plugin: the fixture `jobs`, in which an app's jobs can be looked at and run, without a server or a wait.
+"""A pytest plugin: the fixture `jobs`, to look at an app's jobs and run them, without a server and without waiting.
 
-It comes with tarry and needs no import. For the time of a test all apps keep their jobs in memory, each in a store of
-its own, under one clock that stands still; afterwards they have again what they had before.
-
-Every run of pytest imports this file, so the kit itself is imported with the first test that uses it.
+It needs no import. During a test each app keeps its jobs in a store of its own in memory, under one clock that stands
+still. After the test the apps have their own stores again.
 """
+
+# Every run of pytest imports this file, so it imports the kit only for the first test that uses it.
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tarry.testing.answers import Reply as Reply
-    from tarry.testing.answers import Sent as Sent
+    from tarry.testing.endpoints import Reply as Reply
+    from tarry.testing.endpoints import Sent as Sent
     from tarry.testing.enqueued import Enqueued as Enqueued
     from tarry.testing.kit import Jobs as Jobs
 
@@ -22,10 +22,10 @@ __all__ = ["Enqueued", "Jobs", "Reply", "Sent", "jobs"]
 
 @pytest.fixture
 def jobs() -> "Iterator[Jobs]":
-    """What the code under test enqueues: looked at, run and let wait, with no server and no sleep."""
-    from tarry.testing.kit import opened  # noqa: PLC0415 - see above
+    """The jobs that the code under test enqueues: a `Jobs`, to check and run them."""
+    from tarry.testing.kit import open_kit  # noqa: PLC0415 - see above
 
-    with opened() as kit:
+    with open_kit() as kit:
         yield kit
 
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return Enqueued
     if name in ("Reply", "Sent"):
-        from tarry.testing import answers  # noqa: PLC0415
+        from tarry.testing import endpoints  # noqa: PLC0415
 
-        return getattr(answers, name)
+        return getattr(endpoints, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A job as it was enqueued, for a test to look at, and the question whether it is the one that was expected."""
+"""Jobs as they were enqueued, and whether they match what a test expects."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -11,37 +11,38 @@ import msgspec
 from tarry.client.handle import Handle
 from tarry.client.task import Task
 from tarry.errors import ArgumentError, TarryError
-from tarry.model.duration import SECOND, Duration, microseconds, spoken
+from tarry.model.duration import SECOND, Duration, format_duration, microseconds
 from tarry.model.job import Job
-from tarry.testing.record import Record
+from tarry.testing.recording import RecordingStore
 
-_SAME_MOMENT = 1000
-"""Microseconds: what a datetime has been through may cost it its last digits."""
+# A datetime may lose its last digits in calculations.
+_TOLERANCE = 1000
+"""Microseconds."""
 
 
 class Enqueued:
-    """One job as it was before its first attempt; `job` is its handle, and knows what became of it."""
+    """A job as it was before its first attempt. `job` is its handle, with its present state."""
 
-    def __init__(self, record: Record, kept: Job) -> None:
-        app = record.app
+    def __init__(self, store: RecordingStore, kept: Job) -> None:
+        app = store.app
         self._kept = kept
         self.task = kept.task
         self.queue = kept.queue
         self.priority = kept.priority
         self.key = kept.key
-        self.delay = (kept.due - kept.since) / SECOND
+        self.delay = (kept.due - kept.state_since) / SECOND
         """Seconds from its enqueue until it is due."""
-        self.at = moment(kept.due)
+        self.at = to_datetime(kept.due)
         self.args, self.kwargs = _arguments(app.tasks.get(kept.task), kept)
         self.job: Handle[Any] = app.client.get(kept.id)
 
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
-        return f"{self.task}({', '.join(given)}){_differing(self._kept)}"
+        return f"{self.task}({', '.join(given)}){_format_settings(self._kept)}"
 
 
 class Expected:
-    """What a test expects: of what is left out, anything will do."""
+    """What a test expects of a job. What is left out is not checked."""
 
     def __init__(self, task: Task[Any, Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.name = task if isinstance(task, str) else task.name
@@ -50,24 +51,24 @@ class Expected:
         self._calls = [] if (not args and not kwargs) or isinstance(task, str) else _calls(task, args, kwargs)
 
     def at(self, delay: Duration | None, at: datetime | float | None) -> "Expected":
-        """When it is due: so long after its enqueue, or at that time."""
+        """Expects that the job is due so long after its enqueue, or at that time."""
         if delay is not None:
             wanted = microseconds(delay)
-            self.checks["delay"] = (delay, lambda job: abs(job.due - job.since - wanted) < _SAME_MOMENT)
+            self.checks["delay"] = (delay, lambda job: abs(job.due - job.state_since - wanted) < _TOLERANCE)
         if at is not None:
             due = (at.timestamp() if isinstance(at, datetime) else at) * SECOND
-            self.checks["at"] = (at, lambda job: abs(job.due - due) < _SAME_MOMENT)
+            self.checks["at"] = (at, lambda job: abs(job.due - due) < _TOLERANCE)
         return self
 
     def of(self, **fields: Any) -> "Expected":
-        """queue, priority, key."""
+        """Expects these values of queue, priority, key; None: not checked."""
         for name, value in fields.items():
             if value is not None:
                 self.checks[name] = (value, lambda job, name=name, value=value: getattr(job, name) == value)  # type: ignore[misc]
         return self
 
     def matches(self, found: Enqueued, task: Task[Any, Any] | None) -> bool:
-        """Whether this is such a one."""
+        """Whether the job is as expected."""
         if found.task != self.name or not all(check(found._kept) for _, check in self.checks.values()):
             return False
         if not self._args and not self._kwargs:
@@ -84,7 +85,7 @@ class Expected:
         return f"{self.name}{call}" + (f" with {wanted}" if wanted else "")
 
 
-def moment(time: int) -> datetime:
+def to_datetime(time: int) -> datetime:
     """Microseconds since the epoch, as a datetime in UTC."""
     return datetime.fromtimestamp(time / SECOND, UTC)
 
@@ -97,23 +98,25 @@ def _arguments(task: Task[Any, Any] | None, kept: Job) -> tuple[Sequence[Any], M
 
 
 def _calls(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The call as a test writes it, and as it is after its way through JSON, where it can go that way: a tuple may
-    come back as a list. TypeError if the task cannot be called so."""
+    """The call as the test wrote it, and as it is after JSON. TypeError if the arguments do not fit the task."""
+    # In JSON a tuple becomes a list, and the test may compare with either.
     calls = [_bound(task, args, kwargs)]
     try:
         calls.append(_bound(task, *task.codec.decode(task.codec.encode(args, kwargs))))
     except (TarryError, TypeError, ValueError):
-        return calls  # as with `mock.ANY`
+        return calls  # an argument that cannot be JSON, such as `mock.ANY`
     return calls
 
 
 def _bound(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """By parameter, with defaults filled in: however it was written, the same call is the same."""
-    if task.steered:
+    """The arguments by parameter, with defaults filled in."""
+    # So equal calls compare equal, by position or by name, with or without defaults.
+    if task.runner is not None:
         return _body(task, args, kwargs)
     try:
         call = _signature(task.fn).bind(*args, **kwargs)
     except TypeError as error:
+        # A typing error in the test: else it would only say that no such job was enqueued.
         raise TypeError(f"{task.name} cannot be called so: {error}") from None
     call.apply_defaults()
     return call.arguments
@@ -134,14 +137,14 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(fn)
 
 
-def _differing(kept: Job) -> str:
-    told = []
-    if kept.due > kept.since:
-        told.append(f"delay={spoken(kept.due - kept.since)!r}")
+def _format_settings(kept: Job) -> str:
+    texts = []
+    if kept.due > kept.state_since:
+        texts.append(f"delay={format_duration(kept.due - kept.state_since)!r}")
     if kept.queue != "default":
-        told.append(f"queue={kept.queue!r}")
+        texts.append(f"queue={kept.queue!r}")
     if kept.priority:
-        told.append(f"priority={kept.priority}")
+        texts.append(f"priority={kept.priority}")
     if kept.key is not None:
-        told.append(f"key={kept.key!r}")
-    return f" with {', '.join(told)}" if told else ""
+        texts.append(f"key={kept.key!r}")
+    return f" with {', '.join(texts)}" if texts else ""

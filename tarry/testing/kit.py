@@ -1,4 +1,4 @@
-"""What a test does with the jobs of its apps: the fixture `jobs`."""
+"""The fixture `jobs`: looks at the jobs that a test enqueues, and runs them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,54 +9,56 @@ from typing import TYPE_CHECKING, Any
 from tarry.app import App
 from tarry.client.task import Task
 from tarry.model.duration import SECOND, Duration, microseconds
-from tarry.testing.enqueued import Enqueued, Expected, moment
-from tarry.testing.runs import Moment
-from tarry.testing.stage import Stage
+from tarry.testing.backend import KitBackend
+from tarry.testing.enqueued import Enqueued, Expected, to_datetime
+from tarry.testing.runs import DeathMoment
 
 if TYPE_CHECKING:
-    from tarry.testing.answers import Answers, Sent
+    from tarry.testing.endpoints import EndpointAnswers, Sent
 
+# A test may enqueue thousands, and the message should stay readable.
 LISTED = 20
 
 
 class Jobs:
-    """For one test all apps keep their jobs in memory, under one clock that begins at the present and stands still."""
+    """The jobs of one test: all apps keep them in memory, under one clock that starts now and stands still."""
 
-    __slots__ = ("_own", "_stage")
+    __slots__ = ("_backend", "_own")
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, backend: KitBackend) -> None:
+        self._backend = backend
         self._own: App | None = None
 
     @property
     def now(self) -> datetime:
-        """What the clock of the jobs shows, in UTC."""
-        return moment(self._stage.time.time)
+        """The time of the jobs' clock, in UTC."""
+        return to_datetime(self._backend.time.time)
 
     @property
     def app(self) -> App:
-        """An app for the tasks of this test alone, which may be closures."""
+        """An app for this test alone. Its tasks may be closures."""
         if self._own is None:
             self._own = App(closures=True)
         return self._own
 
     def advance(self, time: Duration, *, schedules: bool = False) -> None:
-        """Lets so much time pass: seconds, timedelta or text; nothing is run before `drain()`.
+        """Moves the clock forward: seconds, timedelta or text. Runs no job; `drain()` does.
 
-        schedules: what falls due by the schedules of all apps meanwhile is enqueued at its moment. Else they rest, so
-        that a test of something else does not depend on the time of day.
+        schedules: also enqueues what falls due meanwhile by the schedules of all apps.
         """
-        apps = self._stage.apps() if schedules else []
-        self._stage.runs.pass_time(apps, microseconds(time) / SECOND)
+        # Off by default, so that other tests do not depend on the time of day.
+        apps = self._backend.apps() if schedules else []
+        self._backend.runner.pass_time(apps, microseconds(time) / SECOND)
 
     # What was enqueued
 
     def enqueued(self, task: Task[Any, Any] | str | None = None) -> list[Enqueued]:
-        """What was enqueued in this test, of that task or of all, in that order; also what has run since."""
+        """The jobs that were enqueued in this test, of one task or of all, in order; also jobs that have run."""
         name = task.name if isinstance(task, Task) else task
-        found = [(job.id, record, job) for record in self._stage.records() for job in record.enqueued.values()]
+        found = [(job.id, store, job) for store in self._backend.stores() for job in store.enqueued.values()]
+        # By id: ids contain the time and a counter, so this is the order of the enqueues, over all apps.
         found.sort(key=lambda each: each[0])
-        return [Enqueued(record, job) for _, record, job in found if name in (None, job.task)]
+        return [Enqueued(store, job) for _, store, job in found if name in (None, job.task)]
 
     def assert_enqueued(
         self,
@@ -70,18 +72,25 @@ class Jobs:
         count: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Fails unless such a job was enqueued in this test, or, with `count`, so many; and lists those that were.
+        """Fails unless such a job was enqueued in this test, or, with `count`, exactly so many. Lists the jobs then.
 
-        The arguments are those of the call, defaults filled in; with none at all, any will do. An argument that is
-        named as one of the settings here is given by its position. TypeError if the task cannot be called so.
+        The arguments are those of the call, with defaults filled in; without arguments, all calls match. An argument
+        with the name of a setting here must be given by position. TypeError if they do not fit the task.
         """
+        # pytest then shows the line of the test, and not this one.
         __tracebackhide__ = True
         expected = Expected(task, args, kwargs).at(delay, at).of(queue=queue, priority=priority, key=key)
-        found = len(self._matching(expected))
+        found = len(self._find(expected))
         if found == count or (found and count is None):
             return
-        wanted = "" if count is None else f" {_times(count)}, but {_times(found)}" if found else f" {_times(count)}"
-        raise AssertionError(f"{expected} was not enqueued{wanted}.\n{self._listed('instead')}")
+        wanted = (
+            ""
+            if count is None
+            else f" {_format_count(count)}, but {_format_count(found)}"
+            if found
+            else f" {_format_count(count)}"
+        )
+        raise AssertionError(f"{expected} was not enqueued{wanted}.\n{self._list_jobs('instead')}")
 
     def assert_not_enqueued(
         self,
@@ -97,98 +106,98 @@ class Jobs:
         """Fails if such a job was enqueued in this test."""
         __tracebackhide__ = True
         expected = Expected(task, args, kwargs).at(delay, at).of(queue=queue, priority=priority, key=key)
-        if self._matching(expected):
-            raise AssertionError(f"{expected} was enqueued.\n{self._listed('in all')}")
+        if self._find(expected):
+            raise AssertionError(f"{expected} was enqueued.\n{self._list_jobs('in all')}")
 
     # What would have been sent, of HTTP tasks
 
     @property
-    def answers(self) -> "Answers":
-        """What endpoints answer, by task: `jobs.answers["order.timeout"] = 503`. In a test nothing is sent, and who is
-        not named here gets 200.
+    def answers(self) -> "EndpointAnswers":
+        """What endpoints answer, by task: `jobs.answers["order.timeout"] = 503`. Nothing is sent in a test; the
+        default answer is 200.
 
-        A status, a Reply, or None: the request went out and nothing came back. Several are given one after the other,
-        the last for ever; a function is asked with each request, a Sent.
+        An answer is a status, a Reply, or None: no answer came. Several are given one after the other, and the last
+        one again and again. A function is called with each request, a Sent, and returns the answer.
         """
-        return self._stage.answers
+        return self._backend.answers
 
     def sent(self, task: str | None = None) -> "list[Sent]":
-        """The requests that would have gone out in this test, of that task or of all, in that order."""
-        return [one for one in self._stage.answers.sent if task in (None, one.task)]
+        """The requests that this test would have sent, of one task or of all, in order."""
+        return [one for one in self._backend.answers.sent if task in (None, one.task)]
 
     # Running it
 
     def drain(self, *, raising: bool = False) -> int:
-        """Runs what is due, and what that enqueues, until nothing is left; how many attempts that were.
+        """Runs all due jobs, and those that they enqueue, until none is left; returns how many attempts.
 
         Jobs run one after the other in the calling thread, coroutines on a loop of their own, by the rules of a real
-        worker: what fails is retried, and is due when its time has come. raising: the first error of a task is raised
-        here, once it is noted.
+        worker: a failed job is retried when its time has come. raising: raises the first error of a task, after it is
+        stored.
         """
-        return self._stage.drain_all(raising)
+        return self._backend.drain_all(raising)
 
     async def adrain(self, *, raising: bool = False) -> int:
         """The same, awaited: coroutines run on the loop of the test."""
-        return await self._stage.adrain_all(raising)
+        return await self._backend.adrain_all(raising)
 
-    def kill_worker_during(self, task: Task[Any, Any] | str, at: Moment = "end") -> None:
-        """The worker of the task's next run dies: at its end, all done but nothing told yet, or at its start.
+    def kill_worker_during(self, task: Task[Any, Any] | str, at: DeathMoment = "end") -> None:
+        """Makes the worker die during the task's next run: at its start, or at its end, before the end is stored.
 
-        The job comes back as after a real death, which counts as a failure: the same `drain` runs it a second time.
+        The job comes back as after a real death, and a failure is counted: the same `drain` runs it a second time.
         """
         if at not in ("start", "end"):
             raise ValueError(f'at={at!r}: "start" or "end"')
-        self._stage.runs.die_during(task if isinstance(task, str) else task.name, at)
+        self._backend.runner.die_during(task if isinstance(task, str) else task.name, at)
 
-    def inline(self, *, raising: bool = False) -> "Inline":
-        """From now on, or in a `with` block, an enqueue runs what is due before it returns; what is due later stays.
+    def inline(self, *, raising: bool = False) -> "InlineMode":
+        """From now on, or in a `with` block, an enqueue runs all due jobs before it returns.
 
-        raising: the error of a task is raised by the enqueue.
+        raising: the enqueue raises the error of a task.
         """
-        return Inline(self._stage, raising)
+        return InlineMode(self._backend, raising)
 
-    def _matching(self, expected: Expected) -> list[Enqueued]:
+    def _find(self, expected: Expected) -> list[Enqueued]:
         return [found for found in self.enqueued(expected.name) if expected.matches(found, self._task(expected.name))]
 
     def _task(self, name: str) -> Task[Any, Any] | None:
-        return next((app.tasks[name] for app in self._stage.apps() if name in app.tasks), None)
+        return next((app.tasks[name] for app in self._backend.apps() if name in app.tasks), None)
 
-    def _listed(self, how: str) -> str:
+    def _list_jobs(self, how: str) -> str:
         found = self.enqueued()
         if not found:
             return "Nothing was enqueued."
-        lines = [f"  {each!r}, {_state(each)}" for each in found[:LISTED]]
+        lines = [f"  {each!r}, {_format_state(each)}" for each in found[:LISTED]]
         more = [f"  and {len(found) - LISTED} more"] if len(found) > LISTED else []
         return "\n".join([f"Enqueued {how}:", *lines, *more])
 
 
-class Inline:
-    """Runs at once what is enqueued, until the block, or the test, ends."""
+class InlineMode:
+    """Runs jobs when they are enqueued, until the end of the block or the test."""
 
-    def __init__(self, stage: Stage, raising: bool) -> None:
-        self._stage = stage
-        self._before, stage.inline = stage.inline, raising
+    def __init__(self, backend: KitBackend, raising: bool) -> None:
+        self._backend = backend
+        self._before, backend.inline = backend.inline, raising
 
     def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stage.inline = self._before
+        self._backend.inline = self._before
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Jobs]:
-    """The kit, for as long as a test lasts."""
-    stage = Stage()
-    with stage.set():
-        yield Jobs(stage)
+def open_kit() -> Iterator[Jobs]:
+    """The fixture's value, for one test."""
+    backend = KitBackend()
+    with backend.install():
+        yield Jobs(backend)
 
 
-def _times(count: int) -> str:
+def _format_count(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _state(found: Enqueued) -> str:
-    (job,) = found.job._client.look([found._kept.id])
+def _format_state(found: Enqueued) -> str:
+    (job,) = found.job._client.fetch([found._kept.id])
     return "forgotten" if job is None else str(job.state)

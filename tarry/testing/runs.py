@@ -1,4 +1,4 @@
-"""How jobs are run in a test: by the real pump and the real rules, one after the other, in the calling thread."""
+"""Runs the jobs of a test: with the real pump and rules, one after the other, in the calling thread."""
 
 import asyncio
 import contextlib
@@ -21,22 +21,23 @@ from tarry.model.duration import SECOND
 from tarry.model.outcome import Outcome, Raised, Released
 from tarry.model.verdict import Cancel, RetryAfter, Snooze
 from tarry.tasks.interrupts import Interrupted
-from tarry.tasks.own_loop import Elsewhere, OwnLoop
+from tarry.tasks.own_loop import OtherThreadLoop, OwnLoop
 from tarry.tasks.running import Batch, Running
 from tarry.worker.run import attempt, report
+from tarry.worker.run.context import AttemptContext
 from tarry.worker.run.inline import InlineWorker
-from tarry.worker.run.terms import Terms
 
-Moment = Literal["start", "end"]
+DeathMoment = Literal["start", "end"]
 _numbers = itertools.count(1)
-TICKED_AT_ONCE = 10_000
-"""So many moments of schedules are lived through when time is let pass; then come those that their `missed` leaves."""
+# A schedule of every second would keep a test that moves the clock by a year.
+MAX_TICKS = 10_000
+"""How many times of schedules `pass_time` stops at. Later ones count as missed, as the schedule's `missed` says."""
 
 
-class Turn:
-    """One call of a task, to be carried out by whoever is handed it."""
+class AttemptStep:
+    """One call of a task. The caller must run it, and set the outcome and the errors."""
 
-    def __init__(self, running: Running, terms: Terms, death: Moment | None) -> None:
+    def __init__(self, running: Running, terms: AttemptContext, death: DeathMoment | None) -> None:
         self.running = running
         self.terms = terms
         self.death = death
@@ -46,93 +47,96 @@ class Turn:
         running.started = time.monotonic()
 
 
-class Runs:
-    """Those of one test. Times out nobody: while a task runs, the clock stands still."""
+class KitRunner:
+    """Runs the jobs of one test. There are no timeouts: the clock stands still while a task runs."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
-        self._deaths: dict[str, deque[Moment]] = {}
+        self._deaths: dict[str, deque[DeathMoment]] = {}
         self._tickers: weakref.WeakKeyDictionary[App, ScheduleTicker] = weakref.WeakKeyDictionary()
         self._loop: OwnLoop | None = None
-        self._ticks = False
-        """Just now: what a tick enqueues may be run at once, and drains."""
+        self._is_ticking = False
+        """Whether a tick is under way."""
 
-    def die_during(self, task: str, at: Moment) -> None:
-        """The worker of the task's next run dies."""
+    def die_during(self, task: str, at: DeathMoment) -> None:
+        """Makes the worker die during the task's next run."""
         self._deaths.setdefault(task, deque()).append(at)
 
     def drain(self, app: App, queues: Mapping[str, int] | None, raising: bool) -> int:
-        """Runs what is due; how many attempts. raising: the first error of a task is raised, once it is kept."""
+        """Runs due jobs; returns how many attempts. raising: raises the first error of a task, after it is stored."""
         count = 0
-        for turn in self._turns(app, queues, raising):
-            self._take(turn)
-            count += turn.count
+        for step in self._steps(app, queues, raising):
+            self._run(step)
+            count += step.count
         return count
 
     async def adrain(self, app: App, queues: Mapping[str, int] | None, raising: bool) -> int:
-        """The same, awaited: coroutines run on the loop of the caller."""
+        """The same, awaited: coroutines run on the caller's loop."""
         count = 0
-        for turn in self._turns(app, queues, raising):
-            if turn.running.task.is_async and turn.death != "start" and asyncio._get_running_loop() is not None:
-                await _awaited(turn)
+        for step in self._steps(app, queues, raising):
+            if step.running.task.is_async and step.death != "start" and asyncio._get_running_loop() is not None:
+                await _arun(step)
             else:
-                self._take(turn)
-            count += turn.count
+                self._run(step)
+            count += step.count
         return count
 
     def tick(self, app: App) -> float:
-        """Has the jobs made of what fell due by the app's schedules; seconds until there is more."""
-        if self._ticks or not any(task.schedules for task in app.tasks.values()):
+        """Enqueues what fell due by the app's schedules; returns the seconds until the next time."""
+        # The jobs that a tick enqueues may run inline, and that drains and ticks again.
+        if self._is_ticking or not any(task.schedules for task in app.tasks.values()):
             return math.inf
         ticker = self._tickers.get(app)
         if ticker is None:
             ticker = self._tickers[app] = ScheduleTicker(app.client)
-        self._ticks = True
+        self._is_ticking = True
         try:
             return ticker.tick()
         finally:
-            self._ticks = False
+            self._is_ticking = False
 
     def pass_time(self, apps: list[App], seconds: float) -> None:
-        """Moves the clock, from tick to tick of the schedules: none is missed, since it is the worker's clock too."""
+        """Moves the clock, and stops at each time of the schedules, so that none is missed."""
         end = self.clock.time + round(seconds * SECOND)
-        for _ in range(TICKED_AT_ONCE):
+        for _ in range(MAX_TICKS):
             pause = min((self.tick(app) for app in apps), default=math.inf)
             if self.clock.time + pause * SECOND >= end:
                 break
+            # At least one microsecond, else a pause that rounds to nothing would never end.
             self.clock.time += max(1, round(pause * SECOND))
         self.clock.time = end
         for app in apps:
             self.tick(app)
 
     def close(self) -> None:
-        """Gives back the loop, if there was need of one."""
+        """Closes the loop, if there is one."""
         if self._loop is not None:
             self._loop.run(_cancel_the_rest())
             self._loop.close()
 
-    def _turns(self, app: App, queues: Mapping[str, int] | None, raising: bool) -> Iterator[Turn]:
-        """Each is to be carried out before the next is asked for."""
+    def _steps(self, app: App, queues: Mapping[str, int] | None, raising: bool) -> Iterator[AttemptStep]:
+        """The calls to make. The caller must run each before it asks for the next."""
         app.declare_limits(app.client.store)
-        died = True
-        while died:
-            with contextlib.closing(self._hired(app, queues)) as worker:
-                died = False
+        has_died = True
+        while has_died:
+            with contextlib.closing(self._make_worker(app, queues)) as worker:
+                has_died = False
                 for running in worker.steps():
-                    turn = Turn(running, worker.terms, self._death(running))
-                    yield turn
-                    if turn.death is not None:
-                        died = True
-                        # Closed, so that the hooks that it calls have been called.
+                    step = AttemptStep(running, worker.context, self._next_death(running))
+                    yield step
+                    if step.death is not None:
+                        has_died = True
+                        # Closing the keeper waits for the hooks that it calls.
                         with contextlib.closing(app.keeper(app.client.store, self.clock)) as keeper:
                             keeper.rescue(worker.name, [running.job.id.hex()])
                         break
-                    worker.ended(running, turn.outcome)
-                    if error := _to_raise(turn, raising):
+                    worker.record_end(running, step.outcome)
+                    if error := _error_to_raise(step, raising):
+                        # First stored, then raised: the test may catch the error and look at the job.
                         worker.settle()
                         raise error
 
-    def _hired(self, app: App, queues: Mapping[str, int] | None) -> InlineWorker:
+    def _make_worker(self, app: App, queues: Mapping[str, int] | None) -> InlineWorker:
         return InlineWorker(
             app.client.store,
             app.tasks,
@@ -141,77 +145,81 @@ class Runs:
             rules=app.rules,
             queues=queues,
             shares=app.config.pools.get("default", Pool()).shares,
-            most_result=app.config.max_body,
+            max_result=app.config.max_body,
         )
 
-    def _death(self, running: Running) -> Moment | None:
+    def _next_death(self, running: Running) -> DeathMoment | None:
         deaths = self._deaths.get(running.task.name)
         return deaths.popleft() if deaths else None
 
-    def _take(self, turn: Turn) -> None:
-        if turn.death == "start":
+    def _run(self, step: AttemptStep) -> None:
+        if step.death == "start":
             return
-        token = report.witnessed.set(turn.errors)
+        token = report.error_sink.set(step.errors)
         try:
-            if turn.running.task.is_async:
-                turn.outcome = self._alone(attempt.on_loop(turn.running, turn.terms))
+            if step.running.task.is_async:
+                step.outcome = self._run_coroutine(attempt.run_async(step.running, step.terms))
             else:
                 with _no_loop():
-                    turn.outcome = attempt.sync(turn.running, turn.terms)
+                    step.outcome = attempt.run_sync(step.running, step.terms)
         finally:
-            report.witnessed.reset(token)
+            report.error_sink.reset(token)
 
-    def _alone(self, coroutine: Any) -> Any:
+    def _run_coroutine(self, coroutine: Any) -> Any:
         if asyncio._get_running_loop() is not None:
-            return Elsewhere().run(coroutine)
+            # A thread can run one loop at a time, and the test's own loop runs here.
+            return OtherThreadLoop().run(coroutine)
         if self._loop is None:
             self._loop = OwnLoop()
         return self._loop.run(coroutine)
 
 
-async def _awaited(turn: Turn) -> None:
-    """On the caller's loop. If the caller is cancelled, so is the task, and the job goes back as it was."""
+async def _arun(step: AttemptStep) -> None:
+    """Runs the call on the caller's loop. If the caller is cancelled, the task is too, and the job is requeued."""
     caller = asyncio.current_task()
     assert caller is not None
+    # Compared afterwards: a task may raise CancelledError itself, and that does not cancel the caller.
     before = caller.cancelling()
-    token = report.witnessed.set(turn.errors)
+    token = report.error_sink.set(step.errors)
     try:
-        turn.outcome = await asyncio.create_task(attempt.on_loop(turn.running, turn.terms))
+        step.outcome = await asyncio.create_task(attempt.run_async(step.running, step.terms))
     except asyncio.CancelledError:
-        turn.errors = [Interruption()]  # before the task had begun
+        step.errors = [Interruption()]  # it was cancelled before the task started
     finally:
-        report.witnessed.reset(token)
+        report.error_sink.reset(token)
     if caller.cancelling() > before:
-        turn.outcome = Released()
-        turn.errors = [Interruption()]
+        step.outcome = Released()
+        step.errors = [Interruption()]
 
 
 class Interruption(asyncio.CancelledError):
-    """Whoever drained was cancelled."""
+    """The caller of `adrain` was cancelled."""
 
 
-def _to_raise(turn: Turn, raising: bool) -> BaseException | None:
-    for error in turn.errors:
-        if isinstance(error, Interruption) or not isinstance(error, _TASKS_OWN):
+def _error_to_raise(step: AttemptStep, raising: bool) -> BaseException | None:
+    for error in step.errors:
+        if isinstance(error, Interruption) or not isinstance(error, _TASK_ERRORS):
             return error
     if not raising:
         return None
-    for error in turn.errors:
+    for error in step.errors:
         if not isinstance(error, Snooze | Cancel | RetryAfter):
             return error
-    if isinstance(turn.outcome, Raised) and not turn.errors:
-        told = decode(turn.outcome.note)
-        return JobFailed(f"{turn.running.task.name}: {told['type']}: {told['message']}")
+    if isinstance(step.outcome, Raised) and not step.errors:
+        note = decode(step.outcome.note)
+        return JobFailed(f"{step.running.task.name}: {note['type']}: {note['message']}")
     return None
 
 
-_TASKS_OWN = (Exception, Interrupted, asyncio.CancelledError, SystemExit)
-"""What a worker takes for a failure of the task. Anything else, such as Ctrl-C or `pytest.fail`, is for the test."""
+# Others, such as Ctrl-C and `pytest.fail`, end the test.
+_TASK_ERRORS = (Exception, Interrupted, asyncio.CancelledError, SystemExit)
+"""Errors that a worker counts as a failure of the task."""
 
 
 @contextlib.contextmanager
 def _no_loop() -> Iterator[None]:
-    """As in a worker, a `def` finds no event loop running in its thread."""
+    """Hides the running event loop from a `def`."""
+    # In a worker there is none in its thread, and code such as `asyncio.run` refuses to start inside one.
     loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

@@ -1,7 +1,7 @@
-"""Watches what tasks print and log, while workers work here: it goes where it went, and into the job's record, too.
+"""Keeps what tasks print and log with their jobs, while a worker runs here. The output is also written as before.
 
-What a thread prints that a task started by itself is nobody's, and what goes past sys.stdout (a subprocess, C code,
-`sys.stdout.buffer`) is not seen.
+Not kept: the output of threads that a task starts, and output that does not go through sys.stdout, such as that of a
+subprocess, of C code or of `sys.stdout.buffer`.
 """
 
 import contextlib
@@ -15,30 +15,31 @@ from typing import Any, TextIO
 from tarry.tasks.output import Tail
 from tarry.tasks.running import Batch, Running, current
 
+# The output belongs to all jobs of a call, and a copy for each of ten thousand would fill the store.
 BATCH_SHARE = 16
-"""What a batch task prints is kept with so many jobs of the call, the first ones."""
+"""What a batch task prints is kept with the first jobs of the call, at most so many."""
 
 _FORMATTER = logging.Formatter()
 
 
-class Watched:
-    """Stands in a stream's place; all but what is written through it is the stream's own."""
+class CapturingStream:
+    """Replaces a stream; passes on all but `write` and `writelines`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.watches = True
+        self.is_active = True
 
     def write(self, text: str) -> int:
-        """Writes to the stream, and keeps what a task writes."""
+        """Writes to the stream, and keeps the text if a task writes it."""
         written = self.stream.write(text)
         running = current.get()
-        # What a log handler writes was kept already, when it was logged.
-        if running is not None and self.watches and sys._getframe(1).f_globals.get("__name__") != "logging":
+        # What a log handler writes has been kept already, as a log record.
+        if running is not None and self.is_active and sys._getframe(1).f_globals.get("__name__") != "logging":
             keep(running, text)
         return written
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Each as `write` does."""
+        """Writes each line as `write` does."""
         for line in lines:
             self.write(line)
 
@@ -46,112 +47,116 @@ class Watched:
         return getattr(self.stream, name)
 
 
-class Records:
-    """Makes log records in another's place: of every logger, whatever its handlers do with them."""
+class CapturingRecordFactory:
+    """Replaces the factory of log records."""
+
+    # A handler would miss the records of loggers that do not propagate.
 
     def __init__(self) -> None:
         self.before = logging.getLogRecordFactory()
-        self.watches = True
+        self.is_active = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
-        """A record as it would be, of which a task's job keeps a line."""
+        """Creates the record, and keeps a line of it if a task logs it."""
         record: logging.LogRecord = self.before(*args, **kwargs)
         running = current.get()
-        if running is not None and self.watches and record.name:
+        if running is not None and self.is_active and record.name:
             keep(running, _line(record), whole=True)
         return record
 
 
-class _Watch:
-    """Begun by the first who wants it, ended by the last."""
+class _Capture:
+    """Begins with the first worker, ends with the last one."""
 
     def __init__(self) -> None:
         self._wanted = 0
         self._lock = threading.Lock()
-        self._streams: dict[str, Watched] = {}
-        self._records: Records | None = None
+        self._streams: dict[str, CapturingStream] = {}
+        self._records: CapturingRecordFactory | None = None
 
     def begin(self) -> None:
         with self._lock:
             self._wanted += 1
             if self._wanted == 1:
-                self._put_in_place()
+                self._install()
 
     def end(self) -> None:
         with self._lock:
             self._wanted -= 1
             if self._wanted == 0:
-                self._take_away()
+                self._uninstall()
 
-    def _put_in_place(self) -> None:
+    def _install(self) -> None:
         for name in ("stdout", "stderr"):
             if (stream := getattr(sys, name)) is not None:
-                self._streams[name] = Watched(stream)
+                self._streams[name] = CapturingStream(stream)
                 setattr(sys, name, self._streams[name])
-        self._records = Records()
+        self._records = CapturingRecordFactory()
         logging.setLogRecordFactory(self._records)
 
-    def _take_away(self) -> None:
-        """Where somebody put something else in our place, or around us, we stay and do nothing."""
-        self._look_away()
+    def _uninstall(self) -> None:
+        # If other code has replaced or wrapped our objects, they stay and do nothing.
+        self._deactivate()
         for name, watched in self._streams.items():
             if getattr(sys, name) is watched:
                 setattr(sys, name, watched.stream)
         if self._records is not None and logging.getLogRecordFactory() is self._records:
             logging.setLogRecordFactory(self._records.before)
 
-    def _look_away(self) -> None:
+    def _deactivate(self) -> None:
         for watched in (*self._streams.values(), self._records):
             if watched is not None:
-                watched.watches = False
+                watched.is_active = False
 
     def forget(self) -> None:
-        """In a forked process no worker works, unless it begins one: what a task does there is not kept."""
+        """Called in a forked process: no worker runs there, so nothing is kept."""
+        # A new lock: another thread of the parent may have held the old one, and that thread is not here.
         self._wanted, self._lock = 0, threading.Lock()
-        self._take_away()
+        self._uninstall()
 
 
-_watch = _Watch()
-os.register_at_fork(after_in_child=_watch.forget)
+_capture = _Capture()
+os.register_at_fork(after_in_child=_capture.forget)
 
 
 @contextlib.contextmanager
-def watched(most: int) -> Iterator[None]:
-    """Within, what tasks print and log is kept with their jobs. most: bytes for each; 0: nothing is."""
+def capture_output(most: int) -> Iterator[None]:
+    """Inside, what tasks print and log is kept with their jobs. most: bytes for each job; 0: keeps nothing."""
     if not most:
         yield
         return
-    _watch.begin()
+    _capture.begin()
     try:
         yield
     finally:
-        _watch.end()
+        _capture.end()
 
 
 def keep(running: Running, text: str, whole: bool = False) -> None:
-    """Keeps text, or a whole line, with the job."""
-    marks = running.marks
-    if marks is None or not marks.keep_output:
+    """Keeps a text with the job. whole: it is a whole line."""
+    buffer = running.progress_buffer
+    if buffer is None or not buffer.keep_output:
         return
     tail = running.tail
     if tail is None:
-        tail = running.tail = Tail(marks.keep_output)
+        tail = running.tail = Tail(buffer.keep_output)
     if whole:
-        tail.line(text)
+        tail.add_line(text)
     else:
         tail.add(text)
     if not isinstance(running, Batch):
-        marks.tell(running)
+        buffer.add(running)
         return
-    for member in running.on[:BATCH_SHARE]:
+    for member in running.called[:BATCH_SHARE]:
         member.tail = tail
-        marks.tell(member)
+        buffer.add(member)
 
 
 def _line(record: logging.LogRecord) -> str:
     try:
         text = record.getMessage()
     except Exception:
+        # The arguments do not fit the message. `logging` reports that itself; here the line is kept as it is.
         text = f"{record.msg} {record.args}"
     if record.exc_info:
         text += "\n" + _FORMATTER.formatException(record.exc_info)

@@ -1,4 +1,4 @@
-"""The deadlines of running attempts: one heap for all, since a timer for each job would cost more than the job."""
+"""The deadlines of running attempts."""
 
 import heapq
 import itertools
@@ -8,28 +8,31 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tarry.tasks.running import Running
 
+# Long enough that a pump which does not wait for its store comes first.
 LATE = 0.1
-"""Seconds after which somebody else does what the pump has not done."""
+"""Seconds after which `DeadlineThread` does what the pump has not done."""
 
 
 class Deadlines:
-    """Times by time.monotonic(). An attempt that ended is passed over when its time comes. From any thread."""
+    """A heap of deadlines, by time.monotonic(). Thread-safe."""
 
     def __init__(self) -> None:
-        self.sooner: Callable[[], object] = _nobody
+        self.on_sooner: Callable[[], object] = _ignore
         """Called when `next` has become an earlier moment."""
+        # One heap for all: a timer for each job would cost more than the job.
         self._heap: list[tuple[float, int, Running]] = []
+        # Between the moment and the attempt: attempts of the same moment cannot be compared.
         self._order = itertools.count()
         self._lock = threading.Lock()
 
     def watch(self, batch: Sequence[Running], now: float) -> None:
-        """Those of the batch that have a timeout."""
+        """Adds the attempts of the batch that have a timeout."""
         for running in batch:
             if running.timeout is not None:
                 self._add(now + running.timeout, running)
 
-    def overdue(self, now: float, alive: Callable[[Running], bool]) -> Iterator[Running]:
-        """The attempts whose time is over. One that stood in line first has its time from when it began."""
+    def take_overdue(self, now: float, alive: Callable[[Running], bool]) -> Iterator[Running]:
+        """Removes the attempts that are past their timeout. Those that are not alive are skipped."""
         while (running := self._due(now)) is not None:
             timeout = running.timeout or 0.0
             if not alive(running):
@@ -37,10 +40,11 @@ class Deadlines:
             if running.started and running.started + timeout <= now:
                 yield running
             else:
+                # It waited for a slot: its time runs from when it began.
                 self._add((running.started or now) + timeout, running)
 
-    def next(self) -> float | None:
-        """When to look again."""
+    def next_due(self) -> float | None:
+        """When the next deadline is."""
         with self._lock:
             return self._heap[0][0] if self._heap else None
 
@@ -53,30 +57,31 @@ class Deadlines:
             heapq.heappush(self._heap, (moment, next(self._order), running))
             sooner = self._heap[0][2] is running
         if sooner:
-            self.sooner()
+            self.on_sooner()
 
 
-class Guard:
-    """A thread that looks where the pump is late, which may be waiting for its store. The first deadline starts it.
+class DeadlineThread:
+    """A thread that interrupts attempts while the pump is late. The first deadline starts the thread.
 
-    break_in: on all whose time is over at a moment.
+    interrupt_overdue: interrupts all attempts whose time is over at a moment.
     """
 
-    def __init__(self, deadlines: Deadlines, break_in: Callable[[float], None]) -> None:
-        self._deadlines, self._break_in = deadlines, break_in
+    def __init__(self, deadlines: Deadlines, interrupt_overdue: Callable[[float], None]) -> None:
+        # The pump is late while it waits for its store, and a timeout must hold all the same.
+        self._deadlines, self._interrupt_overdue = deadlines, interrupt_overdue
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._stopped = False
-        deadlines.sooner = self._look_again
+        deadlines.on_sooner = self._notify
 
     def stop(self) -> None:
-        """From now on nothing is done in time any more."""
+        """Ends the thread."""
         self._stopped = True
         self._news.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _look_again(self) -> None:
+    def _notify(self) -> None:
         if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._watch, name="tarry-deadlines", daemon=True)
             self._thread.start()
@@ -84,11 +89,12 @@ class Guard:
 
     def _watch(self) -> None:
         while not self._stopped:
-            moment = self._deadlines.next()
+            moment = self._deadlines.next_due()
             pause = None if moment is None else max(0.0, moment + LATE - time.monotonic())
             if not self._news.wait(pause):
-                self._break_in(time.monotonic())
+                self._interrupt_overdue(time.monotonic())
+            # Cleared before the next look at the heap, so that a deadline that comes after the look sets it again.
             self._news.clear()
 
 
-def _nobody() -> None: ...
+def _ignore() -> None: ...

@@ -1,4 +1,4 @@
-"""What happened to jobs, told to the log: one place, so that no rule and no runner formats lines."""
+"""Logs and counts what happened to jobs. The only place that formats such lines."""
 
 import json
 import logging
@@ -6,21 +6,22 @@ import time
 from typing import Any
 
 from tarry.model.change import Change
-from tarry.model.duration import spoken
+from tarry.model.duration import format_duration
 from tarry.model.job import Job, State
 from tarry.model.outcome import Outcome, Raised, Returned, TimedOut, Unknown
 from tarry.store import ids
 from tarry.tasks.log_facts import about
 
 log = logging.getLogger("tarry.worker")
+# A logger of its own, so that apps which report failures in another way can turn it off.
 failures = logging.getLogger("tarry.worker.failures")
-"""Of its own, for those who hear of failures otherwise and do not want to hear of them twice."""
 
-UNKNOWN_TOLD_EVERY = 10.0
+# The jobs of such a task come back again and again.
+LOG_UNKNOWN_EVERY = 10.0
 
 
-class Events:
-    """One worker's teller."""
+class EventLog:
+    """Of one worker."""
 
     def __init__(self) -> None:
         self.processed = 0
@@ -29,8 +30,8 @@ class Events:
         """Attempts that failed here."""
         self._unknown: dict[str, float] = {}
 
-    def ended(self, job: Job, outcome: Outcome, change: Change, now: int) -> None:
-        """An attempt ended so, and the change that follows from it was made."""
+    def record_end(self, job: Job, outcome: Outcome, change: Change, now: int) -> None:
+        """Records that an attempt ended, and that the store made this change."""
         if type(outcome) is Returned:
             self.processed += 1
             return
@@ -46,19 +47,19 @@ class Events:
         dead = change.to in (State.DEAD, None)
         level = logging.ERROR if dead else logging.WARNING
         if failures.isEnabledFor(level):
-            told: dict[str, Any] = json.loads(change.note or b"{}")
+            note: dict[str, Any] = json.loads(change.note or b"{}")
             pause = max((change.due or now) - now, 0)
-            then = "dead" if dead else f"again in {spoken(pause)}" if pause else "again at once"
+            then = "dead" if dead else f"again in {format_duration(pause)}" if pause else "again at once"
             failures.log(
                 level,
                 "%s %s attempt %d failed, %s: %s: %s",
-                job.task, ids.text(job.id), job.attempt, then, told.get("type"), told.get("message"),
+                job.task, ids.text(job.id), job.attempt, then, note.get("type"), note.get("message"),
                 extra=about(job),
             )  # fmt: skip
 
     def _unknown_task(self, job: Job) -> None:
         now = time.monotonic()
-        if now - self._unknown.get(job.task, -UNKNOWN_TOLD_EVERY) >= UNKNOWN_TOLD_EVERY:
+        if now - self._unknown.get(job.task, -LOG_UNKNOWN_EVERY) >= LOG_UNKNOWN_EVERY:
             self._unknown[job.task] = now
             log.warning(
                 "no task %s in this app: its jobs wait for a worker that knows it (%s and others in queue %s); "

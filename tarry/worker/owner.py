@@ -1,4 +1,4 @@
-"""The name under which a worker claims: it says enough to tell, on its own host, whether it still lives."""
+"""The name of a worker as the owner of jobs: on its own host it tells whether the worker is still alive."""
 
 import itertools
 import os
@@ -10,46 +10,48 @@ _HALTED = "Tt"
 
 
 def new_name() -> str:
-    """`host|boot.namespace:pid:start:n`: unique for ever, also when pids and host names come again."""
-    return f"{of_process(os.getpid())}:{next(_numbers)}"
+    """`host|boot.namespace:pid:start:n`: unique for ever, even if pids and host names are reused."""
+    return f"{process_owner(os.getpid())}:{next(_numbers)}"
 
 
-def of_process(pid: int) -> str:
-    """`host|boot.namespace:pid:start` of a process of this host: what all its names begin with."""
-    return f"{place()}:{pid}:{_started(pid)}"
+def process_owner(pid: int) -> str:
+    """`host|boot.namespace:pid:start` of a process on this host: the prefix of its owner names."""
+    # With the start time: after a while the kernel gives the same pid to another process.
+    return f"{host_scope()}:{pid}:{_start_time(pid)}"
 
 
 def is_dead(name: str) -> bool:
-    """True if that owner was a process of this host and is gone; False if it lives, or may live elsewhere."""
+    """Whether the owner was a process on this host and is gone; False also if it is on another host."""
     local = _local(name)
-    return local is not None and _started(local[0]) != local[1]
+    return local is not None and _start_time(local[0]) != local[1]
 
 
-def is_at_work(name: str) -> bool:
-    """True if that owner is a process of this host that lives and is not stopped, as by SIGSTOP or a debugger."""
+def is_running(name: str) -> bool:
+    """Whether the owner is a process on this host that is alive and not stopped, as by SIGSTOP or a debugger."""
     local = _local(name)
     if local is None:
         return False
     state, started = _stat(local[0])
+    # Without /proc both start times are empty, and nothing is known.
     return started == local[1] != "" and state not in _HALTED
 
 
 def is_local(name: str) -> bool:
-    """True if that owner is, or was, a process of this host."""
+    """Whether the owner is or was a process on this host."""
     return _local(name) is not None
 
 
 def _local(name: str) -> tuple[int, str] | None:
-    """Its pid, and when it began; None if it is not of this host."""
+    """The pid and start time; None for another host."""
     host, _, rest = name.rpartition(":")[0].partition("|")
     parts = rest.split(":")
-    if f"{host}|{parts[0]}" != place() or len(parts) != 3 or not parts[1].isdigit():
+    if f"{host}|{parts[0]}" != host_scope() or len(parts) != 3 or not parts[1].isdigit():
         return None
     return int(parts[1]), parts[2]
 
 
-def place() -> str:
-    """The host's name, this boot of it, and the pid namespace: two containers of one host share the first two."""
+def host_scope() -> str:
+    """`host|boot.namespace`: two containers on one host share the first two parts."""
     boot = _read(Path("/proc/sys/kernel/random/boot_id"))[:8]
     try:
         namespace = os.stat("/proc/self/ns/pid").st_ino
@@ -58,15 +60,16 @@ def place() -> str:
     return f"{socket.gethostname()}|{boot}.{namespace}"
 
 
-def _started(pid: int) -> str:
-    """When the process began, in the kernel's ticks; empty if there is none (or no /proc to ask)."""
+def _start_time(pid: int) -> str:
+    """The start time in the kernel's ticks; empty if there is no such process, or no /proc."""
     return _stat(pid)[1]
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """The letter of its state, and when it began; both empty if there is none."""
+    """The letter of the state, and the start time; both empty if there is no such process."""
+    # From the last bracket on: the name of the program is in brackets, and may have spaces and brackets itself.
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    # A zombie runs nothing any more.
+    # Z: a zombie runs nothing any more.
     return (fields[0], fields[19]) if len(fields) > 19 and fields[0] != "Z" else ("", "")
 
 

@@ -1,55 +1,41 @@
-"""The heart of a worker: settles what ended, claims for what is free, hands out, sleeps.
+"""The main loop of a worker: settle ended attempts, claim jobs for free slots, pass them to the runners, sleep.
 
-One thread does all store I/O. Batches form by themselves: an idle worker settles at once, a busy one by the hundred.
+One thread does all calls of the store. `Exchanger` makes them; it also handles a store that is away. Batches form by
+themselves: an idle worker settles each job at once, a busy one settles hundreds together.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
-from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.model.lifecycle import Rules
-from tarry.model.outcome import Expired, Outcome, Released, Suspected, Unknown
-from tarry.model.quantity import quantity
-from tarry.store import ids
-from tarry.store.base import Exchange, Store
-from tarry.store.shared.patience import Backoff
+from tarry.model.outcome import Expired, Outcome, Quarantined, Released, Unknown
+from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import CalledBack, TimeLimit
-from tarry.tasks.log_facts import about
-from tarry.tasks.progress import Marks, marks
+from tarry.tasks.progress import ProgressBuffer
 from tarry.tasks.running import Batch, Running
+from tarry.worker.batch_buffer import BatchBuffer
+from tarry.worker.capacity import Capacity, SettleDelay
+from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan
 from tarry.worker.deadlines import Deadlines
-from tarry.worker.events import Events
-from tarry.worker.gather import Gather
-from tarry.worker.gauge import Gauge, NoGauge
-from tarry.worker.recall import note_reasons
-from tarry.worker.room import CLAIMED_AT_ONCE, Room
+from tarry.worker.exchanger import Exchanger, RulesFor
 from tarry.worker.run import hook_calls
-from tarry.worker.run.base import Outcomes, Runner
-from tarry.worker.served import Served
-from tarry.worker.shares import BandShares
-from tarry.worker.tempo import Tempo
+from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.status_reporter import NullReporter, StatusReporter
 
-log = logging.getLogger("tarry.worker")
-
+# A wake-up may be lost.
 LOOK_ANYWAY = 1.0
-"""Seconds after which an idle pump looks even if no bell rang."""
-TEND_EVERY = 1.0
+"""Seconds after which an idle pump asks the store, even if nothing woke it."""
 SETTLE_WITHIN = 0.005
 """Seconds that an outcome may wait for others while the runners have enough to do."""
 
 OVERDUE_PAUSE, AT_ONCE_PAUSE = 0.02, 0.001
-"""Seconds before the next claim; the second where the store says that it has not looked at all that may be there."""
-
-RulesFor = Callable[[str, str], Rules]
+"""Seconds before the next claim while jobs are overdue; the second one if the store has not looked at all of them."""
 
 
 class Pump:
@@ -59,8 +45,8 @@ class Pump:
     each job prints and logs; 0: none.
     """
 
-    most: float = math.inf
-    """Once it has processed so many it claims no more."""
+    max_jobs: float = math.inf
+    """After so many jobs it claims no more."""
 
     def __init__(
         self,
@@ -70,431 +56,326 @@ class Pump:
         owner: str,
         clock: Clock | None = None,
         queues: Mapping[str, int] | None = None,
-        shares: BandShares = (5, 3, 2),
+        shares: BandShares = DEFAULT_SHARES,
         lease: int = 15 * SECOND,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
-        gauge: Gauge | None = None,
+        reporter: StatusReporter | None = None,
         keep_output: int = 0,
     ) -> None:
         self.store = store
-        self.owner = owner
-        self.events = Events()
-        self.bell = store.bell()
-        self.outcomes = Outcomes(self.bell.poke)
+        self.wakeup = store.wakeup()
+        self.outcomes = OutcomeQueue(self.wakeup.wake)
+        self.deadlines = Deadlines()
         self.stopping = False
         self.attempts = 0
-        """How many have ended here."""
-        self.find: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None
-        """Asked for a task that is not among those that are known."""
-        self._marks = Marks(self.bell.poke, keep_output)
+        """How many attempts have ended here."""
+        self.find_task: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None
+        """Asked for a task that is not in `tasks`."""
         self._tasks = tasks
         self._clock = clock or Clock(store.time, CHECKED_EVERY)
-        self._lease = lease
-        self._rules = rules
-        self._gauge = gauge or NoGauge()
-        self._served = Served(store, queues or {"*": 1}, shares)
+        self._marks = ProgressBuffer(self.wakeup.wake, keep_output)
+        self._plan = ClaimPlan(store, queues or {"*": 1}, shares)
+        self._exchanger = Exchanger(
+            store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks
+        )
+        self._held = self._exchanger.held
+        self.events = self._exchanger.events
+        self._reporter = reporter or NullReporter()
         self._runners: dict[bool, Runner] = {}
-        self._gather = Gather()
-        self._room = Room(tasks, {}, self._gather)
-        self._tempo = Tempo()
-        self._held: dict[bytes, Running] = {}
-        self._unsettled: list[tuple[Running, Outcome]] = []
-        self._postponed: list[tuple[Running, Outcome]] = []
-        """What only a part of the store could settle that is away: kept apart, so that it is not sent all the time."""
-        self.deadlines = Deadlines()
-        self._tended = 0.0
-        self._away, self._partly, self._extending = Backoff(), Backoff(), Backoff()
-        """Of the store, of a part of it, and of what prolongs the leases."""
-        self._why = ""
-        self._unheard = False
-        self._next_due: int | None = None
-        self._claimed = 0
-        self._sated = False
-        """The last claim brought fewer jobs than there was room for, or there was no room."""
+        self._buffer = BatchBuffer()
+        self._capacity = Capacity(tasks, {}, self._buffer)
+        self._delay = SettleDelay()
+        self._store_is_drained = False
+        """The last claim brought fewer jobs than it asked for, or there were no free slots."""
 
-    def attach(self, sync: Runner, loop: Runner, room: type[Room] = Room) -> None:
-        """The runners for `def` and for `async def`; they report to `self.outcomes`."""
+    def attach(self, sync: Runner, loop: Runner, capacity: type[Capacity] = Capacity) -> None:
+        """Sets the runners for `def` and for `async def`; they put ended attempts into `self.outcomes`."""
         self._runners = {False: sync, True: loop}
-        self._room = room(self._tasks, self._runners, self._gather)
+        self._capacity = capacity(self._tasks, self._runners, self._buffer)
+
+    # What others ask and tell
 
     @property
-    def holds(self) -> int:
+    def held_count(self) -> int:
         """How many jobs are claimed and not settled."""
-        return len(self._held) + len(self._unsettled) + len(self._postponed)
-
-    def stop(self) -> None:
-        """Claim nothing more, give back what has not begun; what runs may finish."""
-        self.stopping = True
-        for running in list(self._held.values()):
-            running.stopping = True
-
-    def call_back(self) -> None:
-        """Breaks in on all that runs: it goes back as it was, once it has let go."""
-        self._release(self._gather.empty())
-        for running in list(self._held.values()):
-            self._call_back(running)
-
-    def give_back(self) -> None:
-        """Everything goes back as it was, also what runs. The process must end right after."""
-        self.stopping = True
-        self._collect()
-        self._unsettled += [(running, Released()) for running in self._held.values()]
-        self._unsettled += self._postponed
-        self._postponed = []
-        self._held.clear()
-        self._exchange(0, time.monotonic())
+        return self._exchanger.count()
 
     @property
     def trouble(self) -> str:
-        """Why the store cannot be asked; empty: it can."""
-        return self._why if self._away.tries or self._partly.tries else ""
+        """Why the store is not available; empty: it is."""
+        return self._exchanger.trouble
 
-    def executes(self) -> bool:
-        """Whether a job is run just now. From any thread."""
+    @property
+    def is_idle(self) -> bool:
+        """No job is held, and the store is available."""
+        return not self.held_count and not self._exchanger.is_away
+
+    @property
+    def has_free_slots(self) -> bool:
+        """More jobs can be claimed."""
+        return self._free() > 0
+
+    @property
+    def has_overdue_jobs(self) -> bool:
+        """The last claim did not make all due jobs ready; these may be jobs of any queue."""
+        due = self._exchanger.next_due
+        return due is not None and due <= self._exchanger.claimed_at
+
+    def is_executing(self) -> bool:
+        """Whether a job runs now. Thread-safe."""
         ended = {running for running, _ in self.outcomes.ended.copy()}
         calls = (held.handle if isinstance(held.handle, Batch) else held for held in list(self._held.values()))
         return any(call.started and call not in ended for call in calls)
 
-    def unsettled(self) -> list[Job]:
-        """Whose attempt has ended, and the store has not taken it up. From any thread."""
-        ended = (*self._unsettled, *self._postponed, *self.outcomes.ended.copy())
+    def unsettled_jobs(self) -> list[Job]:
+        """The jobs whose attempt has ended and is not settled. Thread-safe."""
+        exchanger = self._exchanger
+        ended = (*exchanger.unsettled, *exchanger.postponed, *self.outcomes.ended.copy())
         return [running.job for running, outcome in ended if not isinstance(outcome, Released)]
 
-    @property
-    def idle(self) -> bool:
-        """Nothing is held, and the store could be asked for more."""
-        return not self.holds and not self._away.tries and not self._partly.tries
+    def is_final(self, job: Job, outcome: Outcome) -> bool:
+        """Whether this outcome of a failed attempt is the job's last. Thread-safe."""
+        return hook_calls.is_dead(self._exchanger.decide(job, outcome, self._clock.now()))
 
-    @property
-    def overdue(self) -> bool:
-        """At the last claim there were jobs due, of whatever queue, that it did not make ready."""
-        return self._next_due is not None and self._next_due <= self._claimed
+    def stop(self) -> None:
+        """Claims nothing more and gives back jobs that have not begun; running jobs may finish. Thread-safe."""
+        self.stopping = True
+        for running in list(self._held.values()):
+            running.stopping = True
 
-    def turn(self) -> float:
-        """Everything that is due now; then how many seconds there is nothing to do, if no bell rings (0: go on)."""
-        now = time.monotonic()
+    def interrupt_all(self) -> None:
+        """Interrupts all running jobs; each is given back once it has ended."""
+        self._release(self._buffer.take_all())
+        for running in list(self._held.values()):
+            self._call_back(running)
+
+    def release_all(self) -> None:
+        """Gives back all jobs, also running ones: the process must end right after."""
+        self.stopping = True
+        # Jobs that have ended are settled by their outcomes, not released: they would run again.
         self._collect()
-        if left := self._away.left(now):
-            self._tend(now)
+        self._exchanger.release_all()
+        self._exchange(0, time.monotonic())
+
+    def flush_batches(self) -> bool:
+        """Calls the batch tasks for the jobs that wait, even if a call is not full; False if none wait."""
+        waited = bool(self._buffer.groups)
+        self._call_batches(time.monotonic(), math.inf)
+        return waited
+
+    def interrupt_overdue(self, now: float) -> None:
+        """Interrupts jobs that are past their timeout. Thread-safe."""
+        for running in self.deadlines.take_overdue(now, self._is_alive):
+            self._runners[running.task.is_async].interrupt(running, TimeLimit)
+
+    def check_leases_soon(self) -> None:
+        """Makes the next step ask whether the running jobs are still wanted."""
+        # A wake-up for a cancelled job is lost if the worker did not listen when it was sent.
+        self._exchanger.check_leases_soon()
+
+    # The loop
+
+    def step(self) -> float:
+        """Does everything that is due; returns the seconds to sleep unless woken (0: step again)."""
+        now = time.monotonic()
+        exchanger = self._exchanger
+        self._collect()
+        # Timeouts and interrupts go on while the store is away.
+        if left := exchanger.away_for(now):
+            self._do_timed_work(now)
             return left
         if self.stopping:
             self._withdraw((False, True))
-            self._release(self._gather.empty())
-        again = not self._partly.left(now)
-        if self._postponed and again:
-            self._unsettled += self._postponed
-            self._postponed = []
-        room = self._left()
-        settled = bool(self._unsettled)
-        jobs = self._exchange(room, now)
+            self._release(self._buffer.take_all())
+        retried = exchanger.resume_postponed(now)
+        free = self._free()
+        settled = bool(exchanger.unsettled)
+        jobs = self._exchange(free, now)
         if jobs is None:
-            return self._away.left(now)
-        self._sated = not room or len(jobs) < room
-        self._hand_out(jobs, time.monotonic())  # a slow answer is not a line that stands
-        self._gauge.load(self._room.fill(), len(self._held))
-        if self._unheard and (again or not self._partly.tries):
-            self._return_unheard()
-        self._tend(now)
-        if jobs or settled or self._unsettled or self.outcomes.ended:
+            return exchanger.away_for(now)
+        self._store_is_drained = not free or len(jobs) < free
+        self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
+        self._reporter.load(self._capacity.load(), len(self._held))
+        # After the new jobs are held, so that they are not taken for unseen ones.
+        exchanger.release_unseen(retried)
+        self._do_timed_work(now)
+        if jobs or settled or exchanger.unsettled or self.outcomes.ended:
             return 0.0
-        return 0.0 if room and self._served.found_new() else self._rest(room)
+        return 0.0 if free and self._plan.find_new_queues() else self._idle_seconds(free)
 
-    def gathering(self) -> float:
-        """Seconds to wait for further ends after a turn that had something to do, where we hold all that the store has
-        for us, as by a limit: else there would be a round trip for every few ends."""
-        if self.stopping or not self._sated:
+    def _exchange(self, limit: int, now: float) -> list[Job] | None:
+        settles = bool(self._exchanger.unsettled)
+        jobs = self._exchanger.exchange(limit, now)
+        if settles and jobs is not None:
+            self._reporter.count(self.events.processed, self.events.failed)
+        return jobs
+
+    def settle_delay(self) -> float:
+        """Seconds to sleep after a busy step, so that more jobs end before the next one."""
+        # Only if the store has no more jobs for us, as under a limit. Else there would be a call for every few ends.
+        if self.stopping or not self._store_is_drained:
             return 0.0
-        pause = self._tempo.pause(len(self._held), len(self.outcomes.ended))
-        due = math.inf if self._next_due is None else (self._next_due - self._claimed) / SECOND
-        return pause if due > pause else 0.0
+        delay, next_due = self._delay.seconds(len(self._held), len(self.outcomes.ended)), self._exchanger.next_due
+        due = math.inf if next_due is None else (next_due - self._exchanger.claimed_at) / SECOND
+        return delay if due > delay else 0.0
 
-    @property
-    def hungry(self) -> bool:
-        """There is room for more jobs."""
-        return self._left() > 0
-
-    def _left(self) -> int:
-        """How many jobs to claim: what there is room for, and no more than are ours to run before we are replaced."""
-        # By what the master counts, too: were it another number, a worker could wait for ever to be replaced.
-        ours = self.most - self.events.processed - self.holds
-        return 0 if self.stopping or ours <= 0 else int(min(self._room.left(), ours))
+    def _free(self) -> int:
+        """How many jobs to claim."""
+        # The master replaces the worker after `max_jobs`, as counted in `events`. With another count here, the worker
+        # might wait for that for ever.
+        left = self.max_jobs - self.events.processed - self.held_count
+        return 0 if self.stopping or left <= 0 else int(min(self._capacity.free(), left))
 
     def _collect(self) -> None:
-        ended = self.outcomes.ended
+        """Takes the ended attempts from the runners."""
+        ended, end = self.outcomes.ended, self._exchanger.end
         if not ended:
             return
         counts = {False: 0, True: 0}
         for _ in range(len(ended)):
             running, outcome = ended.popleft()
             counts[running.task.is_async] += 1
-            if self._holds(running):
-                del self._held[running.job.id]
-                self._unsettled.append((running, outcome))
-            elif isinstance(running, Batch):
-                self._collect_members(running, outcome)
+            if not end(running, outcome) and isinstance(running, Batch):
+                self.attempts += len(running.members) - 1
+                self._end_members(running, outcome)
         self.attempts += sum(counts.values())
         now = time.monotonic()
-        self._room.ended(counts, now)
-        self._tempo.ended(sum(counts.values()), now)
+        self._capacity.record_ends(counts, now)
+        self._delay.record_ends(sum(counts.values()), now)
 
-    def _collect_members(self, batch: Batch, outcome: Outcome) -> None:
-        self.attempts += len(batch.members) - 1
+    def _end_members(self, batch: Batch, outcome: Outcome) -> None:
         for member in batch.members:
-            if self._holds(member):
-                del self._held[member.job.id]
-                self._unsettled.append((member, batch.ends.get(member, outcome)))
+            self._exchanger.end(member, batch.outcomes.get(member, outcome))
 
-    def _exchange(self, room: int, now: float) -> list[Job] | None:
-        """One round trip: the changes of what ended, and new jobs. None: the store could not."""
-        if self._marks.said:
-            self._mark(now)
-        try:
-            moment = self._clock.now()
-            changes = [self._after(running.job, outcome, moment) for running, outcome in self._unsettled]
-            due = self._next_due is not None and self._next_due <= moment
-            wants = self._served.wants(room, due) if room else ()
-            answer = self.store.exchange(changes, wants, room if wants else 0, self.owner, self._lease, moment)
-        except StoreError as error:
-            self._in_trouble(error, now)
-            return None
-        self._away.succeed()
-        self._tell(changes, answer, moment)
-        self._postpone(answer, now)
-        self._unsettled.clear()
-        self._next_due, self._claimed = answer.next_due, moment
-        if wants:
-            self._served.given(wants, answer.jobs)
-        return answer.jobs
+    def _idle_seconds(self, free: int) -> float:
+        """How long there is nothing to do."""
+        pause, exchanger = LOOK_ANYWAY, self._exchanger
+        next_due = exchanger.next_due
+        if any(runner.waiting() for runner in self._runners.values()):
+            pause = SETTLE_WITHIN
+        if free and next_due is not None:
+            # Due at the last claim, and still not ready: there are more than one claim makes ready, or we may not.
+            left = (next_due - self._clock.now()) / SECOND if next_due > exchanger.claimed_at else OVERDUE_PAUSE
+            pause = min(pause, left if next_due else AT_ONCE_PAUSE)
+        probe = self._capacity.probe_pause()
+        if probe is not None:
+            pause = min(pause, probe)
+        escalations = [runner.next_escalation() for runner in self._runners.values()]
+        for moment in (self.deadlines.next_due(), self._buffer.next_due(), *escalations):
+            if moment is not None:
+                pause = min(pause, moment - time.monotonic())
+        if self._marks.pending:
+            pause = min(pause, self._marks.pause(time.monotonic()))
+        return max(min(pause, exchanger.part_away_for(time.monotonic())) if exchanger.postponed else pause, 0.0)
 
-    def _mark(self, now: float) -> None:
-        """Sends what running jobs told of themselves, and the last word of those that ended. Nothing depends on it, so
-        what settles them goes on also where this fails."""
-        taken = self._marks.take(now, (running for running, _ in self._unsettled))
-        if not taken:
-            return
-        try:
-            self.store.mark(self.owner, marks(taken))
-        except StoreError as error:
-            log.debug("progress of %s not kept: %s", quantity(len(taken)), error)
-            self._marks.put_back(taken)
+    # Claimed jobs
 
-    def _after(self, job: Job, outcome: Outcome, moment: int) -> Change:
-        return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment, self._clock.unsure)
-
-    def ends(self, job: Job, outcome: Outcome) -> bool:
-        """Whether a failed attempt is the job's last. From any thread."""
-        return hook_calls.is_dead(self._after(job, outcome, self._clock.now()))
-
-    def _tell(self, changes: Sequence[Change], answer: Exchange, moment: int) -> None:
-        missing = set(answer.missing)
-        ended = zip(self._unsettled, changes, answer.valid, strict=True)
-        for at, ((running, outcome), change, made) in enumerate(ended):
-            if made:
-                self.events.ended(running.job, outcome, change, moment)
-            elif at not in missing:
-                job = running.job
-                log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
-                running.task.came_too_late(job, running.printed, outcome)
-        if changes:
-            self._gauge.count(self.events.processed, self.events.failed)
-
-    def _postpone(self, answer: Exchange, now: float) -> None:
-        """One of several stores is away: what it has to settle waits, with growing pauses, and the others go on."""
-        self._unheard = self._unheard or answer.unheard
-        self._postponed += [self._unsettled[at] for at in answer.missing]
-        self._why = answer.away
-        if not answer.away:
-            self._partly.succeed()
-        elif not self._partly.left(now) and self._partly.fail(now):
-            log.error("%s; holding %s for it, trying again", answer.away, quantity(len(self._postponed)))
-
-    def _in_trouble(self, error: StoreError, now: float) -> None:
-        """The store is away or full: hold what we have, try again with growing pauses, say so now and then."""
-        if self._away.fail(now):
-            log.error("%s; holding %s, trying again", error, quantity(self.holds))
-        self._unheard, self._why = True, str(error)
-
-    def _return_unheard(self) -> None:
-        """A call whose answer was lost may have claimed jobs that we never saw: they go back as they were."""
-        known = {(running.job.id, running.job.epoch) for running in self._held.values()}
-        known |= {(running.job.id, running.job.epoch) for running, _ in (*self._unsettled, *self._postponed)}
-        try:
-            ours = self.store.reclaim(self._clock.now(), self.owner, len(known) + CLAIMED_AT_ONCE)
-            self._unheard = False
-        except PartlyUnavailable as error:
-            ours = error.answer
-        except StoreError:
-            return
-        self._unsettled += [(_unstarted(job), Released()) for job in ours if (job.id, job.epoch) not in known]
-
-    def _hand_out(self, jobs: Sequence[Job], now: float) -> None:
+    def _start_jobs(self, jobs: Sequence[Job], now: float) -> None:
         if not jobs:
-            self._room.nothing_came(now)
+            self._capacity.record_empty_claim(now)
             return
         batches: dict[bool, list[Running]] = {False: [], True: []}
         gathered: list[Running] = []
-        moment = self._clock.now()
+        moment, reject = self._clock.now(), self._exchanger.reject
         for job in jobs:
-            task = self._tasks.get(job.task) or self.find(job.task)
+            task = self._tasks.get(job.task) or self.find_task(job.task)
             if task is None or not self._runners[task.is_async].slots:
-                self._unsettled.append((_unstarted(job), Unknown()))
+                reject(job, Unknown())
             elif job.expires and job.expires <= moment:
-                self._unsettled.append((Running(job, task), Expired()))
-            elif job.losses and self._beside_a_suspect(job):
-                self._unsettled.append((_unstarted(job), Suspected()))
+                self._exchanger.unsettled.append((Running(job, task), Expired()))
+            elif job.crashes and self._is_beside_suspect(job):
+                reject(job, Quarantined())
             else:
                 running = Running(job, task, self._marks)
                 self._held[job.id] = running
-                # After that, so that a stop from another thread either finds it or is seen here.
+                # Set after the job is held: `stop` in another thread either finds the job or is seen here.
                 running.stopping = running.stopping or self.stopping
                 (gathered if task.batch else batches[task.is_async]).append(running)
-        self._room.mixed(batches, gathered)
+        self._capacity.record_mix(batches, gathered)
         if gathered:
-            self._put_together(gathered, batches, now)
+            self._form_batches(gathered, batches, now)
         for kind, batch in batches.items():
             if batch:
                 self._start(kind, batch, now)
 
-    def _put_together(self, gathered: Sequence[Running], batches: Mapping[bool, list[Running]], now: float) -> None:
+    def _form_batches(self, gathered: Sequence[Running], batches: Mapping[bool, list[Running]], now: float) -> None:
         for running in gathered:
             kind = running.task.is_async
-            if running.job.losses and not self._room.takes(kind, len(batches[kind])):
-                # Should the one before it kill the worker too, then it must not be among those that were held.
+            if running.job.crashes and not self._capacity.has_room_for(kind, len(batches[kind])):
+                # It would have to wait. If the job before it crashed the worker, this job would be blamed, too.
                 self._release([running])
-            elif whole := self._gather.add(running, now):
+            elif whole := self._buffer.add(running, now):
                 batches[kind].append(whole)
 
-    def _beside_a_suspect(self, job: Job) -> bool:
-        suspect = lifecycle.suspect
+    def _is_beside_suspect(self, job: Job) -> bool:
+        """Whether this job and one that is held are both suspects: their next crash marks them as poison."""
+        suspect = lifecycle.is_near_poison
         return suspect(job) and any(suspect(running.job) for running in self._held.values())
 
     def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
-        self._room.put(kind, batch, now)
+        self._capacity.put(kind, batch, now)
         self.deadlines.watch(batch, now)
 
-    def call_together(self) -> bool:
-        """Jobs of batch tasks wait for others no longer; False if none did."""
-        waited = bool(self._gather.groups)
-        self._call_together(time.monotonic(), math.inf)
-        return waited
-
-    def _call_together(self, now: float, due: float) -> None:
-        """Calls the batch tasks whose jobs have waited for others for long enough."""
+    def _call_batches(self, now: float, due: float) -> None:
+        """Calls the batch tasks whose first job has waited until `due`."""
         moment = self._clock.now()
-        for batch in self._gather.due(due):
-            late = {member: Expired() for member in batch.members if 0 < member.job.expires <= moment}
-            if late:
-                self._unsettled += late.items()
-                batch.members = [member for member in batch.members if member not in late]
-                for member in late:
-                    del self._held[member.job.id]
+        for batch in self._buffer.take_due(due):
+            expired = [member for member in batch.members if 0 < member.job.expires <= moment]
+            # They may have expired while they waited for the call to fill.
+            for member in expired:
+                self._exchanger.end(member, Expired())
+            if expired:
+                batch.members = [member for member in batch.members if member not in expired]
             if batch.members:
                 self._start(batch.task.is_async, [batch], now)
 
+    # Held jobs
+
+    def _do_timed_work(self, now: float) -> None:
+        if self._buffer.groups:
+            self._call_batches(now, now)
+        self.interrupt_overdue(now)
+        for runner in self._runners.values():
+            for running, outcome in runner.escalate(now):
+                # It still runs, but its outcome is known. Its result is ignored when it ends.
+                for one in _jobs_of(running):
+                    self._exchanger.end(one, outcome)
+        self._withdraw(self._capacity.stalled_kinds(now))
+        for running in self._exchanger.extend_leases(now):
+            self._call_back(running)
+
     def _withdraw(self, kinds: Sequence[bool]) -> None:
+        """Gives back jobs that wait for a slot."""
         for kind in kinds:
-            for running in self._room.withdraw(kind):
-                self._release(running.members if isinstance(running, Batch) else [running])
+            for running in self._capacity.withdraw(kind):
+                self._release(_jobs_of(running))
 
     def _release(self, back: Sequence[Running]) -> None:
         for running in back:
-            if self._holds(running):
-                del self._held[running.job.id]
-                self._unsettled.append((running, Released()))
+            self._exchanger.end(running, Released())
 
-    def _tend(self, now: float) -> None:
-        if self._gather.groups:
-            self._call_together(now, now)
-        self.break_in(now)
-        for runner in self._runners.values():
-            self._give_up(runner.insist(now))
-        self._withdraw(self._room.stalled(now))
-        if self._held and now - self._tended >= TEND_EVERY and not self._extending.left(now):
-            self._tended = now
-            self._extend()
-
-    def break_in(self, now: float) -> None:
-        """On those whose time is over. From any thread."""
-        for running in self.deadlines.overdue(now, self._alive):
-            self._runners[running.task.is_async].interrupt(running, TimeLimit)
-
-    def _give_up(self, over: Sequence[tuple[Running, Outcome]]) -> None:
-        """What has an outcome although it still runs. What it brings when it ends is nobody's any more."""
-        for running, outcome in over:
-            for one in running.members if isinstance(running, Batch) else [running]:
-                if self._holds(one):
-                    del self._held[one.job.id]
-                    self._unsettled.append((one, outcome))
-
-    def _holds(self, running: Running) -> bool:
-        """A job that was called back may have come here again while its first attempt still runs."""
-        return self._held.get(running.job.id) is running
-
-    def _alive(self, running: Running) -> bool:
-        return any(map(self._holds, running.members if isinstance(running, Batch) else [running]))
-
-    def _extend(self) -> None:
-        held = [(id, running.job.epoch) for id, running in self._held.items()]
-        try:
-            lost = self.store.extend(self.owner, held, self._lease, self._clock.now())
-            self._extending.succeed()
-        except PartlyUnavailable as error:
-            lost = error.answer
-            self._not_extended(error)
-        except StoreError as error:
-            self._not_extended(error)
-            return
-        taken = [self._held[id] for id in lost if id in self._held]
-        note_reasons(self.store, taken)
-        for running in taken:
-            self._call_back(running)
-
-    def _not_extended(self, error: StoreError) -> None:
-        if self._extending.fail(time.monotonic()) and not self._away.tries:
-            log.warning("leases not extended: %s", error)
+    def _is_alive(self, running: Running) -> bool:
+        return any(map(self._exchanger.holds, _jobs_of(running)))
 
     def _call_back(self, running: Running) -> None:
+        """Ends a job that is not ours any more."""
         if not running.task.batch:
             self._runners[running.task.is_async].interrupt(running, CalledBack)
-        elif self._gather.drop(running):
+        elif self._buffer.discard(running):
+            # Not settled: the store says that it is not ours.
             del self._held[running.job.id]
         else:
             self._call_back_member(running)
 
     def _call_back_member(self, running: Running) -> None:
-        """A call that has begun without it goes on for the others."""
+        # A call that has begun goes on for the other jobs; it is interrupted once all are called back.
         running.interrupt = CalledBack
         batch = running.handle
         if isinstance(batch, Batch) and all(member.interrupt for member in batch.members):
             batch.kill_reason = batch.kill_reason if batch.interrupt else running.kill_reason
             self._runners[batch.task.is_async].interrupt(batch, CalledBack)
 
-    def look_after_recall(self) -> None:
-        """The next turn asks whether what runs here is still wanted: a bell that rang while nobody listened is lost."""
-        self._tended = 0.0
 
-    def _rest(self, room: int) -> float:
-        pause = LOOK_ANYWAY
-        if any(runner.waiting() for runner in self._runners.values()):
-            pause = SETTLE_WITHIN
-        if room and self._next_due is not None:
-            # Due when we claimed, and not ready all the same: more than a claim makes ready, or not in our power.
-            left = (self._next_due - self._clock.now()) / SECOND if self._next_due > self._claimed else OVERDUE_PAUSE
-            pause = min(pause, left if self._next_due else AT_ONCE_PAUSE)
-        probe = self._room.pause()
-        if probe is not None:
-            pause = min(pause, probe)
-        insisting = [runner.insists_at() for runner in self._runners.values()]
-        for moment in (self.deadlines.next(), self._gather.next(), *insisting):
-            if moment is not None:
-                pause = min(pause, moment - time.monotonic())
-        if self._marks.said:
-            pause = min(pause, self._marks.pause(time.monotonic()))
-        return max(min(pause, self._partly.left(time.monotonic())) if self._postponed else pause, 0.0)
-
-
-def _unstarted(job: Job) -> Running:
-    return Running(job, _NOBODY)
-
-
-_NOBODY: TaskDefinition[Any, Any] = TaskDefinition(print, name="tarry.unknown")
+def _jobs_of(running: Running) -> Sequence[Running]:
+    """The jobs of a call."""
+    return running.members if isinstance(running, Batch) else [running]

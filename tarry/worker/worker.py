@@ -1,4 +1,4 @@
-"""A worker: the pump's thread, the slots, the event loop, and what signals say to them."""
+"""A worker: starts the pump's thread, the threads and the event loop for jobs, and obeys signals."""
 
 import logging
 import math
@@ -21,114 +21,117 @@ from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.bell import FULL, WORK
+from tarry.store.shared.wakeup.sleeper import FULL, WORK
 from tarry.tasks.definition import TaskDefinition
 from tarry.worker import capture, owner
-from tarry.worker.deadlines import Guard
-from tarry.worker.ending import EndLimit
-from tarry.worker.gauge import Gauge, NoGauge
-from tarry.worker.pump import Pump, RulesFor
-from tarry.worker.run.loop import Loop
-from tarry.worker.run.terms import KILL_AFTER, Terms
-from tarry.worker.run.threads import Threads
-from tarry.worker.shares import BY_DEFAULT, BandShares
+from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
+from tarry.worker.deadlines import DeadlineThread
+from tarry.worker.exchanger import RulesFor
+from tarry.worker.pump import Pump
+from tarry.worker.run.context import KILL_AFTER, AttemptContext
+from tarry.worker.run.loop import LoopRunner
+from tarry.worker.run.threads import ThreadRunner
+from tarry.worker.shutdown import ShutdownLimit
+from tarry.worker.status_reporter import NullReporter, StatusReporter
 
 log = logging.getLogger("tarry.worker")
 
 BEAT_EVERY = 1.0
 NO_ANSWER = "it has not answered yet"
 NAMED = 5
-"""Jobs that are named at the end, at most."""
-HEED_EVERY = 0.05
-"""Seconds between two looks outside while busy: each is a system call, and every one gives the interpreter away."""
+"""The most jobs that are named in the log at the end."""
+READ_NEWS_EVERY = 0.05
+"""Seconds between two reads of signals while busy."""
 
 
-class Settings(Struct, frozen=True):
+class WorkerSettings(Struct, frozen=True):
     """What the workers of a pool have in common. lease in microseconds."""
 
     queues: Mapping[str, int] = field(default_factory=lambda: {"*": 1})
     threads: int = 1
     coroutines: int = 100
-    shares: BandShares = BY_DEFAULT
+    shares: BandShares = DEFAULT_SHARES
     lease: int = 15 * SECOND
     max_body: int = MAX_BODY
     kill_after: float = KILL_AFTER
     """Seconds."""
     keep_output: int = 0
-    """Bytes of what each job prints and logs; 0: none, and nothing is watched."""
+    """Bytes to keep of what each job prints and logs; 0: none."""
     end_within: float | None = None
-    """Seconds after its last job for which a worker that was told to end waits for its store: then its process ends.
-    None: as long as it takes."""
+    """How many seconds a worker that stops waits for its store after its last job; then its process ends. None: as long
+    as it takes."""
     max_jobs: int = 0
-    """Jobs after which it claims no more: its master replaces it. 0: it goes on."""
+    """After so many jobs it claims no more, and its master replaces it. 0: no limit."""
 
 
-class Outside(Protocol):
-    """Who may speak to a worker while it works: signals, and a parent process."""
+class ControlChannel(Protocol):
+    """How signals and a parent process control a worker."""
 
     def filenos(self) -> Sequence[int]:
-        """What becomes readable when there is news."""
+        """Descriptors that become readable when there is news."""
 
     def signals(self) -> Sequence[int]:
-        """The signals that came since the last call; does not wait."""
+        """The signals since the last call; does not wait."""
 
-    def parent_lives(self) -> bool:
-        """False once the process that looks after this one is gone."""
+    def is_parent_alive(self) -> bool:
+        """Whether the process that started this one is still there."""
 
     def is_open(self) -> bool:
-        """False once a job has closed what we hear by: asked after each job, from any thread, so without a wait."""
+        """False once a job has closed these descriptors. Called after each job, in any thread: must be quick."""
         return True
 
-    def is_whole(self) -> bool:
-        """The same, asked now and then, thoroughly."""
+    def is_intact(self) -> bool:
+        """The same, checked thoroughly; called now and then."""
         return True
 
-    def cut_off(self) -> NoReturn:
-        """Ends the process at once. The jobs that its gauge shows as on are held to be the cause."""
+    def exit_process(self) -> NoReturn:
+        """Ends the process at once; the jobs that are shown as running count as the cause."""
         os._exit(1)
 
 
-class Nobody(Outside):
+class NoControl(ControlChannel):
     """No signals, no parent."""
 
     def filenos(self) -> Sequence[int]:
-        """None."""
+        """There are none."""
         return ()
 
     def signals(self) -> Sequence[int]:
-        """None."""
+        """There are none."""
         return ()
 
-    def parent_lives(self) -> bool:
-        """As good as."""
+    def is_parent_alive(self) -> bool:
+        """Always true: there is no parent."""
         return True
 
 
 class Worker:
     """Runs jobs in this process until told to stop: by `stop`, or from outside.
 
-    INT: finish what runs, then end. TERM: give everything back, then end the process at once. USR1: say in the log
-    how it stands. Without its parent it finishes what it runs and ends.
+    INT: finish the running jobs, then end. TERM: give all jobs back, then end the process at once. USR1: log the
+    counts. If its parent is gone, it finishes the running jobs and ends.
     """
 
     def __init__(
         self,
         store: Store,
         tasks: Mapping[str, TaskDefinition[Any, Any]],
-        settings: Settings | None = None,
+        settings: WorkerSettings | None = None,
         *,
         rules: RulesFor = lambda task, queue: lifecycle.DEFAULT,
         clock: Clock | None = None,
-        gauge: Gauge | None = None,
+        reporter: StatusReporter | None = None,
         name: str | None = None,
-        outside: Outside | None = None,
+        control: ControlChannel | None = None,
         main_thread: bool = True,
-        find: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None,
+        find_task: Callable[[str], TaskDefinition[Any, Any] | None] = lambda name: None,
     ) -> None:
-        """find: asked for a task that is not among these, by the thread that speaks with the store."""
-        settings = settings or Settings()
+        """find_task: called for a task that is not in `tasks`, by the thread that uses the store."""
+        settings = settings or WorkerSettings()
         self.name = name or owner.new_name()
-        self._gauge = gauge or NoGauge()
+        self._reporter = reporter or NullReporter()
+        self._control: ControlChannel = control or NoControl()
+        self._keep_output = settings.keep_output
         self.pump = Pump(
             store,
             tasks,
@@ -138,203 +141,212 @@ class Worker:
             shares=settings.shares,
             lease=settings.lease,
             rules=rules,
-            gauge=self._gauge,
+            reporter=self._reporter,
             keep_output=settings.keep_output,
         )
-        self.pump.find, self.pump.most = find, settings.max_jobs or self.pump.most
-        self._keep_output = settings.keep_output
-        self._outside: Outside = outside or Nobody()
-        terms = partial(
-            Terms,
-            settings.max_body,
-            self.pump.ends,
-            self._gauge,
-            kill_after=settings.kill_after,
-            is_open=self._outside.is_open,
-            cut_off=self._cut_off,
-        )
-        self._sync = Threads(settings.threads, self.pump.outcomes, terms, main_thread)
-        self._loop = Loop(settings.coroutines, self.pump.outcomes, terms, settings.threads)
-        self.pump.attach(self._sync, self._loop)
-        self._guard = Guard(self.pump.deadlines, self.pump.break_in)
+        self.pump.find_task, self.pump.max_jobs = find_task, settings.max_jobs or self.pump.max_jobs
+        self._attach_runners(settings, main_thread)
+        self._deadline_thread = DeadlineThread(self.pump.deadlines, self.pump.interrupt_overdue)
         self._topic = WORK + ",".join(sorted(settings.queues))
-        self._beaten = 0.0
         self._crash: BaseException | None = None
-        self._prepare_end(settings.end_within)
+        self._init_shutdown(settings.end_within)
 
-    def _prepare_end(self, within: float | None) -> None:
-        """within: see `Settings.end_within`."""
-        self._orphan = self._gives_back = False
+    def _attach_runners(self, settings: WorkerSettings, main_thread: bool) -> None:
+        context_at = partial(
+            AttemptContext,
+            settings.max_body,
+            self.pump.is_final,
+            self._reporter,
+            kill_after=settings.kill_after,
+            is_open=self._control.is_open,
+            exit_process=self._exit_cut_off,
+        )
+        outcomes = self.pump.outcomes
+        self._threads = ThreadRunner(settings.threads, outcomes, context_at, main_thread)
+        # The threads have the cells before this one.
+        self._loop = LoopRunner(settings.coroutines, outcomes, context_at, settings.threads)
+        self.pump.attach(self._threads, self._loop)
+
+    def _init_shutdown(self, within: float | None) -> None:
+        """within: `WorkerSettings.end_within`."""
+        self._beat_at = 0.0
+        self._is_orphan = self._is_quitting = False
         self._heeding = threading.Lock()
         self._end_within, self._end_by = within, math.inf
-        self._end_limit: EndLimit | None = None
-        self.awaited: Callable[[], bool] = lambda: True
-        """Asked, once it was told to end, whether somebody waits for that: then its store has a limit of time."""
+        self._shutdown_limit: ShutdownLimit | None = None
+        self.is_awaited: Callable[[], bool] = lambda: True
+        """Whether a person or process waits for this worker to end. Its wait for the store is limited only then."""
 
     def run(self) -> None:
-        """Works, with the calling thread as one of the slots; returns when stopped."""
-        pumping = threading.Thread(target=self._guarded, name="tarry-pump", daemon=True)
+        """Runs jobs until stopped; the calling thread is one of the slots."""
+        pumping = threading.Thread(target=self._run_pump, name="tarry-pump", daemon=True)
         if self._end_within is not None:
-            self._end_limit = EndLimit(self, self._outside.filenos(), self._end_within)
-        with capture.watched(self._keep_output):
+            self._shutdown_limit = ShutdownLimit(self, self._control.filenos(), self._end_within)
+        with capture.capture_output(self._keep_output):
             pumping.start()
-            self._sync.serve()
+            self._threads.serve()
             pumping.join()
         if self._crash is not None:
             raise self._crash
 
     def stop(self) -> None:
-        """Finish what runs, then end. From any thread."""
+        """Finishes the running jobs, then ends. Thread-safe."""
         self.pump.stop()
-        self.pump.bell.poke()
-        if self._end_limit is not None:
-            self._end_limit.poke()
+        self.pump.wakeup.wake()
+        if self._shutdown_limit is not None:
+            self._shutdown_limit.notify()
 
-    def let_go(self) -> None:
-        """The worker has ended and its process goes on: nothing ends that any more."""
-        if self._end_limit is not None:
-            self._end_limit.close()
+    def disarm(self) -> None:
+        """Called when the worker has ended and its process goes on: nothing ends the process any more."""
+        if self._shutdown_limit is not None:
+            self._shutdown_limit.close()
 
-    # What limits the end
+    # For `ShutdownLimit`
 
-    def heed(self) -> None:
-        """Takes note of what came from outside. From any thread."""
+    def read_news(self) -> None:
+        """Handles signals and the loss of the parent. Thread-safe."""
+        # The pump's thread and that of `ShutdownLimit` both read news, so one at a time handles it.
         with self._heeding:
-            self._heed()
-        if self._end_limit is not None and self.is_leaving():
-            # What came may have been taken before that thread saw it.
-            self._end_limit.poke()
+            self._read_news()
+        if self._shutdown_limit is not None and self.is_stopping():
+            # That thread waits for the same news, and may not see what was read here.
+            self._shutdown_limit.notify()
 
-    def is_leaving(self) -> bool:
+    def is_stopping(self) -> bool:
         """It was told to end."""
-        return self.pump.stopping or self._gives_back
+        return self.pump.stopping or self._is_quitting
 
     def end_by(self) -> float:
-        """By time.monotonic(): when it has to be over, whatever runs."""
+        """time.monotonic() by which it has to end, even if jobs run."""
         return self._end_by
 
-    def executes(self) -> bool:
-        """A job is still run."""
-        return self.pump.executes()
+    def is_executing(self) -> bool:
+        """A job still runs."""
+        return self.pump.is_executing()
 
-    def hurries(self) -> bool:
-        """Who told it to end waits for that."""
-        return self.awaited()
+    def is_urgent(self) -> bool:
+        """Somebody waits for its end."""
+        return self.is_awaited()
 
-    def say_waiting(self) -> None:
-        """Says that it waits for the store."""
-        jobs = self.pump.unsettled()
+    def log_waiting(self) -> None:
+        """Logs that it waits for the store."""
+        jobs = self.pump.unsettled_jobs()
         if jobs or self.pump.trouble:
             log.warning("waits for the store to settle %s: %s", quantity(len(jobs)), self.pump.trouble or NO_ANSWER)
 
     def give_up(self) -> None:
-        """Ends the process, and names what could not be settled."""
-        jobs = self.pump.unsettled()
+        """Ends the process, and logs which jobs could not be settled."""
+        jobs = self.pump.unsettled_jobs()
         if jobs or self.pump.trouble:
-            log.error("ends without the store (%s); %s", self.pump.trouble or NO_ANSWER, _again(jobs))
+            log.error("ends without the store (%s); %s", self.pump.trouble or NO_ANSWER, _describe_unsettled(jobs))
+        # `os._exit` flushes no log handler.
         logging.shutdown()
         os._exit(0)
 
-    def _guarded(self) -> None:
+    def _run_pump(self) -> None:
         try:
-            self._work()
+            self._loop_until_stopped()
         except BaseException as error:
-            if not self._outside.is_whole():
-                self._loop.end_cut_off()
+            # A job that closed the worker's descriptors breaks the pump, too; then the job is to blame.
+            if not self._control.is_intact():
+                self._loop.exit_cut_off()
             log.critical("the pump broke; this worker ends", exc_info=True)
             self._crash = error
         finally:
-            self._guard.stop()
-            self._sync.stop()
+            self._deadline_thread.stop()
+            self._threads.stop()
             self._loop.stop()
-            self.pump.bell.close()
+            self.pump.wakeup.close()
 
-    def _work(self) -> None:
-        pump, bell = self.pump, self.pump.bell
-        armed, heed_at = False, 0.0
-        self._listen()  # before the first claim: the master may have gone while the app was imported
+    def _loop_until_stopped(self) -> None:
+        pump, wakeup = self.pump, self.pump.wakeup
+        is_listening, read_at = False, 0.0
+        self._obey()  # before the first claim: the master may have gone while the app was imported
         while True:
-            seconds = pump.turn()
-            if self._over(seconds):
+            seconds = pump.step()
+            if self._is_finished(seconds):
                 return
             self._beat()
             if seconds <= 0:
-                if armed:
-                    bell.disarm()
-                    armed = pump.outcomes.awaited = False
-                if (pause := pump.gathering()) > 0:
+                if is_listening:
+                    wakeup.ignore()
+                    # While busy, wake-ups would only cost system calls: the next step asks the store anyway.
+                    is_listening = pump.outcomes.awaited = False
+                if (pause := pump.settle_delay()) > 0:
                     time.sleep(pause)
-                if time.monotonic() < heed_at:
+                if time.monotonic() < read_at:
                     continue
-                bell.clear()
-            elif not armed:
-                # Armed first, then one more look: what came in between would be slept over.
-                bell.arm(self._topic if pump.hungry else FULL)
-                armed = pump.outcomes.awaited = True
-                pump.look_after_recall()
+                wakeup.clear()
+            elif not is_listening:
+                # Listen first, then do one more step: else jobs that come in between would have to wait.
+                wakeup.listen(self._topic if pump.has_free_slots else FULL)
+                is_listening = pump.outcomes.awaited = True
+                pump.check_leases_soon()
             elif not pump.outcomes.ended:
-                bell.wait(self._nap(seconds), self._outside.filenos())
-                armed = pump.outcomes.awaited = False
-            heed_at = time.monotonic() + HEED_EVERY
-            self._listen()
+                wakeup.wait(self._sleep_seconds(seconds), self._control.filenos())
+                is_listening = pump.outcomes.awaited = False
+            # Not at each step: reading is a system call, and each one lets another thread have the interpreter.
+            read_at = time.monotonic() + READ_NEWS_EVERY
+            self._obey()
 
-    def _listen(self) -> None:
-        self.heed()
-        if self._gives_back:
-            self.pump.give_back()
-            self._leave()
+    def _obey(self) -> None:
+        self.read_news()
+        if self._is_quitting:
+            self.pump.release_all()
+            self._exit_process()
 
-    def _over(self, seconds: float) -> bool:
-        """Nothing is left to do, after a turn that has nothing to do for so many seconds."""
-        return self.pump.stopping and not self.pump.holds
+    def _is_finished(self, seconds: float) -> bool:
+        """Whether the loop ends. seconds: as `Pump.step` returned."""
+        return self.pump.stopping and not self.pump.held_count
 
-    def _nap(self, seconds: float) -> float:
-        """How long to sleep where the pump would for so long."""
+    def _sleep_seconds(self, seconds: float) -> float:
+        """How long to sleep if the pump would sleep for so long."""
         return seconds
 
-    def _heed(self) -> None:
-        before = self._loop.last()
-        if not self._outside.is_whole():
-            self._loop.end_cut_off()
-        self._loop.forget(before)
-        for number in self._outside.signals():
-            self._told(number)
-        if not self._orphan and not self._outside.parent_lives():
+    def _read_news(self) -> None:
+        # Noted before the check: a job that runs a step after it is not cleared by it.
+        before = self._loop.last_running()
+        if not self._control.is_intact():
+            self._loop.exit_cut_off()
+        self._loop.clear_last(before)
+        for number in self._control.signals():
+            self._handle_signal(number)
+        if not self._is_orphan and not self._control.is_parent_alive():
             log.warning("the master is gone; this worker finishes what it runs and ends")
-            self._orphan = True
+            self._is_orphan = True
             self.pump.stop()
 
-    def _told(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if number == signal.SIGINT:
             self.pump.stop()
         elif number == signal.SIGTERM:
-            self._gives_back = True
+            self._is_quitting = True
             self._end_by = time.monotonic() + (self._end_within or 0.0)
         elif number == signal.SIGUSR1:
-            self._report()
+            self._log_status()
 
-    def _cut_off(self) -> NoReturn:
+    def _exit_cut_off(self) -> NoReturn:
         log.critical("a job closed this worker's descriptors, so it ends at once; those that are on count a death")
-        self._outside.cut_off()
+        self._control.exit_process()
 
-    def _leave(self) -> None:
-        """The jobs are others' by now, so not another line of them may run here."""
+    def _exit_process(self) -> None:
         log.info("gave its jobs back and ends")
+        # Others may have the jobs by now, so not one more line of their code may run here.
         logging.shutdown()
         os._exit(0)
 
     def _beat(self) -> None:
         now = time.monotonic()
-        if now - self._beaten >= BEAT_EVERY:
-            self._beaten = now
-            self._gauge.beat(memory())
+        if now - self._beat_at >= BEAT_EVERY:
+            self._beat_at = now
+            self._reporter.beat(resident_bytes())
 
-    def _report(self) -> None:
+    def _log_status(self) -> None:
         events = self.pump.events
-        log.info("processed %d, failed %d, holds %d", events.processed, events.failed, self.pump.holds)
+        log.info("processed %d, failed %d, holds %d", events.processed, events.failed, self.pump.held_count)
 
 
-def _again(jobs: Sequence[Job]) -> str:
+def _describe_unsettled(jobs: Sequence[Job]) -> str:
     if not jobs:
         return "nothing is left to settle"
     named = ", ".join(f"{job.task} {ids.text(job.id)}" for job in jobs[:NAMED])
@@ -342,8 +354,8 @@ def _again(jobs: Sequence[Job]) -> str:
     return f"what became of {quantity(len(jobs))} is not stored; to be run again: {named}{more}"
 
 
-def memory() -> int:
-    """Resident bytes of this process; 0 where /proc does not tell."""
+def resident_bytes() -> int:
+    """Resident bytes of this process; 0 if /proc does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):

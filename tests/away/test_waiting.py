@@ -11,7 +11,7 @@ import pytest
 
 from tests.away.proxy import Proxy
 from tests.away.waiters import KINDS
-from tests.servers.fixtures import without_bells
+from tests.servers.fixtures import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -65,7 +65,7 @@ class Outages:
             server.kill()
         if isinstance(self.killed, MariadbServer):
             for url in self.urls.values():
-                without_bells(url)
+                remove_board(url)
 
 
 @pytest.fixture(params=list(URLS), ids=lambda kind: kind.__name__.removesuffix("Server").lower())

@@ -17,7 +17,7 @@ from tarry.alert.settings import AlertSettings
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Host, HostEntry
-from tarry.worker.worker import Settings, Worker
+from tarry.worker.worker import Worker, WorkerSettings
 
 
 def later() -> None:
@@ -39,14 +39,14 @@ def ready() -> None:
 
 
 def worker(app: App) -> None:
-    worker = Worker(app.open_store(durable=False), app.tasks, Settings({"none": 1}))
+    worker = Worker(app.open_store(durable=False), app.tasks, WorkerSettings({"none": 1}))
     ready()
     worker.run()
 
 
 def busy_worker(app: App) -> None:
     """One that holds a job that does not end."""
-    worker = Worker(app.open_store(durable=False), app.tasks, Settings({"own": 1}))
+    worker = Worker(app.open_store(durable=False), app.tasks, WorkerSettings({"own": 1}))
     app.tasks["sleeps"].enqueue()
     worker.run()
 

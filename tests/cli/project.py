@@ -15,7 +15,7 @@ import msgspec
 from tarry.client.client import Client
 from tarry.model.job import Job
 from tarry.runtime import control
-from tarry.runtime.scoreboard import Board, ChildStatus
+from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.store import ids
 from tarry.store.base import Query, Store
 from tarry.store.sqlite.store import SqliteStore
@@ -193,7 +193,7 @@ class Project:
 
     def job(self, id: str) -> Job:
         with self.store() as store:
-            (job,) = store.get([ids.parsed(id)])
+            (job,) = store.get([ids.parse(id)])
         assert job is not None, f"no job {id}"
         return job
 
@@ -207,7 +207,10 @@ class Project:
             client = Client(store, {})
             body = msgspec.json.encode(args)
             return [
-                handle.id for handle in client.put([client.job(task, body, Options(**options)) for _ in range(times)])
+                handle.id
+                for handle in client.insert_jobs(
+                    [client.make_job(task, body, Options(**options)) for _ in range(times)]
+                )
             ]
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
-from tarry.model.outcome import Raised, Returned, note
+from tarry.model.outcome import Raised, Returned, outcome_note
 from tarry.model.overrides import as_headers
 from tarry.model.retry import Retry
 from tarry.store import ids
@@ -49,7 +49,7 @@ def mixed(project: Project) -> list[str]:
     (done,) = project.put("app.add", 1)
     finish(project, Returned(b"1"))
     (dead,) = project.put("app.fail", "no")
-    finish(project, Raised(note("ValueError", "no", "Traceback: here\n"), ("ValueError",)))
+    finish(project, Raised(outcome_note("ValueError", "no", "Traceback: here\n"), ("ValueError",)))
     return [done, dead, *project.put("app.greet", "Ann", queue="mail"), *project.put("app.add", 2, delay="1h")]
 
 
@@ -99,7 +99,7 @@ def test_show_and_list_tell_which_attempt_of_how_many(
 ) -> None:
     with project.store() as store:
         id, now = ids.uuid7(), store.time()
-        store.insert([Job(id, task, b"[]", due=now, since=now, failures=1)])
+        store.insert([Job(id, task, b"[]", due=now, state_since=now, failures=1)])
     said, listed, facts = attempts(project, ids.text(id))
     assert (said, facts) == (shown, (2, most))
     assert ("of" in listed) == (most is not None)
@@ -109,7 +109,7 @@ def test_a_jobs_own_rule_tells_how_many_attempts_it_has(project: Project) -> Non
     headers = msgspec.json.encode(as_headers(None, Retry(4, per={KeyError: Retry(6)})))
     with project.store() as store:
         id, now = ids.uuid7(), store.time()
-        store.insert([Job(id, "unknown", b"[]", due=now, since=now, failures=1, headers=headers)])
+        store.insert([Job(id, "unknown", b"[]", due=now, state_since=now, failures=1, headers=headers)])
     assert attempts(project, ids.text(id)) == ("2 of 7", "2 of 7", (2, 7))
 
 
@@ -118,7 +118,7 @@ def test_show_and_list_tell_how_far_a_job_is(project: Project) -> None:
     assert project.facts("jobs", "show", id)[0]["progress"] is None
     run_one(project, id)
     with project.store() as store:
-        store.mark("somebody", [(ids.parsed(id), 1, b'[0.425,"rows"]')])
+        store.save_progress("somebody", [(ids.parse(id), 1, b'[0.425,"rows"]')])
     assert project.facts("jobs", "list")[0]["progress"] == {"fraction": 0.425, "message": "rows"}
     assert "progress  42% rows\n" in project.said("jobs", "show", id) + "\n"
 
@@ -239,10 +239,10 @@ def test_a_filter_that_cannot_be(project: Project, words: tuple[str, ...], told:
 
 def test_since_narrows_to_what_came_to_its_state_after_it(project: Project) -> None:
     (old,) = project.put("app.fail", "no")
-    finish(project, Raised(note("ValueError", "no"), ("ValueError",)), ago=1800)
+    finish(project, Raised(outcome_note("ValueError", "no"), ("ValueError",)), ago=1800)
     middle = datetime.fromtimestamp(time.time() - 600, UTC).isoformat()
     (new,) = project.put("app.fail", "no")
-    finish(project, Raised(note("ValueError", "no"), ("ValueError",)))
+    finish(project, Raised(outcome_note("ValueError", "no"), ("ValueError",)))
     dead = ("--state", "dead", "--task", "app.fail")
     assert [job["id"] for job in project.facts("jobs", "list", *dead, "--since", middle)] == [new]
     assert [job["id"] for job in project.facts("jobs", "list", *dead, "--since", "1h", "--limit", "1")] == [old]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tarry.cli import processes
-from tarry.runtime.scoreboard import Board, ChildStatus
+from tarry.runtime.board.reader import Board, ChildStatus
 from tests.cli.project import Project, until
 
 

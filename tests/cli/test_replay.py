@@ -47,7 +47,7 @@ def logs(project: Project, server: Server) -> Path:
 def lose(project: Project, *names: str) -> None:
     with project.store() as store:
         jobs = [project.job(name) for name in names]
-        assert all(store.apply([lifecycle.forgotten(job) for job in jobs], store.time()))
+        assert all(store.apply([lifecycle.forget(job) for job in jobs], store.time()))
 
 
 def lines(*files: Path) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def test_what_was_lost_is_put_back(project: Project, logs: Path) -> None:
     assert shown[2] == "1 job would be put back, 1 known to the store, 0 ended, 0 lines not readable"
     assert [job.id for job in project.jobs()] == [project.job(second).id]
     assert project.said(*words) == "1 job put back, 1 known to the store, 0 ended, 0 lines not readable"
-    assert msgspec.structs.replace(project.job(first), since=0) == msgspec.structs.replace(before, since=0)
+    assert msgspec.structs.replace(project.job(first), state_since=0) == msgspec.structs.replace(before, state_since=0)
     nothing = {"expired": 0, "held": 0, "misplaced": 0, "unreadable": 0}
     assert project.facts(*words) == {"put_back": 0, "known": 2, "ended": 0, **nothing}
     assert project.said("jobs", "delete", first) == f"{first} deleted"

@@ -395,7 +395,7 @@ def test_one_look(project: Project) -> None:
     assert [found["id"] for found in facts["jobs"]] == [job]
     assert {queue["queue"]: queue["running"] for queue in facts["queues"]}["default"] == 1
     assert facts["store"].startswith("sqlite:///")
-    assert ids.parsed(facts["jobs"][0]["id"])
+    assert ids.parse(facts["jobs"][0]["id"])
 
 
 def test_one_look_when_nothing_is_there(project: Project) -> None:

@@ -13,7 +13,7 @@ from tarry.cli.top.screen import Header, draw
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
 from tarry.cli.top.text import fit, make_printable, number, rate, size, span
 from tarry.cli.top.view_state import Action, ViewState
-from tarry.runtime.scoreboard import BoardJob, ChildStatus
+from tarry.runtime.board.reader import BoardJob, ChildStatus
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"
 names = some.text(max_size=60)

@@ -98,8 +98,11 @@ def test_the_pace_of_a_counter() -> None:
 def test_waits_are_the_median_of_those_that_were_seen_once_each() -> None:
     waits = WaitTracker()
     jobs = [
-        Job(bytes([n]), "t", b"", "q", due=1_000_000, since=1_000_000 * (1 + n), state=State.RUNNING) for n in range(3)
+        Job(bytes([n]), "t", b"", "q", due=1_000_000, state_since=1_000_000 * (1 + n), state=State.RUNNING)
+        for n in range(3)
     ]
     assert waits.update(jobs) == {"q": 1.0}
     assert waits.update(jobs[2:]) == {"q": 1.0}
-    assert waits.update([Job(b"z", "t", b"", "q", due=9_000_000, since=1_000_000, state=State.RUNNING)]) == {"q": 0.5}
+    assert waits.update([Job(b"z", "t", b"", "q", due=9_000_000, state_since=1_000_000, state=State.RUNNING)]) == {
+        "q": 0.5
+    }

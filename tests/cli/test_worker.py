@@ -74,7 +74,7 @@ def test_term_gives_back_what_takes_longer(post: Post) -> None:
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
     assert post.states() == dict.fromkeys(jobs, "ready")
-    assert {(job.attempt, job.losses) for job in post.jobs()} == {(1, 0)}
+    assert {(job.attempt, job.crashes) for job in post.jobs()} == {(1, 0)}
     assert {line.what for line in post.ledger()} == {"began", "CalledBack", "cancelled"}
 
 
@@ -109,7 +109,7 @@ def test_the_jobs_of_one_that_was_killed_are_run_by_the_next(post: Post) -> None
     post.open("go")
     post.hire()
     until(post.all_finished)
-    assert (post.job(job).state, post.job(job).attempt, post.job(job).losses) == ("done", 2, 1)
+    assert (post.job(job).state, post.job(job).attempt, post.job(job).crashes) == ("done", 2, 1)
     assert post.job(job).note == b'"attempt 2"'
 
 

@@ -243,7 +243,7 @@ NOT_LOADED = {"apsw", "sqlite3", "tqdm", "cronsim", "zoneinfo", "asyncio", "ssl"
 OURS_NOT_LOADED = (
     "tarry.store.sqlite.store",
     "tarry.store.memory",
-    "tarry.store.shards.ring",
+    "tarry.store.shards.location",
     "tarry.cli.",
     "tarry.runtime",
 )

@@ -18,7 +18,7 @@ def add(a: int) -> None: ...
 class Replicated(MemoryStore):
     """Notes what it was asked to confirm, and that it was stored before."""
 
-    confirms = True
+    can_confirm = True
 
     def __init__(self, name: str = "") -> None:
         super().__init__(name=name)

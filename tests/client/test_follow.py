@@ -12,7 +12,7 @@ import pytest
 from tarry import App, JobNotFound, ResultTimeout, Retry, Snooze, StoreUnavailable, current_job
 from tarry.client import follow as following
 from tarry.client.follow import Event
-from tarry.client.waiting import LOOK_EVERY
+from tarry.client.waiting import FOLLOW_INTERVAL
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import Rules
 from tarry.store.memory import MemoryStore
@@ -68,7 +68,7 @@ def test_a_finished_job_gives_one_event(any_bench: Bench, way: Way) -> None:
     any_bench.work()
     job = add.enqueue(1)
     job.result(LIMIT)
-    assert way(job) == [Event("done", 1, None, job.record().since / SECOND, "")]  # type: ignore[arg-type]
+    assert way(job) == [Event("done", 1, None, job.record().state_since / SECOND, "")]  # type: ignore[arg-type]
     until(lambda: waiting_threads() == 0)
 
 
@@ -147,7 +147,7 @@ def test_a_snoozed_job_has_no_message_and_one_that_runs_anew_none_of_its_result(
     assert {event.message for event in with_for(job)} == {""}
     worker.end()
     job.retry()
-    assert following.event(job.record()).message == ""
+    assert following.make_event(job.record()).message == ""
 
 
 def test_who_follows_for_too_long_is_told_so(app: App) -> None:
@@ -259,9 +259,9 @@ def test_however_often_it_rings_followers_look_every_50_ms_at_most() -> None:
     until(lambda: store.looks)
     started, looks = time.monotonic(), store.looks
     while store.looks < looks + 6:
-        store.mark("nobody", [(b"nobody", 1, b"")])
+        store.save_progress("nobody", [(b"nobody", 1, b"")])
     took = time.monotonic() - started
-    assert took >= 5 * LOOK_EVERY * 0.9, f"6 looks in {took:.3f} s"
+    assert took >= 5 * FOLLOW_INTERVAL * 0.9, f"6 looks in {took:.3f} s"
     waits = in_thread(lambda: other.result(LIMIT))
     until(lambda: len(app.client._waiting._waiters) == 2)
     other.cancel()

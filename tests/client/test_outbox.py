@@ -32,7 +32,7 @@ from tests.worker.bench import LIMIT, Bench, until
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
-    monkeypatch.setattr("tarry.client.forwarder.LOOKS_AGAIN", 0.01)
+    monkeypatch.setattr("tarry.client.forwarder.CHECK_EVERY", 0.01)
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ def test_it_is_told_once_that_jobs_wait_there(app: App, inner: Switched, caplog:
 
 def test_of_shards_only_what_one_away_must_have_waits(path: Path) -> None:
     parts = [Switched(MemoryStore(name=name)) for name in "ab"]
-    store = ShardedStore([Shard.of(part) for part in parts])
+    store = ShardedStore([Shard.from_store(part) for part in parts])
     app = App(store, outbox=path, closures=True)
 
     @app.task(name="pay")

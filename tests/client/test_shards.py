@@ -15,13 +15,13 @@ from tarry import App, State, current_job
 from tarry.client import waiting
 from tarry.client.handle import Handle
 from tarry.errors import ResultTimeout, StoreUnavailable
+from tarry.keeper import expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model.job import Job
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tarry.worker import overdue
 from tarry.worker import pump as pumping
 from tests.store.switched import Switched, memories, quick, slow
 from tests.worker.bench import LIMIT, Bench, until
@@ -110,13 +110,13 @@ def test_outcomes_for_a_shard_that_is_away_are_held_and_the_others_settled(scene
     scene.parts[1].down()
     gate.set()
     assert [jobs[number].result(LIMIT) for number in (0, 2)] == [0, 2]
-    until(lambda: worker.pump.holds == 1)
+    until(lambda: worker.pump.held_count == 1)
     more = [run.using(key=f"{scene.on(0)}").enqueue(9)]
     assert more[0].result(LIMIT) == 9
-    until(lambda: worker.pump.holds == 1)
+    until(lambda: worker.pump.held_count == 1)
     scene.parts[1].up()
     assert jobs[1].result(LIMIT) == 1
-    until(lambda: worker.pump.holds == 0)
+    until(lambda: worker.pump.held_count == 0)
     assert runs == {0: 1, 1: 1, 2: 1, 9: 1}
     assert {job.record().epoch for job in jobs} == {1}
 
@@ -135,12 +135,12 @@ def test_a_worker_that_waits_for_a_shard_does_not_spin(scene: Scene, monkeypatch
     monkeypatch.undo()
     scene.parts[1].down()
     gate.set()
-    until(lambda: worker.pump._partly.tries)
+    until(lambda: worker.pump._exchanger._part_backoff.tries)
     turns, over = scene.parts[0].calls, time.monotonic() + 1
     until(lambda: time.monotonic() > over)
     assert scene.parts[0].calls - turns < 60
     scene.parts[1].up()
-    until(lambda: worker.pump.holds == 0)
+    until(lambda: worker.pump.held_count == 0)
 
 
 def test_jobs_whose_claim_was_not_heard_go_back_once_the_shard_is_there(scene: Scene) -> None:
@@ -172,7 +172,7 @@ def test_trouble_with_a_part_is_told_once_in_a_while(scene: Scene, caplog: pytes
 
     scene.parts[1].down()
     worker = scene.bench.work()
-    until(lambda: worker.pump._partly.tries > 3)
+    until(lambda: worker.pump._exchanger._part_backoff.tries > 3)
     told = [record for record in caplog.records if record.name == "tarry.worker" and record.levelno >= logging.WARNING]
     assert len(told) == 1
     assert "is away: " in told[0].getMessage()
@@ -183,8 +183,8 @@ def test_the_dead_are_rescued_where_they_can_be_and_the_rest_later() -> None:
     store, parts = memories("ab")
     now = store.time()
     for number in range(2):
-        id = next(id for id in iter(lambda: store.mint("run"), None) if store.shard(id) == number)
-        store.insert([Job(id, "run", b"[]", due=now, since=now)])
+        id = next(id for id in iter(lambda: store.new_id("run"), None) if store.shard(id) == number)
+        store.insert([Job(id, "run", b"[]", due=now, state_since=now)])
     assert len(store.claim([Want("default", NORMAL, 9)], 9, "gone", 10**9, now)) == 2
     parts[1].down()
     keeper = Keeper(store)
@@ -196,10 +196,10 @@ def test_the_dead_are_rescued_where_they_can_be_and_the_rest_later() -> None:
 
 
 def test_after_the_store_was_away_all_have_a_moment_to_prolong_their_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "PATIENCE", 3600)
+    monkeypatch.setattr(expired_leases, "LEASE_GRACE", 3600)
     store = Switched(MemoryStore())
     now = store.time()
-    store.insert([Job(store.mint("run"), "run", b"[]", due=now, since=now)])
+    store.insert([Job(store.new_id("run"), "run", b"[]", due=now, state_since=now)])
     store.claim([Want("default", NORMAL, 1)], 1, "ann", 1, now)
     keeper = Keeper(store)
     store.down()
@@ -207,7 +207,7 @@ def test_after_the_store_was_away_all_have_a_moment_to_prolong_their_leases(monk
     store.up()
     keeper.rescue_overdue()
     assert store.owners() == ["ann"]
-    keeper._overdue._patient_until = 0
+    keeper._expired_leases._patient_until = 0
     keeper.rescue_overdue()
     assert store.owners() == []
 
@@ -228,7 +228,7 @@ def test_limits_are_declared_again_for_one_that_comes_later(monkeypatch: pytest.
     keeper.redeclare_limits()
     assert [len(part.inner.limits()) for part in parts] == [1, 0]
     parts[1].up()
-    store.shards[1]._back()
+    store.shards[1]._mark_back()
     keeper.redeclare_limits()
     assert [len(part.inner.limits()) for part in parts] == [1, 1]
     keeper.close()
@@ -267,7 +267,7 @@ def test_waiting_asks_ever_more_rarely_and_says_so_once(
     def run(number: int) -> int:
         return number
 
-    monkeypatch.setattr(waiting, "LOOK_ANYWAY", 0.01)
+    monkeypatch.setattr(waiting, "POLL_INTERVAL", 0.01)
     job = run.enqueue(1)
     for part in scene.parts:
         part.down()
@@ -286,7 +286,7 @@ def test_whatever_goes_away_nothing_is_lost_or_run_twice(
     chance = random.Random(seed)
     runs: Counter[tuple[int, int]] = Counter()
     monkeypatch.setattr(pumping, "LOOK_ANYWAY", 0.02)
-    monkeypatch.setattr(waiting, "LOOK_ANYWAY", 0.02)
+    monkeypatch.setattr(waiting, "POLL_INTERVAL", 0.02)
 
     @scene.app.task(name="run")
     def run(number: int) -> int:
@@ -320,7 +320,7 @@ def test_whatever_goes_away_nothing_is_lost_or_run_twice(
         part.up()
     for job in acknowledged:
         job.result(LIMIT)
-    until(lambda: not any(worker.pump.holds for worker in workers))
+    until(lambda: not any(worker.pump.held_count for worker in workers))
     assert set(runs.values()) == {1}
     for job in acknowledged:
         assert job.state is State.DONE

@@ -298,7 +298,7 @@ def test_options_that_cannot_be(shop: Shop, options: dict[str, object], told: st
 
 def test_a_client_without_the_task_keeps_keys_too(shop: Shop) -> None:
     client = Client(shop.store, {}, clock=shop.clock)
-    job = client.job("elsewhere.task", b"[]", Options(key="k"))
-    (first,) = client.put([job])
-    (again,) = client.put([client.job("elsewhere.task", b"[]", Options(key="k"))])
+    job = client.make_job("elsewhere.task", b"[]", Options(key="k"))
+    (first,) = client.insert_jobs([job])
+    (again,) = client.insert_jobs([client.make_job("elsewhere.task", b"[]", Options(key="k"))])
     assert (again.id, again.is_new) == (first.id, False)

@@ -10,7 +10,7 @@ import pytest
 from tarry import App, Job, JobCancelled, JobFailed, JobNotFound, ResultTimeout, StoreUnavailable
 from tarry.model.lifecycle import Rules
 from tarry.store.memory import MemoryStore
-from tarry.worker.worker import Settings, Worker
+from tarry.worker.worker import Worker, WorkerSettings
 from tests.worker.bench import LIMIT, Bench, until
 
 
@@ -87,7 +87,7 @@ def test_a_result_of_a_job_that_another_process_runs(bench: Bench) -> None:
     child = os.fork()
     if child == 0:
         try:
-            Worker(bench.app.open_store(durable=False), bench.app.tasks, Settings(), main_thread=False).run()
+            Worker(bench.app.open_store(durable=False), bench.app.tasks, WorkerSettings(), main_thread=False).run()
         finally:
             os._exit(1)
     try:

@@ -87,7 +87,7 @@ def test_what_is_thrown_at_any_moment_leaves_nothing_held(app: App, monkeypatch:
     @app.task(name="target")
     def target(number: int) -> None: ...
 
-    app.client.look([])
+    app.client.fetch([])
     targets = [Target(app) for _ in range(3)]
     for n in range(TIMES):
         time.sleep(random.uniform(0, 0.001))

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tarry import App
-from tarry.config import Client as ClientSettings
+from tarry.config import ClientConfig as ClientSettings
 from tarry.config import Config
 from tarry.errors import StoreAway, StoreError, StoreUnavailable
 from tarry.model.job import Job

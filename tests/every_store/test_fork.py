@@ -96,10 +96,10 @@ def test_a_store_that_was_opened_before_a_fork_is_opened_anew_in_the_child(app: 
         for turn in range(TURNS):
             found: Any = store.get([job._id])[0]
             assert found.body == b"[1]"
-            assert store.write(f"seen-{os.getpid()}-{turn}", b"1", None)
+            assert store.kv_cas(f"seen-{os.getpid()}-{turn}", b"1", None)
         store.close()
 
     busy = Busy(lambda: target.enqueue(4).record())
     assert [child(use) for _ in range(CHILDREN)] == [0] * CHILDREN
     busy.end()
-    assert len(store.cells("seen-")) == CHILDREN * TURNS
+    assert len(store.kv_list("seen-")) == CHILDREN * TURNS

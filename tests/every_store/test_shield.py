@@ -17,10 +17,10 @@ from tarry.store import ids
 from tarry.store.memory import MemoryStore
 from tarry.tasks.running import Running
 from tarry.tasks.shield import shielded
-from tarry.worker.gauge import NoGauge
-from tarry.worker.run.base import Outcomes
-from tarry.worker.run.terms import KILL_AFTER, Terms
-from tarry.worker.run.threads import INSIDE, Threads
+from tarry.worker.run.base import OutcomeQueue
+from tarry.worker.run.context import KILL_AFTER, AttemptContext
+from tarry.worker.run.threads import INSIDE, ThreadRunner
+from tarry.worker.status_reporter import NullReporter
 from tests.every_store.throwing import Thrower, assert_all_interrupted, assert_nothing_is_held, busy_task
 from tests.worker.bench import until, wait_for
 
@@ -29,7 +29,7 @@ TIMES = 600
 
 def test_interrupts_at_any_moment_leave_nothing_held(app: App) -> None:
     busy, thrower = busy_task(app), Thrower(4)
-    app.client.look([])  # opened, so that the interrupts hit more than the opening
+    app.client.fetch([])  # opened, so that the interrupts hit more than the opening
     assert_all_interrupted(thrower.throw(busy, TIMES), TIMES)
     thrower.runner.stop()
     assert_nothing_is_held(app)
@@ -38,7 +38,7 @@ def test_interrupts_at_any_moment_leave_nothing_held(app: App) -> None:
 def test_the_main_thread_is_interrupted_by_signal(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/jobs.db", closures=True)
     busy, thrower = busy_task(app), Thrower(1, main=True)
-    app.client.look([])
+    app.client.fetch([])
     outcomes: list[object] = []
 
     def throw() -> None:
@@ -90,7 +90,7 @@ def test_interrupts_while_jobs_go_by_the_outbox(tmp_path: Path) -> None:
     app.close()
 
 
-class Limits(NoGauge):
+class Limits(NullReporter):
     """Keeps when the master would kill."""
 
     def __init__(self) -> None:
@@ -105,8 +105,10 @@ class OneSlot:
 
     def __init__(self, app: App, task: Any) -> None:
         self.gauge = Limits()
-        self.outcomes = Outcomes(lambda: None)
-        self.runner = Threads(1, self.outcomes, lambda cell: Terms(gauge=self.gauge, cell=cell), main=False)
+        self.outcomes = OutcomeQueue(lambda: None)
+        self.runner = ThreadRunner(
+            1, self.outcomes, lambda cell: AttemptContext(reporter=self.gauge, cell=cell), use_main_thread=False
+        )
         self.running = Running(Job(ids.uuid7(), task.name, b"[]", "default"), task)
         self.runner.put([self.running])
 
@@ -161,7 +163,7 @@ def test_who_waits_for_the_turn_leaves_at_once_and_nothing_is_stored() -> None:
     first.start()
     wait_for(entered)
     slot = OneSlot(app, puts)
-    until(lambda: len(app.client._delivery.batcher._waiting) == 1)
+    until(lambda: len(app.client._inserter.batcher._waiting) == 1)
     assert slot.interrupt() < 2.0
     door.set()
     first.join()

@@ -15,9 +15,9 @@ from tarry.model.job import Job
 from tarry.model.outcome import Outcome, TimedOut
 from tarry.store import ids
 from tarry.tasks.running import Running
-from tarry.worker.run.base import Outcomes
-from tarry.worker.run.terms import Terms
-from tarry.worker.run.threads import Threads
+from tarry.worker.run.base import OutcomeQueue
+from tarry.worker.run.context import AttemptContext
+from tarry.worker.run.threads import ThreadRunner
 from tests.worker.bench import LIMIT
 
 LONGEST = 0.003
@@ -30,8 +30,8 @@ class Thrower:
     """A runner whose tasks are interrupted, each after a random time."""
 
     def __init__(self, threads: int, main: bool = False) -> None:
-        self.outcomes = Outcomes(lambda: None)
-        self.runner = Threads(threads, self.outcomes, lambda cell: Terms(cell=cell), main=main)
+        self.outcomes = OutcomeQueue(lambda: None)
+        self.runner = ThreadRunner(threads, self.outcomes, lambda cell: AttemptContext(cell=cell), use_main_thread=main)
         self._random = random.Random(12)
 
     def throw(self, task: Task[Any, Any], times: int) -> list[Outcome]:
@@ -109,7 +109,7 @@ def assert_nothing_is_held(app: App) -> None:
     url = app.store_url
     if "memory:" in str(url):
         return
-    code = "import sys\nfrom tarry import App\nApp(sys.argv[1:]).client.store.write('seen', b'1', None)"
+    code = "import sys\nfrom tarry import App\nApp(sys.argv[1:]).client.store.kv_cas('seen', b'1', None)"
     urls = [url] if isinstance(url, str) else list(url)
     ran = subprocess.run([sys.executable, "-c", code, *urls], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -14,7 +14,7 @@ from sentry_sdk.transport import Transport
 from tarry import App, Cancel, CurrentJob, Fail, Retry, Snooze, State
 from tarry.client.clock import FakeClock
 from tarry.errors import ConfigError
-from tarry.instrument import travel
+from tarry.instrument import add_headers
 from tarry.instrument.sentry import instrument
 from tarry.keeper.chores import Keeper
 from tarry.model.duration import SECOND
@@ -224,7 +224,7 @@ def test_a_job_whose_workers_died_is_told_by_the_keeper(bench: Bench, sentry: Ke
     made(app, "sync", lambda: 1)
     store = MemoryStore(clock.now)
     keeper: Keeper = app.keeper(store, clock)
-    store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), failures=2, losses=2)])
+    store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), failures=2, crashes=2)])
     (job,) = store.claim([Want("default", band, 1) for band in BANDS], 1, "gone", 30 * SECOND, clock.now())
     keeper.rescue("gone", on=[job.id.hex()])
     keeper.close()
@@ -254,5 +254,5 @@ def test_an_app_is_instrumented_once(bench: Bench) -> None:
 
 def test_baggage_of_several_tools_travels_together() -> None:
     headers = {"baggage": "customer=7", "traceparent": "1"}
-    travel(headers, {"baggage": "sentry-trace_id=5", "traceparent": "2", "sentry-trace": "3"})
+    add_headers(headers, {"baggage": "sentry-trace_id=5", "traceparent": "2", "sentry-trace": "3"})
     assert headers == {"baggage": "customer=7,sentry-trace_id=5", "traceparent": "2", "sentry-trace": "3"}

@@ -72,7 +72,7 @@ def test_a_new_schedule_ticks_from_now_on(host: Hosts, clock: FakeClock) -> None
     clock.advance(0.1)
     assert one.tick() == 60.0
     (job,) = one.jobs()
-    assert (job.task, job.body, job.due, job.since) == ("report", b"[]", NOON + MINUTE, clock.now())
+    assert (job.task, job.body, job.due, job.state_since) == ("report", b"[]", NOON + MINUTE, clock.now())
     assert job.state is State.READY
 
 
@@ -128,7 +128,7 @@ def test_the_job_of_a_tick_is_remembered_for_an_hour_also_where_nothing_is_kept(
     assert one.work() == 1
     one.prune()
     (job,) = one.jobs()
-    assert job.until == clock.now() + HOUR
+    assert job.keep_until == clock.now() + HOUR
     clock.advance(3601)
     one.tick()
     one.prune()

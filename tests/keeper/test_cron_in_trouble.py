@@ -24,8 +24,8 @@ class StaleCells(MemoryStore):
 
     stale: dict[str, bytes] | None = None
 
-    def cells(self, prefix: str) -> dict[str, bytes]:
-        return super().cells(prefix) if self.stale is None else self.stale
+    def kv_list(self, prefix: str) -> dict[str, bytes]:
+        return super().kv_list(prefix) if self.stale is None else self.stale
 
 
 def test_a_host_that_was_held_up_in_the_middle_does_not_run_it_again(clock: FakeClock) -> None:
@@ -33,7 +33,7 @@ def test_a_host_that_was_held_up_in_the_middle_does_not_run_it_again(clock: Fake
     quick, slow = (TickingHost(store, clock, shop(cron="@daily")) for _ in range(2))
     quick.tick()
     slow.tick()
-    before = store.cells("cron:")
+    before = store.kv_list("cron:")
     clock.advance(12 * 3600)
     quick.tick()
     assert quick.work() == 1
@@ -87,10 +87,10 @@ class Breaking(MemoryStore):
 
     breaks = False
 
-    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         if self.breaks:
             raise StoreUnavailable("away")
-        return super().write(name, value, was)
+        return super().kv_cas(name, value, was)
 
 
 def test_a_crash_between_the_job_and_the_state_makes_no_second_job(
@@ -119,9 +119,9 @@ def test_without_schedules_the_store_is_left_alone(clock: FakeClock) -> None:
     class Closed(MemoryStore):
         reads = 0
 
-        def cells(self, prefix: str) -> dict[str, bytes]:
+        def kv_list(self, prefix: str) -> dict[str, bytes]:
             self.reads += 1
-            return super().cells(prefix)
+            return super().kv_list(prefix)
 
     store = Closed(clock.now)
     one = TickingHost(store, clock, App("memory://"))
@@ -135,7 +135,7 @@ def test_arguments_too_long_for_the_store_do_not_stop_other_schedules(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = TickingHost(MemoryStore(clock.now), clock, shop(cron=[Cron("* * * * *", args=("x" * 100,)), "* * * * *"]))
-    one.client.max_body = 50
+    one.client.factory.max_body = 50
     one.tick()
     clock.advance(30)
     assert one.tick() == 60.0
@@ -163,10 +163,10 @@ def test_a_host_whose_store_is_away_at_the_start_begins_later(clock: FakeClock) 
     class Away(MemoryStore):
         away = True
 
-        def cells(self, prefix: str) -> dict[str, bytes]:
+        def kv_list(self, prefix: str) -> dict[str, bytes]:
             if self.away:
                 raise StoreUnavailable("away")
-            return super().cells(prefix)
+            return super().kv_list(prefix)
 
     store = Away(clock.now)
     one = TickingHost(store, clock, shop(cron="* * * * *"))

@@ -34,7 +34,7 @@ def elsewhere(name: str = "web-1", pid: int = 7) -> Host:
 
 def local_host(pid: int, started: str | None = None) -> Host:
     """A master of this machine, with the pid of some process and, if given, another time of birth."""
-    place, _, real = owner.of_process(pid).rpartition(":")
+    place, _, real = owner.process_owner(pid).rpartition(":")
     instance = f"{place}:{started or real}:0"
     return replace(elsewhere(), instance=instance, name=instance.partition("|")[0], pid=pid)
 
@@ -140,7 +140,7 @@ def test_the_others_sweep_away_who_is_forgotten(store: Store, clock: FakeClock) 
     other = register(store, elsewhere("web-2"), clock)
     clock.advance(FORGOTTEN_AFTER / SECOND)
     other.register_host()
-    assert list(store.cells("host:")) == ["host:web-2|00000000.1:7:99:0"]
+    assert list(store.kv_list("host:")) == ["host:web-2|00000000.1:7:99:0"]
 
 
 def test_one_that_stopped_removes_itself(store: Store, clock: FakeClock) -> None:
@@ -149,7 +149,7 @@ def test_one_that_stopped_removes_itself(store: Store, clock: FakeClock) -> None
     assert states(store, clock) == {"web-2": "serving"}
     entry.remove()
     other.remove()
-    assert store.cells("host:") == {}
+    assert store.kv_list("host:") == {}
 
 
 def test_the_next_keeper_of_a_master_goes_on_with_its_entry(store: Store, clock: FakeClock) -> None:
@@ -159,7 +159,7 @@ def test_the_next_keeper_of_a_master_goes_on_with_its_entry(store: Store, clock:
         entry.register_host()
         assert [host.seen for host in list_hosts(store, clock.now())] == [clock.now()]
     second.remove()
-    assert store.cells("host:") == {}
+    assert store.kv_list("host:") == {}
 
 
 def test_on_its_own_host_a_dead_master_is_lost_at_once_and_replaced_by_the_next(store: Store, clock: FakeClock) -> None:
@@ -198,15 +198,15 @@ GARBAGE = [
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_what_is_no_entry_is_passed_over_and_left_alone(garbage: bytes, clock: FakeClock) -> None:
     store = MemoryStore(clock.now)
-    store.write("host:strange", garbage, None)
+    store.kv_cas("host:strange", garbage, None)
     entry = register(store, elsewhere(), clock)
     assert states(store, clock) == {"web-1": "serving"}
     entry.remove()
-    assert store.cells("host:") == {"host:strange": garbage}
+    assert store.kv_list("host:") == {"host:strange": garbage}
 
 
 def test_garbage_in_our_own_cell_is_written_over(store: Store, clock: FakeClock) -> None:
-    store.write(f"host:{elsewhere().instance}", b"\xff", None)
+    store.kv_cas(f"host:{elsewhere().instance}", b"\xff", None)
     register(store, elsewhere(), clock)
     assert states(store, clock) == {"web-1": "serving"}
 
@@ -216,7 +216,7 @@ def test_entries_of_other_releases_are_read_as_far_as_they_go(clock: FakeClock) 
     older = {"instance": "old|0.1:1:1:0", "name": "old", "seen": clock.now()}
     newer = older | {"instance": "new|0.1:1:1:0", "name": "new", "colour": "red", "pools": [{"name": "a", "gpu": 3}]}
     for facts in (older, newer):
-        store.write(f"host:{facts['name']}", msgspec.json.encode(facts), None)
+        store.kv_cas(f"host:{facts['name']}", msgspec.json.encode(facts), None)
     assert [(host.name, host.pools) for host in list_hosts(store, clock.now())] == [
         ("new", [PoolFigures("a")]),
         ("old", []),
@@ -226,7 +226,7 @@ def test_entries_of_other_releases_are_read_as_far_as_they_go(clock: FakeClock) 
 def test_an_answer_that_was_lost_is_made_up_for(clock: FakeClock) -> None:
     store = Switched(MemoryStore(clock.now))
     entry = HostEntry(store, HostSource(elsewhere()), clock)
-    store.down(after=True, only="write")
+    store.down(after=True, only="kv_cas")
     with pytest.raises(StoreUnavailable):
         entry.register_host()
     store.up()
@@ -246,7 +246,7 @@ def test_where_one_of_several_stores_is_away_another_takes_its_part(
     store, parts = memories("ab")
     masters = [elsewhere(f"web-{number}") for number in range(6)]
     registers = [register(store, master, clock) for master in masters]
-    assert all(part.inner.cells("host:") for part in parts), "each has some"
+    assert all(part.inner.kv_list("host:") for part in parts), "each has some"
     parts[0].down()
     clock.advance(HEARTBEAT_EVERY / SECOND)
     for entry in registers:
@@ -260,7 +260,7 @@ def test_where_one_of_several_stores_is_away_another_takes_its_part(
     assert states(whole, clock) == {host.name: "serving" for host in masters}, "old entries of it hide nothing"
     for host in masters:
         HostEntry(whole, HostSource(host), clock).remove()
-    assert whole.cells("host:") == {}
+    assert whole.kv_list("host:") == {}
 
 
 @pytest.fixture(params=["redis_server", "postgres_server", "mariadb_server"])
@@ -274,8 +274,8 @@ def far_store(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 def _forget(store: Store) -> None:
-    for name, cell in store.cells("host:").items():
-        store.write(name, None, cell)
+    for name, cell in store.kv_list("host:").items():
+        store.kv_cas(name, None, cell)
 
 
 def test_hosts_on_servers(far_store: Store) -> None:
@@ -293,7 +293,9 @@ def test_hosts_on_servers(far_store: Store) -> None:
 def test_leases_are_prolonged_by_another_on_servers(far_store: Store) -> None:
     name, lease = owner.new_name(), 10 * SECOND
     now = far_store.time()
-    (job,) = far_store.get(far_store.insert([Job(far_store.mint("t"), "t", b"[]", queue=name, due=now, since=now)]))
+    (job,) = far_store.get(
+        far_store.insert([Job(far_store.new_id("t"), "t", b"[]", queue=name, due=now, state_since=now)])
+    )
     assert job is not None
     wants = [Want(name, 0, 1)]
     assert len(far_store.claim(wants, 1, name, lease, now)) == 1

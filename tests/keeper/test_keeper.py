@@ -8,6 +8,7 @@ from msgspec import json
 
 from tarry.client.clock import FakeClock, elapsed
 from tarry.errors import StoreUnavailable
+from tarry.keeper import expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
@@ -19,9 +20,9 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.memory import MemoryStore
-from tarry.store.shared.patience import PATIENCE
+from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
-from tarry.worker import overdue, owner
+from tarry.worker import owner
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
@@ -35,7 +36,7 @@ def keeper(store: Store, clock: FakeClock) -> Keeper:
 
 def claimed(store: Store, clock: FakeClock, by: str, count: int = 1) -> list[Job]:
     """New jobs, in the hands of that owner."""
-    store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), since=clock.now()) for _ in range(count)])
+    store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), state_since=clock.now()) for _ in range(count)])
     return reclaimed(store, clock, by)
 
 
@@ -45,7 +46,7 @@ def reclaimed(store: Store, clock: FakeClock, by: str) -> list[Job]:
 
 def seen(store: Store, jobs: list[Job]) -> list[tuple[State, int, int]]:
     """State, failures and losses of each."""
-    return [(job.state, job.failures, job.losses) for job in store.get([job.id for job in jobs]) if job]
+    return [(job.state, job.failures, job.crashes) for job in store.get([job.id for job in jobs]) if job]
 
 
 def test_the_jobs_of_a_dead_owner_come_back_and_only_those_that_were_on_count(
@@ -99,7 +100,7 @@ def test_an_overdue_lease_ends_and_one_that_is_not_does_not(store: Store, clock:
 def test_a_lease_that_ran_out_counts_no_death_and_a_known_death_does(
     store: Store, clock: FakeClock, keeper: Keeper
 ) -> None:
-    dead = f"{owner.place()}:{2**22 + 1}:1:1"
+    dead = f"{owner.host_scope()}:{2**22 + 1}:1:1"
     silent, gone = claimed(store, clock, "silent"), claimed(store, clock, dead)
     clock.advance(LEASE / SECOND + 1)
     keeper.rescue_overdue()
@@ -183,7 +184,7 @@ def test_a_killed_process_of_this_host_is_noticed_before_its_lease_ends(tmp_path
 def test_what_was_dead_before_the_keeper_began_comes_back_at_once(
     store: Store, clock: FakeClock, keeper: Keeper
 ) -> None:
-    jobs = claimed(store, clock, f"{owner.place()}:{2**22 + 1}:1:1", 2)
+    jobs = claimed(store, clock, f"{owner.host_scope()}:{2**22 + 1}:1:1", 2)
     keeper.rescue_dead()
     assert seen(store, jobs) == [(State.READY, 0, 0)] * 2
 
@@ -332,8 +333,8 @@ def test_after_trouble_owners_have_a_moment_to_prolong_their_leases(
     keeper.rescue_overdue()
     assert seen(store, jobs) == [(State.RUNNING, 0, 0)]
     start = elapsed()
-    for second in range(int(PATIENCE) + 2):
+    for second in range(int(LEASE_GRACE) + 2):
         later = start + second * SECOND
-        monkeypatch.setattr(overdue, "elapsed", lambda now=later: now)
+        monkeypatch.setattr(expired_leases, "elapsed", lambda now=later: now)
         keeper.rescue_overdue()
     assert seen(store, jobs) == [(State.READY, 0, 0)]

@@ -13,7 +13,7 @@ from tarry.config import load
 from tarry.keeper.limits import declare, effective_limits, reset, set_by_hand
 from tarry.model.limit import Level, Limit
 from tarry.store.memory import MemoryStore
-from tarry.tasks.lane import lane_of
+from tarry.tasks.task_limits import make_lane_function
 from tests.worker.bench import LIMIT, Bench, until, wait_for
 
 
@@ -187,7 +187,7 @@ def bill(account: int, /, amount: int = 3, *more: int, note: str = "") -> None: 
     ],
 )
 def test_a_key_is_made_of_the_arguments(by: Any, lane: str | None) -> None:
-    made = lane_of("bill", bill, by, False)
+    made = make_lane_function("bill", bill, by, is_limited=False)
     assert made is not None
     key = made((7,), {"note": "x"})
     assert key == lane or (lane is None and len(key) == 100 and key == made((8,), {}))
@@ -209,7 +209,7 @@ def test_a_job_enqueued_by_name_waits_in_the_same_lane() -> None:
     @app.task(limit_by=lambda account: account)
     def bill(account: str) -> None: ...
 
-    assert app.client.job(bill.name, b'["ann"]').lane == "ann"
+    assert app.client.make_job(bill.name, b'["ann"]').lane == "ann"
 
 
 def test_what_is_set_by_hand_comes_first_until_it_is_reset() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tarry.model import outcome
 from tarry.model.duration import DAY, HOUR
 from tarry.model.job import Job, State
-from tarry.model.lifecycle import MAX_LOSSES, Rules
+from tarry.model.lifecycle import MAX_CRASHES, Rules
 from tarry.model.retry import Retry
 from tests.lifecycle_page import NOW
 
@@ -34,7 +34,7 @@ uncounted = st.one_of(
     st.builds(outcome.Cancelled, st.text(max_size=5)),
     st.just(outcome.Expired()),
     st.just(outcome.Unknown()),
-    st.just(outcome.Suspected()),
+    st.just(outcome.Quarantined()),
 )
 raised = st.builds(outcome.Raised, notes, kinds, st.booleans(), st.none() | delays)
 counted = st.one_of(raised, st.builds(outcome.TimedOut, notes), st.just(outcome.Lost(on=True)))
@@ -42,10 +42,10 @@ outcomes = st.one_of(uncounted, counted)
 
 
 @st.composite
-def jobs(draw: st.DrawFn, states: tuple[State, ...] = tuple(State), losses: int = MAX_LOSSES - 1) -> Job:
+def jobs(draw: st.DrawFn, states: tuple[State, ...] = tuple(State), crashes: int = MAX_CRASHES - 1) -> Job:
     """A job in one of the states, with any history that it may have."""
     made = draw(st.integers(NOW - 10 * DAY, NOW)) // 1000
-    gone = draw(st.integers(0, losses))
+    gone = draw(st.integers(0, crashes))
     return Job(
         id=made.to_bytes(6, "big") + draw(st.binary(min_size=10, max_size=10)),
         task="shop.send",
@@ -56,7 +56,7 @@ def jobs(draw: st.DrawFn, states: tuple[State, ...] = tuple(State), losses: int 
         state=draw(st.sampled_from(states)),
         epoch=draw(st.integers(0, 2**40)),
         failures=gone + draw(st.integers(0, 8)),
-        losses=gone,
+        crashes=gone,
         owner=draw(st.sampled_from(["", "worker-1"])),
         key=draw(st.none() | st.just("ann")),
         note=draw(notes),

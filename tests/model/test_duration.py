@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, Duration, microseconds, spoken
+from tarry.model.duration import DAY, HOUR, MINUTE, SECOND, Duration, format_duration, microseconds
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_durations_that_no_store_could_add_are_refused(written: Duration, why: s
     ],
 )
 def test_says_it_as_people_do(duration: int, expected: str) -> None:
-    assert spoken(duration) == expected
+    assert format_duration(duration) == expected
 
 
 @given(st.integers(SECOND, 1000 * DAY))
 def test_what_is_said_can_be_read_and_is_close(duration: int) -> None:
-    assert abs(microseconds(spoken(duration)) - duration) <= max(duration // 20, SECOND // 20)
+    assert abs(microseconds(format_duration(duration)) - duration) <= max(duration // 20, SECOND // 20)
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=36_500)))

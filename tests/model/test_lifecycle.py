@@ -63,12 +63,12 @@ def test_every_event_in_every_state(number: int, column: int, state: State) -> N
     ("refused", "why"),
     [
         (lambda: lifecycle.after(job_in(State.READY), outcome.Returned(), Rules(), NOW), "it is ready, not running"),
-        (lambda: lifecycle.kicked(job_in(State.RUNNING), NOW), "it is running"),
-        (lambda: lifecycle.cancelled(job_in(State.DONE), Rules(), NOW), "it is done already"),
-        (lambda: lifecycle.cancelled(job_in(State.CANCELLED), Rules(), NOW), "it is cancelled already"),
-        (lambda: lifecycle.moved(job_in(State.RUNNING), NOW), "it is running, not waiting"),
-        (lambda: lifecycle.moved(job_in(State.DEAD), NOW), "it is dead, not waiting"),
-        (lambda: lifecycle.forgotten(job_in(State.RUNNING)), "it is running: cancel it first"),
+        (lambda: lifecycle.run_now(job_in(State.RUNNING), NOW), "it is running"),
+        (lambda: lifecycle.cancel(job_in(State.DONE), Rules(), NOW), "it is done already"),
+        (lambda: lifecycle.cancel(job_in(State.CANCELLED), Rules(), NOW), "it is cancelled already"),
+        (lambda: lifecycle.move(job_in(State.RUNNING), NOW), "it is running, not waiting"),
+        (lambda: lifecycle.move(job_in(State.DEAD), NOW), "it is dead, not waiting"),
+        (lambda: lifecycle.forget(job_in(State.RUNNING)), "it is running: cancel it first"),
     ],
 )
 def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:
@@ -78,7 +78,7 @@ def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:
 
 @pytest.mark.parametrize(("due", "state"), [(NOW - 1, "ready"), (NOW, "ready"), (NOW + 1, "scheduled"), (0, "ready")])
 def test_a_new_job_waits_for_its_time(due: int, state: str) -> None:
-    assert lifecycle.placed(due, NOW) is State(state)
+    assert lifecycle.initial_state(due, NOW) is State(state)
 
 
 def test_from_every_state_some_event_leads_elsewhere() -> None:
@@ -109,13 +109,13 @@ def some_change(job: Job, kind: outcome.Outcome, rules: Rules, number: int, due:
     if job.state is State.RUNNING and number:
         return ended(job, kind, rules)
     asked = (
-        lambda: lifecycle.cancelled(job, rules, NOW, "why"),
-        lambda: lifecycle.kicked(job, NOW),
-        lambda: lifecycle.moved(job, NOW, due=due),
-        lambda: lifecycle.moved(job, NOW, queue="slow", priority=7),
-        lambda: lifecycle.forgotten(job),
-        lambda: lifecycle.replaced(job, replace(job, due=due, body=b"[]"), NOW),
-        lambda: lifecycle.postponed(job, replace(job, due=due), NOW),
+        lambda: lifecycle.cancel(job, rules, NOW, "why"),
+        lambda: lifecycle.run_now(job, NOW),
+        lambda: lifecycle.move(job, NOW, due=due),
+        lambda: lifecycle.move(job, NOW, queue="slow", priority=7),
+        lambda: lifecycle.forget(job),
+        lambda: lifecycle.replace_call(job, replace(job, due=due, body=b"[]"), NOW),
+        lambda: lifecycle.postpone(job, replace(job, due=due), NOW),
     )
     return asked[number]()
 
@@ -153,16 +153,16 @@ def test_no_change_makes_a_job_run(made: tuple[Job, Rules, Change]) -> None:
 def test_a_time_of_keeping_is_set_for_finished_jobs_and_only_for_them(made: tuple[Job, Rules, Change]) -> None:
     _, rules, change = made
     if change.to in FINISHED:
-        assert change.until == NOW + (rules.keep_dead if change.to is State.DEAD else rules.keep_done)
-        assert change.until > NOW
+        assert change.keep_until == NOW + (rules.keep_dead if change.to is State.DEAD else rules.keep_done)
+        assert change.keep_until > NOW
     elif change.to is not None:
-        assert change.until == 0
+        assert change.keep_until == 0
 
 
 @given(changes())
 def test_a_change_says_since_when(made: tuple[Job, Rules, Change]) -> None:
     _, _, change = made
-    assert change.to is None or change.since == NOW
+    assert change.to is None or change.state_since == NOW
 
 
 @given(strategies.running, strategies.counted, strategies.rules)
@@ -178,7 +178,7 @@ def test_nothing_else_counts(job: Job, kind: outcome.Outcome, rules: Rules) -> N
 @given(strategies.running, strategies.outcomes, strategies.rules)
 def test_only_a_death_while_the_job_was_on_counts_as_a_loss(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
     died = kind == outcome.Lost(on=True)
-    assert ended(job, kind, rules).losses == job.losses + died
+    assert ended(job, kind, rules).crashes == job.crashes + died
 
 
 INTERRUPTIONS = [
@@ -186,7 +186,7 @@ INTERRUPTIONS = [
     outcome.Lost(on=False),
     outcome.Snoozed(MINUTE),
     outcome.Unknown(),
-    outcome.Suspected(),
+    outcome.Quarantined(),
     outcome.Expired(),
 ]
 
@@ -196,7 +196,7 @@ def test_an_interruption_never_uses_up_an_attempt_and_never_kills(
     job: Job, kind: outcome.Outcome, rules: Rules
 ) -> None:
     change = ended(job, kind, rules)
-    assert (change.failures, change.losses) == (job.failures, job.losses)
+    assert (change.failures, change.crashes) == (job.failures, job.crashes)
     assert change.to is not State.DEAD
 
 
@@ -207,13 +207,13 @@ def test_what_is_given_back_is_as_it_was(job: Job, kind: outcome.Outcome, rules:
     assert change.to is State.READY, "also where the clock was set back while it ran"
 
 
-@given(strategies.jobs((State.RUNNING,), losses=0), strategies.rules)
+@given(strategies.jobs((State.RUNNING,), crashes=0), strategies.rules)
 def test_three_deaths_make_a_job_dead_whatever_the_retry_rule(job: Job, rules: Rules) -> None:
     seen = [job]
-    for _ in range(lifecycle.MAX_LOSSES - 1):
+    for _ in range(lifecycle.MAX_CRASHES - 1):
         change = ended(seen[-1], outcome.Lost(on=True), rules)
         assert change.to in (State.READY, State.SCHEDULED)
-        seen.append(replace(seen[-1], failures=change.failures, losses=change.losses))
+        seen.append(replace(seen[-1], failures=change.failures, crashes=change.crashes))
     last = ended(seen[-1], outcome.Lost(on=True), rules)
     assert last.to is (State.DEAD if rules.keep_dead else None)
     assert message(last)[0] == "Poison"
@@ -221,7 +221,7 @@ def test_three_deaths_make_a_job_dead_whatever_the_retry_rule(job: Job, rules: R
 
 def test_after_a_death_at_once_then_after_five_seconds() -> None:
     first = ended(job_in(State.RUNNING), outcome.Lost(on=True), Rules())
-    second = ended(job_in(State.RUNNING, losses=1), outcome.Lost(on=True), Rules())
+    second = ended(job_in(State.RUNNING, crashes=1), outcome.Lost(on=True), Rules())
     assert (first.to, first.due) == (State.READY, NOW)
     assert (second.to, second.due) == (State.SCHEDULED, NOW + 5 * SECOND)
     assert message(first) == ("WorkerDied", "worker worker-1 died while this job was on")
@@ -244,9 +244,9 @@ def test_what_is_kept_for_no_time_is_forgotten_at_once(kind: outcome.Outcome, ru
 
 
 def test_poison_that_is_kept_for_no_time_is_forgotten_too() -> None:
-    poisoned = job_in(State.RUNNING, losses=lifecycle.MAX_LOSSES - 1)
+    poisoned = job_in(State.RUNNING, crashes=lifecycle.MAX_CRASHES - 1)
     assert ended(poisoned, outcome.Lost(on=True), Rules(keep_dead=0)).to is None
-    assert lifecycle.cancelled(job_in(State.READY), Rules(keep_done=0), NOW).to is None
+    assert lifecycle.cancel(job_in(State.READY), Rules(keep_done=0), NOW).to is None
 
 
 def test_the_result_the_error_and_the_reason_are_noted() -> None:
@@ -256,7 +256,7 @@ def test_the_result_the_error_and_the_reason_are_noted() -> None:
     assert ended(job, outcome.TimedOut(b"[]"), Rules()).note == b"[]"
     assert message(ended(job, outcome.Cancelled("gone"), Rules())) == ("Cancelled", "gone")
     assert message(ended(job, outcome.Expired(), Rules())) == ("Expired", "it could not start in time")
-    assert message(lifecycle.cancelled(job, Rules(), NOW, "why not")) == ("Cancelled", "why not")
+    assert message(lifecycle.cancel(job, Rules(), NOW, "why not")) == ("Cancelled", "why not")
 
 
 @pytest.mark.parametrize(
@@ -300,21 +300,21 @@ def test_an_unknown_task_waits_longer_each_time_up_to_a_minute() -> None:
 
 
 def test_to_run_a_finished_job_again_gives_it_all_its_attempts() -> None:
-    change = lifecycle.kicked(job_in(State.DEAD, losses=2, note=b"{}"), NOW)
-    assert (change.to, change.due, change.failures, change.losses, change.note) == (State.READY, NOW, 0, 0, b"{}")
+    change = lifecycle.run_now(job_in(State.DEAD, crashes=2, note=b"{}"), NOW)
+    assert (change.to, change.due, change.failures, change.crashes, change.note) == (State.READY, NOW, 0, 0, b"{}")
 
 
 def test_to_run_a_waiting_job_now_keeps_its_count_and_its_place() -> None:
-    scheduled = lifecycle.kicked(job_in(State.SCHEDULED, losses=1), NOW)
-    ready = lifecycle.kicked(job_in(State.READY, due=NOW - DAY), NOW)
-    assert (scheduled.due, scheduled.failures, scheduled.losses) == (NOW, 2, 1)
+    scheduled = lifecycle.run_now(job_in(State.SCHEDULED, crashes=1), NOW)
+    ready = lifecycle.run_now(job_in(State.READY, due=NOW - DAY), NOW)
+    assert (scheduled.due, scheduled.failures, scheduled.crashes) == (NOW, 2, 1)
     assert ready.due == NOW - DAY
 
 
 def test_moved_changes_what_is_named_and_leaves_the_rest() -> None:
     job = job_in(State.SCHEDULED)
-    elsewhere = lifecycle.moved(job, NOW, queue="slow", priority=-3)
-    later = lifecycle.moved(job, NOW, due=NOW + HOUR)
+    elsewhere = lifecycle.move(job, NOW, queue="slow", priority=-3)
+    later = lifecycle.move(job, NOW, due=NOW + HOUR)
     assert (elsewhere.to, elsewhere.due) == (State.SCHEDULED, job.due)
     assert (elsewhere.queue, elsewhere.priority) == ("slow", -3)
     assert (later.due, later.queue, later.priority) == (NOW + HOUR, None, None)
@@ -323,45 +323,45 @@ def test_moved_changes_what_is_named_and_leaves_the_rest() -> None:
 def test_replaced_is_another_call_of_the_same_job() -> None:
     job = job_in(State.SCHEDULED, failures=1)
     by = replace(job, body=b"[2]", due=NOW, queue="slow", priority=4, expires=NOW + HOUR)
-    change = lifecycle.replaced(job, by, NOW)
+    change = lifecycle.replace_call(job, by, NOW)
     assert (change.to, change.body, change.due, change.queue) == (State.READY, b"[2]", NOW, "slow")
     assert (change.priority, change.expires, change.failures) == (4, NOW + HOUR, 1)
 
 
 @given(strategies.jobs((State.READY, State.SCHEDULED)), strategies.times)
 def test_postponed_is_never_sooner(job: Job, due: int) -> None:
-    change = lifecycle.postponed(job, replace(job, due=due), NOW)
+    change = lifecycle.postpone(job, replace(job, due=due), NOW)
     assert change.due == max(job.due, due)
     assert (change.body, change.queue, change.priority) == (None, None, None)
 
 
 def test_postponed_moves_the_time_by_which_it_must_start_too() -> None:
     job = job_in(State.SCHEDULED, expires=NOW + HOUR)
-    assert lifecycle.postponed(job, replace(job, expires=NOW + DAY), NOW).expires == NOW + DAY
-    assert lifecycle.postponed(job, replace(job, expires=NOW + MINUTE), NOW).expires is None
-    assert lifecycle.postponed(job_in(State.SCHEDULED), replace(job, expires=NOW + DAY), NOW).expires is None
+    assert lifecycle.postpone(job, replace(job, expires=NOW + DAY), NOW).expires == NOW + DAY
+    assert lifecycle.postpone(job, replace(job, expires=NOW + MINUTE), NOW).expires is None
+    assert lifecycle.postpone(job_in(State.SCHEDULED), replace(job, expires=NOW + DAY), NOW).expires is None
 
 
 @pytest.mark.parametrize(("unique", "holds"), [(WAITING, 0), (UNFINISHED, 0), (HOUR, NOW + HOUR)])
 @pytest.mark.parametrize("kind", [outcome.Returned(), outcome.Raised(b""), outcome.Cancelled(), outcome.Expired()])
 def test_a_finished_job_holds_its_key_for_as_long_as_it_says(kind: outcome.Outcome, unique: int, holds: int) -> None:
-    job = job_in(State.RUNNING, key="k", unique=unique, holds=HELD)
+    job = job_in(State.RUNNING, key="k", key_ttl=unique, key_held_until=HELD)
     change = ended(job, kind, Rules(keep_done=0, keep_dead=0))
-    assert change.holds == holds
+    assert change.key_held_until == holds
     assert (change.to is None) == (holds == 0), "the record is what holds it"
-    assert change.until >= holds
+    assert change.keep_until >= holds
 
 
 @given(strategies.running, strategies.outcomes, strategies.rules)
 def test_an_attempt_that_does_not_finish_the_job_leaves_its_key(job: Job, kind: outcome.Outcome, rules: Rules) -> None:
-    change = ended(replace(job, key="k", holds=HELD), kind, rules)
-    assert (change.holds is None) == (change.to in (State.READY, State.SCHEDULED))
+    change = ended(replace(job, key="k", key_held_until=HELD), kind, rules)
+    assert (change.key_held_until is None) == (change.to in (State.READY, State.SCHEDULED))
 
 
 def test_only_a_finished_job_that_is_run_again_takes_its_key_back() -> None:
-    assert lifecycle.kicked(job_in(State.DONE, key="k"), NOW).holds == HELD
-    assert lifecycle.kicked(job_in(State.DONE), NOW).holds is None
-    assert lifecycle.kicked(job_in(State.SCHEDULED, key="k"), NOW).holds is None
+    assert lifecycle.run_now(job_in(State.DONE, key="k"), NOW).key_held_until == HELD
+    assert lifecycle.run_now(job_in(State.DONE), NOW).key_held_until is None
+    assert lifecycle.run_now(job_in(State.SCHEDULED, key="k"), NOW).key_held_until is None
 
 
 def made(job: Job, change: Change) -> Job:
@@ -369,19 +369,19 @@ def made(job: Job, change: Change) -> Job:
     assert (change.was, change.epoch) == (job.state, job.epoch)
     due = job.due if change.due is None else change.due
     state = change.to or job.state
-    return replace(job, state=state, due=due, failures=change.failures, losses=change.losses, note=change.note)
+    return replace(job, state=state, due=due, failures=change.failures, crashes=change.crashes, note=change.note)
 
 
 def claimed(job: Job) -> Job:
     return replace(job, state=State.RUNNING, epoch=job.epoch + 1)
 
 
-@given(st.data(), strategies.jobs((State.READY, State.SCHEDULED), losses=0), st.integers(0, 6))
+@given(st.data(), strategies.jobs((State.READY, State.SCHEDULED), crashes=0), st.integers(0, 6))
 def test_a_job_ends_after_its_limit_of_retries_however_often_it_is_interrupted(
     data: st.DataObject, fresh: Job, limit: int
 ) -> None:
     rules = Rules(Retry(limit, data.draw(st.sampled_from(["fixed", "exponential"])), jitter=0.5))
-    job, now, raises = replace(fresh, failures=0, losses=0), NOW, 0
+    job, now, raises = replace(fresh, failures=0, crashes=0), NOW, 0
     kinds: st.SearchStrategy[outcome.Outcome] = st.one_of(strategies.counted, st.sampled_from(INTERRUPTIONS[:-1]))
     interrupted = 0
     while not job.state.finished:
@@ -394,15 +394,17 @@ def test_a_job_ends_after_its_limit_of_retries_however_often_it_is_interrupted(
         interrupted += kind in INTERRUPTIONS
     assert job.state is State.DEAD
     assert raises <= limit + 1
-    assert job.failures <= limit + lifecycle.MAX_LOSSES
+    assert job.failures <= limit + lifecycle.MAX_CRASHES
 
 
 @pytest.mark.parametrize(("expires", "then"), [(0, None), (NOW - 1, 0), (NOW, 0), (NOW + 1, None)])
 def test_who_wants_a_waiting_job_now_wants_it_although_its_time_is_over(expires: int, then: int | None) -> None:
     for state in (State.SCHEDULED, State.READY):
-        assert lifecycle.kicked(job_in(state, expires=expires), NOW).expires == then
+        assert lifecycle.run_now(job_in(state, expires=expires), NOW).expires == then
 
 
 def test_a_job_is_suspect_when_its_next_death_is_poison() -> None:
-    suspects = [lifecycle.suspect(job_in(State.RUNNING, losses=losses)) for losses in range(lifecycle.MAX_LOSSES)]
+    suspects = [
+        lifecycle.is_near_poison(job_in(State.RUNNING, crashes=losses)) for losses in range(lifecycle.MAX_CRASHES)
+    ]
     assert suspects == [False, False, True]

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.model.limit import Level, Limit, limited, rate
+from tarry.model.limit import Level, Limit, parse_limit, rate
 
 NOW = 1_800_000_000 * SECOND
 RATES = st.builds(Limit, st.none(), st.integers(1, 200), st.sampled_from([1000, SECOND, 7 * SECOND, HOUR]))
@@ -37,13 +37,13 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 @pytest.mark.parametrize("most", [-1, 1.5, "3", True])
 def test_what_is_no_count_is_refused(most: object) -> None:
     with pytest.raises(ValueError, match="limit="):
-        limited(most)  # type: ignore[arg-type]
+        parse_limit(most)  # type: ignore[arg-type]
 
 
 def test_no_words_are_no_limit() -> None:
-    assert limited() is None
-    assert limited(0) == Limit(0)
-    assert limited(3, "2/s") == Limit(3, 2, SECOND)
+    assert parse_limit() is None
+    assert parse_limit(0) == Limit(0)
+    assert parse_limit(3, "2/s") == Limit(3, 2, SECOND)
 
 
 @given(limit=RATES, asked=st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 50)), max_size=80))

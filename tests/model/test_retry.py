@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
-from tarry.model.retry import NEVER, Retry, qualified
+from tarry.model.retry import NEVER, Retry, qualified_name
 from tarry.model.verdict import RetryAfter
 
 SEEDS = st.binary(max_size=16)
@@ -218,6 +218,6 @@ class OutOfStock(Exception):
 
 
 def test_an_errors_class_is_named_with_its_module_but_for_the_built_in_ones() -> None:
-    assert qualified(ValueError) == "ValueError"
-    assert qualified(OutOfStock) == f"{__name__}.OutOfStock"
+    assert qualified_name(ValueError) == "ValueError"
+    assert qualified_name(OutOfStock) == f"{__name__}.OutOfStock"
     assert Retry(1, never=(OutOfStock,)).delay(1, (f"{__name__}.OutOfStock", "Exception")) is None

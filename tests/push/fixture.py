@@ -11,7 +11,7 @@ from tarry.model.job import Job
 from tarry.push.delivery.coordinator import DeliveryCoordinator
 from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.store.base import Store
-from tarry.worker.worker import Settings
+from tarry.worker.worker import WorkerSettings
 from tests.push.server import Server
 from tests.worker.bench import Bench, ThreadWorker
 
@@ -42,8 +42,8 @@ class DeliveryFixture(Bench):
         coordinator = app.deliveries(store, slots)
         self.coordinators.append(coordinator)
         app.declare_limits(store)
-        made = Settings(threads=1, coroutines=slots, **settings)
-        worker = ThreadWorker(store, app.tasks, made, rules=app.rules, main_thread=False, find=coordinator.find)
+        made = WorkerSettings(threads=1, coroutines=slots, **settings)
+        worker = ThreadWorker(store, app.tasks, made, rules=app.rules, main_thread=False, find_task=coordinator.find)
         self._workers.append(worker.start())
         return worker
 

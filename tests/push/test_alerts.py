@@ -248,7 +248,7 @@ def test_of_two_hosts_one_writes(rig: AlertRig) -> None:
 
 
 def test_what_somebody_else_wrote_there_is_forgotten(rig: AlertRig) -> None:
-    rig.store.write("alert:open", b"nonsense", None)
+    rig.store.kv_cas("alert:open", b"nonsense", None)
     rig.alarms = rig.reload_alarms()
     rig.update(wrong())
     assert list(rig.reload_alarms().state.open) == ["x"]
@@ -256,7 +256,7 @@ def test_what_somebody_else_wrote_there_is_forgotten(rig: AlertRig) -> None:
 
 def test_what_is_remembered_says_nobody_s_address(rig: AlertRig) -> None:
     rig.update(wrong())
-    assert b"example.org" not in rig.store.cells("alert:")["alert:open"]
+    assert b"example.org" not in rig.store.kv_list("alert:")["alert:open"]
 
 
 def test_who_was_taken_out_of_the_settings_hears_nothing(rig: AlertRig) -> None:
@@ -283,7 +283,7 @@ def test_all_is_in_the_log_also_with_nobody_to_tell(rig: AlertRig, caplog: pytes
         ("tarry.alerts", "ERROR", "x is wrong"),
         ("tarry.alerts", "WARNING", "x is well"),
     ]
-    assert rig.store.cells("alert:") == {}
+    assert rig.store.kv_list("alert:") == {}
 
 
 def test_what_is_remembered_is_bounded(rig: AlertRig) -> None:
@@ -293,7 +293,7 @@ def test_what_is_remembered_is_bounded(rig: AlertRig) -> None:
         rig.update(*[wrong(f"{number} {n}", calm=0) for n in range(MOST_OPEN)], after=60)
         rig.update(after=60)
     assert len(rig.alarms.state.owed) <= MOST_OWED
-    assert len(rig.store.cells("alert:")["alert:open"]) < 500_000
+    assert len(rig.store.kv_list("alert:")["alert:open"]) < 500_000
     rig.deliver(30)
     assert len(rig.sent[0][1].text) < 100_000
 

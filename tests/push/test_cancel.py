@@ -65,7 +65,7 @@ def test_an_answer_that_comes_as_it_is_cancelled_is_told(
     gate = threading.Event()
 
     async def script(line: Connection) -> None:
-        store.ring_recall = lambda: None  # type: ignore[method-assign]
+        store.wake_for_recall = lambda: None  # type: ignore[method-assign]
         assert job.cancel()
         gate.set()
         await answer(200)(line)
@@ -128,7 +128,7 @@ def test_one_that_goes_back_with_its_worker_keeps_that_it_was_sent(delivery: Del
     worker = delivery.deliver()
     until(lambda: delivery.server.seen)
     delivery.server.says("/", answer(200))
-    worker.pump.call_back()
+    worker.pump.interrupt_all()
     assert finished(job) is State.DONE
     assert (delivery.records(job)[0].maybe, delivery.records(job)[0].reason) == (
         True,

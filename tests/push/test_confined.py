@@ -27,7 +27,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_cell(delivery: DeliveryFixture, **settings: Any) -> None:
     """Writes a cell directly, without the checks of tarry."""
-    assert delivery.store().write(f"{registry.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
+    assert delivery.store().kv_cas(f"{registry.TASK_CELL}hook", json.encode(delivery.settings(**settings)), None)
 
 
 @pytest.mark.parametrize(

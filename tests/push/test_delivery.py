@@ -55,7 +55,7 @@ def test_bytes_of_another_client_go_out_as_they_are(delivery: DeliveryFixture) -
     delivery.configure(hook={})
     delivery.app.http.load()
     body = b' {"order" : 7.0 }'
-    (job,) = delivery.app.client.put([delivery.app.client.job("hook", body)])
+    (job,) = delivery.app.client.insert_jobs([delivery.app.client.make_job("hook", body)])
     delivery.deliver()
     assert finished(job) is State.DONE
     assert delivery.server.seen[0].body == body
@@ -164,8 +164,8 @@ def test_a_body_that_lacks_what_the_url_needs_is_dead_at_once(delivery: Delivery
     delivery.configure(hook={"url": "/orders/{order}"})
     lacking = delivery.app.enqueue("hook", {"id": 7})
     delivery.app.http.load()
-    delivery.app.client.tasks = {}
-    (broken,) = delivery.app.client.put([delivery.app.client.job("hook", b"no json")])
+    delivery.app.client.factory.tasks = {}
+    (broken,) = delivery.app.client.insert_jobs([delivery.app.client.make_job("hook", b"no json")])
     delivery.deliver()
     assert finished(lacking) is State.DEAD
     assert note(lacking)["message"] == "{order}: the body has no order there"
@@ -230,7 +230,7 @@ def test_a_rule_that_this_worker_cannot_ask_sends_nothing(
     delivery: DeliveryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery.configure()
-    delivery.store().write("task:hook", json.dumps(delivery.settings(retry_when="res.")).encode(), None)
+    delivery.store().kv_cas("task:hook", json.dumps(delivery.settings(retry_when="res.")).encode(), None)
     job = delivery.app.enqueue("hook", {})
     delivery.deliver()
     until(lambda: job.record().epoch and job.state is State.SCHEDULED)

@@ -26,7 +26,7 @@ from tarry.errors import StoreUnavailable
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
-from tarry.model.outcome import Raised, note
+from tarry.model.outcome import Raised, outcome_note
 from tarry.push import registry
 from tarry.push.delivery.flow import FlowState as Flow
 from tarry.push.endpoint.recipient import Recipient
@@ -226,11 +226,11 @@ def test_each_of_several_stores_by_itself(tmp_path: Path) -> None:
     settle(store, job, FAILED)
     host = MonitorRig(lambda: store, tmp_path)
     host.until("mail: 1 job is dead")
-    store.shards[0]._why = "gone"
+    store.shards[0]._away_reason = "gone"
     host.until("mail: 1 job is dead", f"{url} is away")
     # What cannot be seen is not over.
     host.calm(600)
-    store.shards[0]._why = ""
+    store.shards[0]._away_reason = ""
     while "there again" not in host.text():
         host.check(1)
         assert host.clock.now() < NOW + DAY
@@ -284,7 +284,7 @@ FIVE = Alerts()
 
 def test_jobs_that_died(store: Store) -> None:
     (job,) = running(store, task="order.timeout")
-    settle(store, job, Raised(note("Fail", "answered 500\nthe\x1b[31mrest"), final=True))
+    settle(store, job, Raised(outcome_note("Fail", "answered 500\nthe\x1b[31mrest"), final=True))
     (dead,) = seen(store, NOW + SECOND, FIVE)
     assert dead.what == "order.timeout: 1 job is dead"
     assert dead.details == (f"{ids.text(job.id)}: Fail: answered 500 the [31mrest",)
@@ -351,8 +351,8 @@ def test_queues_that_keep_their_dead_for_another_time(store: Store) -> None:
 
 
 def test_a_queue_that_is_stuck(store: Store) -> None:
-    (job,) = put(store, due=NOW - 4 * MINUTE, since=NOW - 4 * MINUTE)
-    put(store, 2, queue="paused", due=NOW - HOUR, since=NOW - HOUR)
+    (job,) = put(store, due=NOW - 4 * MINUTE, state_since=NOW - 4 * MINUTE)
+    put(store, 2, queue="paused", due=NOW - HOUR, state_since=NOW - HOUR)
     store.pause("paused", True)
     assert seen(store, NOW, FIVE) == []
     (stuck,) = seen(store, NOW + 2 * MINUTE, FIVE)
@@ -371,11 +371,11 @@ def test_due_jobs_that_nobody_takes(store: Store) -> None:
 
 
 def test_jobs_that_wait_for_a_task_that_is_held_back_are_no_stuck_queue(store: Store) -> None:
-    put(store, 3, task="held", lane="", due=NOW - HOUR, since=NOW - HOUR)
+    put(store, 3, task="held", lane="", due=NOW - HOUR, state_since=NOW - HOUR)
     store.limit("task:held", Limit(0))
-    store.write("limit:task:held", b"{}", None)
+    store.kv_cas("limit:task:held", b"{}", None)
     assert "queue default" not in keys(seen(store, NOW, FIVE))
-    put(store, due=NOW - HOUR, since=NOW - HOUR)
+    put(store, due=NOW - HOUR, state_since=NOW - HOUR)
     (stuck,) = [one for one in seen(store, NOW, FIVE) if one.key == "queue default"]
     assert [line.split()[1] for line in stuck.details] == ["mail"]
 
@@ -385,7 +385,7 @@ URL = {"url": "https://hooks.example/hush?hush"}
 
 def test_an_endpoint_that_fails(store: Store) -> None:
     flow = Flow(20, opened=2, until=NOW + SECOND, why="answered 503 Service Unavailable")
-    store.write("flow:order", msgspec.json.encode(flow), None)
+    store.kv_cas("flow:order", msgspec.json.encode(flow), None)
     (failing,) = seen(store, NOW, FIVE, order=URL)
     assert (failing.key, failing.task, failing.holds) == ("endpoint order", "order", MINUTE)
     assert failing.what == "order: https://hooks.example fails, and is called only now and then"
@@ -394,7 +394,7 @@ def test_an_endpoint_that_fails(store: Store) -> None:
 
 
 def test_an_endpoint_that_is_gone(store: Store) -> None:
-    store.write("task:order", msgspec.json.encode(URL), None)
+    store.kv_cas("task:order", msgspec.json.encode(URL), None)
     registry.disable(store, "order", False, "answered 410 Gone")
     off = {**URL, "enabled": False}
     (disabled,) = seen(store, NOW, FIVE, order=off)
@@ -406,7 +406,7 @@ def test_an_endpoint_that_is_gone(store: Store) -> None:
 
 
 def test_jobs_of_a_task_that_was_removed(store: Store) -> None:
-    store.write("task:order", msgspec.json.encode(URL), None)
+    store.kv_cas("task:order", msgspec.json.encode(URL), None)
     (job,) = put(store, task="order", due=NOW + DAY)
     registry.remove(store, "order")
     (removed,) = seen(store, NOW, FIVE)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tarry import State
-from tarry.client.bulk import changed, matching
+from tarry.client.bulk import change_jobs, find_pages
 from tarry.config import Config, Push
 from tarry.errors import StoreUnavailable
 from tarry.model import lifecycle
@@ -80,8 +80,8 @@ class TestRequests:
         assert (line["body"], line["priority"], line["key"], line["lane"]) == (body, 3, "k", "Zoë")
         kept = delivery.job(job)
         text = (logs / "request.log").read_bytes()
-        assert make_job(_read(text), kept.since) == kept
-        assert kept.unique == DAY
+        assert make_job(_read(text), kept.state_since) == kept
+        assert kept.key_ttl == DAY
 
     @pytest.mark.parametrize("body", [b' {"a": 1.0}', b'{"a":\n1}', b'{"a": 1.0}', b'["\xff"]'])
     def test_bytes_come_back_as_they_were(self, body: bytes) -> None:
@@ -126,10 +126,10 @@ class TestRequests:
         configure(delivery, logs, hook={})
         delivery.app.http.load()
         client, outbox = delivery.app.client, Outbox(delivery.directory / "outbox.db")
-        job = client.job("hook", b"{}")
+        job = client.make_job("hook", b"{}")
         outbox.keep([Entry(job)])
         assert requests(logs) == []
-        forwarder = client.forwards(outbox)
+        forwarder = client.make_forwarder(outbox)
         assert forwarder.step()
         forwarder.close()
         assert [line["job"] for line in requests(logs)] == [ids.text(job.id)]
@@ -142,8 +142,8 @@ class TestRequests:
         assert first.retry()
         assert delivery.app.client.forget(second._id)
         client = delivery.app.client
-        for page in matching(client, Query(task="hook")):
-            changed(client, page, lambda job, now: lifecycle.cancelled(job, client.rules("hook", "default"), now))
+        for page in find_pages(client, Query(task="hook")):
+            change_jobs(client, page, lambda job, now: lifecycle.cancel(job, client.rules("hook", "default"), now))
         told = [(line["event"], line["job"]) for line in requests(logs)][3:]
         assert told[:3] == [("cancelled", first.id), ("retried", first.id), ("deleted", second.id)]
         assert sorted(told[3:]) == sorted([("cancelled", first.id), ("cancelled", third.id)])

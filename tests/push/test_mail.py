@@ -1,6 +1,7 @@
 """Mails, against real servers: plain, STARTTLS, TLS, with and without a password, and those that do not take them."""
 
 import contextlib
+import smtplib
 import socket
 import threading
 import time
@@ -131,6 +132,27 @@ def test_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail, "STEP", 0.3)
     with MisbehavingServer(lambda connection: None) as rude, pytest.raises(SendError, match="timed out"):
         send(parse_server(rude.url), MAIL)
+
+
+def test_a_connection_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit passes while there is no socket yet. A thread that fails would fail the test."""
+    connect = smtplib.SMTP._get_socket  # type: ignore[attr-defined]
+    aborted = threading.Event()
+    abort = mail._abort
+    monkeypatch.setattr(mail, "TOTAL", 0.05)
+
+    def abort_and_tell(smtp: smtplib.SMTP) -> None:
+        abort(smtp)
+        aborted.set()
+
+    def slowly(smtp: smtplib.SMTP, *where: object) -> object:
+        assert aborted.wait(60)
+        return connect(smtp, *where)
+
+    monkeypatch.setattr(mail, "_abort", abort_and_tell)
+    monkeypatch.setattr(smtplib.SMTP, "_get_socket", slowly)
+    with Mailbox() as box, pytest.raises(SendError, match="no connection within"):
+        send(parse_server(box.url), MAIL)
 
 
 def test_a_server_that_never_comes_to_the_point(monkeypatch: pytest.MonkeyPatch) -> None:

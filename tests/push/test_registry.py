@@ -218,13 +218,13 @@ def test_one_that_is_removed_while_a_worker_looks_leaves_nothing(
 
     def removed_meanwhile(store: Store, prefix: str) -> Any:
         found = cells(store, prefix)
-        if CELL in store.cells(CELL):
+        if CELL in store.kv_list(CELL):
             registry.remove(store, "hook")
         return found
 
     monkeypatch.setattr(registry, "read_cells", removed_meanwhile)
     delivery.deliver()
-    assert (limit_of(store), limit_of(store, "hook", "each"), store.cells("flow:")) == (None, None, {})
+    assert (limit_of(store), limit_of(store, "hook", "each"), store.kv_list("flow:")) == (None, None, {})
 
 
 def test_a_disabled_one_holds_its_jobs_ready(any_delivery: DeliveryFixture) -> None:
@@ -333,8 +333,8 @@ def test_a_cell_that_nobody_can_read_is_told_and_changes_nothing(
 ) -> None:
     store = delivery.store()
     delivery.configure(hook={})
-    store.write("task:strange", b"no json", None)
-    store.write("task:newer", b'{"url":"https://a.example/","shape":"round"}', None)
+    store.kv_cas("task:strange", b"no json", None)
+    store.kv_cas("task:newer", b'{"url":"https://a.example/","shape":"round"}', None)
     delivery.deliver()
     assert delivery.app.enqueue("hook", {}).result(15)
     assert set(delivery.app.http.endpoints) == {"hook"}
@@ -377,7 +377,7 @@ def test_the_next_of_a_key_waits_until_the_one_before_is_settled(any_delivery: D
     told.remove(100)
     assert list(dict.fromkeys(told)) == list(range(9)), told
     assert told == sorted(told), told
-    until(lambda: not any_delivery.store().cells("order:"))
+    until(lambda: not any_delivery.store().kv_list("order:"))
 
 
 def test_a_job_that_is_cancelled_holds_nobody_up(delivery: DeliveryFixture) -> None:

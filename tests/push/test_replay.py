@@ -53,7 +53,7 @@ class LossyDelivery:
         """Nobody is told."""
         store = self.delivery.app.client.store
         jobs = [job for job in store.get([handle._id for handle in handles]) if job is not None]
-        assert all(store.apply([lifecycle.forgotten(job) for job in jobs], store.time()))
+        assert all(store.apply([lifecycle.forget(job) for job in jobs], store.time()))
 
     def jobs(self) -> list[Job]:
         return self.delivery.app.client.store.find(Query(limit=100_000))
@@ -88,7 +88,7 @@ class TestWhatComesBack:
         lossy.lose(*handles[1:])
         assert lossy.tally() == {"put_back": 2, "known": 1}
         after = lossy.jobs()
-        assert [altered(job, since=0) for job in after] == [altered(job, since=0) for job in before]
+        assert [altered(job, state_since=0) for job in after] == [altered(job, state_since=0) for job in before]
         assert lossy.tally() == {"known": 3}
         assert lossy.jobs() == after
 

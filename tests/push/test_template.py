@@ -113,14 +113,14 @@ def test_a_url_is_shown_without_its_query() -> None:
     assert url.shown == "https://Shop.example:8443/{order}?..."
     assert url.origin == "https://shop.example:8443"
     assert url.sample == "https://Shop.example:8443/x?token=abc"
-    assert not url.fixed
-    assert UrlTemplate.parse("https://h/{{").fixed
+    assert not url.is_fixed
+    assert UrlTemplate.parse("https://h/{{").is_fixed
 
 
 def test_a_text_is_filled_as_it_is() -> None:
     assert Template.parse("{customer.id}/{order}{{").fill(BODY) == "a/b c?#&+%é/7{"
-    assert not Template.parse("{order}").fixed
-    assert Template.parse("order").fixed
+    assert not Template.parse("{order}").is_fixed
+    assert Template.parse("order").is_fixed
     with pytest.raises(TemplateError):
         Template.parse("{none}").fill(BODY)
     with pytest.raises(SettingSyntaxError):

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tarry.runtime.scoreboard import Board, ChildStatus, board_path, read
+from tarry.runtime.board.reader import Board, ChildStatus, read
+from tarry.runtime.board.scoreboard import board_path
 from tests.runtime.scripted_roles import MasterScript
 
 T = TypeVar("T")

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError, MasterError
+from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.daemon import daemonize
 from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.role import CANARY, KEEPER, ChildContext, Plan, RecycleLimits, Role
-from tarry.runtime.scoreboard import board_path
 
 FIRST, SECOND = bytes(range(16)), bytes(range(16, 32))
 

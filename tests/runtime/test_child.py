@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tarry.runtime.board.scoreboard import Scoreboard
 from tarry.runtime.logs.file import LogFile
 from tarry.runtime.pipe import MessagePipe
 from tarry.runtime.role import ChildContext
-from tarry.runtime.scoreboard import Scoreboard
 from tarry.runtime.signals import Signals
 
 LONG = 60.0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tarry.model.killing import LEASE_LOST
-from tarry.runtime.scoreboard import Scoreboard, set_kill_time
+from tarry.runtime.board.scoreboard import Scoreboard, set_kill_time
 
 ID, OTHER = bytes(range(16)), bytes(range(1, 17))
 

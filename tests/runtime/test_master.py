@@ -274,16 +274,13 @@ def test_an_idle_master_sleeps(harness: MasterHarness) -> None:
         with open(f"/proc/{master.pid}/status") as status:
             return sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
 
-    def settled() -> bool:
-        """Next to nothing moved for a while: the start is over."""
-        before = wakeups()
-        time.sleep(0.4)
-        return wakeups() - before <= 1
+    def sleeps() -> bool:
+        """For a while it woke twice a second, as it always does. A busy machine adds wake-ups now and then."""
+        before, began = wakeups(), time.monotonic()
+        time.sleep(2.0)
+        return wakeups() - before <= 2 * (time.monotonic() - began) + 1
 
-    until(settled)
-    before, began = wakeups(), time.monotonic()
-    time.sleep(3.0)
-    assert wakeups() - before <= 2 * (time.monotonic() - began) + 2
+    until(sleeps, 40.0)
 
 
 def test_the_scoreboard_is_there_while_the_master_is_stopped(harness: MasterHarness) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from tarry.errors import MasterError
 from tarry.runtime import control
+from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.role import RecycleLimits
-from tarry.runtime.scoreboard import Board, ChildStatus
 from tests.runtime.master_forkserver import ForkServer, ForkServerHarness
 from tests.runtime.master_harness import KEEPER, MasterHarness, alive, until
 

@@ -1,6 +1,6 @@
 import math
 
-from tarry.runtime.reload_throttle import FREE_RELOADS, MAX_DELAY, ROW_GAP, ReloadThrottle
+from tarry.runtime.reload import FREE_RELOADS, MAX_DELAY, ROW_GAP, ReloadThrottle
 
 
 def test_a_change_is_followed_at_once_and_once() -> None:

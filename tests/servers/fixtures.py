@@ -94,12 +94,12 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
     url = f"mysql://root@127.0.0.1:{mariadb_server.port}/{database}"
     yield url
     mariadb_server.call(f"DROP DATABASE {database}")
-    without_bells(url)
+    remove_board(url)
 
 
-def without_bells(url: str) -> None:
+def remove_board(url: str) -> None:
     """Removes what the processes that used that database shared on this host."""
-    from tarry.store.mysql.address import parsed  # noqa: PLC0415 -- its driver need not be there
-    from tarry.store.mysql.bells import Place  # noqa: PLC0415
+    from tarry.store.mysql.link.address import parse  # noqa: PLC0415 -- its driver need not be there
+    from tarry.store.mysql.wakeup import BoardDirectory  # noqa: PLC0415
 
-    shutil.rmtree(Place(parsed(url)).path, ignore_errors=True)
+    shutil.rmtree(BoardDirectory(parse(url)).path, ignore_errors=True)

@@ -152,11 +152,18 @@ def program(*names: str, among: Sequence[str] = ()) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A port that nobody listens on, and that no other process is given while this one lives."""
+    # It stays bound, also while a test's server is down. A server may bind it all the same, since this socket does not
+    # listen and both have SO_REUSEADDR.
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind(("127.0.0.1", 0))
+    _reservations.append(reservation)
+    port: int = reservation.getsockname()[1]
     return port
+
+
+_reservations: list[socket.socket] = []
 
 
 def _known(account: str) -> bool:

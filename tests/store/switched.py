@@ -12,7 +12,7 @@ from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared import patience as waits
+from tarry.store.shared import backoff as waits
 
 LIMIT = 15.0
 
@@ -80,7 +80,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, patience: float = 0.0) -> None:
     """Shards that are away are tried all the time."""
     monkeypatch.setattr(waits, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(waits, "LONGEST_PAUSE", 0.005)
-    monkeypatch.setattr(shard, "PATIENCE", patience)
+    monkeypatch.setattr(shard, "LEASE_GRACE", patience)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tarry.client.clock import Clock
 from tarry.model.duration import HOUR, MINUTE
 from tarry.model.job import Job
-from tarry.model.lifecycle import placed
+from tarry.model.lifecycle import initial_state
 from tarry.store import ids
 from tarry.store.base import BANDS, Store, Want
 from tarry.store.opening import open_store
@@ -38,7 +38,9 @@ def test_a_clock_that_is_an_hour_off_is_not_asked(store: Store, monkeypatch: pyt
     assert abs(clock.now() - now) < MINUTE
     wants = [Want("default", band, 10) for band in BANDS]
     soon, late = now - MINUTE, now + 10 * MINUTE
-    jobs = [Job(ids.uuid7(), "mail", b"[]", due=due, since=now, state=placed(due, now)) for due in (soon, late)]
+    jobs = [
+        Job(ids.uuid7(), "mail", b"[]", due=due, state_since=now, state=initial_state(due, now)) for due in (soon, late)
+    ]
     store.insert(jobs)
     assert [job.id for job in store.claim(wants, 10, "ann", MINUTE, clock.now())] == [jobs[0].id]
     assert store.next_due() == late

@@ -33,7 +33,7 @@ def miscount(store: Store, name: str, running: int) -> None:
         store._db.execute(_LEVEL.format("tarry_level", name, running, f"ON CONFLICT DO UPDATE SET running = {running}"))
     elif isinstance(store, PostgresStore):
         text = _LEVEL.format("{s}.level", name, running, f"ON CONFLICT (name) DO UPDATE SET running = {running}")
-        store._call(lambda link: link.run(store._at(text)))
+        store._call(lambda link: link.run(store._for_schema(text)))
     elif isinstance(store, MysqlStore):
         text = _LEVEL.format("tarry_level", name, running, f"ON DUPLICATE KEY UPDATE running = {running}")
         store._write(lambda link: link.run(text))
@@ -74,7 +74,7 @@ class OfTwoShards(Ours):
         assert isinstance(store, ShardedStore)
         ids: list[bytes] = []
         while len(ids) < count:
-            ids += [drawn for drawn in [store.mint("mail", None)] if store.shard(drawn) == 0]
+            ids += [drawn for drawn in [store.new_id("mail", None)] if store.shard(drawn) == 0]
         return ids
 
 

@@ -31,7 +31,7 @@ from tarry.model.outcome import (
     Snoozed,
     TimedOut,
     Unknown,
-    note,
+    outcome_note,
 )
 from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Exchange, Query, Store, Want
@@ -50,7 +50,7 @@ TRIES = 3
 MOST_TURNS = 60
 
 DONE, OK = Returned(b'"done"'), (State.DONE, b'"done"')
-ERROR = note("ValueError", "no")
+ERROR = outcome_note("ValueError", "no")
 RAISED = Raised(ERROR, ("ValueError",))
 RULES = Rules(retry=Retry(2, base=15))
 DIES, SLOW = "the worker dies while the job is on", "the job takes one turn more"
@@ -64,8 +64,8 @@ SCRIPTS: list[tuple[list[Step], tuple[State, bytes], int]] = [
     ([TimedOut(ERROR), DONE], OK, 1),
     ([Released(), Snoozed(25 * SECOND), DONE], OK, 0),
     ([Unknown(), Lost(), DONE], OK, 0),
-    ([Cancelled("gone")], (State.CANCELLED, note("Cancelled", "gone")), 0),
-    ([Expired()], (State.CANCELLED, note("Expired", "it could not start in time")), 0),
+    ([Cancelled("gone")], (State.CANCELLED, outcome_note("Cancelled", "gone")), 0),
+    ([Expired()], (State.CANCELLED, outcome_note("Expired", "it could not start in time")), 0),
     ([DIES, SLOW, SLOW, SLOW, DONE], OK, 1),
 ]
 """What happens in each attempt; how the job must end, and after how many failures."""
@@ -196,10 +196,10 @@ def scripted(number: int) -> Job:
         priority=number % 3 - 1,
         due=NOW + delay,
         key=key,
-        since=NOW,
-        holds=HELD * (key is not None),
+        state_since=NOW,
+        key_held_until=HELD * (key is not None),
     )
-    return replace(job, state=lifecycle.placed(job.due, NOW))
+    return replace(job, state=lifecycle.initial_state(job.due, NOW))
 
 
 def check(store: Counting, worker: Worker) -> None:
@@ -267,13 +267,13 @@ def test_every_verb_can_fail() -> None:
         lambda store: store.get([]),
         lambda store: store.find(Query()),
         lambda store: store.counts(),
-        lambda store: store.leaving(0, NOW, 10),
+        lambda store: store.expiring(0, NOW, 10),
         lambda store: store.prune(NOW, 0),
         lambda store: store.pause("default", True),
         lambda store: store.queues(),
         lambda store: store.backlog(None, NOW, 10),
         lambda store: store.time(),
-        lambda store: store.facts(),
+        lambda store: store.diagnostics(),
     ]
     for call in calls:
         store = FlakyStore(MemoryStore(), 1, after=False)
@@ -283,11 +283,11 @@ def test_every_verb_can_fail() -> None:
         assert store.calls == 2
 
 
-def test_bells_and_ids_pass_through() -> None:
+def test_wakeups_and_ids_pass_through() -> None:
     store = FlakyStore(MemoryStore(), 1, after=False)
-    with closing(store.bell()) as bell:
-        bell.arm("full")
-        store.ring_recall()
-        assert bell.wait(10)
-    assert len(store.mint("mail", None)) == 16
+    with closing(store.wakeup()) as sleeper:
+        sleeper.listen("full")
+        store.wake_for_recall()
+        assert sleeper.wait(10)
+    assert len(store.new_id("mail", None)) == 16
     assert store.calls == 0

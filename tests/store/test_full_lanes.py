@@ -40,7 +40,7 @@ def fill(store: Store, lanes: int, task: str) -> None:
     assert started(store, 1) == []
 
 
-def vain(store: Store) -> float:
+def time_empty_claim(store: Store) -> float:
     """Milliseconds that a claim takes that finds nothing, at best of several."""
     times = []
     for _ in range(60):
@@ -51,12 +51,12 @@ def vain(store: Store) -> float:
     return min(times) * 1000
 
 
-def test_a_vain_claim_costs_no_more_beside_thousands_of_full_lanes(store: Store) -> None:
+def test_an_empty_claim_costs_no_more_beside_thousands_of_full_lanes(store: Store) -> None:
     store.limit("each:mail", Limit(1))
     fill(store, FEW, "mail")
-    usual = vain(store)
+    usual = time_empty_claim(store)
     store.limit("each:post", Limit(1))
     fill(store, MANY, "post")
-    beside_many = vain(store)
+    beside_many = time_empty_claim(store)
     print(f"{usual:.2f} ms beside {FEW}, {beside_many:.2f} ms beside {MANY}")
     assert beside_many < 3 * usual + 3, "it took 70 to 700 when each of them was looked at"

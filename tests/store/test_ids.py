@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.store.ids import parsed, text, uuid7
+from tarry.store.ids import parse, text, uuid7
 
 MANY = 20_000
 
@@ -70,7 +70,7 @@ def _forked() -> tuple[int, int]:
 @given(st.binary(min_size=16, max_size=16))
 def test_text_and_back(id: bytes) -> None:
     assert text(id) == str(uuid.UUID(bytes=id))
-    assert parsed(text(id)) == parsed(text(id).replace("-", "")) == parsed(text(id).upper()) == id
+    assert parse(text(id)) == parse(text(id).replace("-", "")) == parse(text(id).upper()) == id
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_text_and_back(id: bytes) -> None:
 )
 def test_what_is_no_id(wrong: str) -> None:
     with pytest.raises(ValueError, match="32 hexadecimal digits"):
-        parsed(wrong)
+        parse(wrong)

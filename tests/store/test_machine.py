@@ -23,11 +23,11 @@ from tarry.model.outcome import (
     Expired,
     Lost,
     Outcome,
+    Quarantined,
     Raised,
     Released,
     Returned,
     Snoozed,
-    Suspected,
     TimedOut,
     Unknown,
 )
@@ -37,7 +37,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tests.servers.fixtures import without_bells
+from tests.servers.fixtures import remove_board
 from tests.servers.mariadb import MariadbServer
 
 NOW = 1_800_000_000 * SECOND
@@ -65,17 +65,17 @@ OUTCOMES: list[Outcome] = [
     Cancelled("gone"),
     Expired(),
     Unknown(),
-    Suspected(),
+    Quarantined(),
 ]
 Decision = Callable[[Job, Rules, int], Change]
 DECISIONS: list[Decision] = [
-    lambda job, rules, now: lifecycle.kicked(job, now),
-    lambda job, rules, now: lifecycle.cancelled(job, rules, now, "no"),
-    lambda job, rules, now: lifecycle.moved(job, now, due=now + TICK, priority=-2),
-    lambda job, rules, now: lifecycle.moved(job, now, due=now - TICK, queue="slow"),
-    lambda job, rules, now: lifecycle.forgotten(job),
-    lambda job, rules, now: lifecycle.replaced(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
-    lambda job, rules, now: lifecycle.postponed(job, replace(job, due=now + 2 * TICK), now),
+    lambda job, rules, now: lifecycle.run_now(job, now),
+    lambda job, rules, now: lifecycle.cancel(job, rules, now, "no"),
+    lambda job, rules, now: lifecycle.move(job, now, due=now + TICK, priority=-2),
+    lambda job, rules, now: lifecycle.move(job, now, due=now - TICK, queue="slow"),
+    lambda job, rules, now: lifecycle.forget(job),
+    lambda job, rules, now: lifecycle.replace_call(job, replace(job, body=b"new", due=now + TICK, priority=1), now),
+    lambda job, rules, now: lifecycle.postpone(job, replace(job, due=now + 2 * TICK), now),
 ]
 LIMITS = [None, Limit(0), Limit(1), Limit(3), Limit(12), Limit(90), Limit(None, 2, 3 * TICK), Limit(2, 40, 4 * TICK)]
 
@@ -198,10 +198,10 @@ class Histories(RuleBasedStateMachine):
         if new.again is not None and self.sent:
             return self.sent[-1 - new.again % len(self.sent)]
         id, due = self.minted(new.task, new.key), self.now + new.delay
-        job = Job(id, new.task, new.body, new.queue, new.priority, due, since=self.now, key=new.key)
+        job = Job(id, new.task, new.body, new.queue, new.priority, due, state_since=self.now, key=new.key)
         lane = new.lane if self.one_lease else None
-        job = replace(job, holds=0 if new.key is None else HELD, unique=new.unique, lane=lane)
-        self.sent.append(replace(job, state=lifecycle.placed(job.due, self.now)))
+        job = replace(job, key_held_until=0 if new.key is None else HELD, key_ttl=new.unique, lane=lane)
+        self.sent.append(replace(job, state=lifecycle.initial_state(job.due, self.now)))
         return self.sent[-1]
 
     def back(self, number: int) -> Job:
@@ -377,7 +377,7 @@ class Histories(RuleBasedStateMachine):
         """By the owner that it had when it was seen, or by any."""
         job = self.back(back)
         for store in (self.reference, self.store):
-            store.mark(owner or job.owner, [(job.id, job.epoch, progress)])
+            store.save_progress(owner or job.owner, [(job.id, job.epoch, progress)])
 
     @rule(
         name=st.sampled_from(["a:x", "a:y", "b"]),
@@ -385,7 +385,7 @@ class Histories(RuleBasedStateMachine):
         was=st.sampled_from([None, b"", b"1"]),
     )
     def write(self, name: str, value: bytes | None, was: bytes | None) -> None:
-        assert self.store.write(name, value, was) == self.reference.write(name, value, was)
+        assert self.store.kv_cas(name, value, was) == self.reference.kv_cas(name, value, was)
 
     @rule(
         states=st.lists(st.sampled_from(State), max_size=3, unique=True),
@@ -424,7 +424,7 @@ class Histories(RuleBasedStateMachine):
         assert self.store.queues() == self.reference.queues()
         tallies = sorted(self.store.counts(), key=lambda tally: (tally.queue, tally.task, tally.state))
         assert tallies == self.reference.counts()
-        assert self.store.cells("a:") == self.reference.cells("a:")
+        assert self.store.kv_list("a:") == self.reference.kv_list("a:")
         if self.one_lease:
             assert self.store.limits() == self.reference.limits()
 
@@ -453,7 +453,7 @@ class MariadbHistories(Histories):
     def teardown(self) -> None:
         super().teardown()
         self.server.call(f"DROP DATABASE {self.database}")
-        without_bells(self.url)
+        remove_board(self.url)
 
 
 class ShardHistories(Histories):

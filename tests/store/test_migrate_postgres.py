@@ -3,30 +3,39 @@
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from tarry import errors
-from tarry.model.job import Job
+from tarry.model import lifecycle
+from tarry.model.job import HELD, Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.postgres import migrate as postgres_migrate
-from tarry.store.postgres.connection import Connections
 from tarry.store.postgres.migrate import migrate, pending
-from tarry.store.postgres.schema import STEPS, Step
+from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.schema import FUNCTIONS, MIGRATIONS, PostgresMigration
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.postgres.url import parsed
+from tarry.store.postgres.url import parse_url
 from tarry.store.shared import migrating
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 
 LATER = (
-    *STEPS,
-    Step("adds a column to the jobs", ("ALTER TABLE {s}.job ADD COLUMN weight integer NOT NULL DEFAULT 0",)),
-    Step("adds an index by weight", ("CREATE INDEX job_weight ON {s}.job (weight)", "ANALYZE {s}.job")),
+    *MIGRATIONS,
+    PostgresMigration(
+        "adds a column to the jobs", ("ALTER TABLE {s}.job ADD COLUMN weight integer NOT NULL DEFAULT 0",)
+    ),
+    PostgresMigration("adds an index by weight", ("CREATE INDEX job_weight ON {s}.job (weight)", "ANALYZE {s}.job")),
 )
 WANTS = [Want("default", band, 10) for band in BANDS]
+FIRST = Path(__file__).with_name("postgres_schema_1.sql")
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def link(postgres_server: PostgresServer) -> Iterator[psycopg.Connection]:
 
 
 def schema_of(url: str) -> str:
-    return parsed(url).schema
+    return parse_url(url).schema
 
 
 def version(link: psycopg.Connection, url: str) -> str:
@@ -64,6 +73,51 @@ def test_the_command_knows_the_way(postgres_url: str) -> None:
     assert len(migrating.pending(postgres_url)) == 1
     assert len(migrating.migrate(postgres_url)) == 1
     assert migrating.pending(postgres_url) == []
+
+
+def functions(link: psycopg.Connection, url: str) -> dict[str, tuple[int, list[str], str]]:
+    """Of each its oid, the types of its arguments, and what it returns."""
+    rows = link.execute(
+        """SELECT proname, oid::int, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) AS t), (SELECT
+            string_agg(format_type(t, NULL), ', ') FROM unnest(coalesce(proallargtypes, ARRAY[prorettype])) AS t)
+        FROM pg_proc WHERE pronamespace = %s::regnamespace""",
+        (schema_of(url),),
+    ).fetchall()
+    return {name: (oid, arguments, answer) for name, oid, arguments, answer in rows}
+
+
+def test_what_an_earlier_tarry_made_works_and_stays_as_it_is(postgres_url: str, link: psycopg.Connection) -> None:
+    """Functions are not made anew while the version is the same; so each must be called as the first one was."""
+    link.execute(f"CREATE SCHEMA {schema_of(postgres_url)}")
+    link.execute(FIRST.read_text().replace("{s}", schema_of(postgres_url)).encode())
+    link.execute(f"UPDATE {schema_of(postgres_url)}.about SET value = '1' WHERE name = 'schema'")
+    before = functions(link, postgres_url)
+    with closing(PostgresStore(postgres_url)) as store:
+        now = store.time()
+        jobs = [Job(uuid7(), "t", b"", due=now - late) for late in (0, 10**7)]
+        jobs += [replace(job, id=uuid7(), key=f"{job.due}", key_held_until=HELD) for job in jobs]
+        assert store.insert(jobs) == store.insert(jobs) == [job.id for job in jobs]
+        claimed = store.claim(WANTS, 9, "ann", 10**6, now)
+        assert {job.id for job in claimed} == {job.id for job in jobs}
+        assert store.apply([lifecycle.after(job, Returned(), DEFAULT, now) for job in claimed], now) == [True] * 4
+        assert store.queues() == {}
+    assert functions(link, postgres_url) == before
+    link.execute(f"DROP SCHEMA {schema_of(postgres_url)} CASCADE")
+    PostgresStore(postgres_url).close()
+    now_made = functions(link, postgres_url)
+    assert {name: types for name, (_, *types) in now_made.items()} == {n: types for n, (_, *types) in before.items()}
+
+
+def test_every_function_is_made_and_says_what_it_costs() -> None:
+    listed = {path.read_text() for path in (files("tarry.store.postgres") / "functions").iterdir()}
+    assert len(FUNCTIONS) == len(listed)
+    for text in listed:
+        head, _, _ = text.partition("CREATE FUNCTION")
+        assert "-- Arguments" in head
+        assert "-- Cost" in head
+    for made in FUNCTIONS:
+        # {s} is the schema, and {} an empty array; no constant is left out.
+        assert "{" not in made.replace("{s}", "").replace("{}", "")
 
 
 def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection) -> None:
@@ -95,9 +149,9 @@ def test_an_older_schema_is_left_alone_until_somebody_says_so(
     older.close()
 
 
-def opened(url: str, steps: tuple[Step, ...]) -> None:
-    with closing(Connections(parsed(url))) as connections:
-        postgres_migrate.at_opening(connections, steps)
+def opened(url: str, steps: tuple[PostgresMigration, ...]) -> None:
+    with closing(PostgresPool(parse_url(url))) as connections:
+        postgres_migrate.create_or_check(connections, steps)
 
 
 def test_a_newer_schema_is_refused(postgres_url: str, link: psycopg.Connection) -> None:
@@ -125,7 +179,7 @@ def test_somebody_elses_tables(postgres_url: str, link: psycopg.Connection) -> N
 
 def test_a_step_that_fails_leaves_nothing(postgres_url: str, link: psycopg.Connection) -> None:
     PostgresStore(postgres_url).close()
-    broken = (*STEPS, Step("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
+    broken = (*MIGRATIONS, PostgresMigration("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
     with pytest.raises(errors.StoreError, match="division by zero"):
         migrate(postgres_url, broken)
     assert version(link, postgres_url) == "1"
@@ -155,4 +209,4 @@ def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: p
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             until(lambda: int(postgres_server.call(waiting)) >= 2)
         done = [each.result(LIMIT) for each in both]
-    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].says}" for n in (2, 3)]
+    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].summary}" for n in (2, 3)]

@@ -21,23 +21,24 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Lost, Outcome, Released, Returned
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, running, seen, settle, taken
-from tarry.store.conformance.ringing import rings
+from tarry.store.conformance.waking import wakes
 from tarry.store.mysql import claim as mysql_claim
 from tarry.store.mysql import exchange as mysql_exchange
-from tarry.store.mysql import guard as mysql_guard
-from tarry.store.mysql import lanes as mysql_lanes
+from tarry.store.mysql import lane_reader
 from tarry.store.mysql import schema as mysql_schema
-from tarry.store.mysql.address import parsed
 from tarry.store.mysql.claim import Reader
+from tarry.store.mysql.distinct_scan import DistinctScan
 from tarry.store.mysql.halves import exists
-from tarry.store.mysql.link import Link
-from tarry.store.mysql.schema import SCHEMA_VERSION, Step
+from tarry.store.mysql.link import guard as mysql_guard
+from tarry.store.mysql.link.address import parse
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.schema import STEPS
 from tarry.store.mysql.sql import digest, raw
-from tarry.store.mysql.steps import Walk
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.shared import migrating
-from tarry.store.shared.bell import RESULT, WORK
+from tarry.store.shared.schema_steps import SchemaStep
+from tarry.store.shared.wakeup.sleeper import RESULT, WORK
 
 LONG = 60.0
 
@@ -58,7 +59,7 @@ def other(mariadb_url: str, store: MysqlStore) -> Iterator[MysqlStore]:
 
 
 def connected(url: str) -> Any:
-    where = parsed(url)
+    where = parse(url)
     return pymysql.connect(host=where.host, port=where.port, user=where.user, database=where.database)
 
 
@@ -89,7 +90,7 @@ def until(look: Callable[[], object]) -> None:
 
 
 def test_a_url_says_everything() -> None:
-    found = parsed("mysql://me:p%40ss@db.example:3307/jobs?timeout=2&tls=yes&connections=9&skip_locked=no&guard=no")
+    found = parse("mysql://me:p%40ss@db.example:3307/jobs?timeout=2&tls=yes&connections=9&skip_locked=no&guard=no")
     assert (found.host, found.port, found.user, found.password, found.database) == (
         "db.example", 3307, "me", "p@ss", "jobs",
     )  # fmt: skip
@@ -102,8 +103,7 @@ def test_a_url_says_everything() -> None:
     )
     assert found.shown == "mysql://me@db.example:3307/jobs"
     assert (
-        parsed("mariadb://u@localhost/d?socket=/run/my.sock").shown
-        == "mariadb://u@localhost:3306/d?socket=/run/my.sock"
+        parse("mariadb://u@localhost/d?socket=/run/my.sock").shown == "mariadb://u@localhost:3306/d?socket=/run/my.sock"
     )
 
 
@@ -139,7 +139,7 @@ def test_several_hosts_may_start_at_once(mariadb_url: str) -> None:
 
 
 def test_a_newer_schema_is_refused_before_anything_is_written(store: MysqlStore, mariadb_url: str, client: Any) -> None:
-    asked(client, f"UPDATE tarry_about SET value = {SCHEMA_VERSION + 1} WHERE name = 'schema'")
+    asked(client, f"UPDATE tarry_about SET value = {len(STEPS) + 1} WHERE name = 'schema'")
     client.commit()
     with pytest.raises(StoreNewer, match="upgrade tarry on this host"):
         MysqlStore(mariadb_url)
@@ -157,9 +157,8 @@ def test_an_older_schema_is_brought_up_to_date_when_told_so(
     store: MysqlStore, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store of the version before goes on meanwhile."""
-    step = Step("adds the column colour", ["ALTER TABLE tarry_job ADD COLUMN colour INT NOT NULL DEFAULT 0"])
-    monkeypatch.setattr(mysql_schema, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-    monkeypatch.setattr(mysql_schema, "STEPS", {SCHEMA_VERSION: step})
+    step = SchemaStep("adds the column colour", ["ALTER TABLE tarry_job ADD COLUMN colour INT NOT NULL DEFAULT 0"])
+    monkeypatch.setattr(mysql_schema, "STEPS", (*STEPS, step))
     with pytest.raises(StoreError, match="run `tarry migrate`"):
         MysqlStore(mariadb_url)
     assert migrating.pending(mariadb_url) == ["adds the column colour"]
@@ -180,11 +179,11 @@ def test_tables_left_half_made_are_made_to_the_end(mariadb_url: str, client: Any
 
 
 def test_what_an_operator_is_told(store: MysqlStore, mariadb_server: Any) -> None:
-    facts = {fact.name: fact for fact in store.facts()}
+    facts = {fact.name: fact for fact in store.diagnostics()}
     assert facts["mariadb"].value.startswith("1")
     assert "innodb_flush_log_at_trx_commit" in facts["durability"].value
     assert "SET GLOBAL" in facts["durability"].advice
-    assert facts["schema"].value == str(SCHEMA_VERSION)
+    assert facts["schema"].value == str(len(STEPS))
     assert {"clock offset", "round trip", "oldest transaction", "binary log", "isolation", "size"} <= facts.keys()
 
 
@@ -275,7 +274,7 @@ def test_a_claim_reads_as_much_however_many_are_late(mariadb_url: str, client: A
     store = MysqlStore(mariadb_url + options)
     wants = [Want("default", band, 20) for band in (1, 0, -1)]
     for priority in (2, 0, -2):
-        put(store, 2000, priority=priority, since=NOW + 1)
+        put(store, 2000, priority=priority, state_since=NOW + 1)
         put(store, 60, priority=priority)
     for _ in range(3):
         before = read_by_all(client)
@@ -290,7 +289,7 @@ def read_by_all(client: Any) -> int:
 
 
 def test_lanes_and_due_jobs_are_read_in_the_order_of_the_key(full: MysqlStore, client: Any) -> None:
-    lane = mysql_lanes._LANE.format("'a'", 0, "'mail'", "'x'", 10, " SKIP LOCKED")
+    lane = lane_reader._LANE.format("'a'", 0, "'mail'", "'x'", 10, " SKIP LOCKED")
     for statement in (lane, Reader(True, 7).promotable(NOW + HOUR)):
         (step,) = plan(client, statement)
         assert step["key"] == "PRIMARY", step
@@ -300,9 +299,9 @@ def test_lanes_and_due_jobs_are_read_in_the_order_of_the_key(full: MysqlStore, c
 def test_lanes_and_queues_are_found_without_reading_their_jobs(full: MysqlStore, client: Any) -> None:
     """By steps, each of which is one look into the key."""
     for walk in (
-        Walk("tarry_ready", "queue", "1", 9),
-        Walk("tarry_laned", "task", "queue = 'a' AND band = 0", 9),
-        Walk("tarry_laned", "lane", "queue = 'a' AND band = 0 AND task = 'mail'", 9, "'a'"),
+        DistinctScan("tarry_ready", "queue", "1", 9),
+        DistinctScan("tarry_laned", "task", "queue = 'a' AND band = 0", 9),
+        DistinctScan("tarry_laned", "lane", "queue = 'a' AND band = 0 AND task = 'mail'", 9, "'a'"),
     ):
         asked(client, "SET @tarry7 = 'a'")
         for step in (walk.steps(0, 1, [])[0], walk.steps(7, 2, [])[1]):
@@ -317,13 +316,13 @@ def handled(client: Any) -> int:
 
 
 @pytest.mark.parametrize("count", [2, 6, 40, 1000])
-@pytest.mark.parametrize("options", ["?timeout=2", "?timeout=2&skip_locked=no"])
+@pytest.mark.parametrize("options", ["?timeout=20", "?timeout=20&skip_locked=no"])
 def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, options: str, count: int) -> None:
     """However few or many there are: every other job, with all its rows, is locked by somebody, and each call that is
     about the rest goes through. A planner that preferred to read a small table as a whole would wait."""
     store = MysqlStore(mariadb_url + options)
     jobs = sorted(put(store, count, key=None), key=lambda job: job.id)
-    keyed = [put(store, key=f"k{n}", unique=HOUR)[0] for n in range(6)]
+    keyed = [put(store, key=f"k{n}", key_ttl=HOUR)[0] for n in range(6)]
     claimed = {job.id: job for job in taken(store)}
     mine = [claimed[job.id] for job in (*jobs[::2], *keyed[::2])]
     theirs = [claimed[job.id] for job in (*jobs[1::2], *keyed[1::2])]
@@ -340,7 +339,7 @@ def test_nobody_waits_for_changes_of_other_jobs(mariadb_url: str, client: Any, o
     assert len(again) == len(back)
     assert store.apply([lifecycle.after(job, Returned(), Rules(keep_done=0), NOW) for job in again], NOW)
     assert len(store.extend("ann", {(job.id, job.epoch) for job in mine}, LEASE, NOW)) == len(mine)
-    store.mark("ann", [(job.id, job.epoch, b"1") for job in mine])
+    store.save_progress("ann", [(job.id, job.epoch, b"1") for job in mine])
     assert store.insert(made(store, key="k0")) != []
     assert store.prune(NOW + 9 * HOUR, 0) > 0
     client.rollback()
@@ -472,11 +471,11 @@ def test_people_and_workers_at_once(mariadb_url: str, client: Any, options: str)
 
 def decided(job: Job, number: int) -> Any:
     decisions = [
-        lambda: lifecycle.cancelled(job, DEFAULT, NOW),
-        lambda: lifecycle.kicked(job, NOW),
-        lambda: lifecycle.moved(job, NOW, due=NOW + HOUR),
-        lambda: lifecycle.moved(job, NOW, due=NOW - HOUR, priority=3),
-        lambda: lifecycle.forgotten(job) if number % 11 == 0 else lifecycle.kicked(job, NOW),
+        lambda: lifecycle.cancel(job, DEFAULT, NOW),
+        lambda: lifecycle.run_now(job, NOW),
+        lambda: lifecycle.move(job, NOW, due=NOW + HOUR),
+        lambda: lifecycle.move(job, NOW, due=NOW - HOUR, priority=3),
+        lambda: lifecycle.forget(job) if number % 11 == 0 else lifecycle.run_now(job, NOW),
     ]
     try:
         return decisions[number % 5]()
@@ -520,7 +519,7 @@ def test_taking_turns_over_many_lanes(store: MysqlStore) -> None:
 def elsewhere(
     mariadb_url: str, store: MysqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MysqlStore]:
-    """The same database from another host: one whose bells are not ours."""
+    """The same database from another host: one whose board is not ours."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     there = MysqlStore(mariadb_url)
     yield there
@@ -528,48 +527,48 @@ def elsewhere(
 
 
 @pytest.mark.timeout(120)
-def test_work_from_another_host_rings(store: MysqlStore, elsewhere: MysqlStore, client: Any) -> None:
+def test_work_from_another_host_wakes(store: MysqlStore, elsewhere: MysqlStore, client: Any) -> None:
     """Once it is known there that somebody sleeps here; and so do results, and calls back."""
-    bell = store.bell()
-    bell.arm(WORK)
+    sleeper = store.wakeup()
+    sleeper.listen(WORK)
     until(lambda: client.rollback() or asked(client, "SELECT 1 FROM tarry_board"))
     elsewhere._known.forget()  # who only inserts goes for a second by what it read
     put(elsewhere)
-    assert rings(bell)
+    assert wakes(sleeper)
     (job,) = taken(store)
-    bell.arm(RESULT)
+    sleeper.listen(RESULT)
     settle(elsewhere, job, Returned())
-    assert rings(bell)
-    bell.arm(WORK)
-    elsewhere.ring_recall()
-    assert rings(bell)
-    bell.close()
+    assert wakes(sleeper)
+    sleeper.listen(WORK)
+    elsewhere.wake_for_recall()
+    assert wakes(sleeper)
+    sleeper.close()
 
 
 def test_on_one_host_the_server_is_not_told(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """Its board reaches everybody, so a write is saved."""
-    bell = store.bell()
-    bell.arm(WORK)
+    sleeper = store.wakeup()
+    sleeper.listen(WORK)
     until(lambda: client.rollback() or asked(client, "SELECT 1 FROM tarry_board"))
     put(other)
-    assert rings(bell)
+    assert wakes(sleeper)
     settle(store, taken(store)[0], Returned())
     client.rollback()
     assert asked(client, "SELECT * FROM tarry_news") == []
-    bell.close()
+    sleeper.close()
 
 
-def test_without_a_directory_for_bells_it_works_all_the_same(
+def test_without_a_directory_for_the_board_it_works_all_the_same(
     mariadb_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else has it: then only the server tells."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     store = MysqlStore(mariadb_url)
-    bell = store.bell()
-    bell.arm(WORK)
+    sleeper = store.wakeup()
+    sleeper.listen(WORK)
     put(store)
-    assert bell.wait(5) != b"", "the server told nothing"
-    bell.close()
+    assert sleeper.wait(5) != b"", "the server told nothing"
+    sleeper.close()
     store.close()
 
 
@@ -591,7 +590,7 @@ def test_a_worker_whose_connection_has_ended_is_known_to_be_gone(
 ) -> None:
     """Before its lease runs out; not at once, since a connection may end while its worker lives."""
     clock = Hands()
-    other._missing = mysql_guard.Missing(clock)
+    other._missing = mysql_guard.MissingGuards(clock)
     jobs = running(store, 3)
     held = [(job.id, job.epoch) for job in jobs]
     assert store.extend("ann", held, LEASE, NOW) == []
@@ -609,7 +608,7 @@ def test_a_worker_whose_connection_has_ended_is_known_to_be_gone(
 def test_a_worker_that_merely_reconnects_is_not_gone(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """It writes its new number the next time it prolongs its lease, which is every second."""
     clock = Hands()
-    other._missing = mysql_guard.Missing(clock)
+    other._missing = mysql_guard.MissingGuards(clock)
     (job,) = running(store)
     store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
     (number,) = guards(client)
@@ -642,7 +641,7 @@ def test_who_prolongs_the_lease_of_another_leaves_its_guard_in_place(
 def test_a_guard_of_another_start_of_the_server_says_nothing(store: MysqlStore, other: MysqlStore, client: Any) -> None:
     """Nor one of another user, whose connections we may not see."""
     clock = Hands()
-    other._missing = mysql_guard.Missing(clock)
+    other._missing = mysql_guard.MissingGuards(clock)
     (job,) = running(store)
     store.extend("ann", [(job.id, job.epoch)], LEASE, NOW)
     for change in ("started = started - 60", "started = started + 60, server = CONCAT(server, 'x')"):
@@ -676,7 +675,7 @@ def test_due_jobs_that_one_claim_makes_ready_are_no_other_claims(
     """Not even where the other comes between its look and its change, and has settled all by then."""
     jobs, given, promote = put(store, 5, due=NOW + 1), list[Job](), mysql_claim.promote
 
-    def after_the_other(link: Link, ids: Sequence[bytes], now: int) -> None:
+    def after_the_other(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
         monkeypatch.undo()
         given.extend(taken(other, owner="bob", now=NOW + 1))
         other.apply([lifecycle.after(job, Returned(), DEFAULT, NOW + 1) for job in given], NOW + 1)

@@ -16,9 +16,9 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, made, put, taken
-from tarry.store.mysql.address import parsed
+from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.store import MysqlStore
-from tests.servers.fixtures import without_bells
+from tests.servers.fixtures import remove_board
 from tests.servers.mariadb import MariadbServer
 from tests.servers.server import Missing, free_port
 
@@ -36,7 +36,7 @@ def server(servers_directory: Path, request: pytest.FixtureRequest) -> Iterator[
     yield server
     server.resume()
     server.kill()
-    without_bells(server.url)
+    remove_board(server.url)
 
 
 @pytest.fixture
@@ -254,9 +254,9 @@ def test_something_else_is_there(redis_server: object) -> None:
 def test_a_password_is_in_nothing_that_is_shown(server: MariadbServer) -> None:
     server.call("CREATE USER app@'%' IDENTIFIED BY 'ge:h/e@im'; GRANT ALL ON tarry.* TO app@'%'")
     store = MysqlStore(f"mysql://app:ge%3Ah%2Fe%40im@127.0.0.1:{server.port}/tarry?timeout=1")
-    assert parsed(f"mysql://app:ge%3Ah%2Fe%40im@127.0.0.1:{server.port}/tarry").password == "ge:h/e@im"
+    assert parse(f"mysql://app:ge%3Ah%2Fe%40im@127.0.0.1:{server.port}/tarry").password == "ge:h/e@im"
     try:
-        shown = [store.url, *(str(fact) for fact in store.facts())]
+        shown = [store.url, *(str(fact) for fact in store.diagnostics())]
         server.kill()
         shown.append(fails_within(5, lambda: put(store)))
         shown.append(repr(store) + repr(vars(store)))

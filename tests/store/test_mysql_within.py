@@ -14,10 +14,10 @@ from tarry.model.duration import HOUR
 from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.store.conformance.cases import NOW, ids, made, put, seen, taken
-from tarry.store.conformance.ringing import rings
-from tarry.store.mysql.address import parsed
+from tarry.store.conformance.waking import wakes
+from tarry.store.mysql.link.address import parse
 from tarry.store.mysql.store import MysqlStore
-from tarry.store.shared.bell import WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 from tests.store import django_story
 
 
@@ -29,7 +29,7 @@ def store(mariadb_url: str) -> Iterator[MysqlStore]:
 
 
 def connected(url: str, **more: Any) -> Any:
-    where = parsed(url)
+    where = parse(url)
     return pymysql.connect(host=where.host, port=where.port, user=where.user, database=where.database, **more)
 
 
@@ -133,12 +133,12 @@ def test_a_limit_holds_for_it(store: MysqlStore, theirs: Theirs) -> None:
 
 def test_whoever_sleeps_hears_of_it_after_the_commit(store: MysqlStore, theirs: Theirs) -> None:
     """By looking for news: we are not told of it."""
-    bell = store.bell()
-    bell.arm(WORK)
+    sleeper = store.wakeup()
+    sleeper.listen(WORK)
     store.insert_within(theirs.given, made(store))
     theirs.commit()
-    assert rings(bell)
-    bell.close()
+    assert wakes(sleeper)
+    sleeper.close()
 
 
 def test_a_connection_that_commits_each_statement(store: MysqlStore, mariadb_url: str) -> None:
@@ -204,7 +204,7 @@ settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.mysql", 
 
 def test_django(mariadb_url: str) -> None:
     """Its backend, here on PyMySQL: within `atomic` it is one transaction, outside each statement is its own."""
-    where = parsed(mariadb_url)
+    where = parse(mariadb_url)
     *said, refused = django_story.told(DJANGO, where.database, str(where.port), mariadb_url)
     assert said == ["[]", "ready", "1"]
     assert "no transaction open" in refused

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.errors import PartlyUnavailable, StoreUnavailable
-from tarry.store.shared.partly import partly, there
+from tarry.store.shared.partial_result import partial_result, reachable_part
 
 AWAY = PartlyUnavailable("one is away", [1])
 
@@ -19,15 +19,15 @@ def away() -> list[int]:
 
 
 def test_all_of_it() -> None:
-    assert partly(lambda: [1, 2]) == ([1, 2], None)
-    assert there(lambda: [1, 2]) == [1, 2]
+    assert partial_result(lambda: [1, 2]) == ([1, 2], None)
+    assert reachable_part(lambda: [1, 2]) == [1, 2]
 
 
 def test_some_of_it_and_why_no_more() -> None:
-    assert partly(in_part) == ([1], AWAY)
-    assert there(in_part) == [1]
+    assert partial_result(in_part) == ([1], AWAY)
+    assert reachable_part(in_part) == [1]
 
 
 def test_where_nobody_answers_there_is_none() -> None:
     with pytest.raises(StoreUnavailable, match="away"):
-        there(away)
+        reachable_part(away)

@@ -219,11 +219,11 @@ def test_check_names_stores_to_which_the_way_is_open(careless: str, redis_server
     redis = f"redis://{REMOTE}:{redis_server.port}/0"
     for url in f"{careless}?require_auth=password", redis:
         with contextlib.closing(open_store(url)) as store:
-            (fact,) = [fact for fact in store.facts() if fact.name == "transport"]
+            (fact,) = [fact for fact in store.diagnostics() if fact.name == "transport"]
             assert fact.value == "clear, to another host"
             assert "verif" in fact.advice or "rediss://" in fact.advice
     with contextlib.closing(open_store(redis.replace(REMOTE, "127.0.0.1"))) as store:
-        (fact,) = [fact for fact in store.facts() if fact.name == "transport"]
+        (fact,) = [fact for fact in store.diagnostics() if fact.name == "transport"]
         assert (fact.value, fact.advice) == ("on this host", "")
 
 

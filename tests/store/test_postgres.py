@@ -24,9 +24,9 @@ from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
 from tarry.store.postgres import sql
 from tarry.store.postgres import store as module
-from tarry.store.postgres.floors import BOTTOM
+from tarry.store.postgres.scan_start import EARLIEST
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.bell import WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 
@@ -43,11 +43,11 @@ def store(mortal_postgres: PostgresServer) -> Iterator[PostgresStore]:
 
 def job(store: Store, **more: object) -> Job:
     now = store.time()
-    return Job(uuid7(), "t", b"[]", due=now, since=now, **more)  # type: ignore[arg-type]
+    return Job(uuid7(), "t", b"[]", due=now, state_since=now, **more)  # type: ignore[arg-type]
 
 
 def one(body: bytes = b"[]") -> Job:
-    return Job(uuid7(), "t", body, due=1, since=1)
+    return Job(uuid7(), "t", body, due=1, state_since=1)
 
 
 def took(call: Callable[[], object]) -> float:
@@ -161,19 +161,19 @@ def test_all_connections_are_ended(mortal_postgres: PostgresServer, store: Postg
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND backend_type = 'client backend'"
     )
-    with closing(store.bell()) as bell:
-        bell.arm(WORK)
+    with closing(store.wakeup()) as sleeper:
+        sleeper.listen(WORK)
         store.insert([one()])
         assert int(mortal_postgres.call(end)) >= 2
         # They end a moment after they were told to, so that the first call may still be under way on one of them.
         until(lambda: _inserted(store))
-        bell.arm(WORK)
+        sleeper.listen(WORK)
         until(lambda: len(listeners(mortal_postgres)) == 1)
         with closing(PostgresStore(mortal_postgres.url)) as other:
-            bell.wait(0)
-            bell.arm(WORK)
+            sleeper.wait(0)
+            sleeper.listen(WORK)
             other.insert([one()])
-            assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+            assert took(lambda: sleeper.wait(LIMIT)) < LIMIT / 2
 
 
 def _inserted(store: PostgresStore) -> bool:
@@ -257,8 +257,8 @@ def test_many_threads_share_a_few_connections(mortal_postgres: PostgresServer, s
 
 def test_a_forked_child_leaves_its_parents_connections_alone(store: PostgresStore) -> None:
     (kept,) = store.insert([one()])
-    with closing(store.bell()) as bell:
-        bell.arm(WORK)
+    with closing(store.wakeup()) as sleeper:
+        sleeper.listen(WORK)
         child = os.fork()
         if not child:
             try:
@@ -273,8 +273,8 @@ def test_a_forked_child_leaves_its_parents_connections_alone(store: PostgresStor
 # Waking up
 
 
-def test_rings_are_few_and_the_last_is_heard(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
-    """However many jobs are put, at most 100 rings a second are sent; a sleeper that armed last hears of the last."""
+def test_notices_are_few_and_the_last_is_heard(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+    """However many jobs are put, at most 100 NOTIFY a second are sent; who began to listen last hears of the last."""
     with (
         closing(PostgresStore(mortal_postgres.url)) as other,
         psycopg.connect(mortal_postgres.url, autocommit=True) as theirs,
@@ -283,33 +283,33 @@ def test_rings_are_few_and_the_last_is_heard(mortal_postgres: PostgresServer, st
         start = time.monotonic()
         for _ in range(300):
             store.insert([one()])
-        with closing(other.bell()) as bell:
-            bell.arm(WORK)
+        with closing(other.wakeup()) as sleeper:
+            sleeper.listen(WORK)
             store.insert([one()])
-            assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
-        rings = list(theirs.notifies(timeout=0.2))
-        assert 1 <= len(rings) <= 6 + 100 * (time.monotonic() - start)
+            assert took(lambda: sleeper.wait(LIMIT)) < LIMIT / 2
+        notices = list(theirs.notifies(timeout=0.2))
+        assert 1 <= len(notices) <= 6 + 100 * (time.monotonic() - start)
 
 
 def test_closing_sends_what_is_still_to_be_sent(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
-    with closing(PostgresStore(mortal_postgres.url)) as other, closing(other.bell()) as bell:
+    with closing(PostgresStore(mortal_postgres.url)) as other, closing(other.wakeup()) as sleeper:
         store.insert([one()])
-        bell.arm(WORK)
+        sleeper.listen(WORK)
         store.insert([one()])
         store.close()
-        assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
+        assert took(lambda: sleeper.wait(LIMIT)) < LIMIT / 2
 
 
-def test_a_bell_without_a_server(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
+def test_a_sleeper_without_a_server(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
     """Nothing is heard then but what comes from this process; and once the server is back, everybody looks."""
-    with closing(store.bell()) as bell:
+    with closing(store.wakeup()) as sleeper:
         mortal_postgres.kill()
-        bell.arm(WORK)
-        bell.poke()
-        assert took(lambda: bell.wait(LIMIT)) < LIMIT / 2
-        bell.arm(WORK)
+        sleeper.listen(WORK)
+        sleeper.wake()
+        assert took(lambda: sleeper.wait(LIMIT)) < LIMIT / 2
+        sleeper.listen(WORK)
         mortal_postgres.start()
-        assert took(lambda: bell.wait(LIMIT)) < LIMIT - 1
+        assert took(lambda: sleeper.wait(LIMIT)) < LIMIT - 1
 
 
 def test_due_jobs_that_were_stored_late_become_ready_in_their_turn(store: PostgresStore) -> None:
@@ -338,10 +338,10 @@ def claim_reads(link: psycopg.Connection, statement: str) -> int:
         return int(after[0] - before[0])
 
 
-def exchange_call(now: int, room: int, floors: tuple[int, int]) -> str:
+def exchange_call(now: int, room: int, starts: tuple[int, int]) -> str:
     """A claim, as SQL."""
     changes = ", ".join(["'{}'"] * 17)
-    on_time, late = floors
+    on_time, late = starts
     return (
         f"SELECT * FROM tarry.exchange_v1(false, {changes}, false, {now}, '{{default}}', '{{0}}', '{{{room}}}',"
         f" '{{{on_time}}}', '{{{late}}}', 0, {room}, 1000, 'bob', 30000000)"
@@ -367,33 +367,37 @@ def test_what_is_gone_costs_a_claim_nothing(mortal_postgres: PostgresServer, sto
         for _ in range(5):
             assert len(store.claim([worker], 1000, "ann", LEASE, store.time())) == 1000
         new = [job(store) for _ in range(10)]
-        store.insert([replace(job, since=job.due + late) for job in new])
+        store.insert([replace(job, state_since=job.due + late) for job in new])
         assert len(store.claim([worker], 1, "ann", LEASE, store.time())) == 1
-        seen = store._floors._ready["default", NORMAL]
-        from_the_beginning, from_the_floor = (
-            claim_reads(theirs, exchange_call(store.time(), 5, floors)) for floors in ((BOTTOM, BOTTOM), seen)
+        seen = store._scan_starts._ready["default", NORMAL]
+        from_the_beginning, from_the_start = (
+            claim_reads(theirs, exchange_call(store.time(), 5, starts)) for starts in ((EARLIEST, EARLIEST), seen)
         )
         assert from_the_beginning > 5000
-        assert from_the_floor < 100
+        assert from_the_start < 100
 
 
 def test_however_many_wait_in_one_line_a_claim_reads_few(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
-    """Of those late and those on time, in line and aside: also where it looks at limits."""
+    """Of those late and those on time, in order and out of order: also where it looks at limits."""
     now = store.time()
-    aside = [Job(uuid7(), "t", b"[]", due=1 + n, since=1 + n + late) for n in range(2000) for late in (0, 1)]
-    store.insert(aside)
-    store.insert([replace(job, id=uuid7(), due=now + job.due, since=now + job.since) for job in aside])
+    out_of_order = [
+        Job(uuid7(), "t", b"[]", due=1 + n, state_since=1 + n + late) for n in range(2000) for late in (0, 1)
+    ]
+    store.insert(out_of_order)
+    store.insert(
+        [replace(job, id=uuid7(), due=now + job.due, state_since=now + job.state_since) for job in out_of_order]
+    )
     values = ["'default'", "0", "10"]
-    open_lines = sql.at(sql.OPEN_LINES, "tarry")
+    open_lines = sql.for_schema(sql.OPEN_LINES, "tarry")
     for number, value in enumerate(values, 1):
         open_lines = open_lines.replace(f"${number}", value)
     with psycopg.connect(mortal_postgres.url, autocommit=True) as theirs:
         theirs.execute("SET enable_seqscan = off")
         assert claim_reads(theirs, open_lines) <= 40
-        assert claim_reads(theirs, exchange_call(now, 10, (BOTTOM, BOTTOM))) < 60
+        assert claim_reads(theirs, exchange_call(now, 10, (EARLIEST, EARLIEST))) < 60
 
 
-def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None:
+def test_what_comes_late_is_found_before_the_scan_start(store: PostgresStore) -> None:
     """A job that is due long before it is stored, or given back long after it was due, is not behind those claimed
     since."""
     early, on_time = job(store), job(store)
@@ -404,7 +408,7 @@ def test_what_comes_late_is_found_before_the_floor(store: PostgresStore) -> None
     (late,) = store.claim(WANTS, 1, "ann", LEASE, now)
     assert late.due == 1
     hour = 3_600_000_000
-    returned = lifecycle.moved(back(store, late, now), now, due=now - hour)
+    returned = lifecycle.move(back(store, late, now), now, due=now - hour)
     assert store.apply([returned], now) == [True]
     assert [claimed.id for claimed in store.claim(WANTS, 2, "ann", LEASE, now)] == [late.id, on_time.id]
     assert first.id == early.id
@@ -418,11 +422,11 @@ def back(store: Store, running: Job, now: int) -> Job:
     return found
 
 
-def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_took_long_to_store_is_set_aside(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STORED_WITHIN", 0)
     new = job(store)
     store.insert([new])
-    with store._connections.one() as link:
+    with store._pool.lend_one() as link:
         assert link.rows("SELECT aside FROM tarry.job") == [(True,)]
     assert [claimed.id for claimed in store.claim(WANTS, 1, "ann", LEASE, store.time())] == [new.id]
 
@@ -430,9 +434,9 @@ def test_what_took_long_to_store_is_put_aside(store: PostgresStore, monkeypatch:
 def test_due_jobs_of_both_lines_become_ready_in_their_order(
     store: PostgresStore, mortal_postgres: PostgresServer
 ) -> None:
-    """Those in line and those aside, also where each of the two has more than one claim makes ready."""
+    """Those in order and those out of order, also where each of the two has more than one claim makes ready."""
     now = store.time()
-    jobs = [Job(uuid7(), "t", b"[]", due=now + n, since=now, state=State.SCHEDULED) for n in range(1, 2401)]
+    jobs = [Job(uuid7(), "t", b"[]", due=now + n, state_since=now, state=State.SCHEDULED) for n in range(1, 2401)]
     store.insert(jobs[::2])
     with psycopg.connect(mortal_postgres.url) as theirs:
         store.insert_within(theirs, jobs[1::2])

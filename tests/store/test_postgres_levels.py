@@ -10,8 +10,9 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.conformance.cases import NOW, put, taken
-from tarry.store.postgres.lanes import LaneClaim
+from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.shared.lane_reader import LaneUse
 from tests.servers.postgres import PostgresServer
 
 
@@ -30,14 +31,14 @@ def test_an_end_between_a_claims_look_and_its_end_counts(
     put(store, lane="a")
     (first,) = taken(store)
     put(store, lane="a")
-    save, valid = LaneClaim._save, list[bool]()
+    save, valid = PostgresLaneReader.save, list[bool]()
 
-    def late(claim: LaneClaim) -> None:
+    def late(reader: PostgresLaneReader, use: LaneUse) -> None:
         with closing(PostgresStore(mortal_postgres.url)) as other:
             valid.extend(other.apply([lifecycle.after(first, Returned(), DEFAULT, NOW)], NOW))
-        save(claim)
+        save(reader, use)
 
-    monkeypatch.setattr(LaneClaim, "_save", late)
+    monkeypatch.setattr(PostgresLaneReader, "save", late)
     assert len(taken(store)) == 1
     assert valid == [True]
     assert store.recount(NOW) == 0, "the level counted an attempt that had ended"

@@ -1,6 +1,6 @@
 """Random histories, in which the PostgreSQL store must answer every call as the reference does, and keep what it keeps.
 
-Once far from the server's clock, where all jobs stand in line; and once at it, where some do and some are put aside.
+Once far from the server's clock, where all jobs are in order; and once at it, where some are out of order.
 """
 
 import time

@@ -21,7 +21,7 @@ from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
-from tarry.store.shared.bell import WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 from tests.servers.postgres import PostgresServer
 from tests.store import django_story
 from tests.worker.bench import LIMIT
@@ -30,7 +30,7 @@ WANTS = [Want("default", band, 10) for band in BANDS]
 
 
 def job(key: str | None = None, **more: Any) -> Job:
-    return Job(uuid7(), "t", b"\0[]", due=1, key=key, holds=HELD if key else 0, **more)
+    return Job(uuid7(), "t", b"\0[]", due=1, key=key, key_held_until=HELD if key else 0, **more)
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def count(store: PostgresStore) -> int:
 
 
 def test_it_is_there_once_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:
-    full = job(headers=b'{"a":"b"}', queue="q", priority=-7, expires=10**16, lane="k\xe4se", progress=b"[1]", since=9)
+    full = job(
+        headers=b'{"a":"b"}', queue="q", priority=-7, expires=10**16, lane="k\xe4se", progress=b"[1]", state_since=9
+    )
     jobs = [job(), full, job()]
     assert store.insert_within(theirs, jobs) == [one.id for one in jobs]
     assert count(store) == 0
@@ -127,7 +129,7 @@ def test_a_limit_that_waits_for_too_long_says_for_what(
     store: PostgresStore, theirs: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.insert_within(theirs, [job()])
-    monkeypatch.setattr("tarry.store.postgres.store.PATIENT", 1)
+    monkeypatch.setattr("tarry.store.postgres.store.LONG_TIMEOUT", 1)
     with pytest.raises(
         errors.StoreBusy, match=f"the limit {TASK}t is not set: a transaction that enqueued has been open"
     ):
@@ -142,19 +144,19 @@ def test_it_is_found_however_late_they_commit(store: PostgresStore, theirs: psyc
     store.insert([later])
     far = store.time() + 10**9
     assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [later.id]
-    store._floors._ready = dict.fromkeys(store._floors._ready, (far, far))
+    store._scan_starts._ready = dict.fromkeys(store._scan_starts._ready, (far, far))
     theirs.commit()
     assert [one.id for one in store.claim(WANTS, 9, "ann", 10**6, far)] == [first.id]
 
 
 def test_it_wakes_once_they_commit(store: PostgresStore, theirs: psycopg.Connection) -> None:
-    with closing(store.bell()) as bell:
-        bell.arm(WORK)
+    with closing(store.wakeup()) as sleeper:
+        sleeper.listen(WORK)
         store.insert_within(theirs, [job()])
-        assert not bell.clear()
+        assert not sleeper.clear()
         timer = threading.Timer(0.05, theirs.commit)
         timer.start()
-        bell.wait(LIMIT)
+        sleeper.wait(LIMIT)
         timer.join()
         assert len(store.claim(WANTS, 9, "ann", 10**6, store.time())) == 1
 

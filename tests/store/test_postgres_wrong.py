@@ -10,7 +10,7 @@ import pytest
 from tarry import errors
 from tarry.model.job import HELD
 from tarry.store.opening import open_store
-from tarry.store.postgres import link as postgres_link
+from tarry.store.postgres import connection as postgres_connection
 from tarry.store.postgres.store import PostgresStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import free_port
@@ -65,7 +65,7 @@ def test_a_password_is_shown_nowhere(guarded: str) -> None:
     with closing(open_store(guarded)) as store:
         store.insert([one()])
         assert store.url == guarded.replace(":s3cret", "")
-        assert "s3cret" not in repr(store.facts())
+        assert "s3cret" not in repr(store.diagnostics())
         assert "s3cret" not in Path("/proc/self/cmdline").read_text()
     with closing(open_store(f"{guarded.replace(':s3cret', '')}?password=s3cret&notify=no")) as store:
         assert store.url == guarded.replace(":s3cret", "") + "?notify=no"
@@ -86,7 +86,7 @@ def test_a_user_who_may_make_nothing(mortal_postgres: PostgresServer, guarded: s
 
 
 def test_an_old_server(mortal_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_link, "OLDEST", 990000)
+    monkeypatch.setattr(postgres_connection, "OLDEST", 990000)
     with pytest.raises(errors.ConfigError, match=r"PostgreSQL 1\d is too old: 13 or later is needed"):
         open_store(mortal_postgres.url)
 
@@ -109,7 +109,7 @@ TOO_LONG = "".join(chr(32 + n * n * 7 % 9001) for n in range(9000))
 )
 def test_names_that_cannot_be_kept(store: PostgresStore, key: str, says: str) -> None:
     with pytest.raises(errors.StoreError, match=says):
-        store.insert([job(store, key=key, holds=HELD)])
+        store.insert([job(store, key=key, key_held_until=HELD)])
     assert store.insert([one()])
 
 
@@ -128,11 +128,11 @@ def test_a_store_that_was_closed(store: PostgresStore) -> None:
 def test_facts(mortal_postgres: PostgresServer, store: PostgresStore) -> None:
     with psycopg.connect(mortal_postgres.url) as theirs:
         theirs.execute("SELECT 1")
-        facts = {fact.name: fact for fact in store.facts()}
+        facts = {fact.name: fact for fact in store.diagnostics()}
         assert facts["durability"].value == "fsync on, full_page_writes on, synchronous_commit on"
         assert facts["durability"].advice == ""
         assert facts["schema"].value == "1 (tarry)"
         assert {"postgresql", "round trip", "clock offset", "oldest transaction", "autovacuum", "size"} <= facts.keys()
     lax = f"{mortal_postgres.url}?options=-c%20synchronous_commit=off&notify=no"
     with closing(open_store(lax)) as other:
-        assert "synchronous_commit=on" in {fact.name: fact for fact in other.facts()}["durability"].advice
+        assert "synchronous_commit=on" in {fact.name: fact for fact in other.diagnostics()}["durability"].advice

@@ -15,11 +15,11 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Returned
 from tarry.store.base import NORMAL, Query, Store, Want
 from tarry.store.conformance.cases import LEASE, NOW, PLENTY, made
-from tarry.store.memory import MemoryStore, size
+from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.redis import pruning as redis_pruning
 from tarry.store.shared import pruning
-from tarry.store.shared.lanes import each
+from tarry.store.shared.lanes import lane_level
 from tarry.store.shared.pruning import Finished, Place, Pruning
 from tests.servers.redis import RedisServer
 
@@ -32,7 +32,7 @@ class Counted:
     def __init__(self, jobs: Sequence[Finished]) -> None:
         self.jobs = sorted(jobs, key=lambda job: job.place)
         self.steps: list[int] = []
-        self.levels = [each("mail", f"{n:04}") for n in range(1500)]
+        self.levels = [lane_level("mail", f"{n:04}") for n in range(1500)]
 
     def bound(self) -> int:
         return PLENTY
@@ -123,19 +123,21 @@ def test_in_steps_is_the_same_as_at_once(
     if kind == "list":
         monkeypatch.setattr(pruning, "FORGOTTEN_AT_ONCE", 7)
         monkeypatch.setattr(pruning, "LOOKED_AT_ONCE", 11)
-        lies = Counted([Finished(job.until, job.id, job.queue, size(job), job.holds <= NOW) for job in jobs])
+        lies = Counted(
+            [Finished(job.keep_until, job.id, job.queue, job.size, job.key_held_until <= NOW) for job in jobs]
+        )
         prune = Pruning(lies).prune
     else:
-        monkeypatch.setattr(redis_pruning, "LOOKED_AT_ONCE", 11)
+        monkeypatch.setattr(redis_pruning, "EXAMINED_AT_ONCE", 11)
         store = request.getfixturevalue("redis_store")
-        again = ended(store, Random(seed), [job.id for job in sorted(jobs, key=lambda job: job.since)])
+        again = ended(store, Random(seed), [job.id for job in sorted(jobs, key=lambda job: job.state_since)])
         assert again == jobs
         prune = store.prune
     for now, most, limit in ((NOW, PLENTY, 50), (NOW + HOUR + 30, PLENTY, 1000), (NOW, 2500, 20), (NOW, 2500, 1000)):
         said = {"slow": most // 2}
         assert prune(now, most, limit, said) == reference.prune(now, most, limit, said)
-        left = [job.place for job in lies.jobs] if kind == "list" else [(j.until, j.id) for j in all_of(store)]
-        assert left == [(job.until, job.id) for job in all_of(reference)]
+        left = [job.place for job in lies.jobs] if kind == "list" else [(j.keep_until, j.id) for j in all_of(store)]
+        assert left == [(job.keep_until, job.id) for job in all_of(reference)]
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def redis_store(redis_server: RedisServer) -> Iterator[Store]:
 def ended(store: Store, random: Random, ids: Sequence[bytes] = ()) -> list[Job]:
     """Finished jobs in several queues, one a microsecond; some keep their key for two hours."""
     for n in range(300):
-        key: dict[str, Any] = {"key": f"k{n}", "unique": 2 * HOUR} if random.random() < 0.3 else {}
+        key: dict[str, Any] = {"key": f"k{n}", "key_ttl": 2 * HOUR} if random.random() < 0.3 else {}
         (job,) = made(store, queue=random.choice(QUEUES), body=b"x" * random.randrange(50), **key)
         store.insert([replace(job, id=ids[n]) if ids else job])
         (job,) = store.claim([Want(queue, NORMAL, 1) for queue in QUEUES], 1, "ann", LEASE, NOW)
@@ -158,15 +160,15 @@ def ended(store: Store, random: Random, ids: Sequence[bytes] = ()) -> list[Job]:
 
 
 def all_of(store: Store) -> list[Job]:
-    return sorted(store.find(Query(limit=10**6)), key=lambda job: (job.until, job.id))
+    return sorted(store.find(Query(limit=10**6)), key=lambda job: (job.keep_until, job.id))
 
 
 def test_redis_goes_on_behind_those_that_hold_keys(redis_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call looks at others, until it has come round."""
-    monkeypatch.setattr(redis_pruning, "LOOKED_AT_ONCE", 10)
-    monkeypatch.setattr(redis_pruning, "LOOKED_AT", 50)
+    monkeypatch.setattr(redis_pruning, "EXAMINED_AT_ONCE", 10)
+    monkeypatch.setattr(redis_pruning, "MAX_EXAMINED", 50)
     jobs = ended(redis_store, Random(4))
-    free = sum(not job.holds for job in jobs)
+    free = sum(not job.key_held_until for job in jobs)
     calls = [redis_store.prune(NOW, 0) for _ in range(8)]
     assert sum(calls) == free
     assert all(count <= 50 for count in calls)

@@ -30,7 +30,7 @@ from tarry.store.conformance.cases import (
     taken,
 )
 from tarry.store.opening import open_store
-from tarry.store.redis.link import Script, Word
+from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
 from tests.servers.redis import RedisServer
 
@@ -88,7 +88,7 @@ def test_thousands_of_queues(store: Store) -> None:
 
 def test_changes_of_one_job_are_made_in_their_order(store: Store) -> None:
     (job,) = put(store)
-    first = lifecycle.moved(job, NOW, due=NOW + HOUR)
+    first = lifecycle.move(job, NOW, due=NOW + HOUR)
     second = replace(first, was=State.SCHEDULED, due=NOW + 2 * HOUR)
     assert store.apply([first, first, second], NOW) == [True, False, True]
     assert seen(store, job).due == NOW + 2 * HOUR
@@ -105,7 +105,7 @@ def test_nothing_is_left_of_what_is_forgotten(store: Store, redis_server: RedisS
         if job.state is State.RUNNING:
             settle(store, job, Returned(), now=now)
     for job in store.find(Query()):
-        assert store.apply([lifecycle.forgotten(job)], now) == [True]
+        assert store.apply([lifecycle.forget(job)], now) == [True]
     store.limit("each:mail", None)
     assert (store.counts(), store.queues(), store.prune(now, 0)) == ([], {}, 0)
     left = {key.removeprefix("{tarry}:") for key in redis_server.call("KEYS", "*").splitlines()}
@@ -142,17 +142,19 @@ def test_times_beyond_what_lua_can_count(store: Store) -> None:
     jobs = [put(store, due=late - number)[0] for number in range(3)]
     assert store.get(ids(jobs)) == jobs
     assert store.next_due() == late - 2
-    assert store.apply([lifecycle.moved(jobs[0], NOW, due=NOW)], NOW) == [True]
+    assert store.apply([lifecycle.move(jobs[0], NOW, due=NOW)], NOW) == [True]
     assert ids(taken(store)) == [jobs[0].id]
 
 
 def test_lateness_beyond_what_lua_can_count(store: Store) -> None:
     """A job leaves the line that it was put in, also where a double tells its two times not apart."""
     due = 253_402_300_799_999_998
-    jobs = [replace(made(store)[0], due=due, since=due + late, lane=lane) for late in (0, 1) for lane in (None, "a")]
+    jobs = [
+        replace(made(store)[0], due=due, state_since=due + late, lane=lane) for late in (0, 1) for lane in (None, "a")
+    ]
     store.insert(jobs)
     assert store.backlog(None, NOW, 9).count == 4
-    assert store.apply([lifecycle.forgotten(job) for job in jobs], NOW) == [True] * 4
+    assert store.apply([lifecycle.forget(job) for job in jobs], NOW) == [True] * 4
     assert store.queues() == {}
 
 
@@ -161,7 +163,7 @@ def test_many_late_jobs_cost_a_claim_nothing(store: Store, redis_server: RedisSe
     on_time = put(store, 500)
     cost = []
     for many in (500, 20_000):
-        late = [replace(job, since=NOW + 1) for job in made(store, many)]
+        late = [replace(job, state_since=NOW + 1) for job in made(store, many)]
         for start in range(0, many, 1000):
             store.insert(late[start : start + 1000])
         before = told(redis_server, "stats", "total_commands_processed")
@@ -174,7 +176,7 @@ def test_many_late_jobs_cost_a_claim_nothing(store: Store, redis_server: RedisSe
 def test_a_job_that_was_unusual_while_it_ran(store: Store) -> None:
     """Progress and a limit may come to it after it was claimed."""
     one, two = running(store, 2)
-    store.mark("ann", [(one.id, one.epoch, b"[0.5]")])
+    store.save_progress("ann", [(one.id, one.epoch, b"[0.5]")])
     store.limit("task:mail", Limit(5))
     for job in (one, two):
         done = settle(store, seen(store, job), Returned(b"12"))
@@ -187,7 +189,7 @@ def test_a_job_that_was_unusual_while_it_ran(store: Store) -> None:
 def test_a_finished_job_kicked_and_finished_again(store: Store) -> None:
     (job,) = running(store, priority=7, body=b"[1]")
     done = settle(store, job, Returned(b"1"))
-    assert store.apply([lifecycle.kicked(done, NOW + 1)], NOW + 1) == [True]
+    assert store.apply([lifecycle.run_now(done, NOW + 1)], NOW + 1) == [True]
     (again,) = taken(store, now=NOW + 1)
     assert (again.priority, again.body, again.note, again.epoch) == (7, b"[1]", b"1", 2)
     assert settle(store, again, Returned(b"22"), now=NOW + 2).note == b"22"
@@ -248,7 +250,7 @@ def test_durability_is_told(
     for name, value in settings.items():
         redis_server.call("CONFIG", "SET", name, value)
     try:
-        (fact,) = [fact for fact in store.facts() if fact.name == "durability"]
+        (fact,) = [fact for fact in store.diagnostics() if fact.name == "durability"]
         assert says in fact.value
         assert advises in fact.advice
         assert bool(advises) == bool(fact.advice)
@@ -267,8 +269,8 @@ def test_large_bodies_go_in_parts(store: Store) -> None:
 def test_a_limit_holds_from_the_first_moment(store: Store) -> None:
     """Also where jobs wait that have no lane yet, and whoever was to give them theirs has died on the way."""
     assert isinstance(store, RedisStore)
-    waiting = [replace(job, id=store.mint("mail", None, "")) for job in made(store, 5000)]
-    store.insert([replace(job, since=job.since + number % 2) for number, job in enumerate(waiting)])
+    waiting = [replace(job, id=store.new_id("mail", None, "")) for job in made(store, 5000)]
+    store.insert([replace(job, state_since=job.state_since + number % 2) for number, job in enumerate(waiting)])
     others = put(store, 3, task="other")
     run, left = store._run, 2
 

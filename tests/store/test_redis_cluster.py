@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreUnavailable
-from tarry.store.redis.cluster import Cluster
-from tarry.store.redis.cluster_part import SLOTS, PartLink, slot_of, tags
-from tarry.store.redis.link import Call, Script
-from tarry.store.redis.link_target import clustered
-from tarry.store.redis.url import parsed
-from tarry.store.shared.bell import WORK
+from tarry.store.redis.link.base import Script, ScriptCall
+from tarry.store.redis.link.cluster import SLOTS, ClusterNodes, ClusterPartLink, slot_of, tags
+from tarry.store.redis.opening import cluster_of
+from tarry.store.redis.url import parse_url
+from tarry.store.shared.wakeup.sleeper import WORK
 from tests.servers.redis import RedisCluster, RedisServer, until
 from tests.store.redis_moving import Slot
 from tests.store.test_redis_sentinel import Ledger, heard
@@ -29,9 +28,9 @@ BOTH = Script(
 
 
 @pytest.fixture
-def cluster(redis_cluster: RedisCluster) -> Iterator[Cluster]:
+def cluster(redis_cluster: RedisCluster) -> Iterator[ClusterNodes]:
     redis_cluster.empty()
-    cluster = clustered(parsed(f"{redis_cluster.url}?timeout=15s"))
+    cluster = cluster_of(parse_url(f"{redis_cluster.url}?timeout=15s"))
     yield cluster
     cluster.close()
 
@@ -45,10 +44,10 @@ def own(tmp_path: Path) -> Iterator[RedisCluster]:
     own.stop()
 
 
-def part_at(cluster: Cluster, node: RedisServer) -> PartLink:
+def part_at(cluster: ClusterNodes, node: RedisServer) -> ClusterPartLink:
     """A part whose slot that node has."""
     mine = [int(entry) for entry in _slots(node)]
-    return next(cluster.part(tag) for tag in tags("t", 16) if mine[0] <= slot_of(tag) <= mine[1])
+    return next(ClusterPartLink(cluster, tag) for tag in tags("t", 16) if mine[0] <= slot_of(tag) <= mine[1])
 
 
 def _slots(node: RedisServer) -> tuple[int, int]:
@@ -66,9 +65,9 @@ def test_parts_lie_at_equal_distances() -> None:
     assert slot_of("123456789") == 12739, "the server's own example"
 
 
-def test_all_nodes_are_used(redis_cluster: RedisCluster, cluster: Cluster) -> None:
+def test_all_nodes_are_used(redis_cluster: RedisCluster, cluster: ClusterNodes) -> None:
     for tag in tags("t", 16):
-        assert cluster.part(tag).run(KEEP, [f"{{{tag}}}:set"], ["x"]) == 1
+        assert ClusterPartLink(cluster, tag).run(KEEP, [f"{{{tag}}}:set"], ["x"]) == 1
     sizes = Counter(int(node.call("DBSIZE")) for node in redis_cluster.masters())
     assert sum(size * nodes for size, nodes in sizes.items()) == 16
     assert max(sizes) <= 6
@@ -76,41 +75,41 @@ def test_all_nodes_are_used(redis_cluster: RedisCluster, cluster: Cluster) -> No
 
 def test_one_node_named_is_enough(redis_cluster: RedisCluster) -> None:
     url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{redis_cluster.nodes[-1].port}"
-    one = clustered(parsed(url))
-    assert [one.part(tag).command("PING") for tag in tags("t", 3)] == [b"PONG"] * 3
+    one = cluster_of(parse_url(url))
+    assert [ClusterPartLink(one, tag).command("PING") for tag in tags("t", 3)] == [b"PONG"] * 3
     one.close()
 
 
 def test_what_no_cluster_is(redis_server: RedisServer) -> None:
     with pytest.raises(ConfigError, match="is a single server: begin the URL with redis://"):
-        clustered(parsed(f"redis+cluster://127.0.0.1:{redis_server.port}")).prove()
+        cluster_of(parse_url(f"redis+cluster://127.0.0.1:{redis_server.port}")).check()
 
 
 def test_nobody_there() -> None:
     with pytest.raises(StoreUnavailable, match="no node of the cluster answers"):
-        clustered(parsed("redis+cluster://127.0.0.1:1,127.0.0.1:2")).prove()
+        cluster_of(parse_url("redis+cluster://127.0.0.1:1,127.0.0.1:2")).check()
 
 
-def test_bells_hear_whatever_node_it_was(cluster: Cluster) -> None:
-    channels = [f"{{{tag}}}:bell" for tag in tags("t", 16)]
-    bell = cluster.bell(channels)
-    for tag, channel in zip(tags("t", 16), channels, strict=True):
-        bell.arm(WORK)
-        cluster.part(tag).command("PUBLISH", f"{channel}:w", "")
-        assert bell.wait(15) == b"\0"
-    bell.close()
+def test_sleepers_hear_whatever_node_it_was(cluster: ClusterNodes) -> None:
+    prefixes = [f"{{{tag}}}" for tag in tags("t", 16)]
+    sleeper = cluster.wakeup(prefixes)
+    for tag in tags("t", 16):
+        sleeper.listen(WORK)
+        ClusterPartLink(cluster, tag).command("PUBLISH", f"{{{tag}}}:bell:w", "")
+        assert sleeper.wait(15) == b"\0"
+    sleeper.close()
 
 
 @pytest.mark.chaos
 def test_a_slot_moves_under_load(own: RedisCluster) -> None:
     """Calls wait while the slot is on its way, and follow it; no script is done by half, none twice, none lost."""
-    cluster = clustered(parsed(f"{own.url}?timeout=15s"))
+    cluster = cluster_of(parse_url(f"{own.url}?timeout=15s"))
     tag = tags("t", 1)[0]
-    part = cluster.part(tag)
+    part = ClusterPartLink(cluster, tag)
     slot = Slot(own, slot_of(tag))
     with (
         Ledger(lambda number: part.run(KEEP, [f"{{{tag}}}"], [number])) as ledger,
-        Ledger(lambda number: part.run_all([Call(BOTH, [f"{{{tag}}}"], [])] * 2)) as pairs,
+        Ledger(lambda number: part.run_all([ScriptCall(BOTH, [f"{{{tag}}}"], [])] * 2)) as pairs,
     ):
         for _ in range(2):
             slot.begin()
@@ -128,9 +127,9 @@ def test_a_slot_moves_under_load(own: RedisCluster) -> None:
 
 def test_a_slot_that_stays_on_its_way(own: RedisCluster) -> None:
     """What cannot be waited out is said, and nothing was done."""
-    cluster = clustered(parsed(f"{own.url}?timeout=1s"))
+    cluster = cluster_of(parse_url(f"{own.url}?timeout=1s"))
     tag = tags("t", 1)[0]
-    part = cluster.part(tag)
+    part = ClusterPartLink(cluster, tag)
     slot = Slot(own, slot_of(tag))
     part.run(BOTH, [f"{{{tag}}}"], [])
     slot.begin()
@@ -146,15 +145,15 @@ def test_a_slot_that_stays_on_its_way(own: RedisCluster) -> None:
 @pytest.mark.chaos
 def test_a_master_dies_under_load(own: RedisCluster) -> None:
     """Its replica takes over, inside the time limit; what that had confirmed is there; other parts go on."""
-    cluster = clustered(parsed(f"{own.url}?timeout=15s&replicas=1"))
+    cluster = cluster_of(parse_url(f"{own.url}?timeout=15s&replicas=1"))
     dying, other = own.masters()[:2]
     part, elsewhere = part_at(cluster, dying), part_at(cluster, other)
-    bell = cluster.bell([f"{{{part.tag}}}:bell"])
+    sleeper = cluster.wakeup([f"{{{part.tag}}}"])
 
     def keep(number: int) -> None:
         part.run(KEEP, [f"{{{part.tag}}}"], [number])
         if number > 500:
-            part.replicated(1, 0.5, False)
+            part.wait_for_replicas(1, 0.5, False)
 
     with (
         Ledger(keep) as ledger,
@@ -170,8 +169,8 @@ def test_a_master_dies_under_load(own: RedisCluster) -> None:
         ledger.grows()
     assert set(ledger.kept[500:]) <= {int(member) for member in part.command("SMEMBERS", f"{{{part.tag}}}")}
     assert calm.errors == []
-    until(lambda: heard(bell), "the bells to be connected")
+    until(lambda: heard(sleeper), "the listeners to be connected")
     part.command("PUBLISH", f"{{{part.tag}}}:bell:w", "")
-    assert bell.wait(15)
-    bell.close()
+    assert sleeper.wait(15)
+    sleeper.close()
     cluster.close()

@@ -37,8 +37,8 @@ class Both:
         due = self.now + random.choice([-random.randrange(SECOND), 0, random.randrange(9 * SECOND)])
         priority, queue = random.choice([0, 0, 0, 0, -5, 3, 2**40]), random.choice(["default", "slow"])
         lane = random.choice([None, None, None, None, "", "a", "b", "c"])
-        job = Job(random.randbytes(16), "mail", b"{}", queue, priority, due, since=self.now, lane=lane)
-        return replace(job, state=lifecycle.placed(due, self.now))
+        job = Job(random.randbytes(16), "mail", b"{}", queue, priority, due, state_since=self.now, lane=lane)
+        return replace(job, state=lifecycle.initial_state(due, self.now))
 
     def claim(self, limit: int) -> None:
         jobs = self.reference.claim(WANTS, limit, "ann", LEASE, self.now)
@@ -52,10 +52,10 @@ class Both:
                 outcome: Outcome = Returned(b"1") if self.random.random() < 0.5 else Released()
                 changes.append(lifecycle.after(job, outcome, DEFAULT, self.now + self.random.randrange(SECOND)))
             elif job.state.finished:
-                changes.append(self.random.choice([lifecycle.kicked(job, self.now), lifecycle.forgotten(job)]))
+                changes.append(self.random.choice([lifecycle.run_now(job, self.now), lifecycle.forget(job)]))
             else:
                 due = self.now + self.random.randrange(-SECOND, SECOND)
-                changes.append(lifecycle.moved(job, self.now, due=due, priority=self.random.choice([0, 1, -1])))
+                changes.append(lifecycle.move(job, self.now, due=due, priority=self.random.choice([0, 1, -1])))
         assert self.store.apply(changes, self.now) == self.reference.apply(changes, self.now)
 
     def prune(self, most: int) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreForeign, StoreFull, StoreUnavailable, TarryError
-from tarry.store.redis.link import Call, Script
-from tarry.store.redis.link_server import ServerLink
-from tarry.store.redis.link_target import linked
-from tarry.store.redis.url import parsed
-from tarry.store.shared.bell import RESULT
+from tarry.store.redis.link.base import Script, ScriptCall
+from tarry.store.redis.link.server import ServerLink
+from tarry.store.redis.opening import server_link
+from tarry.store.redis.url import parse_url
+from tarry.store.shared.wakeup.sleeper import RESULT
 from tests.servers.redis import RedisServer, until
 from tests.servers.server import free_port as free
 
@@ -28,7 +28,7 @@ SLOW = Script("slow", "local n = 0 while n < 1e9 do n = n + 1 end return 1")
 
 
 def link_to(url: str) -> ServerLink:
-    return linked(parsed(url))
+    return server_link(parse_url(url))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class TestCalls:
         assert link.command("GET", "none") is None
 
     def test_many_in_order(self, link: ServerLink) -> None:
-        calls = [Call(APPEND, ["list"], [n]) for n in range(500)]
+        calls = [ScriptCall(APPEND, ["list"], [n]) for n in range(500)]
         assert link.run_all(calls) == list(range(1, 501))
         assert link.command("LRANGE", "list", 0, -1) == [str(n).encode() for n in range(500)]
 
@@ -71,9 +71,9 @@ class TestCalls:
 
     def test_scripts_that_the_server_forgot(self, link: ServerLink, server: RedisServer) -> None:
         for _ in range(2):
-            assert link.run_all([Call(COUNT, ["n"], []), Call(APPEND, ["list"], ["x"])])
+            assert link.run_all([ScriptCall(COUNT, ["n"], []), ScriptCall(APPEND, ["list"], ["x"])])
             server.call("SCRIPT", "FLUSH")
-        assert link.run_all([Call(COUNT, ["n"], []), Call(COUNT, ["n"], [])]) == [3, 4]
+        assert link.run_all([ScriptCall(COUNT, ["n"], []), ScriptCall(COUNT, ["n"], [])]) == [3, 4]
 
     def test_from_many_threads(self, link: ServerLink, server: RedisServer) -> None:
         with ThreadPoolExecutor(40) as pool:
@@ -109,7 +109,9 @@ class TestRefusals:
         """Its error is raised; what the others did stays, and the next call gets its own answer."""
         link.command("SET", "text", "x")
         with pytest.raises(StoreForeign, match="prefix"):
-            link.run_all([Call(COUNT, ["n"], []), Call(APPEND, ["text"], ["x"]), Call(COUNT, ["n"], [])])
+            link.run_all(
+                [ScriptCall(COUNT, ["n"], []), ScriptCall(APPEND, ["text"], ["x"]), ScriptCall(COUNT, ["n"], [])]
+            )
         assert link.run(COUNT, ["n"], []) == 3
 
     def test_full(self, link: ServerLink, server: RedisServer) -> None:
@@ -124,13 +126,13 @@ class TestRefusals:
     def test_wrong_in_the_url(self, server: RedisServer, tail: str, why: str) -> None:
         user = "" if "999" in tail else "ann:secret@"
         with pytest.raises(ConfigError, match=why) as raised:
-            link_to(f"redis://{user}127.0.0.1:{server.port}{tail}").prove()
+            link_to(f"redis://{user}127.0.0.1:{server.port}{tail}").check()
         assert "secret" not in str(raised.value)
 
     def test_no_password(self, own: RedisServer) -> None:
         own.call("CONFIG", "SET", "requirepass", "secret")
         with pytest.raises(ConfigError, match="asks for a password"):
-            link_to(own.url).prove()
+            link_to(own.url).check()
         link = link_to(own.url.replace("//", "//:secret@"))
         assert link.command("PING") == b"PONG"
         link.close()
@@ -175,7 +177,7 @@ class TestReplicas:
     def test_nobody_confirms(self, link: ServerLink) -> None:
         link.run(COUNT, ["n"], [])
         with pytest.raises(StoreUnavailable, match=r"stored, but confirmed by 0 of 1 replicas within 0.1 s"):
-            link.replicated(1, 0.1, False)
+            link.wait_for_replicas(1, 0.1, False)
         assert link.run(COUNT, ["n"], []) == 2
 
     def test_another_connection_would_be_no_proof(self, link: ServerLink, server: RedisServer) -> None:
@@ -183,45 +185,45 @@ class TestReplicas:
         link.run(COUNT, ["n"], [])
         server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         with pytest.raises(StoreUnavailable, match=r"stored, but not confirmed by a replica: .* broke"):
-            link.replicated(1, 0.1, False)
+            link.wait_for_replicas(1, 0.1, False)
 
     def test_nothing_was_stored(self, link: ServerLink) -> None:
         with pytest.raises(StoreError, match="nothing was stored from this thread"):
-            link.replicated(1, 0.1, False)
+            link.wait_for_replicas(1, 0.1, False)
 
     def test_on_disk(self, server: RedisServer) -> None:
         link = link_to(f"{server.url}?confirm=disk&replicas=2")
         link.run(COUNT, ["n"], [])
         with pytest.raises(StoreError, match=r"Redis 7\.2 or later|of 2 replicas"):
-            link.replicated(1, 0.1, False)
+            link.wait_for_replicas(1, 0.1, False)
         link.close()
 
 
 class TestNobodyThere:
     def test_refused(self) -> None:
         with pytest.raises(StoreAway, match="cannot connect: Connection refused"):
-            link_to(f"redis://127.0.0.1:{free()}/0").prove()
+            link_to(f"redis://127.0.0.1:{free()}/0").check()
 
     def test_no_such_host(self) -> None:
         with pytest.raises(StoreAway, match=r"nowhere\.invalid:6379: cannot connect"):
-            link_to("redis://nowhere.invalid").prove()
+            link_to("redis://nowhere.invalid").check()
 
     def test_no_such_socket(self, tmp_path: Path) -> None:
         with pytest.raises(StoreAway, match="No such file"):
-            link_to(f"redis+unix://{tmp_path}/none").prove()
+            link_to(f"redis+unix://{tmp_path}/none").check()
 
     def test_silent(self) -> None:
         """It takes the connection, and says nothing."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             start = time.monotonic()
             with pytest.raises(StoreAway, match="no answer in time"):
-                link_to(f"redis://127.0.0.1:{silent.getsockname()[1]}/0?timeout=300ms").prove()
+                link_to(f"redis://127.0.0.1:{silent.getsockname()[1]}/0?timeout=300ms").check()
             assert 0.25 < time.monotonic() - start < 15
 
     def test_no_redis(self) -> None:
         """Something else listens there."""
         with Answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as other, pytest.raises(StoreError, match="no Redis"):
-            link_to(f"redis://127.0.0.1:{other.port}/0?timeout=5s").prove()
+            link_to(f"redis://127.0.0.1:{other.port}/0?timeout=5s").check()
 
     @pytest.mark.parametrize(
         ("version", "mode", "why"),
@@ -233,12 +235,12 @@ class TestNobodyThere:
     )
     def test_another_kind_of_server(self, version: str, mode: str, why: str) -> None:
         with Answering(hello(version, mode)) as other, pytest.raises(TarryError, match=why):
-            link_to(f"redis://127.0.0.1:{other.port}/0").prove()
+            link_to(f"redis://127.0.0.1:{other.port}/0").check()
 
     def test_an_old_server(self) -> None:
         old = b"-ERR unknown command `HELLO`, with args beginning with: `2`, \r\n"
         with Answering(old) as other, pytest.raises(StoreError, match="version 7 or later"):
-            link_to(f"redis://127.0.0.1:{other.port}/0").prove()
+            link_to(f"redis://127.0.0.1:{other.port}/0").check()
 
 
 class TestTls:
@@ -248,31 +250,32 @@ class TestTls:
         big = os.urandom(300_000)
         assert link.run(ECHO, ["key"], [big, big]) == [b"key", big, big]
         assert link.command("PING") == b"PONG"
-        bell = link.bell("{t}:bell")
-        bell.arm(RESULT)
+        sleeper = link.wakeup("{t}")
+        sleeper.listen(RESULT)
         link.command("PUBLISH", "{t}:bell:r", "")
-        assert bell.wait(15) == b"\0"
-        bell.close()
+        assert sleeper.wait(15) == b"\0"
+        sleeper.close()
         link.close()
 
     def test_not_to_be_trusted(self, secured: RedisServer) -> None:
         with pytest.raises(ConfigError, match="ssl_ca_certs"):
-            link_to(f"rediss://127.0.0.1:{secured.port}/0").prove()
+            link_to(f"rediss://127.0.0.1:{secured.port}/0").check()
 
     def test_where_there_is_none(self, server: RedisServer) -> None:
         with pytest.raises((ConfigError, StoreAway)):
-            link_to(f"rediss://127.0.0.1:{server.port}/0?timeout=2s").prove()
+            link_to(f"rediss://127.0.0.1:{server.port}/0?timeout=2s").check()
 
     def test_where_it_is_needed(self, secured: RedisServer) -> None:
         with pytest.raises(StoreAway, match="rediss://"):
-            link_to(f"redis://127.0.0.1:{secured.port}/0").prove()
+            link_to(f"redis://127.0.0.1:{secured.port}/0").check()
 
 
 class TestFork:
     def test_the_child_opens_its_own(self, server: RedisServer, link: ServerLink) -> None:
         """And whatever it does with the parent's, that goes on."""
         assert link.run(COUNT, ["n"], []) == 1
-        bell = link.bell("{t}:bell")
+        sleeper = link.wakeup("{t}")
+        sleeper.listen(RESULT)
         child = os.fork()
         if not child:
             signal.alarm(30)
@@ -285,10 +288,10 @@ class TestFork:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert link.run(COUNT, ["n"], []) == 4
         until(lambda: server.call("CLIENT", "LIST").count("name=tarry") == 2, "the child's connections to end")
-        bell.arm(RESULT)
+        sleeper.listen(RESULT)
         link.command("PUBLISH", "{t}:bell:r", "")
-        assert bell.wait(15) == b"\0"
-        bell.close()
+        assert sleeper.wait(15) == b"\0"
+        sleeper.close()
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreError, StoreUnavailable
-from tarry.store.redis.bell import HubBell
-from tarry.store.redis.link import Script
-from tarry.store.redis.link_server import ServerLink
-from tarry.store.redis.link_target import linked
-from tarry.store.redis.url import parsed
-from tarry.store.shared.bell import WORK, Bell
+from tarry.store.redis.link.base import Script
+from tarry.store.redis.link.server import ServerLink
+from tarry.store.redis.opening import server_link
+from tarry.store.redis.url import parse_url
+from tarry.store.shared.wakeup.hub import HubWakeup
+from tarry.store.shared.wakeup.sleeper import WORK, Wakeup
 from tests.servers.redis import Watched, until
 
 KEEP = Script("keep", "return redis.call('SADD', KEYS[1], ARGV[1])", repeatable=True)
@@ -28,15 +28,15 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture
 def link(watched: Watched) -> Iterator[ServerLink]:
-    link = linked(parsed(f"{watched.url}?timeout=15s"))
+    link = server_link(parse_url(f"{watched.url}?timeout=15s"))
     yield link
     link.close()
 
 
-def heard(bell: Bell) -> bool:
-    """Whether rings come from where the server is now."""
-    bell.arm(WORK)
-    return isinstance(bell, HubBell) and all(source.heard for source in bell.sources)
+def heard(sleeper: Wakeup) -> bool:
+    """Whether wake-ups come from where the server is now."""
+    sleeper.listen(WORK)
+    return isinstance(sleeper, HubWakeup) and sleeper.is_receiving()
 
 
 class Ledger:
@@ -80,7 +80,7 @@ def members(link: ServerLink) -> set[int]:
 
 
 def test_the_master_is_found(redis_watched: Watched) -> None:
-    link = linked(parsed(redis_watched.url))
+    link = server_link(parse_url(redis_watched.url))
     link.command("SET", "here", 1)
     assert redis_watched.master.call("GET", "here") == "1"
     link.close()
@@ -93,9 +93,9 @@ def test_killed_under_load(watched: Watched, link: ServerLink) -> None:
     def keep(number: int) -> None:
         link.run(KEEP, ["{t}"], [number])
         if number > 1000:
-            link.replicated(1, 0.5, False)
+            link.wait_for_replicas(1, 0.5, False)
 
-    bell = link.bell("{t}:bell")
+    sleeper = link.wakeup("{t}")
     with Ledger(keep) as ledger:
         until(lambda: len(ledger.kept) > 1100, "some that were confirmed")
         killed = watched.master
@@ -108,9 +108,9 @@ def test_killed_under_load(watched: Watched, link: ServerLink) -> None:
         killed.call("REPLICAOF", "127.0.0.1", str(watched.master.port))
         ledger.grows()
     assert set(ledger.kept[1000:]) <= members(link)
-    bell.arm(WORK)
-    until(lambda: heard(bell), "the bells to follow")
-    bell.close()
+    sleeper.listen(WORK)
+    until(lambda: heard(sleeper), "the listeners to follow")
+    sleeper.close()
 
 
 @pytest.mark.chaos
@@ -127,7 +127,7 @@ def test_a_planned_failover_under_load(watched: Watched, link: ServerLink) -> No
 def test_sentinels_may_be_away(watched: Watched) -> None:
     watched.sentinels[0].kill()
     watched.sentinels[1].halt()
-    link = linked(parsed(f"{watched.url}?timeout=15s"))
+    link = server_link(parse_url(f"{watched.url}?timeout=15s"))
     assert link.command("PING") == b"PONG"
     link.close()
     watched.sentinels[1].resume()
@@ -135,13 +135,13 @@ def test_sentinels_may_be_away(watched: Watched) -> None:
 
 def test_no_sentinel_at_all(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="no sentinel answers"):
-        linked(parsed("redis+sentinel://127.0.0.1:1/tarry/0")).prove()
+        server_link(parse_url("redis+sentinel://127.0.0.1:1/tarry/0")).check()
 
 
 def test_wrong_in_the_url(redis_watched: Watched) -> None:
     with pytest.raises(ConfigError, match="watches no service 'other'"):
-        linked(parsed(redis_watched.url.replace("/tarry/", "/other/"))).prove()
+        server_link(parse_url(redis_watched.url.replace("/tarry/", "/other/"))).check()
     with pytest.raises(ConfigError, match=r"is a single server: begin the URL with redis://"):
-        linked(parsed(f"redis+sentinel://127.0.0.1:{redis_watched.first.port}/tarry")).prove()
+        server_link(parse_url(f"redis+sentinel://127.0.0.1:{redis_watched.first.port}/tarry")).check()
     with pytest.raises(ConfigError, match=r"is a sentinel: begin the URL with redis\+sentinel://"):
-        linked(parsed(redis_watched.sentinels[0].url)).prove()
+        server_link(parse_url(redis_watched.sentinels[0].url)).check()

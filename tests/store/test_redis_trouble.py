@@ -17,7 +17,7 @@ from tarry.model.outcome import Returned
 from tarry.store.base import Store
 from tarry.store.conformance.cases import NOW, made, put, taken
 from tarry.store.opening import open_store
-from tarry.store.redis.cluster_part import slot_of, tags
+from tarry.store.redis.link.cluster import slot_of, tags
 from tests.servers.redis import RedisCluster, RedisServer, Watched, until
 from tests.store.redis_load import Load
 from tests.store.redis_moving import Slot

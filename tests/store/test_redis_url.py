@@ -8,53 +8,53 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError
-from tarry.store.redis.url import parsed
+from tarry.store.redis.url import parse_url
 
 
 def test_a_server() -> None:
-    target = parsed("redis://ann:s%2Fecret@example.com:7000/3")
-    assert (target.kind, target.places, target.database) == ("server", (("example.com", 7000),), 3)
+    target = parse_url("redis://ann:s%2Fecret@example.com:7000/3")
+    assert (target.kind, target.addresses, target.database) == ("server", (("example.com", 7000),), 3)
     assert (target.user, target.password) == ("ann", "s/ecret")
     assert (target.prefix, target.timeout, target.tls) == ("tarry", 5.0, None)
 
 
 def test_what_is_left_out() -> None:
-    target = parsed("redis://localhost")
-    assert (target.places, target.database, target.user, target.password) == ((("localhost", 6379),), 0, "", "")
-    assert parsed("redis://:only@localhost").password == "only"
+    target = parse_url("redis://localhost")
+    assert (target.addresses, target.database, target.user, target.password) == ((("localhost", 6379),), 0, "", "")
+    assert parse_url("redis://:only@localhost").password == "only"
 
 
 def test_ipv6() -> None:
-    assert parsed("redis://[::1]:7000").places == (("::1", 7000),)
-    assert parsed("redis://[::1]:7000").url == "redis://[::1]:7000/0"
+    assert parse_url("redis://[::1]:7000").addresses == (("::1", 7000),)
+    assert parse_url("redis://[::1]:7000").url == "redis://[::1]:7000/0"
 
 
 def test_a_socket() -> None:
-    target = parsed("redis+unix:///run/sock?db=2&prefix=mine")
-    assert (target.kind, target.places, target.database, target.prefix) == ("unix", (("/run/sock", 0),), 2, "mine")
+    target = parse_url("redis+unix:///run/sock?db=2&prefix=mine")
+    assert (target.kind, target.addresses, target.database, target.prefix) == ("unix", (("/run/sock", 0),), 2, "mine")
     assert target.url == "redis+unix:///run/sock?db=2&prefix=mine"
 
 
 def test_sentinels() -> None:
-    target = parsed("redis+sentinel://:pw@a:1,b/main/4?sentinel_password=other&timeout=2s")
-    assert (target.kind, target.places) == ("sentinel", (("a", 1), ("b", 26379)))
+    target = parse_url("redis+sentinel://:pw@a:1,b/main/4?sentinel_password=other&timeout=2s")
+    assert (target.kind, target.addresses) == ("sentinel", (("a", 1), ("b", 26379)))
     assert (target.service, target.database, target.timeout) == ("main", 4, 2.0)
     assert (target.password, target.options["sentinel_password"]) == ("pw", "other")
 
 
 def test_a_cluster() -> None:
-    target = parsed("redis+cluster://a:1,b:2?parts=3")
-    assert (target.kind, target.places, target.parts) == ("cluster", (("a", 1), ("b", 2)), 3)
-    assert parsed("redis+cluster://a:1/").parts == 6
+    target = parse_url("redis+cluster://a:1,b:2?parts=3")
+    assert (target.kind, target.addresses, target.parts) == ("cluster", (("a", 1), ("b", 2)), 3)
+    assert parse_url("redis+cluster://a:1/").parts == 6
 
 
 def test_tls(tmp_path: Path) -> None:
     for scheme in ("rediss", "rediss+cluster"):
-        secure = parsed(f"{scheme}://host").tls
+        secure = parse_url(f"{scheme}://host").tls
         assert secure is not None
         assert secure.check_hostname
         assert secure.verify_mode is ssl.CERT_REQUIRED
-    loose = parsed("rediss://host?ssl_cert_reqs=none").tls
+    loose = parse_url("rediss://host?ssl_cert_reqs=none").tls
     assert loose is not None
     assert loose.verify_mode is ssl.CERT_NONE
     wrong(f"rediss://host?ssl_ca_certs={tmp_path}/none", "No such file")
@@ -71,8 +71,8 @@ def test_tls(tmp_path: Path) -> None:
 )
 def test_the_url_of_the_store_says_which_it_is(url: str, same: str) -> None:
     """And nothing else: shards are told apart by it."""
-    assert parsed(url).url == parsed(same).url
-    assert "secret" not in repr(parsed(url))
+    assert parse_url(url).url == parse_url(same).url
+    assert "secret" not in repr(parse_url(url))
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_what_is_wrong_is_said_in_one_line(url: str, why: str) -> None:
 )
 def test_the_password_is_never_shown(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parsed(url)
+        parse_url(url)
     assert "secret" not in str(raised.value)
 
 
 def wrong(url: str, why: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parsed(url)
+        parse_url(url)
     assert why in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -75,13 +75,13 @@ def warmed_up(store: Store) -> None:
 def cycle(store: Store, count: int) -> None:
     """All hot verbs, once, and those of the keeper."""
     now = store.time()
-    store.insert([Job(uuid7(), "t", b"[]", due=now, since=now) for _ in range(count)])
+    store.insert([Job(uuid7(), "t", b"[]", due=now, state_since=now) for _ in range(count)])
     for n in range(20):
-        keyed = Job(uuid7(), "t", b"[]", due=now, since=now, key=f"k{n}", holds=HELD, unique=SECOND)
-        store.insert([keyed, replace(keyed, id=uuid7(), since=now + HOUR)])
+        keyed = Job(uuid7(), "t", b"[]", due=now, state_since=now, key=f"k{n}", key_held_until=HELD, key_ttl=SECOND)
+        store.insert([keyed, replace(keyed, id=uuid7(), state_since=now + HOUR)])
     jobs = store.claim(WANTS, 2 * count, "ann", LEASE, now)
     assert len(jobs) > count
-    store.mark("ann", [(job.id, job.epoch, b"[1]") for job in jobs])
+    store.save_progress("ann", [(job.id, job.epoch, b"[1]") for job in jobs])
     store.extend("ann", [(job.id, job.epoch) for job in jobs], LEASE, now)
     store.get([job.id for job in jobs])
     ends = [lifecycle.after(job, Returned(), DEFAULT, now) for job in jobs]
@@ -90,7 +90,7 @@ def cycle(store: Store, count: int) -> None:
     store.reclaim(now)
     store.queues()
     store.backlog(["default"], now, 10)
-    store.leaving(now, now + 1, 10)
+    store.expiring(now, now + 1, 10)
     store.next_due()
     store.prune(now, 10**12)
 
@@ -98,10 +98,10 @@ def cycle(store: Store, count: int) -> None:
 def fill(store: Store, count: int) -> None:
     """So many jobs of each kind that are in nobody's way."""
     now = store.time()
-    jobs = [Job(uuid7(), "t", b"[]", due=now, since=now) for _ in range(count)]
+    jobs = [Job(uuid7(), "t", b"[]", due=now, state_since=now) for _ in range(count)]
     store.insert([replace(job, queue="slow") for job in jobs])
     others = [uuid7() for _ in range(count)]
-    store.insert([replace(jobs[0], id=id, queue="slow", key=f"{id.hex()}", holds=HELD) for id in others])
+    store.insert([replace(jobs[0], id=id, queue="slow", key=f"{id.hex()}", key_held_until=HELD) for id in others])
     later = {"due": now + 3600 * 1_000_000, "state": State.SCHEDULED}
     store.insert([replace(jobs[0], id=uuid7(), **later) for _ in range(count)])
-    store.insert([replace(jobs[0], id=uuid7(), state=State.DONE, until=now + HOUR) for _ in range(count)])
+    store.insert([replace(jobs[0], id=uuid7(), state=State.DONE, keep_until=now + HOUR) for _ in range(count)])

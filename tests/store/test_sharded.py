@@ -13,7 +13,7 @@ from tarry.store.base import BANDS, Query, Want
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.bell import WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 
 NOW = 1_800_000_000 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]
@@ -24,7 +24,7 @@ def shards(names: str) -> ShardedStore:
 
 
 def jobs(count: int) -> list[Job]:
-    return [Job(uuid7(), "mail", b"", due=NOW, since=NOW) for _ in range(count)]
+    return [Job(uuid7(), "mail", b"", due=NOW, state_since=NOW) for _ in range(count)]
 
 
 def test_jobs_spread_over_all() -> None:
@@ -51,7 +51,7 @@ def test_one_more_takes_only_its_own() -> None:
 def test_an_id_for_a_key_falls_on_the_shard_of_the_key() -> None:
     store = shards("abc")
     for number in range(50):
-        ids = {store.mint("mail", f"key {number}") for _ in range(5)}
+        ids = {store.new_id("mail", f"key {number}") for _ in range(5)}
         assert len(ids) == 5
         assert {store.shard(minted) for minted in ids} == {store.home("mail", f"key {number}")}
 
@@ -78,19 +78,19 @@ def test_claims_of_one_visit_all() -> None:
     assert sorted(sum(store.shard(job.id) == number for job in claimed) for number in range(4)) == [2] * 4
 
 
-def test_one_bell_hears_every_shard() -> None:
+def test_one_sleeper_hears_every_shard() -> None:
     store = shards("abc")
     for part in store.stores:
-        with closing(store.bell()) as bell:
-            bell.arm(WORK)
+        with closing(store.wakeup()) as sleeper:
+            sleeper.listen(WORK)
             part.insert(jobs(1))
-            assert select.select(bell.filenos(), [], [], 10)[0]
-            bell.wait(0)
-            assert not select.select(bell.filenos(), [], [], 0)[0]
+            assert select.select(sleeper.filenos(), [], [], 10)[0]
+            sleeper.wait(0)
+            assert not select.select(sleeper.filenos(), [], [], 0)[0]
 
 
 def test_facts_say_whose() -> None:
-    assert [fact.name for fact in shards("ab").facts()] == ["memory://a durability", "memory://b durability"]
+    assert [fact.name for fact in shards("ab").diagnostics()] == ["memory://a durability", "memory://b durability"]
 
 
 @pytest.mark.parametrize("names", ["", "aa"])

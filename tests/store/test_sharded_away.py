@@ -28,7 +28,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
-from tarry.store.shared.bell import WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 from tests.store.switched import Switched, memories, quick, slow, until
 
 NOW = 1_800_000_000 * SECOND
@@ -44,7 +44,7 @@ def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(store: Store, key: str | None = None) -> Job:
     holds = 0 if key is None else HELD
-    return Job(store.mint("mail", key), "mail", b"", due=NOW, since=NOW, key=key, holds=holds)
+    return Job(store.new_id("mail", key), "mail", b"", due=NOW, state_since=NOW, key=key, key_held_until=holds)
 
 
 def on(store: ShardedStore, number: int) -> Job:
@@ -76,7 +76,7 @@ def test_ids_are_drawn_for_all_again_when_it_is_back(monkeypatch: pytest.MonkeyP
     parts[1].up()
     until(lambda: not store.shards[1].away)
     assert {store.shard(job(store).id) for _ in range(200)} == {0, 1, 2}
-    assert store.joins == 1
+    assert store.topology_version == 1
 
 
 def test_of_a_batch_it_is_told_which_are_not_stored_and_why() -> None:
@@ -127,13 +127,13 @@ def test_another_id_is_had_only_for_jobs_that_may_live_anywhere() -> None:
     store, parts = memories("ab")
     mine, keyed = on(store, 1), job(store, "k")
     lose(store, parts, 1)
-    other = store.elsewhere(mine)
+    other = store.reroute(mine)
     assert other is not None
     assert store.shard(other) == 0
-    assert store.elsewhere(keyed) is None
+    assert store.reroute(keyed) is None
     lose(store, parts, 0)
-    assert store.elsewhere(mine) is None
-    assert MemoryStore().elsewhere(mine) is None
+    assert store.reroute(mine) is None
+    assert MemoryStore().reroute(mine) is None
 
 
 def test_jobs_with_a_key_wait_for_its_home() -> None:
@@ -210,7 +210,7 @@ def test_nothing_is_overdue_on_a_shard_that_has_just_come_back(monkeypatch: pyte
     late = NOW + 2 * LEASE
     assert [store.shard(each.id) for each in store.reclaim(late)] == [0]
     assert len(store.reclaim(late, "ann")) == len(taken), "of one that is known to be gone, all at once"
-    monkeypatch.setattr(shard, "PATIENCE", 0)
+    monkeypatch.setattr(shard, "LEASE_GRACE", 0)
     assert len(store.reclaim(late)) == 2
 
 
@@ -223,10 +223,10 @@ def test_nothing_is_overdue_on_a_shard_that_has_just_come_back(monkeypatch: pyte
         lambda store: store.queues(),
         lambda store: store.backlog(None, NOW, 10),
         lambda store: store.limits(),
-        lambda store: store.cells(""),
+        lambda store: store.kv_list(""),
         lambda store: store.next_due(),
         lambda store: store.reclaim(NOW),
-        lambda store: store.leaving(0, NOW, 10),
+        lambda store: store.expiring(0, NOW, 10),
         lambda store: store.prune(NOW, 10**9),
     ],
 )
@@ -267,7 +267,7 @@ def test_time_and_holds_come_from_the_next_one() -> None:
 def test_facts_tell_what_is_wrong() -> None:
     store, parts = memories("ab")
     lose(store, parts, 1)
-    facts = store.facts()
+    facts = store.diagnostics()
     assert [fact.name for fact in facts] == ["memory://a durability", "memory://b"]
     assert (facts[1].value, facts[1].advice) == ("away for 0 s", "memory://b is away: memory://b: no answer")
 
@@ -281,7 +281,7 @@ def test_it_is_told_once_that_a_shard_is_away(
         lose(store, parts, 1)
         until(lambda: parts[1].calls > 20)
         parts[1].up()
-        until(lambda: store.joins)
+        until(lambda: store.topology_version)
     told = [record.getMessage() for record in caplog.records]
     assert told[0] == "memory://b is away: memory://b: no answer"
     assert len(told) == 2
@@ -301,22 +301,22 @@ def test_a_shard_that_only_seems_to_be_back_is_tried_more_and_more_rarely(monkey
     for failures in range(1, 5):
         lose(store, parts, 1)
         parts[1].up()
-        until(lambda: store.joins == failures)  # noqa: B023
+        until(lambda: store.topology_version == failures)  # noqa: B023
     assert max(pauses) >= 4, pauses
 
 
-def test_the_bell_of_one_that_comes_back_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_comes_back_wakes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     store, parts = memories("ab")
     lose(store, parts, 1)
-    with closing(store.bell()) as bell:
-        before = len(bell.filenos())
+    with closing(store.wakeup()) as sleeper:
+        before = len(sleeper.filenos())
         parts[1].up()
         until(lambda: not store.shards[1].away)
-        bell.arm(WORK)
-        assert len(bell.filenos()) == before + 1
+        sleeper.listen(WORK)
+        assert len(sleeper.filenos()) == before + 1
         parts[1].insert([on(store, 1)])
-        bell.wait(10)
+        sleeper.wait(10)
 
 
 # Opening
@@ -370,13 +370,13 @@ def test_a_password_of_an_unknown_store_is_not_shown() -> None:
     ],
 )
 def test_what_follows_the_url_of_a_shard(url: str, told: tuple[str, str, bool]) -> None:
-    assert shard.parted(url) == told
+    assert shard.parse_shard_url(url) == told
 
 
 @pytest.mark.parametrize("words", ["draining=perhaps", "name=a&drainin"])
 def test_what_cannot_follow_it(words: str) -> None:
     with pytest.raises(ConfigError, match=r"store redis://ann@a/0: after the # there may be name=NAME and draining"):
-        shard.parted(f"redis://ann:secret@a/0#{words}")
+        shard.parse_shard_url(f"redis://ann:secret@a/0#{words}")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_what_cannot_follow_it(words: str) -> None:
     ],
 )
 def test_what_a_shard_is_called(url: str, identity: str, shown: str) -> None:
-    assert (shard.identity(url), shard.shown(url)) == (identity, shown)
+    assert (shard.url_identity(url), shard.public_url(url)) == (identity, shown)
 
 
 def test_one_store_twice_or_all_draining_is_refused(tmp_path: Path) -> None:
@@ -428,17 +428,17 @@ def test_a_job_that_is_not_at_home_is_found_and_changed() -> None:
     parts[2].inner.insert([stray])
     assert store.get([stray.id]) == [stray]
     fresh = ShardedStore(parts)
-    assert fresh.apply([lifecycle.cancelled(stray, lifecycle.DEFAULT, NOW)], NOW) == [True]
-    assert fresh.apply([lifecycle.cancelled(stray, lifecycle.DEFAULT, NOW)], NOW) == [False]
+    assert fresh.apply([lifecycle.cancel(stray, lifecycle.DEFAULT, NOW)], NOW) == [True]
+    assert fresh.apply([lifecycle.cancel(stray, lifecycle.DEFAULT, NOW)], NOW) == [False]
 
 
 def test_a_named_value_is_written_where_it_is() -> None:
     store, parts = memories("ab")
     name = next(f"c{n}" for n in range(100) if store.shard(f"c{n}".encode()) == 0)
-    parts[1].inner.write(name, b"old", None)
-    assert store.cells("c") == {name: b"old"}
-    assert store.write(name, b"new", b"old")
-    assert (parts[0].inner.cells("c"), parts[1].inner.cells("c")) == ({}, {name: b"new"})
+    parts[1].inner.kv_cas(name, b"old", None)
+    assert store.kv_list("c") == {name: b"old"}
+    assert store.kv_cas(name, b"new", b"old")
+    assert (parts[0].inner.kv_list("c"), parts[1].inner.kv_list("c")) == ({}, {name: b"new"})
 
 
 def test_a_limit_that_an_added_shard_does_not_know_is_none() -> None:
@@ -462,4 +462,4 @@ def test_a_draining_shard_gets_nothing_new_and_gives_what_it_has() -> None:
     store.insert([replace(job(store), id=uuid7()) for _ in range(50)])
     assert len(parts[1].find(Query())) == 1
     assert old.id in {taken.id for taken in store.claim(WANTS, 100, "ann", LEASE, NOW)}
-    assert [fact.value for fact in store.facts() if fact.name == "memory://b"] == ["draining"]
+    assert [fact.value for fact in store.diagnostics() if fact.name == "memory://b"] == ["draining"]

@@ -45,10 +45,20 @@ def job(store: Store, number: int) -> Job:
     key, lane = (f"k{number}" if number % 3 == 0 else None), ("l" if number % 5 == 0 else None)
     due = NOW + HOUR if number % 4 == 0 else NOW
     made = Job(
-        store.mint("mail", key, lane), "mail", b"%d" % number, priority=number % 3 - 1, due=due, since=NOW, key=key
+        store.new_id("mail", key, lane),
+        "mail",
+        b"%d" % number,
+        priority=number % 3 - 1,
+        due=due,
+        state_since=NOW,
+        key=key,
     )
     return replace(
-        made, holds=0 if key is None else HELD, lane=lane, state=lifecycle.placed(due, NOW), headers=b'{"a":"b"}'
+        made,
+        key_held_until=0 if key is None else HELD,
+        lane=lane,
+        state=lifecycle.initial_state(due, NOW),
+        headers=b'{"a":"b"}',
     )
 
 
@@ -69,7 +79,7 @@ def filled(store: Store, number: int = 40) -> list[Job]:
 
 def drained(parts: Sequence[Store], number: int) -> ShardedStore:
     """The same, with one of them draining."""
-    shards = [Shard.of(part) for part in parts]
+    shards = [Shard.from_store(part) for part in parts]
     shards[number].draining = True
     return ShardedStore(shards)
 
@@ -81,7 +91,7 @@ def everywhere(parts: Sequence[Store]) -> list[Job]:
 def check_home(store: ShardedStore, parts: Sequence[Store], before: list[Job]) -> None:
     assert everywhere(parts) == before
     for number, part in enumerate(parts):
-        assert {store.belongs(job) for job in part.find(Query(limit=10**6))} <= {number}
+        assert {store.shard_of(job) for job in part.find(Query(limit=10**6))} <= {number}
 
 
 def test_a_shard_that_is_added_gets_its_part(opened: Opened) -> None:
@@ -99,12 +109,12 @@ def test_a_shard_that_is_drained_is_empty_afterwards(opened: Opened) -> None:
     parts = [opened(name) for name in "abc"]
     before = filled(ShardedStore(parts))
     store = drained(parts, 1)
-    store.write("cell:1", b"x", None)
-    parts[1].write("cell:2", b"y", None)
+    store.kv_cas("cell:1", b"x", None)
+    parts[1].kv_cas("cell:2", b"y", None)
     moved = Mover(store, "ann").run()
     check_home(store, parts, before)
-    assert (parts[1].find(Query()), parts[1].cells("")) == ([], {})
-    assert store.cells("cell:") == {"cell:1": b"x", "cell:2": b"y"}
+    assert (parts[1].find(Query()), parts[1].kv_list("")) == ([], {})
+    assert store.kv_list("cell:") == {"cell:1": b"x", "cell:2": b"y"}
     assert (moved.left, moved.away, moved.seen > moved.moved) == (0, [], True)
     assert [job and job.id for job in store.get([job.id for job in before])] == [job.id for job in before]
 
@@ -150,8 +160,8 @@ def test_what_runs_stays_until_it_does_not(opened: Opened) -> None:
 def test_one_whose_key_is_held_by_another_stays(opened: Opened) -> None:
     parts = [opened(name) for name in "ab"]
     store = drained(parts, 1)
-    old = Job(store.mint("mail", "k"), "mail", b"", due=NOW, since=NOW, key="k", holds=HELD)
-    new = replace(old, id=store.mint("mail", "k"))
+    old = Job(store.new_id("mail", "k"), "mail", b"", due=NOW, state_since=NOW, key="k", key_held_until=HELD)
+    new = replace(old, id=store.new_id("mail", "k"))
     parts[1].insert([old])
     store.insert([new])
     moved = Mover(store, "ann").run()
@@ -163,11 +173,11 @@ def test_one_that_is_away_is_left_out(opened: Opened) -> None:
     parts = [opened(name) for name in "abc"]
     before = filled(ShardedStore(parts), 200)
     store = drained(parts, 1)
-    store.shards[2].lose(StoreError("gone"))
+    store.shards[2].mark_away(StoreError("gone"))
     moved = Mover(store, "ann").run()
     assert moved.away == [f"{store.shards[2].url} is away: gone"]
     assert everywhere(parts) == before
-    assert {store.belongs(job) for job in parts[1].find(Query(limit=10**6))} == {2}
+    assert {store.shard_of(job) for job in parts[1].find(Query(limit=10**6))} == {2}
 
 
 def test_one_move_at_a_time(opened: Opened) -> None:
@@ -184,14 +194,12 @@ def test_what_changes_at_the_last_moment_stays_as_it_was_changed() -> None:
 
         def insert(self, jobs: Sequence[Job]) -> list[bytes]:
             answer = super().insert(jobs)
-            source.apply(
-                [replace(lifecycle.cancelled(job, lifecycle.DEFAULT, NOW), was=job.state) for job in jobs], NOW
-            )
+            source.apply([replace(lifecycle.cancel(job, lifecycle.DEFAULT, NOW), was=job.state) for job in jobs], NOW)
             return answer
 
     source = MemoryStore(lambda: NOW, "a")
     store = drained([source, Slow(lambda: NOW, "b")], 0)
-    old = Job(store.mint("mail"), "mail", b"", due=NOW, since=NOW)
+    old = Job(store.new_id("mail"), "mail", b"", due=NOW, state_since=NOW)
     source.insert([old])
     assert Mover(store, "ann").run().moved == 0
     (left,) = everywhere(store.stores)

@@ -107,7 +107,7 @@ def test_a_server_that_is_killed_loses_nothing_and_stops_no_producer(redis: Redi
     try:
         for job in jobs:
             job.result(LIMIT)
-        until(lambda: not any(worker.pump.holds for worker in workers))
+        until(lambda: not any(worker.pump.held_count for worker in workers))
         assert set(runs.values()) == {1}, "an attempt runs once"
         again = [job for job in jobs if job.record().epoch > 1]
         assert {job.record().failures for job in again} <= {0}

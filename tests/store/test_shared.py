@@ -18,7 +18,7 @@ from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.conformance import Conformance
 from tarry.store.ids import uuid7
 from tarry.store.opening import open_store
-from tarry.store.sqlite.schema import SCHEMA_VERSION
+from tarry.store.sqlite.schema import SCHEMA_VERSION, UPGRADES
 from tarry.store.sqlite.store import SqliteStore
 
 WANTS = [Want("default", band, 0) for band in BANDS]
@@ -268,13 +268,29 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
             holds = HELD if key and not state.finished else 0
             owner, until = ("me" if state is State.RUNNING else ""), (9 if state.finished else 0)
             assert kept == Job(
-                id, "t", b"[1]", "default", 3, 5 + n, state, 1, 2, 0, owner, 7, until, 0, key, b"{}", holds=holds
+                id,
+                "t",
+                b"[1]",
+                "default",
+                3,
+                5 + n,
+                state,
+                1,
+                2,
+                0,
+                owner,
+                7,
+                until,
+                0,
+                key,
+                b"{}",
+                key_held_until=holds,
             )
         assert store.queues() == {"default": False, "mail": True}
         assert store.extend("me", [(ids[2], 1)], 10, 1) == []
         assert not store.hold("keeper", "other", 99, 97)
-        assert store.insert([Job(uuid7(), "t", b"[]", due=1, key="k7", holds=HELD)]) == [ids[7]]
-        again = Job(uuid7(), "t", b"[]", due=1, key="k9", holds=HELD)
+        assert store.insert([Job(uuid7(), "t", b"[]", due=1, key="k7", key_held_until=HELD)]) == [ids[7]]
+        again = Job(uuid7(), "t", b"[]", due=1, key="k9", key_held_until=HELD)
         assert store.insert([again]) == [again.id]
         claimed = [one.id for one in store.claim(WANTS[:1], 4, "you", 30_000_000, 10**9)]
         assert claimed == [ids[0], ids[1], ids[6], ids[7]]
@@ -339,7 +355,7 @@ def test_several_who_open_an_old_file_at_once(tmp_path: Path) -> None:
 def test_an_update_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = of_version_1(tmp_path / "x.db")
     with monkeypatch.context() as broken:
-        broken.setattr("tarry.store.sqlite.schema.SCHEMA", "CREATE TABLE tarry_cell (; what)")
+        broken.setitem(UPGRADES, SCHEMA_VERSION, "CREATE TABLE tarry_cell (; what)")
         with pytest.raises(errors.StoreError):
             SqliteStore(tmp_path / "x.db")
     with closing(SqliteStore(tmp_path / "x.db")) as store:

@@ -1,4 +1,4 @@
-"""What is the SQLite store's own: files that are not ours, locks, a full disk, a crash, bells between processes."""
+"""What is the SQLite store's own: files that are not ours, locks, a full disk, a crash, wake-up between processes."""
 
 import os
 import select
@@ -20,7 +20,7 @@ from tarry.model.job import Job, State
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
-from tarry.store.shared.bell import RESULT, Bell
+from tarry.store.shared.wakeup.sleeper import RESULT, Wakeup
 from tarry.store.sqlite import file as sqlite_file
 from tarry.store.sqlite import schema as sqlite_schema
 from tarry.store.sqlite.store import SqliteStore
@@ -46,10 +46,10 @@ def opened(close: ExitStack, path: Path, durable: bool = True) -> SqliteStore:
     return store
 
 
-def rung(close: ExitStack, store: SqliteStore) -> Bell:
-    bell = store.bell()
-    close.callback(bell.close)
-    return bell
+def sleeper_on(close: ExitStack, store: SqliteStore) -> Wakeup:
+    sleeper = store.wakeup()
+    close.callback(sleeper.close)
+    return sleeper
 
 
 def test_no_database_at_all(tmp_path: Path) -> None:
@@ -148,15 +148,15 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(tmp_path: Path) -> 
 
 def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> None:
     store = opened(close, tmp_path / "x.db", durable=False)
-    bell = rung(close, store)
-    bell.arm("work:default")
+    sleeper = sleeper_on(close, store)
+    sleeper.listen("work:default")
     code = (
         "import sys; from tarry.store.sqlite.store import SqliteStore; from tarry.model.job import Job;"
         "from tarry.store.ids import uuid7; SqliteStore(sys.argv[1]).insert([Job(uuid7(), 't', b'[]', due=1)])"
     )
     producer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x.db")])
     began = time.monotonic()
-    bell.wait(30)
+    sleeper.wait(30)
     assert time.monotonic() - began < 25
     assert producer.wait(30) == 0
     assert len(store.claim(WANTS, 10, "me", LEASE, store.time())) == 1
@@ -164,24 +164,26 @@ def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> 
 
 def test_one_of_each_kind_is_woken(tmp_path: Path, close: ExitStack) -> None:
     store = opened(close, tmp_path / "x.db")
-    same, also_same, other, waiter = (rung(close, store) for _ in range(4))
-    same.arm("work:default")
-    also_same.arm("work:default")
-    other.arm("work:mail")
-    waiter.arm(RESULT)
+    same, also_same, other, waiter = (sleeper_on(close, store) for _ in range(4))
+    same.listen("work:default")
+    also_same.listen("work:default")
+    other.listen("work:mail")
+    waiter.listen(RESULT)
     store.insert([job()])
-    heard = [len(bell.filenos()) == 2 and _readable(bell.filenos()[1]) for bell in (same, also_same, other, waiter)]
+    heard = [
+        len(sleeper.filenos()) == 2 and _readable(sleeper.filenos()[1]) for sleeper in (same, also_same, other, waiter)
+    ]
     assert sorted(heard[:2]) == [False, True]
     assert heard[2:] == [True, False]
 
 
 def test_a_dead_sleepers_place_is_taken_again(tmp_path: Path, close: ExitStack) -> None:
     store = opened(close, tmp_path / "x.db")
-    first = store.bell()
-    first.arm("work:default")
+    first = store.wakeup()
+    first.listen("work:default")
     first.close()
-    again = rung(close, store)
-    again.arm("work:default")
+    again = sleeper_on(close, store)
+    again.listen("work:default")
     store.insert([job()])
     assert _readable(again.filenos()[1])
 
@@ -190,11 +192,11 @@ def test_very_deep_directories(tmp_path: Path, close: ExitStack) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     store = opened(close, deep / "x.db")
-    bell = rung(close, store)
-    bell.arm("work:default")
+    sleeper = sleeper_on(close, store)
+    sleeper.listen("work:default")
     store.insert([job()])
-    assert len(bell.filenos()) == 2
-    assert _readable(bell.filenos()[1])
+    assert len(sleeper.filenos()) == 2
+    assert _readable(sleeper.filenos()[1])
 
 
 def _readable(fd: int) -> bool:

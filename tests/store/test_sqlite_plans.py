@@ -64,8 +64,8 @@ def way(store: SqliteStore) -> None:
     plain, late = put(store, 20), put(store, 5, due=NOW + 5)
     high, low = put(store, 5, priority=3), put(store, 5, priority=-3)
     lined = put(store, 6, task="lined", lane="a") + put(store, 6, task="lined", lane="b")
-    keyed = [put(store, key=f"k{n}", unique=unique)[0] for n, unique in enumerate([HOUR, WAITING, 0] * 2)]
-    store.insert([replace(made(store, key="k0")[0], since=NOW + 2 * HOUR)])
+    keyed = [put(store, key=f"k{n}", key_ttl=unique)[0] for n, unique in enumerate([HOUR, WAITING, 0] * 2)]
+    store.insert([replace(made(store, key="k0")[0], state_since=NOW + 2 * HOUR)])
     store.get([job.id for job in (*plain, *high, *low, *lined, *keyed)])
     store.queues()
     store.backlog(None, NOW + 9, 100)
@@ -73,15 +73,15 @@ def way(store: SqliteStore) -> None:
     jobs = store.exchange((), EVERYTHING, 1000, "ann", LEASE, NOW + 9).jobs
     assert {job.id for job in late} & {job.id for job in jobs}
     store.extend("ann", [(job.id, job.epoch) for job in jobs], LEASE, NOW + LEASE)
-    store.mark("ann", [(job.id, job.epoch, b"[1]") for job in jobs])
+    store.save_progress("ann", [(job.id, job.epoch, b"[1]") for job in jobs])
     store.owners()
     store.reclaim(NOW + 9 * HOUR)
     store.reclaim(NOW, "ann")
     settle(store, jobs)
-    store.leaving(0, NOW + 9 * HOUR, 10)
+    store.expiring(0, NOW + 9 * HOUR, 10)
     store.hold("chore", "ann", NOW + 10, NOW)
-    store.write("cell", b"1", None), store.write("cell", b"2", b"1"), store.write("cell", None, b"2")
-    store.cells("c")
+    store.kv_cas("cell", b"1", None), store.kv_cas("cell", b"2", b"1"), store.kv_cas("cell", None, b"2")
+    store.kv_list("c")
     store.next_due()
     store.limits()
     while store.prune(NOW + 9 * HOUR, 0):
@@ -95,8 +95,8 @@ def settle(store: SqliteStore, jobs: list[Job]) -> None:
     store.exchange(ends, [Want("default", band, 1) for band in BANDS], 3, "ann", LEASE, NOW + 9)
     found = [job for job in store.get([job.id for job in jobs]) if job is not None]
     done = [job for job in found if job.state.finished]
-    again = [lifecycle.kicked(job, NOW + HOUR) for job in done[:20]]
-    store.apply([*again, *[lifecycle.forgotten(job) for job in done[20:24]]], NOW + HOUR)
+    again = [lifecycle.run_now(job, NOW + HOUR) for job in done[:20]]
+    store.apply([*again, *[lifecycle.forget(job) for job in done[20:24]]], NOW + HOUR)
     store.apply(again[:2], NOW + HOUR)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tarry.store.base import Store
 from tarry.store.opening import open_store
-from tarry.store.postgres import connection
-from tarry.store.shared.turns import Turns
+from tarry.store.postgres import pool
+from tarry.store.shared.fair_condition import FairCondition
 
 FOR = 2.0
 LONGEST = 1.0
@@ -18,7 +18,7 @@ LONGEST = 1.0
 
 @pytest.fixture(params=["postgres_url", "mariadb_url"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(connection, "MOST", 4)
+    monkeypatch.setattr(pool, "MOST", 4)
     url = request.getfixturevalue(request.param)
     store = open_store(url + ("?connections=4" if request.param == "mariadb_url" else ""))
     yield store
@@ -53,7 +53,7 @@ def test_no_thread_waits_long_for_a_connection(store: Store) -> None:
 
 def test_first_come_first_served() -> None:
     lock = threading.RLock()
-    turns = Turns(lock)
+    turns = FairCondition(lock)
     free: list[int] = []
     served: list[int] = []
 
@@ -80,7 +80,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_who_gives_up_holds_up_nobody() -> None:
-    turns = Turns(threading.RLock())
+    turns = FairCondition(threading.RLock())
     with turns._changed:
         assert not turns.wait_for(lambda: False, 0.01)
         assert turns.wait_for(lambda: True, 0.01)

@@ -17,7 +17,7 @@ from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tarry.store.shared.bell import Bell
+from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import watch as sqlite_watch
 from tarry.store.sqlite.store import SqliteStore
 from tests.worker.bench import LIMIT, until
@@ -26,7 +26,7 @@ WANTS = [Want("default", band, 0) for band in BANDS]
 
 
 def job(key: str | None = None, **more: Any) -> Job:
-    return Job(uuid7(), "t", b"[]", due=1, key=key, holds=HELD if key else 0, **more)
+    return Job(uuid7(), "t", b"[]", due=1, key=key, key_held_until=HELD if key else 0, **more)
 
 
 @pytest.fixture
@@ -115,9 +115,9 @@ def test_keys_are_held_as_ever(shared: SqliteStore, theirs: sqlite3.Connection) 
 
 
 def test_a_key_whose_time_was_over_is_free(shared: SqliteStore, theirs: sqlite3.Connection) -> None:
-    outlived = Job(uuid7(), "t", b"[]", key="a", unique=5, holds=10, since=1)
+    outlived = Job(uuid7(), "t", b"[]", key="a", key_ttl=5, key_held_until=10, state_since=1)
     shared.insert([outlived])
-    later = job("a", since=11)
+    later = job("a", state_since=11)
     assert shared.insert_within(theirs, [later]) == [later.id]
 
 
@@ -230,54 +230,54 @@ def test_a_full_disk_refuses_these_too(shared: SqliteStore, theirs: sqlite3.Conn
     assert not theirs.in_transaction
 
 
-# The bell
+# Wake-up
 
 
 @pytest.fixture
-def bell(shared: SqliteStore, close: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Bell:
+def sleeper(shared: SqliteStore, close: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Wakeup:
     """Of a worker that sleeps."""
     monkeypatch.setattr(sqlite_watch, "PROBE", 0.05)
-    bell = shared.bell()
-    close.callback(bell.close)
-    bell.arm("work:default")
-    return bell
+    sleeper = shared.wakeup()
+    close.callback(sleeper.close)
+    sleeper.listen("work:default")
+    return sleeper
 
 
-def rung(bell: Bell, seconds: float) -> bool:
-    """Whether it rings within that time."""
-    return bool(select.select(bell.filenos(), [], [], seconds)[0])
+def is_woken(sleeper: Wakeup, seconds: float) -> bool:
+    """Whether it is woken within that time."""
+    return bool(select.select(sleeper.filenos(), [], [], seconds)[0])
 
 
 def watching() -> bool:
     return any(thread.name == "tarry-commits" for thread in threading.enumerate())
 
 
-def test_a_commit_rings(shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell) -> None:
+def test_a_commit_wakes(shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup) -> None:
     shared.insert_within(theirs, [job()])
     assert watching()
     theirs.commit()
-    assert rung(bell, LIMIT)
+    assert is_woken(sleeper, LIMIT)
     until(lambda: not watching())
 
 
-def test_a_rollback_rings_nothing(shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell) -> None:
+def test_a_rollback_wakes_nobody(shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup) -> None:
     shared.insert_within(theirs, [job()])
     theirs.rollback()
     until(lambda: not watching())
-    assert not rung(bell, 0)
+    assert not is_woken(sleeper, 0)
 
 
-def test_it_is_not_left_behind_by_a_rollback(shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell) -> None:
+def test_it_is_not_left_behind_by_a_rollback(shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup) -> None:
     shared.insert_within(theirs, [job()])
     theirs.rollback()
     shared.insert_within(theirs, [job()])
     theirs.commit()
-    assert rung(bell, LIMIT)
+    assert is_woken(sleeper, LIMIT)
     until(lambda: not watching())
 
 
 def test_somebody_elses_commit_rings_nothing(
-    shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell, path: Path
+    shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup, path: Path
 ) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE orders (id)")
@@ -286,28 +286,28 @@ def test_somebody_elses_commit_rings_nothing(
         other.execute("INSERT INTO orders VALUES (1)")
         other.commit()
     until(lambda: not watching())
-    assert not rung(bell, 0)
+    assert not is_woken(sleeper, 0)
 
 
 def test_a_transaction_that_takes_its_time(
-    shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell, monkeypatch: pytest.MonkeyPatch
+    shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_watch, "CLOSELY", 0.0)
     monkeypatch.setattr(sqlite_watch, "PROBE", 0.0)
     shared.insert_within(theirs, [job()])
-    assert not rung(bell, 0.2)
+    assert not is_woken(sleeper, 0.2)
     assert watching()
     theirs.commit()
-    assert rung(bell, LIMIT)
+    assert is_woken(sleeper, LIMIT)
 
 
 def test_a_transaction_that_is_left_open(
-    shared: SqliteStore, theirs: sqlite3.Connection, bell: Bell, monkeypatch: pytest.MonkeyPatch
+    shared: SqliteStore, theirs: sqlite3.Connection, sleeper: Wakeup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_watch, "AT_MOST", 0.0)
     shared.insert_within(theirs, [job()])
     until(lambda: not watching())
-    assert not rung(bell, 0)
+    assert not is_woken(sleeper, 0)
 
 
 def test_closing_the_store_ends_the_watch(tmp_path: Path) -> None:

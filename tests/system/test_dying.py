@@ -28,7 +28,7 @@ def test_a_worker_killed_at_fifty_async_jobs(scene: Scene) -> None:
     assert set(scene.states().values()) == {"done"}
     assert scene.times("began") == dict.fromkeys(jobs, 2)
     assert scene.times("ended") == dict.fromkeys(jobs, 1)
-    assert {(job.attempt, job.losses) for job in scene.jobs()} == {(1, 0)}
+    assert {(job.attempt, job.crashes) for job in scene.jobs()} == {(1, 0)}
     assert {line.attempt for line in scene.ledger()} == {1}
 
 
@@ -54,7 +54,7 @@ def test_what_kills_three_workers_is_poison_and_its_neighbours_are_innocent(scen
     behind = scene.put("app.add", 1, 1, times=20) if task == "app.die" else []
     scene.ended(killer)
     dead = scene.job(killer)
-    assert (dead.state, dead.losses, dead.failures) == ("dead", 3, 3), dead.note
+    assert (dead.state, dead.crashes, dead.failures) == ("dead", 3, 3), dead.note
     assert json.decode(dead.note)["type"] == "Poison"
     assert [line.attempt for line in scene.ledger("dies")] == [1, 2, 3]
     (mourned,) = until(lambda: scene.ledger("mourned"))
@@ -88,11 +88,11 @@ def test_what_takes_too_much_memory_is_poison_and_its_neighbours_end(scene: Scen
     (greedy,) = scene.put("app.greedy")
     scene.ended(greedy)
     dead = scene.job(greedy)
-    assert (dead.state, dead.losses, json.decode(dead.note)["type"]) == ("dead", 3, "Poison")
+    assert (dead.state, dead.crashes, json.decode(dead.note)["type"]) == ("dead", 3, "Poison")
     assert scene.log().count(f"more than kill_memory; jobs on, each counts a death: {greedy} (app.greedy)") == 3
     scene.open("go")
     until(scene.all_finished)
-    assert {(scene.job(id).state, scene.job(id).attempt, scene.job(id).losses) for id in asyncs} == {("done", 1, 0)}
+    assert {(scene.job(id).state, scene.job(id).attempt, scene.job(id).crashes) for id in asyncs} == {("done", 1, 0)}
 
 
 SHUTS = """
@@ -142,14 +142,14 @@ def test_what_closes_the_descriptors_of_its_worker_is_poison_and_its_neighbours_
     took = time.time() - began
     print(f"{task}: {took:.1f} s to its third death")
     dead = scene.job(killer)
-    assert (dead.state, dead.losses, json.decode(dead.note)["type"]) == ("dead", 3, "Poison")
+    assert (dead.state, dead.crashes, json.decode(dead.note)["type"]) == ("dead", 3, "Poison")
     assert scene.log().count("status 4: a job closed its descriptors") >= 3
     assert took < 20, "each was deaf for up to 12 s"
     scene.open("go")
     until(scene.all_finished)
     # Who by chance was on as well, or had the loop's last step, may count a death or two.
     assert {scene.job(id).state for id in (*asyncs, *behind)} == {"done"}
-    assert sum(scene.job(id).losses for id in (*asyncs, *behind)) <= 6
+    assert sum(scene.job(id).crashes for id in (*asyncs, *behind)) <= 6
 
 
 @pytest.mark.parametrize("task", ["app.together", "app.atogether"])
@@ -166,10 +166,10 @@ def test_what_kills_a_call_for_many_is_found_and_only_it_is_poison(scene: Scene,
     scene.ended(*jobs, late)
     killer = jobs.pop(13)
     dead = scene.job(killer)
-    assert (dead.state, dead.losses, json.decode(dead.note)["type"]) == ("dead", 3, "Poison"), dead.note
+    assert (dead.state, dead.crashes, json.decode(dead.note)["type"]) == ("dead", 3, "Poison"), dead.note
     assert {scene.job(id).state for id in jobs} == {"done"}
     # With a second thread, one may be on by chance just when the killer is tried alone.
-    assert max(scene.job(id).losses for id in jobs) <= threads
+    assert max(scene.job(id).crashes for id in jobs) <= threads
     began = Counter(line.pid for line in scene.ledger("began") if line.job == killer)
     assert len(began) == 3, "three workers"
     # Once together; then alone, and perhaps again after its worker died beside it with the outcome unsettled.
@@ -269,7 +269,7 @@ def test_a_worker_that_sleeps_beyond_its_lease_changes_nothing_any_more(scene: S
     scene.open("go")
     until(lambda: scene.job(job).state == "done")
     done = scene.job(job)
-    assert (done.epoch, done.failures, done.losses) == (2, 0, 0)
+    assert (done.epoch, done.failures, done.crashes) == (2, 0, 0)
     os.kill(first, signal.SIGCONT)
     until(lambda: {line.pid for line in scene.ledger() if line.what != "began"} == {first, second})
     # It takes other jobs again, after its late outcome was refused.
@@ -290,7 +290,7 @@ def test_a_worker_told_to_give_back(scene: Scene, task: str) -> None:
     scene.open("go")
     until(scene.all_finished)
     assert scene.times("ended") == {job: 1}
-    assert (scene.job(job).attempt, scene.job(job).losses) == (1, 0)
+    assert (scene.job(job).attempt, scene.job(job).crashes) == (1, 0)
 
 
 def test_the_keeper_is_replaced_and_jobs_of_dead_workers_still_come_back(scene: Scene) -> None:

@@ -213,7 +213,7 @@ def test_a_lease_lasts_whatever_a_task_does_to_the_interpreter(near: Scene) -> N
     until(near.all_finished)
     assert near.times("began") == dict.fromkeys([*beside, *hogs], 1), "once each"
     assert near.times("ended") == dict.fromkeys([*beside, *hogs], 1)
-    assert {(job.state, job.attempt, job.losses) for job in near.jobs()} == {("done", 1, 0)}
+    assert {(job.state, job.attempt, job.crashes) for job in near.jobs()} == {("done", 1, 0)}
     assert "gives no sign of life" in near.log()
     assert "brought back" not in near.log()
     near.stopped()

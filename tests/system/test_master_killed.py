@@ -110,7 +110,7 @@ def goes_on(scene: Scene, jobs: list[str]) -> None:
     assert master.wait(30) == 0
     assert scene.states() == dict.fromkeys(jobs, "done")
     assert scene.times("ended") == dict.fromkeys(jobs, 1)
-    assert {(job.attempt, job.losses) for job in scene.jobs()} == {(1, 0)}
+    assert {(job.attempt, job.crashes) for job in scene.jobs()} == {(1, 0)}
 
 
 @pytest.mark.parametrize("at", range(4, 30, 5))

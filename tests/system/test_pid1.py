@@ -86,7 +86,15 @@ def test_it_reaps_strangers(scene: Scene) -> None:
 def strays(master: int) -> list[str]:
     """The master's children that are no tarry, zombies too."""
     children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return [pid for pid in children if b"tarry" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in children if b"tarry" not in _command_line(pid)]
+
+
+def _command_line(pid: str) -> bytes:
+    """As of a process of tarry's, if it was reaped meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b"tarry"
 
 
 @pytest.mark.usefixtures("namespaces")
@@ -101,7 +109,7 @@ def test_the_stop_signal_ends_it_in_time_with_all_that_jobs_left(scene: Scene) -
     os.kill(child_of(outside.pid), STOP)
     assert outside.wait(15) == 0
     until(lambda: not scene.processes())
-    assert (scene.job(job).state, scene.job(job).attempt, scene.job(job).losses) == ("ready", 1, 0)
+    assert (scene.job(job).state, scene.job(job).attempt, scene.job(job).crashes) == ("ready", 1, 0)
     assert not scene.pid_file.exists()
 
 

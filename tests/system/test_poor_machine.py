@@ -219,4 +219,4 @@ def test_workers_die_while_the_master_is_stopped(scene: Scene) -> None:
     os.kill(master.pid, signal.SIGCONT)
     scene.begun(40)
     goes_on(scene, master, jobs)
-    assert {(job.attempt, job.losses) for job in scene.jobs()} == {(1, 0)}
+    assert {(job.attempt, job.crashes) for job in scene.jobs()} == {(1, 0)}

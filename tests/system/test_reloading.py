@@ -26,7 +26,7 @@ class Load(threading.Thread):
                 if self._over.wait(0.02):
                     return
                 task = ("app.add", "app.aadd")[number % 2]
-                handles = client.put([client.job(task, b"[%d,1]" % n) for n in range(10)])
+                handles = client.insert_jobs([client.make_job(task, b"[%d,1]" % n) for n in range(10)])
                 self.put += [handle.id for handle in handles]
 
     def end(self) -> None:

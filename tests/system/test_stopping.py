@@ -22,7 +22,7 @@ def back_uncounted(scene: Scene, jobs: list[str]) -> None:
     """Nobody lives, and every job is ready as if it had never begun."""
     until(lambda: not scene.processes())
     assert scene.states() == dict.fromkeys(jobs, "ready")
-    assert {(job.attempt, job.losses, job.owner) for job in scene.jobs()} == {(1, 0, "")}
+    assert {(job.attempt, job.crashes, job.owner) for job in scene.jobs()} == {(1, 0, "")}
     assert not scene.ledger("ended")
 
 

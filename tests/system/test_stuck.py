@@ -215,7 +215,7 @@ def began(scene: Scene, id: str) -> float:
 def ended_late(scene: Scene, id: str) -> float:
     """Seconds from its timeout to its end in the store."""
     until(lambda: scene.job(id).state == "dead")
-    return scene.job(id).since / 1e6 - began(scene, id) - TIMEOUT
+    return scene.job(id).state_since / 1e6 - began(scene, id) - TIMEOUT
 
 
 def neighbours(scene: Scene) -> list[str]:
@@ -228,7 +228,7 @@ def neighbours(scene: Scene) -> list[str]:
 def all_done_uncounted(scene: Scene, jobs: list[str]) -> None:
     scene.open("go")
     until(lambda: all(scene.job(id).state == "done" for id in jobs))
-    assert {(scene.job(id).attempt, scene.job(id).failures, scene.job(id).losses) for id in jobs} == {(1, 0, 0)}
+    assert {(scene.job(id).attempt, scene.job(id).failures, scene.job(id).crashes) for id in jobs} == {(1, 0, 0)}
 
 
 def timed_out(scene: Scene, task: str) -> tuple[int, list[str], str]:
@@ -247,7 +247,7 @@ def test_the_process_of_a_stuck_job_is_killed_and_its_neighbours_run_again(stuck
     scene = stuck_scene
     worker, others, job = timed_out(scene, task)
     ended = scene.job(job)
-    assert (ended.failures, ended.losses, note(ended)["type"]) == (1, 0, "TimeLimit")
+    assert (ended.failures, ended.crashes, note(ended)["type"]) == (1, 0, "TimeLimit")
     assert f"in {task}\n" in note(ended)["traceback"] + "\n"
     all_done_uncounted(scene, others)
     assert scene.replaced(worker)
@@ -310,7 +310,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_nobody_else_
     assert note(ended)["type"] == "TimeLimit"
     assert note(ended)["message"] == "it did not end after its timeout of 1 s, so it was given up"
     assert f"in {task}\n" in note(ended)["traceback"]
-    assert (ended.failures, ended.losses) == (1, 0)
+    assert (ended.failures, ended.crashes) == (1, 0)
     all_done_uncounted(scene, others)
     assert scene.times("began") == dict.fromkeys([*others, job], 1)
     assert scene.pids() == [worker]
@@ -322,7 +322,7 @@ def test_what_a_given_up_job_left_in_the_loop_ends_with_the_process(stuck_scene:
     assert "in swallowing\n" in note(scene.job(job))["traceback"]
     assert scene.replaced(worker)
     all_done_uncounted(scene, others)
-    assert (scene.job(job).failures, scene.job(job).losses) == (1, 0)
+    assert (scene.job(job).failures, scene.job(job).crashes) == (1, 0)
 
 
 def test_a_job_whose_time_is_over_while_another_blocks_the_loop(stuck_scene: Scene) -> None:

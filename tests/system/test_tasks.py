@@ -53,7 +53,7 @@ def test_what_ignores_its_timeout_dies_with_its_worker_and_its_neighbours_go_on(
     until(lambda: scene.job(job).state == "dead", 20)
     assert 1.0 <= time.time() - scene.ledger("began")[10].at < 10
     stuck = scene.job(job)
-    assert (stuck.failures, stuck.losses) == (1, 0)
+    assert (stuck.failures, stuck.crashes) == (1, 0)
     note = json.decode(stuck.note)
     assert (note["type"], note["message"]) == (
         "TimeLimit", "it did not end after its timeout, so its worker was killed",
@@ -70,8 +70,8 @@ def test_a_cancel_reaches_what_runs(scene: Scene, task: str, told: str) -> None:
     (worker,) = scene.pids()
     (job,) = scene.put(task, "go")
     scene.begun(1)
-    cancelled = time.time()
     assert scene.said("jobs", "cancel", job) == f"{job} cancelled"
+    cancelled = time.time()  # after the command, whose own start takes seconds on a busy machine
     until(lambda: scene.ledger(told))
     took = scene.ledger(told)[0].at - cancelled
     print(f"cancel reached {task} in {took:.3f} s")

@@ -96,6 +96,6 @@ def test_many_jobs_of_one_call_are_alike_but_for_their_arguments(app: App) -> No
     jobs = [job.record() for job in task.using(delay=5, queue="slow").enqueue_many([("a",), ("b",), ("c",)])]
     assert len({job.id for job in jobs}) == 3
     assert sorted(job.id for job in jobs) == [job.id for job in jobs]
-    assert {(job.queue, job.priority, job.due, job.expires, job.since) for job in jobs} == {
-        ("slow", 3, jobs[0].due, jobs[0].due + 60_000_000, jobs[0].since)
+    assert {(job.queue, job.priority, job.due, job.expires, job.state_since) for job in jobs} == {
+        ("slow", 3, jobs[0].due, jobs[0].due + 60_000_000, jobs[0].state_since)
     }

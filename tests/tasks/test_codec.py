@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tarry.errors import ArgumentError
-from tarry.tasks.codec import Codec
+from tarry.tasks.arguments.codec import Codec
 
 Kwargs = dict[str, Any]
 

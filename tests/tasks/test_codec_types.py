@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tarry import App, ArgumentError, Snooze
-from tarry.tasks.codec import Codec
+from tarry.tasks.arguments.codec import Codec
 from tests.worker.bench import LIMIT, Bench
 
 T = TypeVar("T")

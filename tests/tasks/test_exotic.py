@@ -117,7 +117,7 @@ def test_it_fails_its_own_job_only(bench: Bench, kind: str, act: str) -> None:
     assert told["type"] in expected.split("|")
     assert len(told["traceback"]) <= report.MAX_TRACEBACK + 100
     assert tame.result(LIMIT) == 1
-    until(lambda: worker.pump.holds == 0)
+    until(lambda: worker.pump.held_count == 0)
     assert worker.thread.is_alive()
 
 
@@ -200,6 +200,6 @@ def test_a_task_may_cancel_its_own_job_and_not_retry_it(bench: Bench) -> None:
     worker = bench.work()
     job = itself.enqueue()
     until(lambda: job.state == "cancelled")
-    until(lambda: worker.pump.holds == 0)
+    until(lambda: worker.pump.held_count == 0)
     assert answers[0] is False
     assert job.state == "cancelled"

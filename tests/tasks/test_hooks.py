@@ -20,8 +20,8 @@ from tarry.model.killing import TIMEOUT
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tarry.worker.gauge import NoGauge
 from tarry.worker.run import hook_calls
+from tarry.worker.status_reporter import NullReporter
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, finished, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "async"])
@@ -302,7 +302,7 @@ def test_death_is_told_also_where_dead_jobs_are_not_kept(bench: Bench, monkeypat
     told = listening(task)
     bench.work()
     job = task.enqueue()
-    until(lambda: bench.app.client.store.get([ids.parsed(job.id)]) == [None])
+    until(lambda: bench.app.client.store.get([ids.parse(job.id)]) == [None])
     assert [name for name, _, _ in told] == ["failure", "dead"]
 
 
@@ -338,7 +338,7 @@ def test_variables_that_hooks_set_end_with_the_attempt(bench: Bench) -> None:
     assert seen == ["unset", "unset"]
 
 
-class Shown(NoGauge):
+class Shown(NullReporter):
     """Keeps until when each job may take."""
 
     def __init__(self) -> None:
@@ -354,7 +354,7 @@ def test_a_hook_that_blocks_is_stuck_after_a_minute(bench: Bench, kind: str) -> 
     task.on_success(lambda job, value: None)
     gauge = Shown()
     before = time.monotonic()
-    worker = ThreadWorker(bench.store(), bench.app.tasks, gauge=gauge, main_thread=False).start()
+    worker = ThreadWorker(bench.store(), bench.app.tasks, reporter=gauge, main_thread=False).start()
     task.enqueue().result(LIMIT)
     worker.end()
     assert gauge.until[0] == 0.0, "the task itself has no timeout"
@@ -396,7 +396,7 @@ class Rescue:
 
     def lost(self, task: str, **fields: Any) -> Job:
         now = self.clock.now()
-        self.store.insert([Job(ids.uuid7(), task, b"[]", due=now, since=now, **fields)])
+        self.store.insert([Job(ids.uuid7(), task, b"[]", due=now, state_since=now, **fields)])
         (job,) = self.store.claim([Want("default", band, 1) for band in BANDS], 1, "gone", 30 * SECOND, now)
         return job
 
@@ -413,7 +413,7 @@ def test_the_keeper_tells_of_a_job_that_killed_its_workers(app: App) -> None:
         told.append(("dead", job.id, error))
 
     rescue = Rescue(app)
-    job = rescue.lost("poison", failures=2, losses=2, headers=b'{"var":"x"}')
+    job = rescue.lost("poison", failures=2, crashes=2, headers=b'{"var":"x"}')
     rescue.keeper.rescue("gone", on=[job.id.hex()])
     rescue.keeper.close()
     (name, error, carried, here), dead = told

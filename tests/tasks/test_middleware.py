@@ -132,7 +132,7 @@ def test_many_enqueues_go_through_one_by_one_and_are_stored_at_once(
         inserts.append(len(jobs))
         return insert(jobs)
 
-    monkeypatch.setattr(store, "insert", counted)
+    monkeypatch.setattr(bench.app.client._inserter, "_insert", counted)
     calls = [(1, 2), {"a": 3, "b": 4}, task.call(5, b=6)]
     jobs = asyncio.run(task.aenqueue_many(calls)) if waits else task.enqueue_many(calls)
     assert inserts == [3]

@@ -12,7 +12,7 @@ def kept(*texts: str, most: int = 1000) -> Output:
     tail = Tail(most)
     for text in texts:
         tail.add(text)
-    return tail.now(3)
+    return tail.snapshot(3)
 
 
 def test_what_fits_is_kept_as_it_is() -> None:
@@ -45,10 +45,10 @@ def test_of_a_line_that_is_written_over_the_last_state_is_kept() -> None:
 
 def test_a_whole_line_begins_a_line() -> None:
     tail = Tail(1000)
-    tail.line("one")
+    tail.add_line("one")
     tail.add("begun")
-    tail.line("two")
-    assert tail.now(1).text == "one\nbegun\ntwo\n"
+    tail.add_line("two")
+    assert tail.snapshot(1).text == "one\nbegun\ntwo\n"
 
 
 def test_what_plays_with_terminals_is_taken_out() -> None:
@@ -88,8 +88,8 @@ def test_threads_that_add_at_once_break_nothing() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        assert len(tail.now(1).text) <= 1000
+        assert len(tail.snapshot(1).text) <= 1000
     for thread in threads:
         thread.join()
-    tail.line("last")
-    assert tail.now(1).text.endswith("last\n")
+    tail.add_line("last")
+    assert tail.snapshot(1).text.endswith("last\n")

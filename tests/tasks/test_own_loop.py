@@ -21,10 +21,10 @@ places = pytest.mark.parametrize("place", ["no loop", "a loop"])
 def run(place: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """On the own loop of this thread; or of one whose loop is running."""
     if place == "no loop":
-        return own_loop.here().run(coroutine)
+        return own_loop.thread_loop().run(coroutine)
 
     async def inside() -> Any:
-        return own_loop.here().run(coroutine)
+        return own_loop.thread_loop().run(coroutine)
 
     return asyncio.run(inside())
 
@@ -104,11 +104,11 @@ def test_a_call_outside_is_made_in_the_callers_thread_and_the_coroutines_context
     async def work(own: own_loop.OwnLoop) -> tuple[int, str]:
         var.set("set")
         async with asyncio.timeout(5):
-            found: tuple[int, str] = await own.outside(call)
+            found: tuple[int, str] = await own.call_outside(call)
         return found
 
     def here() -> Any:
-        own = own_loop.here()
+        own = own_loop.thread_loop()
         return own.run(work(own))
 
     async def inside() -> Any:
@@ -125,22 +125,22 @@ def test_an_error_of_a_call_outside_comes_back_into_the_coroutine(error: BaseExc
 
     async def work(own: own_loop.OwnLoop) -> None:
         try:
-            await own.outside(lambda: _raise(error))
+            await own.call_outside(lambda: _raise(error))
         except BaseException as raised:
             caught.append(raised)
 
-    own = own_loop.here()
+    own = own_loop.thread_loop()
     own.run(work(own))
     assert error in (caught[0], caught[0].__cause__)
 
 
 def test_calls_outside_nest() -> None:
     def deeper(depth: int) -> int:
-        own = own_loop.here()
+        own = own_loop.thread_loop()
 
         async def work() -> int:
             await asyncio.sleep(0)
-            return 1 + (await own.outside(lambda: deeper(depth - 1)) if depth else 0)
+            return 1 + (await own.call_outside(lambda: deeper(depth - 1)) if depth else 0)
 
         found: int = own.run(work())
         return found
@@ -150,9 +150,9 @@ def test_calls_outside_nest() -> None:
 
 def test_several_calls_outside_at_once() -> None:
     async def work(own: own_loop.OwnLoop) -> list[int]:
-        return await asyncio.gather(*(own.outside(lambda n=n: n) for n in range(3)))  # type: ignore[misc]
+        return await asyncio.gather(*(own.call_outside(lambda n=n: n) for n in range(3)))  # type: ignore[misc]
 
-    own = own_loop.here()
+    own = own_loop.thread_loop()
     assert own.run(work(own)) == [0, 1, 2]
 
 
@@ -164,7 +164,7 @@ def test_a_sleeping_loop_is_woken() -> None:
         while not awake.is_set():
             await asyncio.sleep(0 if awake.is_set() else 0.01)
 
-    thread = threading.Thread(target=lambda: own_loop.here().run(work()))
+    thread = threading.Thread(target=lambda: own_loop.thread_loop().run(work()))
     thread.start()
     wait_for(asleep)
     assert thread.ident is not None
@@ -179,9 +179,9 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
         await asyncio.sleep(0.001)
         return 7
 
-    assert own_loop.here().run(work()) == 7
+    assert own_loop.thread_loop().run(work()) == 7
     pid = os.fork()
     if pid == 0:
-        os._exit(own_loop.here().run(work()))
+        os._exit(own_loop.thread_loop().run(work()))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert own_loop.here().run(work()) == 7
+    assert own_loop.thread_loop().run(work()) == 7

@@ -14,25 +14,25 @@ from tarry import App, current_job
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
-from tarry.tasks.progress import MARK_EVERY, Mark, Progress, read
+from tarry.tasks.progress import SAVE_INTERVAL, Progress, ProgressRow, decode_progress
 from tarry.tasks.running import CurrentJob, Running
-from tests.worker.bed import TASKS, Bed, Make
 from tests.worker.bench import LIMIT, Bench, until, wait_for
+from tests.worker.manual_pump import TASKS, MakePump, ManualPump
 
 
 def say(running: Running, fraction: Any, message: str = "") -> None:
     CurrentJob(running).progress(fraction, message)
 
 
-def begun(bed: Bed, count: int = 1) -> list[Running]:
-    bed.insert(count)
-    bed.turns()
-    assert len(bed.sync.on) == count
-    return list(bed.sync.on)
+def begun(manual: ManualPump, count: int = 1) -> list[Running]:
+    manual.insert(count)
+    manual.turns()
+    assert len(manual.sync.on) == count
+    return list(manual.sync.on)
 
 
-def kept(bed: Bed, running: Running) -> Progress | None:
-    return read(bed.record(running.job).progress)
+def kept(manual: ManualPump, running: Running) -> Progress | None:
+    return decode_progress(manual.record(running.job).progress)
 
 
 @pytest.mark.parametrize("kind", ["sync", "loop"])
@@ -76,85 +76,85 @@ def test_what_was_said_just_before_the_end_is_there_with_the_end(any_bench: Benc
         assert job.progress == Progress(number / 100, f"job {number}")
 
 
-def test_the_newest_is_sent_every_100_ms_and_no_other(make: Make) -> None:
-    bed = make(threads=2)
-    one, two = begun(bed, 2)
+def test_the_newest_is_sent_every_100_ms_and_no_other(make: MakePump) -> None:
+    manual = make(threads=2)
+    one, two = begun(manual, 2)
     for step in range(10):
         say(one, step / 10, f"step {step}")
-        bed.turns()
-    assert kept(bed, one) == Progress(0.0, "step 0")
-    assert bed.store.calls["mark"] == 1
+        manual.turns()
+    assert kept(manual, one) == Progress(0.0, "step 0")
+    assert manual.store.calls["save_progress"] == 1
     say(two, 0.3)
-    assert bed.turns() == pytest.approx(MARK_EVERY)
-    bed.pass_time(MARK_EVERY)
-    bed.turns()
-    assert (kept(bed, one), kept(bed, two)) == (Progress(0.9, "step 9"), Progress(0.3))
-    assert bed.store.calls["mark"] == 2, "of both in one call"
+    assert manual.turns() == pytest.approx(SAVE_INTERVAL)
+    manual.pass_time(SAVE_INTERVAL)
+    manual.turns()
+    assert (kept(manual, one), kept(manual, two)) == (Progress(0.9, "step 9"), Progress(0.3))
+    assert manual.store.calls["save_progress"] == 2, "of both in one call"
 
 
-def test_the_last_word_comes_before_the_outcome_without_waiting(make: Make) -> None:
-    bed = make(threads=2)
-    one, two = begun(bed, 2)
+def test_the_last_word_comes_before_the_outcome_without_waiting(make: MakePump) -> None:
+    manual = make(threads=2)
+    one, two = begun(manual, 2)
     say(one, 0.1)
-    bed.turns()
+    manual.turns()
     say(one, 1)
     say(two, 0.2)
-    bed.sync.end(one)
-    bed.turns()
-    assert (bed.record(one.job).state, kept(bed, one)) == (State.DONE, Progress(1.0))
-    assert kept(bed, two) is None, "it runs on, so its time has not come"
-    bed.pass_time(MARK_EVERY)
-    bed.turns()
-    assert kept(bed, two) == Progress(0.2)
+    manual.sync.end(one)
+    manual.turns()
+    assert (manual.record(one.job).state, kept(manual, one)) == (State.DONE, Progress(1.0))
+    assert kept(manual, two) is None, "it runs on, so its time has not come"
+    manual.pass_time(SAVE_INTERVAL)
+    manual.turns()
+    assert kept(manual, two) == Progress(0.2)
 
 
-def test_a_sleeping_pump_is_woken_once_until_it_has_sent(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    bed = make()
-    (running,) = begun(bed)
+def test_a_sleeping_pump_is_woken_once_until_it_has_sent(make: MakePump, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = make()
+    (running,) = begun(manual)
     pokes: list[int] = []
-    monkeypatch.setattr(bed.pump._marks, "_wake", lambda: pokes.append(1))
+    monkeypatch.setattr(manual.pump._marks, "_wake", lambda: pokes.append(1))
     for step in range(1000):
         say(running, step / 1000)
     assert len(pokes) == 1
-    bed.turns()
+    manual.turns()
     say(running, 1)
     assert len(pokes) == 2
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("no room")])
 def test_progress_that_the_store_cannot_take_harms_nothing(
-    make: Make, error: Exception, monkeypatch: pytest.MonkeyPatch
+    make: MakePump, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed = make(threads=2)
-    one, two = begun(bed, 2)
+    manual = make(threads=2)
+    one, two = begun(manual, 2)
 
-    def broken(owner: str, marks: list[Mark]) -> None:
+    def broken(owner: str, marks: list[ProgressRow]) -> None:
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(bed.store, "mark", broken)
+        patched.setattr(manual.store, "save_progress", broken)
         say(one, 0.5)
         say(two, 0.5, "old")
-        bed.sync.end(one)
-        bed.turns()
-        assert bed.record(one.job).state == State.DONE
+        manual.sync.end(one)
+        manual.turns()
+        assert manual.record(one.job).state == State.DONE
         say(two, 0.6, "new")
-    bed.pass_time(MARK_EVERY)
-    bed.turns()
-    assert kept(bed, two) == Progress(0.6, "new")
+    manual.pass_time(SAVE_INTERVAL)
+    manual.turns()
+    assert kept(manual, two) == Progress(0.6, "new")
 
 
-def test_what_an_attempt_says_that_is_no_longer_ours_is_not_kept(make: Make) -> None:
-    bed = make()
-    (running,) = begun(bed)
+def test_what_an_attempt_says_that_is_no_longer_ours_is_not_kept(make: MakePump) -> None:
+    manual = make()
+    (running,) = begun(manual)
     say(running, 0.5)
-    bed.turns()
-    bed.sync.end(running)
-    bed.turns()
+    manual.turns()
+    manual.sync.end(running)
+    manual.turns()
     say(running, 0.7)
-    bed.pass_time(MARK_EVERY)
-    bed.turns()
-    assert kept(bed, running) == Progress(0.5)
+    manual.pass_time(SAVE_INTERVAL)
+    manual.turns()
+    assert kept(manual, running) == Progress(0.5)
 
 
 def unheard() -> Running:
@@ -168,27 +168,27 @@ def test_what_is_no_fraction_is_refused(fraction: Any) -> None:
         say(unheard(), fraction)
 
 
-def test_what_is_nearly_one_and_numbers_of_other_kinds_are_fine(make: Make) -> None:
-    bed = make()
-    (running,) = begun(bed)
+def test_what_is_nearly_one_and_numbers_of_other_kinds_are_fine(make: MakePump) -> None:
+    manual = make()
+    (running,) = begun(manual)
     for fraction, as_kept in [(sum([0.1] * 10) + 1e-12, 1.0), (Decimal("0.5"), 0.5), (True, 1.0), (-1e-12, 0.0)]:
         say(running, fraction)
-        bed.pass_time(MARK_EVERY)
-        bed.turns()
-        found = kept(bed, running)
+        manual.pass_time(SAVE_INTERVAL)
+        manual.turns()
+        found = kept(manual, running)
         assert found is not None
         assert found.fraction == pytest.approx(as_kept)
         assert 0 <= found.fraction <= 1
 
 
-def test_a_long_message_is_cut_and_any_text_travels(make: Make) -> None:
-    bed = make()
-    (running,) = begun(bed)
+def test_a_long_message_is_cut_and_any_text_travels(make: MakePump) -> None:
+    manual = make()
+    (running,) = begun(manual)
     for message, as_kept in [("ü" * 300, "ü" * 200), ("\udcff.txt", "\\udcff.txt"), (7, "7"), ("\x00", "\x00")]:
         say(running, 0.5, message)  # type: ignore[arg-type]
-        bed.pass_time(MARK_EVERY)
-        bed.turns()
-        assert kept(bed, running) == Progress(0.5, as_kept)
+        manual.pass_time(SAVE_INTERVAL)
+        manual.turns()
+        assert kept(manual, running) == Progress(0.5, as_kept)
 
 
 def test_where_no_pump_listens_progress_goes_nowhere() -> None:
@@ -218,9 +218,9 @@ def test_many_threads_speak_at_once(bench: Bench) -> None:
         assert job.progress == Progress(1.0, "done")
 
 
-def test_saying_it_is_cheap(make: Make) -> None:
-    bed = make()
-    (running,) = begun(bed)
+def test_saying_it_is_cheap(make: MakePump) -> None:
+    manual = make()
+    (running,) = begun(manual)
     job = CurrentJob(running)
     started = time.perf_counter()
     for _ in range(10_000):
@@ -236,5 +236,5 @@ def test_what_others_wrote_there_is_none(foreign: bytes) -> None:
     def pay() -> None: ...
 
     job = pay.enqueue()
-    assert read(foreign) is None
+    assert decode_progress(foreign) is None
     assert job.progress is None

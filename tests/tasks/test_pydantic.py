@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, field_validator
 
 from tarry import App, ArgumentError
-from tarry.tasks.codec import Codec
+from tarry.tasks.arguments.codec import Codec
 from tests.worker.bench import LIMIT, Bench
 
 T = TypeVar("T")

@@ -345,7 +345,7 @@ def test_a_wrong_number_of_arguments_names_the_one(app: App, body: bytes, told: 
 
     task = app.task(work)
     with pytest.raises(ArgumentError) as error:
-        app.client.job(task.name, body)
+        app.client.make_job(task.name, body)
     assert str(error.value) == f"{task.name}: {told}"
 
 

@@ -44,7 +44,7 @@ def test_answers_are_given_one_after_the_other(jobs: Jobs, tmp_path: Path) -> No
     jobs.answers["order.timeout"] = 503, None, 200
     job = app.enqueue("order.timeout", {"order": 7})
     jobs.drain()
-    assert (job.state, job.record().due - jobs._stage.time.time) == (State.SCHEDULED, MINUTE)
+    assert (job.state, job.record().due - jobs._backend.time.time) == (State.SCHEDULED, MINUTE)
     jobs.advance("1m")
     jobs.drain()
     assert "maybe delivered" in str(job.record().note)

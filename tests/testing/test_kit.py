@@ -24,7 +24,7 @@ from tarry import (
 )
 from tarry.config import Config, Pool
 from tarry.testing import Jobs
-from tarry.testing.kit import opened
+from tarry.testing.kit import open_kit
 from tests.worker.bench import LIMIT
 
 app = App("sqlite:////nowhere/at/all.db")
@@ -107,7 +107,7 @@ def test_arguments_are_compared_as_they_travel(jobs: Jobs) -> None:
 
 
 def test_a_name_that_no_app_knows(jobs: Jobs) -> None:
-    jobs.app.client.put([jobs.app.client.job("elsewhere.pay", b'[1,"x"]')])
+    jobs.app.client.insert_jobs([jobs.app.client.make_job("elsewhere.pay", b'[1,"x"]')])
     jobs.assert_enqueued("elsewhere.pay", 1, "x")
     jobs.assert_not_enqueued("elsewhere.pay", 2, "x")
     assert repr(jobs.enqueued()) == "[elsewhere.pay(1, 'x')]"
@@ -322,7 +322,7 @@ def test_what_a_coroutine_leaves_behind_ends_with_the_test() -> None:
         finally:
             left.append("cancelled")
 
-    with opened() as jobs:
+    with open_kit() as jobs:
 
         @jobs.app.task
         async def start() -> None:
@@ -460,15 +460,15 @@ def test_a_worker_dies_at_the_end_of_a_run_and_the_job_runs_again(jobs: Jobs) ->
     jobs.kill_worker_during(send)
     assert jobs.drain() == 3
     assert sent == [("a@b.c", "Ann"), ("a@b.c", "Ann"), ("d@e.f", "")]
-    assert (job.state, job.record().losses, job.record().failures, job.result()) == ("done", 1, 1, "ANN")
-    assert (beside.record().losses, beside.record().attempt) == (0, 1)
+    assert (job.state, job.record().crashes, job.record().failures, job.result()) == ("done", 1, 1, "ANN")
+    assert (beside.record().crashes, beside.record().attempt) == (0, 1)
 
 
 def test_or_at_its_start(jobs: Jobs) -> None:
     job = shout.enqueue("hi")
     jobs.kill_worker_during("shop.shout", at="start")
     assert jobs.drain() == 2
-    assert (job.record().losses, job.result()) == (1, "HI")
+    assert (job.record().crashes, job.result()) == (1, "HI")
     with pytest.raises(ValueError, match='at=\'middle\': "start" or "end"'):
         jobs.kill_worker_during(send, at="middle")  # type: ignore[arg-type]
 
@@ -576,7 +576,7 @@ def test_schedules_at_once(jobs: Jobs) -> None:
 
 
 def test_a_long_time_costs_no_more_than_a_bounded_number_of_ticks(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.testing.runs.TICKED_AT_ONCE", 10)
+    monkeypatch.setattr("tarry.testing.runs.MAX_TICKS", 10)
 
     @jobs.app.task(cron="@every 1s")
     def often() -> None: ...
@@ -650,7 +650,7 @@ def test_each_app_has_its_own_back_afterwards(tmp_path: Path) -> None:
 
     kept = one.enqueue(0)
     client = opened_before.client
-    with opened() as jobs:
+    with open_kit() as jobs:
         born = App(f"sqlite:///{tmp_path}/three.db", closures=True)
         three = born.task(two.fn)
         for task in (one, two, three):
@@ -670,9 +670,9 @@ def test_each_app_has_its_own_back_afterwards(tmp_path: Path) -> None:
 
 
 def test_a_block_within_another_has_its_own() -> None:
-    with opened() as outer:
+    with open_kit() as outer:
         send.enqueue("a@b.c")
-        with opened() as inner:
+        with open_kit() as inner:
             send.enqueue("d@e.f")
             assert [list(each.args) for each in inner.enqueued()] == [["d@e.f"]]
         assert [list(each.args) for each in outer.enqueued()] == [["a@b.c"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry import App, State
 from tarry.store.base import Store
-from tarry.worker.worker import Settings, Worker
+from tarry.worker.worker import Worker, WorkerSettings
 
 LIMIT = 15.0
 """Seconds that a busy machine may take for anything here."""
@@ -77,7 +77,7 @@ class Bench:
         """A worker that was not started."""
         app = app or self.app
         store = store or self.store()
-        return ThreadWorker(store, app.tasks, Settings(**settings), rules=app.rules, main_thread=False)
+        return ThreadWorker(store, app.tasks, WorkerSettings(**settings), rules=app.rules, main_thread=False)
 
     def work(self, *, app: App | None = None, store: Store | None = None, **settings: Any) -> ThreadWorker:
         """A worker that works until the test ends."""

@@ -29,7 +29,7 @@ from tarry.model import lifecycle
 from tarry.model.outcome import Released
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tarry.worker import appetite, owner
+from tarry.worker import capacity, owner
 from tests.worker.bench import LIMIT, Bench, finished, note, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "loop"])
@@ -287,7 +287,7 @@ def test_stop_does_not_wait_and_gives_back_those_that_do(any_bench: Bench, kind:
     worker = any_bench.work()
     until(lambda: {job.state for job in jobs} == {"running"})
     worker.end()
-    assert {(job.state, job.record().failures, job.record().losses) for job in jobs} == {("ready", 0, 0)}
+    assert {(job.state, job.record().failures, job.record().crashes) for job in jobs} == {("ready", 0, 0)}
     assert calls == []
 
 
@@ -311,7 +311,7 @@ def test_a_batch_is_one_slot_and_no_more_is_claimed_than_can_be_used(bench: Benc
     until(lambda: sum(began) == 20)
     until(lambda: sum(job.state == "running" for job in jobs) == 20)
     assert began == [10, 10]
-    assert worker.pump.holds == 20
+    assert worker.pump.held_count == 20
     gate.set()
     until(lambda: all(job.state == "done" for job in jobs))
     assert sum(began) == 50
@@ -324,7 +324,7 @@ def test_a_cancelled_member_is_left_out_of_a_call_that_has_not_begun(any_bench: 
     worker = any_bench.work()
     until(lambda: {job.state for job in jobs} == {"running"})
     assert jobs[1].cancel("no longer")
-    until(lambda: worker.pump.holds == 2)
+    until(lambda: worker.pump.held_count == 2)
     put(task, [3, 4])
     until(lambda: calls)
     assert calls == [[0, 2, 3, 4]]
@@ -397,7 +397,7 @@ def test_a_call_whose_members_are_all_cancelled_is_broken_off(bench: Bench) -> N
     for job in jobs:
         job.cancel()
     wait_for(ended)
-    until(lambda: not worker.pump.holds)
+    until(lambda: not worker.pump.held_count)
     assert [job.state for job in jobs] == ["cancelled"] * 2
 
 
@@ -475,7 +475,7 @@ def test_arguments_that_do_not_fit_are_one_jobs_own_end(bench: Bench, kind: str)
     stranger = App(bench.app.store_url)
     client = stranger.client
     bodies = [b"[1]", b'["x"]', b'{"items":3}', b"nonsense", b"[]"]
-    jobs = client.put([client.job(kind, body) for body in bodies])
+    jobs = client.insert_jobs([client.make_job(kind, body) for body in bodies])
     bench.work()
     assert [finished(job) for job in jobs] == ["done", "dead", "done", "dead", "dead"]
     assert {note(job)["type"] for job in (jobs[1], jobs[3], jobs[4])} == {"ArgumentError"}
@@ -494,7 +494,7 @@ def test_a_job_that_was_to_start_in_time_does_not_start_after_it_has_waited(benc
 
 
 def test_batch_tasks_and_others_side_by_side(any_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appetite, "STALLED_AFTER", LIMIT)  # a machine that stands still for a moment is not our matter
+    monkeypatch.setattr(capacity, "STALLED_AFTER", LIMIT)  # a machine that stands still for a moment is not our matter
     sizes: list[int] = []
     many = batched(any_bench.app, "sync", lambda items: sizes.append(len(items)), batch=50, wait=0.02)
 
@@ -561,7 +561,7 @@ def test_one_that_was_on_when_a_worker_died_is_called_alone(any_bench: Bench) ->
     store.claim([Want("default", band, 9) for band in BANDS], 9, "gone", 30_000_000, store.time())
     on = suspects[0].record().id.hex()
     Keeper(store, rules=any_bench.app.rules, batch_tasks=["many"]).rescue("gone", on=[on])
-    assert {(job.state, job.record().losses) for job in suspects} == {("ready", 1)}
+    assert {(job.state, job.record().crashes) for job in suspects} == {("ready", 1)}
     others = put(task, range(10, 13))
     any_bench.work()
     for job in (*suspects, *others):
@@ -587,19 +587,19 @@ def left_behind(losses: Sequence[int]) -> tuple[Keeper, list[Job[Any]]]:
 def test_one_called_alone_answers_for_itself_only() -> None:
     keeper, jobs = left_behind([1, 1, 0, 0])
     keeper.rescue("gone", on=[jobs[0].record().id.hex()])
-    assert [job.record().losses for job in jobs] == [2, 1, 0, 0]
+    assert [job.record().crashes for job in jobs] == [2, 1, 0, 0]
 
 
 def test_those_called_together_answer_together_and_not_those_that_were_to_be_called_alone() -> None:
     keeper, jobs = left_behind([1, 1, 0, 0])
     keeper.rescue("gone", on=[jobs[2].record().id.hex()])
-    assert [job.record().losses for job in jobs] == [1, 1, 1, 1]
+    assert [job.record().crashes for job in jobs] == [1, 1, 1, 1]
 
 
 def test_a_call_that_does_not_end_after_its_timeout_is_nobodys_proven_fault() -> None:
     keeper, jobs = left_behind([1, 0, 0])
     keeper.rescue("gone", on=[jobs[1].record().id.hex()], stuck=[jobs[1].record().id.hex()])
-    assert [(job.state, job.record().losses) for job in jobs] == [("ready", 1), ("ready", 1), ("ready", 1)]
+    assert [(job.state, job.record().crashes) for job in jobs] == [("ready", 1), ("ready", 1), ("ready", 1)]
 
 
 def test_a_call_that_another_has_now_is_no_proof_against_what_the_dead_one_held() -> None:
@@ -609,7 +609,7 @@ def test_a_call_that_another_has_now_is_no_proof_against_what_the_dead_one_held(
     assert store.apply([lifecycle.after(jobs[2].record(), Released(), lifecycle.DEFAULT, now)], now) == [True]
     (taken,) = store.claim([Want("default", band, 1) for band in BANDS], 1, "another", 30_000_000, now)
     keeper.rescue("gone", stuck=[taken.id.hex()], epochs={taken.id.hex(): taken.epoch})
-    assert [(job.state, job.record().losses) for job in jobs] == [("ready", 0), ("ready", 0), ("running", 0)]
+    assert [(job.state, job.record().crashes) for job in jobs] == [("ready", 0), ("ready", 0), ("running", 0)]
 
 
 def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_then_tried_one_by_one(
@@ -619,10 +619,10 @@ def test_without_a_master_what_a_dead_worker_held_of_one_call_is_suspect_and_the
     store = keeper._store
     monkeypatch.setattr(owner, "is_dead", lambda name: True)
     keeper.rescue_dead()
-    assert [job.record().losses for job in jobs] == [1, 1, 1]
+    assert [job.record().crashes for job in jobs] == [1, 1, 1]
     store.claim([Want("default", band, 100) for band in BANDS], 100, "next", 30_000_000, store.time())
     keeper.rescue_dead()
-    assert [job.record().losses for job in jobs] == [1, 1, 1], "it would have held one only"
+    assert [job.record().crashes for job in jobs] == [1, 1, 1], "it would have held one only"
 
 
 def test_of_those_to_be_called_alone_no_more_are_held_than_can_run(bench: Bench) -> None:
@@ -643,7 +643,7 @@ def test_of_those_to_be_called_alone_no_more_are_held_than_can_run(bench: Bench)
     worker = bench.work(threads=1)
     until(lambda: calls)
     until(lambda: sum(job.state == "ready" for job in jobs) == 9)
-    assert worker.pump.holds == 1
+    assert worker.pump.held_count == 1
     gate.set()
     for job in jobs:
         job.result(LIMIT)

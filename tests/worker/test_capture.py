@@ -17,8 +17,8 @@ from tarry.store.memory import MemoryStore
 from tarry.tasks import progress
 from tarry.tasks.running import Running
 from tarry.worker import capture
-from tests.worker.bed import Bed, Make
 from tests.worker.bench import LIMIT, Bench, finished, until, wait_for
+from tests.worker.manual_pump import MakePump, ManualPump
 
 KEPT = 8_000
 
@@ -196,13 +196,13 @@ def test_a_gigabyte_is_bounded_in_memory_and_in_writes(bench: Bench, monkeypatch
 
         store = bench.store()
         marks: list[int] = []
-        mark = store.mark
+        mark = store.save_progress
 
-        def counted(owner: str, said: Sequence[progress.Mark]) -> None:
+        def counted(owner: str, said: Sequence[progress.ProgressRow]) -> None:
             marks.append(sum(len(one[2]) for one in said))
             mark(owner, said)
 
-        monkeypatch.setattr(store, "mark", counted)
+        monkeypatch.setattr(store, "save_progress", counted)
         worker = bench.work(store=store, keep_output=KEPT)
         job = flood.enqueue()
         until(lambda: job.state.finished, 4 * LIMIT)
@@ -210,35 +210,35 @@ def test_a_gigabyte_is_bounded_in_memory_and_in_writes(bench: Bench, monkeypatch
         worker.stop()
         worker.end()
     assert sum(map(len, seen[0]._lines)) <= 2 * KEPT
-    assert len(marks) <= seconds / progress.MARK_EVERY + 3
+    assert len(marks) <= seconds / progress.SAVE_INTERVAL + 3
     assert max(marks) <= KEPT + 1000
     assert text(job).endswith("line 49998\nline 49999\n")
     assert job.output is not None
     assert job.output.left_out == 10_000_000 + 50_000 - 64
 
 
-def test_many_jobs_do_not_send_more_than_a_megabyte_at_once(make: Make) -> None:
-    bed = make(threads=200, keep_output=KEPT)
-    begun = begin(bed, 200)
+def test_many_jobs_do_not_send_more_than_a_megabyte_at_once(make: MakePump) -> None:
+    manual = make(threads=200, keep_output=KEPT)
+    begun = begin(manual, 200)
     for running in begun:
-        tell(bed, running, f"job {running.job.id.hex()}")
-    bed.turns()
-    first = [running for running in begun if bed.record(running.job).progress]
-    assert len(first) == progress.MARKED_AT_ONCE // KEPT
+        tell(manual, running, f"job {running.job.id.hex()}")
+    manual.turns()
+    first = [running for running in begun if manual.record(running.job).progress]
+    assert len(first) == progress.MAX_SAVE_BYTES // KEPT
     for running in first:
-        tell(bed, running, "more")
-    bed.pass_time(progress.MARK_EVERY)
-    bed.turns()
-    assert all(bed.record(running.job).progress for running in begun), "who waited comes first"
+        tell(manual, running, "more")
+    manual.pass_time(progress.SAVE_INTERVAL)
+    manual.turns()
+    assert all(manual.record(running.job).progress for running in begun), "who waited comes first"
 
 
-def begin(bed: Bed, count: int) -> list[Running]:
-    bed.insert(count)
-    bed.turns()
-    return list(bed.sync.on)
+def begin(manual: ManualPump, count: int) -> list[Running]:
+    manual.insert(count)
+    manual.turns()
+    return list(manual.sync.on)
 
 
-def tell(bed: Bed, running: Running, line: str) -> None:
+def tell(manual: ManualPump, running: Running, line: str) -> None:
     capture.keep(running, line)
 
 

@@ -13,10 +13,10 @@ from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Want
 from tarry.store.memory import MemoryStore
-from tarry.worker import owner, room, served
+from tarry.worker import capacity, claim_plan, exchanger, owner
 from tarry.worker import pump as pumping
 from tarry.worker.pump import Pump
-from tests.worker.bed import TASKS, ByHand, Monotonic
+from tests.worker.manual_pump import TASKS, ManualRunner, Monotonic
 
 ELSEWHERE = "elsewhere|0.0:1:1:1"
 STEPS = [MINUTE, -MINUTE, HOUR, -HOUR]
@@ -56,14 +56,14 @@ class Play:
         self.store = MemoryStore(world.store_time)
         self.works = True
         now = world.store_time()
-        self.job = Job(ids.uuid7(), "sync", b"[]", due=now, since=now)
+        self.job = Job(ids.uuid7(), "sync", b"[]", due=now, state_since=now)
         self.store.insert([self.job])
         self.keeper = Keeper(self.store, clock=Clock(world.store_time, CHECKED_EVERY))
         self.keeper.rescue_overdue()
         world.now += apart
         self.pump = Pump(self.store, TASKS, owner=name, clock=Clock(world.store_time, CHECKED_EVERY))
-        self.slots = ByHand(1, self.pump.outcomes, world)
-        self.pump.attach(self.slots, ByHand(0, self.pump.outcomes, world))
+        self.slots = ManualRunner(1, self.pump.outcomes, world)
+        self.pump.attach(self.slots, ManualRunner(0, self.pump.outcomes, world))
         self.run(20)
         assert self.state() == (State.RUNNING, 1, 0)
 
@@ -73,21 +73,21 @@ class Play:
             self.world.now += 0.5
             self.keeper.rescue_overdue()
             if self.works:
-                self.pump.turn()
+                self.pump.step()
 
     def state(self) -> tuple[State, int, int]:
         (found,) = self.store.get([self.job.id])
         assert found is not None
-        return found.state, found.epoch, found.losses
+        return found.state, found.epoch, found.crashes
 
     def undisturbed(self) -> bool:
-        return self.state() == (State.RUNNING, 1, 0) and not self.slots.broken_in_on
+        return self.state() == (State.RUNNING, 1, 0) and not self.slots.interrupted
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    for module in (clocks, pumping, room, served):
+    for module in (clocks, pumping, capacity, claim_plan, exchanger):
         monkeypatch.setattr(module, "time", world)
     return world
 
@@ -105,7 +105,7 @@ def begin(world: World) -> Iterator[Begin]:
 
     yield begin
     for play in plays:
-        play.pump.bell.close()
+        play.pump.wakeup.close()
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -139,7 +139,7 @@ def test_a_worker_that_comes_after_a_step_back_keeps_its_jobs_from_a_keeper_that
     play = begin(ELSEWHERE, 2.0)
     world.set_by -= HOUR
     now = world.store_time()
-    job = Job(ids.uuid7(), "sync", b"[]", due=now, since=now)
+    job = Job(ids.uuid7(), "sync", b"[]", due=now, state_since=now)
     play.store.insert([job])
     (taken,) = play.store.claim([Want("default", 0, 1)], 1, "elsewhere|0.0:2:2:2", round(LEASE * SECOND), now)
     for _ in range(12):

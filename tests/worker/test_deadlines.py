@@ -8,7 +8,7 @@ from tarry.model.job import Job
 from tarry.store import ids
 from tarry.tasks.running import Running
 from tarry.worker.deadlines import Deadlines
-from tests.worker.bed import TASKS
+from tests.worker.manual_pump import TASKS
 
 TIMEOUT = 0.5
 """Of the task "timed"."""
@@ -19,20 +19,20 @@ def attempts(count: int) -> list[Running]:
 
 
 def overdue(deadlines: Deadlines, now: float) -> Sequence[Running]:
-    return list(deadlines.overdue(now, lambda running: True))
+    return list(deadlines.take_overdue(now, lambda running: True))
 
 
 def test_one_that_stood_in_line_has_its_time_from_when_it_began_and_not_more() -> None:
     deadlines = Deadlines()
     (running,) = attempts(1)
     deadlines.watch([running], 10.0)
-    assert deadlines.next() == 10.0 + TIMEOUT
+    assert deadlines.next_due() == 10.0 + TIMEOUT
     running.started = 10.25
     assert overdue(deadlines, 10.5) == []
-    assert deadlines.next() == 10.25 + TIMEOUT
+    assert deadlines.next_due() == 10.25 + TIMEOUT
     assert overdue(deadlines, 10.74) == []
     assert overdue(deadlines, 10.75) == [running]
-    assert deadlines.next() is None
+    assert deadlines.next_due() is None
 
 
 def test_one_that_still_stands_in_line_is_looked_at_before_its_time_can_be_over() -> None:
@@ -41,17 +41,17 @@ def test_one_that_still_stands_in_line_is_looked_at_before_its_time_can_be_over(
     deadlines.watch([running], 10.0)
     assert overdue(deadlines, 10.6) == []
     running.started = 10.7
-    moment = deadlines.next()
+    moment = deadlines.next_due()
     assert moment is not None
     assert moment <= 10.7 + TIMEOUT
     assert overdue(deadlines, moment) == []
-    assert deadlines.next() == pytest.approx(10.7 + TIMEOUT)
+    assert deadlines.next_due() == pytest.approx(10.7 + TIMEOUT)
 
 
 def test_whoever_waits_is_told_of_an_earlier_deadline_alone() -> None:
     deadlines = Deadlines()
     told: list[float | None] = []
-    deadlines.sooner = lambda: told.append(deadlines.next())
+    deadlines.on_sooner = lambda: told.append(deadlines.next_due())
     late, early, later = attempts(3)
     deadlines.watch([late], 20.0)
     deadlines.watch([early], 10.0)

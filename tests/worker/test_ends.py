@@ -182,7 +182,7 @@ def test_an_unknown_task_waits_longer_and_longer_for_a_worker_that_knows_it(
     for tries in (1, 2, 3):
         until(lambda tries=tries: job.record().epoch == tries and job.state == "scheduled")  # type: ignore[misc]
         record = job.record()
-        assert 0 <= record.due - record.since - 2 ** (tries - 1) * 1_000_000 < 100_000
+        assert 0 <= record.due - record.state_since - 2 ** (tries - 1) * 1_000_000 < 100_000
         assert (record.failures, note(job)["type"]) == (0, "UnknownTask")
         if tries < 3:
             job.retry()
@@ -205,14 +205,14 @@ def test_a_body_that_does_not_fit_ends_its_job_and_not_the_worker(bench: Bench) 
     client = bench.app.client
     stranger = App(bench.app.store_url, closures=True)
     bodies = [b"", b"[]", b"nonsense", b'["x"]', b'{"*":[1]}', b"[" * 5000, b"\xff\xfe"]
-    jobs = [stranger.client.job(name, body) for name in ("sync", "loop") for body in bodies]
-    handles = stranger.client.put(jobs)
+    jobs = [stranger.client.make_job(name, body) for name in ("sync", "loop") for body in bodies]
+    handles = stranger.client.insert_jobs(jobs)
     bench.work(threads=1)
     for job in handles:
         assert finished(job) == "dead"
         assert (note(job)["type"], job.record().failures) == ("ArgumentError", 1)
-    assert client.put([client.job("sync", b"[5]")])[0].result(LIMIT) == 5
-    assert client.put([client.job("loop", b"[5]")])[0].result(LIMIT) == 5
+    assert client.insert_jobs([client.make_job("sync", b"[5]")])[0].result(LIMIT) == 5
+    assert client.insert_jobs([client.make_job("loop", b"[5]")])[0].result(LIMIT) == 5
     stranger.close()
 
 

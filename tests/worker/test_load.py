@@ -13,12 +13,12 @@ from tarry.store.base import Backlog
 from tarry.store.conformance.cases import NOW, put
 from tarry.store.flaky import FlakyStore
 from tarry.store.memory import MemoryStore
-from tarry.worker.gauge import NoGauge
-from tarry.worker.worker import Settings
+from tarry.worker.status_reporter import NullReporter
+from tarry.worker.worker import WorkerSettings
 from tests.worker.bench import Bench, ThreadWorker, until, wait_for
 
 
-class Loads(NoGauge):
+class Loads(NullReporter):
     """Keeps the last."""
 
     last: tuple[float, int] = (-1.0, -1)
@@ -29,7 +29,7 @@ class Loads(NoGauge):
 
 def loaded(bench: Bench, **settings: Any) -> Loads:
     loads = Loads()
-    worker = ThreadWorker(bench.store(), bench.app.tasks, Settings(**settings), gauge=loads, main_thread=False)
+    worker = ThreadWorker(bench.store(), bench.app.tasks, WorkerSettings(**settings), reporter=loads, main_thread=False)
     bench.at_last.append(worker.start().end)
     return loads
 

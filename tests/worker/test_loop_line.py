@@ -9,9 +9,9 @@ from tarry.model.outcome import Released, Returned
 from tarry.store.ids import uuid7
 from tarry.tasks.interrupts import CalledBack
 from tarry.tasks.running import Running
-from tarry.worker.run.base import Outcomes
-from tarry.worker.run.loop import Loop
-from tarry.worker.run.terms import Terms, never_ends
+from tarry.worker.run.base import OutcomeQueue
+from tarry.worker.run.context import AttemptContext, never_final
+from tarry.worker.run.loop import LoopRunner
 from tests.worker.bench import until
 
 
@@ -26,7 +26,7 @@ def test_it_never_begins_and_those_behind_it_do() -> None:
             await gate.wait()
         return n
 
-    loop = Loop(1, outcomes := Outcomes(lambda: None), partial(Terms, 2**20, never_ends, None), 0)
+    loop = LoopRunner(1, outcomes := OutcomeQueue(lambda: None), partial(AttemptContext, 2**20, never_final, None), 0)
     all = [Running(Job(uuid7(), "one", b"[%d]" % n), app.tasks["one"]) for n in range(3)]
     loop.put(all)
     until(lambda: begun == [0])

@@ -14,12 +14,12 @@ from tarry import current_job
 from tarry.model.killing import TIMEOUT
 from tarry.store.base import Exchange
 from tarry.store.memory import MemoryStore
-from tarry.worker.gauge import NoGauge
-from tarry.worker.worker import Outside, Settings, Worker, memory
+from tarry.worker.status_reporter import NullReporter
+from tarry.worker.worker import ControlChannel, Worker, WorkerSettings, resident_bytes
 from tests.worker.bench import LIMIT, Bench, ThreadWorker, until, wait_for
 
 
-class Parent(Outside):
+class Parent(ControlChannel):
     """Sends signals, and may die."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Parent(Outside):
         said, self._said = self._said, []
         return said
 
-    def parent_lives(self) -> bool:
+    def is_parent_alive(self) -> bool:
         return self.lives
 
     def close(self) -> None:
@@ -62,7 +62,12 @@ def parent(bench: Bench) -> Parent:
 
 def children_of(bench: Bench, parent: Parent, **settings: Any) -> ThreadWorker:
     worker = ThreadWorker(
-        bench.store(), bench.app.tasks, Settings(**settings), rules=bench.app.rules, outside=parent, main_thread=False
+        bench.store(),
+        bench.app.tasks,
+        WorkerSettings(**settings),
+        rules=bench.app.rules,
+        control=parent,
+        main_thread=False,
     )
     bench._workers.append(worker.start())
     return worker
@@ -139,11 +144,11 @@ def test_stop_gives_back_what_has_not_begun_and_counts_nothing(bench: Bench) -> 
     first = long.tasks["sync"].enqueue()
     others = short.enqueue_many([(number,) for number in range(10)])
     worker = bench.idle(threads=1)
-    worker.pump._room._appetites[False]._rate = 4000.0
+    worker.pump._capacity._prefetch[False]._rate = 4000.0
     bench._workers.append(worker.start())
     long.has_begun()
     worker.stop()
-    until(lambda: worker.pump.holds == 1)
+    until(lambda: worker.pump.held_count == 1)
     assert {(job.state, job.record().failures, job.record().owner) for job in others} == {("ready", 0, "")}
     long.gate.set()
     worker.thread.join(LIMIT)
@@ -198,7 +203,7 @@ def test_term_gives_everything_back_uncounted_and_leaves(
     bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = threading.Event()
-    monkeypatch.setattr(Worker, "_leave", lambda self: left.set())
+    monkeypatch.setattr(Worker, "_exit_process", lambda self: left.set())
     long = Long(bench)
     jobs = [long.tasks["sync"].enqueue(), long.tasks["loop"].enqueue(), long.tasks["loop"].enqueue()]
     worker = children_of(bench, parent)
@@ -216,7 +221,7 @@ def test_term_gives_everything_back_uncounted_and_leaves(
 
 def test_term_after_int_does_not_wait(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
     left = threading.Event()
-    monkeypatch.setattr(Worker, "_leave", lambda self: left.set())
+    monkeypatch.setattr(Worker, "_exit_process", lambda self: left.set())
     long = Long(bench)
     job = long.tasks["sync"].enqueue()
     children_of(bench, parent)
@@ -268,7 +273,7 @@ def test_a_pump_that_breaks_ends_its_worker_with_the_error(caplog: pytest.LogCap
     assert "the pump broke; this worker ends" in caplog.text
 
 
-class Gauges(NoGauge):
+class Gauges(NullReporter):
     """Keeps what it was shown."""
 
     def __init__(self) -> None:
@@ -298,7 +303,7 @@ def test_it_shows_what_is_on_and_how_it_stands(bench: Bench) -> None:
         return 1
 
     gauges = Gauges()
-    worker = ThreadWorker(bench.store(), bench.app.tasks, Settings(threads=1), gauge=gauges, main_thread=False)
+    worker = ThreadWorker(bench.store(), bench.app.tasks, WorkerSettings(threads=1), reporter=gauges, main_thread=False)
     bench._workers.append(worker.start())
     one, two = sync.enqueue(), loop.enqueue()
     assert one.result(LIMIT) + two.result(LIMIT) == 2
@@ -311,4 +316,4 @@ def test_it_shows_what_is_on_and_how_it_stands(bench: Bench) -> None:
     assert gauges.shown.count(("off", 1)) == 2, "between its steps a coroutine is not on"
     assert [shown[5] > 0 for shown in ons if shown[1] == 0] == [True]
     assert any(shown[0] == "beat" and shown[1] > 2**20 for shown in gauges.shown)
-    assert memory() > 2**20
+    assert resident_bytes() > 2**20

@@ -19,7 +19,7 @@ from tarry.store.base import NORMAL, Want
 from tarry.store.memory import MemoryStore
 from tarry.tasks.options import Options
 from tarry.worker.pump import Pump
-from tests.worker.bed import TASKS, ByHand, Monotonic
+from tests.worker.manual_pump import TASKS, ManualRunner, Monotonic
 
 LEASE = 30 * SECOND
 
@@ -32,13 +32,15 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
 @pytest.fixture
 def pump(store: MemoryStore) -> Iterator[Pump]:
     pump = Pump(store, TASKS, owner="ann", lease=LEASE)
-    pump.attach(ByHand(3, pump.outcomes, Monotonic()), ByHand(0, pump.outcomes, Monotonic()))
+    pump.attach(ManualRunner(3, pump.outcomes, Monotonic()), ManualRunner(0, pump.outcomes, Monotonic()))
     yield pump
-    pump.bell.close()
+    pump.wakeup.close()
 
 
 def put(store: MemoryStore, due: int) -> Job:
-    job = Job(store.mint("sync"), "sync", b"[]", due=due, since=due, state=lifecycle.placed(due, store.time()))
+    job = Job(
+        store.new_id("sync"), "sync", b"[]", due=due, state_since=due, state=lifecycle.initial_state(due, store.time())
+    )
     store.insert([job])
     return job
 
@@ -55,8 +57,8 @@ def near(moment: int, other: int) -> bool:
 
 @pytest.mark.parametrize("delay", [None, 300.0])
 def test_a_new_job(store: MemoryStore, delay: float | None) -> None:
-    job = Client(store, {}).job("mail", b"[]", Options(delay=delay, expires=60))
-    assert near(job.since, store.time())
+    job = Client(store, {}).make_job("mail", b"[]", Options(delay=delay, expires=60))
+    assert near(job.state_since, store.time())
     assert near(job.due, store.time() + int((delay or 0) * SECOND))
     assert job.expires == job.due + 60 * SECOND
     assert job.state == (State.SCHEDULED if delay else State.READY)
@@ -67,19 +69,19 @@ def test_a_change_by_hand(store: MemoryStore) -> None:
     assert client.retry(job.id)
     assert near(seen(store, job).due, store.time())
     assert client.cancel(job.id)
-    assert near(seen(store, job).until, store.time() + DEFAULT.keep_done)
+    assert near(seen(store, job).keep_until, store.time() + DEFAULT.keep_done)
 
 
 def test_what_a_worker_claims_and_settles(store: MemoryStore, pump: Pump) -> None:
     now, late = put(store, store.time()), put(store, store.time() + 30 * MINUTE)
     for _ in range(3):
-        pump.turn()
+        pump.step()
     assert [seen(store, job).state for job in (now, late)] == [State.RUNNING, State.SCHEDULED]
-    assert near(seen(store, now).since, store.time())
+    assert near(seen(store, now).state_since, store.time())
     assert store.reclaim(store.time()) == []
     assert len(store.reclaim(store.time() + LEASE)) == 1
-    change = pump._after(seen(store, now), Returned(), pump._clock.now())
-    assert near(change.until, store.time() + DEFAULT.keep_done)
+    change = pump._exchanger.decide(seen(store, now), Returned(), pump._clock.now())
+    assert near(change.keep_until, store.time() + DEFAULT.keep_done)
 
 
 def test_a_keeper_rescues_and_forgets(store: MemoryStore) -> None:
@@ -90,7 +92,7 @@ def test_a_keeper_rescues_and_forgets(store: MemoryStore) -> None:
     keeper.rescue_overdue()
     assert [seen(store, job).state for job in (lost, kept)] == [State.READY, State.RUNNING]
     end = store.time() - DEFAULT.keep_done
-    assert store.apply([lifecycle.cancelled(old, DEFAULT, end - SECOND)], end) == [True]
+    assert store.apply([lifecycle.cancel(old, DEFAULT, end - SECOND)], end) == [True]
     assert store.apply([lifecycle.after(running, Returned(), DEFAULT, end + MINUTE)], end) == [True]
     keeper.prune()
     assert store.get([old.id]) == [None]

@@ -40,7 +40,7 @@ def test_whichever_call_fails_nothing_is_lost(fail_at: int, after: bool) -> None
     worker = bench.work(store=flaky, threads=2, coroutines=3)
     try:
         assert [job.result(LIMIT) for job in jobs] == list(range(20))
-        until(lambda: worker.pump.holds == 0)
+        until(lambda: worker.pump.held_count == 0)
         until(lambda: flaky.calls > fail_at)
         more = run.enqueue(20)
         assert more.result(LIMIT) == 20
@@ -101,7 +101,7 @@ def test_a_worker_outlasts_a_store_that_is_away_for_a_while(error: StoreError) -
         gate.set()
         until(lambda: len(store.refused) >= 6)
         assert time.monotonic() - started > 0.3, "no hot loop"
-        assert (worker.pump.holds, len(runs)) == (3, 3), "it keeps what ended, and takes nothing new"
+        assert (worker.pump.held_count, len(runs)) == (3, 3), "it keeps what ended, and takes nothing new"
         assert {job.state for job in jobs} == {State.RUNNING, State.READY}
         store.error = None
         assert [job.result(LIMIT) for job in jobs] == list(range(6))

@@ -12,7 +12,7 @@ import pytest
 from tarry import State, current_job
 from tarry.keeper.chores import Keeper
 from tarry.store.base import BANDS, Want
-from tarry.worker import appetite
+from tarry.worker import capacity
 from tarry.worker.worker import Worker
 from tests.worker.bench import LIMIT, Bench, until, wait_for
 
@@ -226,7 +226,7 @@ def test_a_job_is_never_early(any_bench: Bench) -> None:
     @any_bench.app.task
     def when() -> tuple[int, int, float]:
         record = any_bench.app.get(current_job().id).record()
-        return record.since, record.due, time.time()
+        return record.state_since, record.due, time.time()
 
     any_bench.work()
     soon = datetime.now(UTC) + timedelta(seconds=0.15)
@@ -319,10 +319,10 @@ def test_jobs_in_line_behind_a_long_one_go_to_another_worker(bench: Bench) -> No
     others = short.enqueue_many([(number,) for number in range(10)])
     greedy = bench.idle(threads=1)
     # As after a run of short jobs: it expects the next ones to be as short.
-    greedy.pump._room._appetites[False]._rate = 4000.0
+    greedy.pump._capacity._prefetch[False]._rate = 4000.0
     bench._workers.append(greedy.start())
     wait_for(begun)
-    until(lambda: greedy.pump.holds == 11 or all(job.record().epoch == 1 for job in others))
+    until(lambda: greedy.pump.held_count == 11 or all(job.record().epoch == 1 for job in others))
     bench.work(threads=1)
     started = time.monotonic()
     assert [job.result(LIMIT) for job in others] == [job.id for job in others]
@@ -337,7 +337,7 @@ def test_jobs_in_line_behind_a_long_one_go_to_another_worker(bench: Bench) -> No
 def test_who_comes_while_others_take_long_takes_a_free_slot(
     bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appetite, "STALLED_AFTER", 0.0)
+    monkeypatch.setattr(capacity, "STALLED_AFTER", 0.0)
     gate = bench.gate()
     begun = threading.Semaphore(0)
 
@@ -387,7 +387,7 @@ def test_coroutines_run_on_while_the_threads_are_busy_and_others_wait_for_them(b
     held = long.enqueue_many([(number,) for number in range(20)])
     wait_for(begun)
     assert [quick.using(priority=1).enqueue(number).result(LIMIT) for number in range(4)] == list(range(4))
-    until(lambda: worker.pump.holds == 1)
+    until(lambda: worker.pump.held_count == 1)
     assert sum(job.state == "ready" for job in held) == 19, "what no thread is free for is others' to take"
     assert {job.record().failures for job in held} == {0}
     gate.set()
@@ -424,7 +424,7 @@ def test_two_that_were_on_at_two_deaths_are_never_on_side_by_side(bench: Bench, 
         Keeper(store, rules=bench.app.rules).rescue("gone", on=[job.record().id.hex() for job in suspects])
         for job in suspects:
             job.retry()
-    assert {(job.state, job.record().losses) for job in suspects} == {("ready", 2)}
+    assert {(job.state, job.record().crashes) for job in suspects} == {("ready", 2)}
     bench.work(threads=2)
     for job in suspects:
         job.result(LIMIT)

@@ -11,8 +11,7 @@ from tarry.client.client import Client
 from tarry.errors import PartlyUnavailable, TarryError
 from tarry.store import ids
 
-_MOST = 16
-"""The most actions that wait; further ones are refused with a message."""
+_MOST = 16  # The most actions that wait; further ones are refused with a message.
 _PAST_TENSE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
 
@@ -23,6 +22,7 @@ class ActionThread:
         self._store_access, self._report = store_access, report
         self._lazy_store = LazyStore(store_access.open)
         self._actions: queue.Queue[Action | None] = queue.Queue(_MOST)
+        # daemon: a store that hangs must not delay the end of the process.
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -43,6 +43,7 @@ class ActionThread:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._actions.get_nowait()
+        # This does not wait: the queue is empty, and only this thread adds to it.
         self._actions.put(None)
         if self._thread.ident is not None:
             self._thread.join(limit)
@@ -65,6 +66,7 @@ class ActionThread:
             except PartlyUnavailable as error:
                 return f"queue {action.shown} {_PAST_TENSE[action.verb]} only in part: {error}"
             return f"queue {action.shown} {_PAST_TENSE[action.verb]}"
-        if Client(store, {}, rules=self._store_access.rules).cancel(ids.parsed(action.what), "by tarry top"):
+        # Without tasks: a cancel needs only the rules.
+        if Client(store, {}, rules=self._store_access.rules).cancel(ids.parse(action.what), "by tarry top"):
             return f"{action.shown} cancelled"
         return f"{action.shown} left as it is: it had finished already"

@@ -16,12 +16,9 @@ from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.view_state import ViewState
 from tarry.runtime.master_status import MasterStatus
 
-_MOST_NAMED = 3
-"""HTTP tasks in trouble that are named."""
-_COUNT_REST = 3.0
-"""Counting may read the whole store: with this pause it takes a quarter of the time at most."""
-_CLOSE_LIMIT = 0.5
-"""Seconds to wait for each poller at the end; one that hangs ends with the process."""
+_MOST_NAMED = 3  # HTTP tasks in trouble that are named.
+_COUNT_REST = 3.0  # Counting may read the whole store: with this pause it takes a quarter of the time at most.
+_CLOSE_LIMIT = 0.5  # Seconds to wait for each poller at the end; one that hangs ends with the process.
 
 
 class Dashboard:
@@ -31,6 +28,7 @@ class Dashboard:
         self, store_access: StoreAccess, pid_file: Path, interval: float, on_change: Callable[[], None]
     ) -> None:
         self._pid_file, self._note, self._host = pid_file, store_access.note, gethostname()
+        # A file on this host costs little to read, so it is read at least once a second.
         self._master: Poller[MasterFigures] = Poller(MasterSource(pid_file), min(interval, 1.0), on_change)
         self._snapshot: Poller[Snapshot] = Poller(SnapshotSource(store_access), interval, on_change)
         self._counts: Poller[JobCounts] = Poller(CountSource(store_access.open), interval, on_change, _COUNT_REST)
@@ -63,6 +61,7 @@ class Dashboard:
         view.facts[HOSTS.name] = hosts
         http = facts.http(self._counts.answer, snapshot)
         view.facts[HTTP.name] = http
+        # A single host, this one, is in the other tables already.
         elsewhere = len(hosts) > 1 or any(not host.here for host in hosts)
         view.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
         totals = _totals(queues, self._counts.answer)
@@ -102,6 +101,7 @@ class Dashboard:
             return (("class:bad", f"store    ! in part only: {'; '.join(sorted(missing))}"),)
         if snapshot is None:
             return (("class:quiet", "store    ..."),)
+        # The counts are as old as their reading takes, so a long time is shown.
         took = f"   counting takes {span(self._counts.took)}" if self._counts.took >= 0.5 else ""
         note = (("class:notice", f"app      ! {self._note.removeprefix('app ')}"),) if self._note else ()
         return (("", f"store    {snapshot.url}{took}"), *note)

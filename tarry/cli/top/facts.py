@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top.rates import QueueRates
 from tarry.model.job import State
-from tarry.runtime.scoreboard import Board, ChildStatus
+from tarry.runtime.board.reader import Board, ChildStatus
 
 
 class QueueRow(Struct, frozen=True):

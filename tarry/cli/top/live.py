@@ -56,10 +56,8 @@ _NAMES = {
     Keys.SIGINT: "ctrl-c",
 }
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_ESCAPE_WAIT = 0.05
-"""Seconds in which the characters after an Esc belong to the same key."""
-_LAST_ACTION_WAIT = 2.0
-"""Seconds that `run` waits at its end for the last action."""
+_ESCAPE_WAIT = 0.05  # Seconds in which the characters after an Esc belong to the same key.
+_LAST_ACTION_WAIT = 2.0  # Seconds that `run` waits at its end for the last action.
 
 
 class Live:
@@ -76,6 +74,7 @@ class Live:
             key_bindings=self._keys(),
             full_screen=True,
             include_default_pygments_style=False,
+            # Clock and durations go on between two polls.
             refresh_interval=1.0,
         )
         self._app.ttimeoutlen = _ESCAPE_WAIT
@@ -108,6 +107,7 @@ class Live:
 
     def _show_message(self, line: str) -> None:
         self._view.message = line
+        # The tables should show the effect of an action at once.
         self._dashboard.poll_now()
         self._redraw()
 
@@ -130,11 +130,13 @@ class Live:
         keys.add(Keys.BracketedPaste)(lambda event: self._paste(event.data))
         return keys
 
+    # A lambda in the loop itself would see the last name for every key.
     def _key_handler(self, name: str) -> Callable[[KeyPressEvent], None]:
         return lambda event: self._press(name)
 
     def _paste(self, text: str) -> None:
-        """Adds pasted text to the filter; in other modes it is ignored, so that it cannot act as commands."""
+        """Adds pasted text to the filter; in other modes it is ignored."""
+        # Pasted text must not act as commands.
         for char in text if self._view.mode == FILTERING else "":
             self._press(char)
 

@@ -16,8 +16,9 @@ from tarry.cli.top.tables import WorkerLine, worker_lines
 from tarry.cli.top.text import make_printable, size, span
 from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
-from tarry.runtime.scoreboard import Board
+from tarry.runtime.board.reader import Board
 
+# Rates need two polls, and a report makes one.
 _RATES = ("came", "left", "died", "least")
 
 
@@ -55,6 +56,7 @@ def _read_store(store_access: StoreAccess, found: OneShotReport) -> tuple[Snapsh
     source, counts = SnapshotSource(store_access), CountSource(store_access.open)
     snapshot: Snapshot | None = None
     try:
+        # Kept even if the counts, which take longer, then fail.
         snapshot = source.look()
         found.store_trouble = snapshot.missing
         return snapshot, counts.look()

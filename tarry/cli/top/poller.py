@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from tarry.store.shared.patience import back_off
+from tarry.store.shared.backoff import back_off
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -41,6 +41,7 @@ class Poller(Generic[T]):
         self._failures, self._last_success = 0, monotonic()
         self._began = 0.0
         self._stopped, self._wake = False, threading.Event()
+        # daemon: a poll that hangs must not delay the end of the process.
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -53,6 +54,7 @@ class Poller(Generic[T]):
 
     def problem(self, now: float) -> tuple[str, float]:
         """What is wrong, or an empty text, and for how many seconds. now: by time.monotonic()."""
+        # Read once, since the thread may set it to 0.0 at any moment.
         began = self._began
         if began and now - began >= SLOW:
             return self.trouble or "it does not answer", now - self._last_success
@@ -87,6 +89,7 @@ class Poller(Generic[T]):
             self.trouble, self._failures, self._last_success = "", 0, monotonic()
 
     def _pause(self) -> float:
+        # A source that fails is asked less and less often, and a slow one is not kept busy all the time.
         if self._failures:
             return max(self._interval - self.took, back_off(self._failures))
         return max(self._interval - self.took, min(self._rest * self.took, _LONGEST_REST))

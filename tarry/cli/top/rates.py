@@ -11,8 +11,7 @@ from tarry.store.base import Tally
 
 WINDOW = 10.0
 """Seconds over which a rate is measured; at least two readings."""
-_MOST = 60
-"""Readings that are kept."""
+_MOST = 60  # Readings that are kept.
 _WAITS = 64
 
 
@@ -69,6 +68,7 @@ def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State
     more = {group: now.get(group, 0) - before.get(group, 0) for group in now.keys() | before.keys()}
     waiting = sum(n for (_, state), n in more.items() if not state.finished)
     finished = {group: n for group, n in more.items() if group[1].finished}
+    # -waiting: jobs that were deleted before they ended left, too.
     left = max(sum(max(n, 0) for n in finished.values()), -waiting, 0)
     died = sum(max(n, 0) for (_, state), n in finished.items() if state is State.DEAD)
     return _Step(at, s, max(waiting + left, 0), left, died, all(n >= 0 for n in finished.values()))
@@ -77,6 +77,7 @@ def _step(before: Mapping[tuple[str, State], int], now: Mapping[tuple[str, State
 def _flow(steps: Sequence[_Step], at: float) -> QueueRates:
     recent = [step for step in steps if at - step.at < WINDOW] or [steps[-1]]
     exact = [step for step in recent if step.exact]
+    # Steps in which records were deleted give lower bounds only, so they count if there are no others.
     used = exact or recent
     seconds = sum(step.seconds for step in used)
     came, left, died = (sum(getattr(step, name) for step in used) / seconds for name in ("came", "left", "died"))
@@ -115,7 +116,9 @@ class WaitTracker:
         """Adds running jobs and returns the median wait by queue, in seconds."""
         for job in running:
             waits = self._waits.setdefault(job.queue, {})
-            waits[job.id, job.epoch] = max(0, job.since - job.due) / 1e6
+            # By attempt: a long job is seen in many polls, and counts once.
+            waits[job.id, job.epoch] = max(0, job.state_since - job.due) / 1e6
             while len(waits) > _WAITS:
+                # The first one added, which is the oldest.
                 del waits[next(iter(waits))]
         return {queue: median(waits.values()) for queue, waits in self._waits.items()}

@@ -15,8 +15,7 @@ Line = list[Piece]
 Cells = Callable[[str], int]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
-_FEWEST_LINES = 2
-"""The fewest lines of a table that is not focused."""
+_FEWEST_LINES = 2  # The fewest lines of a table that is not focused.
 
 KEYS = (
     "q quit", "? help", "Tab next table", "/ filter", "s sort", "p pause", "r resume", "c cancel", "↑↓ choose",
@@ -52,6 +51,7 @@ def draw(head: Header, view: ViewState, width: int, height: int, now: float, cel
     writer = LineWriter(width, cells)
     clock = strftime("%H:%M:%S", localtime(now))
     top = [writer.ends("class:title", head.left, clock), *(writer.line(*line) for line in head.lines)]
+    # However long the header is, three lines are left for a table.
     top = [*top[: height - 5], writer.line("", "")]
     room = height - len(top) - 1
     body = writer.help(room) if view.mode == HELPING else writer.tables(view, room)
@@ -111,7 +111,9 @@ class LineWriter:
         focused = table is view.table
         columns = fit_columns(table.columns, self._width - 2)
         place, state = view.find(table, lines), view.state_of(table)
+        # `s` goes through the columns that are shown.
         state.columns = tuple(table.columns.index(column) for column, _ in columns)
+        # The selected line stays in sight, and no line stays empty while there are more.
         state.top = max(min(state.top, place, len(lines) - size), place - size + 1, 0)
         heading = self._heading(view, table, columns, len(lines), size)
         shown = [
@@ -129,6 +131,7 @@ class LineWriter:
             if column is table.columns[0] and total > size:
                 title += f" {state.top + 1}-{min(state.top + size, total)}/{total}"
             if state.sort >= 0 and column is table.columns[state.sort]:
+                # A title on the right fills its column, so it gives up a cell to the sign.
                 title = (title[: width - 1] if column.right else title) + ("▼" if state.descending else "▲")
             titles.append(fit(title, width, column.right, self._cells))
         text = ("▸ " if focused else "  ") + (" " * GAP).join(titles)
@@ -150,6 +153,7 @@ def _share_lines(wanted: list[int], focus: int, room: int) -> list[int]:
     left = room - len(wanted) - (len(wanted) - 1)
     sizes = [min(want, _FEWEST_LINES) for want in wanted]
     while sum(sizes) > max(left, 1) and any(size for place, size in enumerate(sizes) if place != focus):
+        # The last table gives up its lines first.
         last = max(place for place, size in enumerate(sizes) if size and place != focus)
         left += 2 * (sizes[last] == 1)  # its heading goes too
         sizes[last] -= 1

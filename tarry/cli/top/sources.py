@@ -25,7 +25,7 @@ from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally
 from tarry.store.opening import open_store
-from tarry.store.shared.partly import partly
+from tarry.store.shared.partial_result import partial_result
 from tarry.tasks import progress
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 MOST_JOBS = 200
 """Running jobs that are listed."""
+# Owners whose running jobs one poll reads: each takes a query.
 _MOST_OWNERS = 64
-_TIME_LIMIT = 1.0
-"""Seconds after which a poll stops to list more running jobs."""
+_TIME_LIMIT = 1.0  # Seconds after which a poll stops to list more running jobs.
 
 
 class StoreAccess(Struct, frozen=True):
@@ -202,7 +202,7 @@ def _still_there(store: Store) -> None:
 
 
 def _partly(ask: Callable[[], T], troubles: list[str]) -> T:
-    answer, away = partly(ask)
+    answer, away = partial_result(ask)
     if away:
         troubles.append(str(away))
     return answer
@@ -222,14 +222,14 @@ def _running_jobs(store: Store, now: int, troubles: list[str]) -> tuple[list[Job
 
 def _job(job: Job, now: int) -> RunningJob:
     host, pid = _host_and_pid(job.owner)
-    reported = progress.read(job.progress)
+    reported = progress.decode_progress(job.progress)
     return RunningJob(
         ids.text(job.id),
         job.task,
         job.queue,
         job.attempt,
-        max(0, now - job.since) / SECOND,
-        max(0, job.since - job.due) / SECOND,
+        max(0, now - job.state_since) / SECOND,
+        max(0, job.state_since - job.due) / SECOND,
         host,
         pid,
         job.key,

@@ -8,15 +8,14 @@ from msgspec import Struct
 
 from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
 from tarry.cli.top.text import number, rate, size, span
-from tarry.runtime.scoreboard import GONE, READY, Board, BoardJob, ChildStatus
+from tarry.runtime.board.layout import GONE, READY
+from tarry.runtime.board.reader import Board, BoardJob, ChildStatus
 
 GAP = 2
 _WIDEST_NAME = 44
 _EXTRA = 5
-_FLOW = 6
-"""Cells of a rate."""
-_NAME, _NARROWEST_NAME = 24, 14
-"""The wanted and the smallest width of the column that takes the remaining cells."""
+_FLOW = 6  # Cells of a rate.
+_NAME, _NARROWEST_NAME = 24, 14  # The wanted and the smallest width of the column that takes the remaining cells.
 
 
 class Column(Struct, frozen=True):
@@ -105,6 +104,7 @@ def _flow(name: str) -> Callable[[QueueRow], str]:
         text_shown = rate(each_second)
         if not each_second or not queue.least:
             return text_shown
+        # The sign takes a cell, which a long number must give up.
         return f"≥{text_shown}" if len(text_shown) < _FLOW else f"≥{each_second / 1000:.0f}k"
 
     return text
@@ -143,6 +143,7 @@ QUEUES = Table(
 def _worker(
     title: str, width: int, text: Callable[[WorkerLine], str], order: Callable[[WorkerLine], Any], rank: int = 0
 ) -> Column:
+    # The figures are those of the process, not of each job, so only its first line has them.
     return Column(title, width, lambda line: text(line) if line.first else "", order, rank=rank)
 
 
@@ -278,6 +279,7 @@ def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
         widths.append((column.short or column.width) + more)
     for place, column in enumerate(shown):
         if not column.width:
+            # As the last column it may be as wide as it likes: nothing stands on its right.
             most = width if column is shown[-1] else _WIDEST_NAME
             widths[place] = max(min(_NARROWEST_NAME + spare, most), 1)
     return list(zip(shown, widths, strict=True))
@@ -290,6 +292,7 @@ def filter_and_sort(table: Table, facts: Iterable[Any], text: str, sort: int, de
     if sort < 0:
         return found[::-1] if descending else found
     order = table.columns[sort].order
+    # Apart, since None cannot be compared.
     known = [fact for fact in found if order(fact) is not None]
     known.sort(key=order, reverse=descending)
     return known + [fact for fact in found if order(fact) is None]

@@ -7,10 +7,8 @@ from tarry.runtime import report
 from tarry.terminal import is_hidden, written_out
 
 _MARKS = frozenset({"Mn", "Me"})
-_MOST_MARKS = 2
-"""The most combining marks on one character; more would overlap the lines around."""
-_VARIATIONS = range(0xFE00, 0xFE10)
-"""Variation selectors: terminals disagree on the width of a character before one."""
+_MOST_MARKS = 2  # The most combining marks on one character; more would overlap the lines around.
+_VARIATIONS = range(0xFE00, 0xFE10)  # Variation selectors: terminals disagree on the width of a character before one.
 _LONGEST = 500
 _ELLIPSIS = "…"
 
@@ -22,6 +20,7 @@ def make_printable(text: str) -> str:
     for char in unicodedata.normalize("NFC", text[:_LONGEST]):
         kind = unicodedata.category(char)
         marks = marks + 1 if kind in _MARKS else 0
+        # A mark at the start would join the character on its left, which is another column's.
         if marks > _MOST_MARKS or (marks and not shown) or ord(char) in _VARIATIONS:
             continue
         shown.append(written_out(char) if is_hidden(char) else " " if kind == "Zs" else char)

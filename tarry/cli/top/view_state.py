@@ -175,6 +175,7 @@ class ViewState:
         """Sorts by the next column that is shown; after the last one the table has its own order again."""
         state = self.state_of(self.table)
         state.sort = next((place for place in state.columns if place > state.sort), -1)
+        # Numbers stand on the right, and the largest ones come first.
         state.descending = state.sort >= 0 and self.table.columns[state.sort].right
 
     def _queue_action(self, verb: str) -> Action | None:
@@ -191,5 +192,6 @@ class ViewState:
         if job is None:
             self.message = "choose a job to cancel: Tab goes to workers and jobs, arrows choose one"
             return
+        # Kept, since another job may be on this line before the user confirms.
         self.pending = Action("cancel", job.id, f"{job.task} {job.id}")
         self.mode = CONFIRMING

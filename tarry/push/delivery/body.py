@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from tarry.errors import ArgumentError
-from tarry.tasks import wire
-from tarry.tasks.codec import Arguments, Codec
+from tarry.tasks.arguments import json_values
+from tarry.tasks.arguments.codec import Arguments, Codec
 
 _ONE = 'one JSON value is sent, as in app.enqueue(name, {"order": 7})'
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -27,9 +27,10 @@ class BodyCodec(Codec):
         """The body of a job; ArgumentError if there is not one value or JSON cannot hold it."""
         value = single_value(self._task, args, kwargs)
         try:
-            text = wire.checked(value)
+            text = json_values.encode_checked(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"{self._task}: the body cannot travel as JSON: {error}") from None
+        # A body in the store is an object or an array, as the arguments of every task.
         return text if text.startswith(b"{") else b"[%s]" % text
 
     def decode(self, body: bytes) -> Arguments:
@@ -42,11 +43,12 @@ class BodyCodec(Codec):
             return [found], {}
         if not isinstance(found, list) or len(found) > 1:
             raise ArgumentError(f"{self._task}: the body is neither an object nor an array of one; {_ONE}")
+        # Another client may store a call without arguments as an empty array.
         return found or [{}], {}
 
     def encode_result(self, value: Any) -> bytes:
         """The result as JSON, as for every task."""
-        return wire.encode(value)
+        return json_values.encode(value)
 
     def decode_result(self, note: bytes) -> Any:
         """The result, decoded from JSON."""
@@ -62,6 +64,7 @@ def single_value(task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 def payload_of(body: bytes) -> bytes:
     """The bytes to send for a job's body, which must be one that `BodyCodec.decode` accepts."""
+    # Another client may write blanks first.
     if body.lstrip()[:1] == b"{":
         return body
     elements = _ELEMENTS.decode(body)

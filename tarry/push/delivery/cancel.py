@@ -20,8 +20,9 @@ from tarry.store import ids
 if TYPE_CHECKING:
     from tarry.client.client import Client
 
+# A worker that hears of the cancel only with its lease takes one second.
 REPORT_TIMEOUT = 5.0
-"""Seconds to wait for the worker's report. A worker that hears of the cancel only by its lease takes one second."""
+"""Seconds to wait for the worker's report."""
 _POLL_INTERVAL = 0.02
 
 NEVER = "it was never sent"
@@ -47,7 +48,7 @@ def cancel(client: "Client", id: bytes, reason: str = "", timeout: float = REPOR
 
     JobNotFound; StoreError.
     """
-    job = client.cancelled(id, reason)
+    job = client.cancel_job(id, reason)
     if job is None:
         return _already_ended(client.get(id).record())
     if job.state is not State.RUNNING:
@@ -58,7 +59,8 @@ def cancel(client: "Client", id: bytes, reason: str = "", timeout: float = REPOR
 
 def was_sent_before(job: Job) -> bool:
     """Whether an earlier attempt was sent: one on record, or one that ended with a crash of its worker."""
-    return job.losses > 0 or any(record.sent for record in records_of(job))
+    # A crashed worker left no record, so its attempt may have been sent.
+    return job.crashes > 0 or any(record.sent for record in records_of(job))
 
 
 def describe_sent(sent: bool, running: bool) -> str:
@@ -71,7 +73,7 @@ def report_sent(job: Job, sent: bool) -> Change:
     note: dict[str, Any] = msgspec.json.decode(job.note)
     sent_ever = sent or was_sent_before(job)
     note["message"] = "; ".join(filter(None, [note.get("message"), describe_sent(sent_ever, sent)]))
-    return lifecycle.told(job, msgspec.json.encode(note | {"sent": sent_ever}))
+    return lifecycle.annotate(job, msgspec.json.encode(note | {"sent": sent_ever}))
 
 
 def reported_sent(job: Job) -> bool | None:
@@ -83,8 +85,9 @@ def reported_sent(job: Job) -> bool | None:
 def _wait_for_report(client: "Client", job: Job, within: float) -> bool | None:
     until = time.monotonic() + within
     while time.monotonic() < until:
-        there = client.look([job.id])[0]
+        there = client.fetch([job.id])[0]
         if there is None or (there.state, there.epoch) != (State.CANCELLED, job.epoch):
+            # Deleted or retried meanwhile: no report comes any more.
             return None
         if (sent := reported_sent(there)) is not None:
             return sent
@@ -103,6 +106,7 @@ def _already_ended(job: Job) -> CancelResult:
 def _was_sent(job: Job) -> bool | None:
     if job.state is not State.CANCELLED:
         return job.state is State.DONE or was_sent_before(job)
+    # The report stands at the end of the message, after the reason of the cancel.
     message = msgspec.json.decode(job.note).get("message", "")
     return False if message.endswith(NEVER) else True if message.endswith((MAYBE, BEFORE)) else None
 
@@ -110,6 +114,6 @@ def _was_sent(job: Job) -> bool | None:
 def parse_id(job: str | bytes) -> bytes:
     """The id in bytes; JobNotFound if the text is no id."""
     try:
-        return ids.parsed(job) if isinstance(job, str) else job
+        return ids.parse(job) if isinstance(job, str) else job
     except ValueError as error:
         raise JobNotFound(str(error)) from None

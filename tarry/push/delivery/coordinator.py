@@ -38,7 +38,7 @@ from tarry.push.http.failure import Failure, FailureKind
 from tarry.push.http.guard import AddressGuard
 from tarry.push.http.response import HttpResponse
 from tarry.store.base import Store
-from tarry.store.shared.patience import Backoff
+from tarry.store.shared.backoff import Backoff
 
 if TYPE_CHECKING:
     from tarry.push.http.sender import HttpRequest, Sender, SendLimits
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.push")
 
 TICK = 0.5
-"""Seconds between two updates. More if one takes over a twentieth of that in CPU time, so that updates take at most 5 %
-of a processor. A slow store does not count: waiting for it costs no CPU time."""
+"""Seconds between two updates, at least. More if one takes over a twentieth of that in CPU time."""
+# Failures that say nothing about the endpoint.
 _OWN_FAILURES = (FailureKind.REQUEST, FailureKind.FORBIDDEN, FailureKind.LOCAL, FailureKind.REDIRECT)
-"""Failures that say nothing about the endpoint."""
 MOST_MISSED = 1000
 MOST_INTERRUPTED = 10_000
 JOIN_TIMEOUT = 5.0
@@ -110,9 +109,11 @@ class DeliveryCoordinator:
     def find(self, name: str) -> Task[Any, Any] | None:
         """The HTTP task of that name, if it was registered since. The pump asks for tasks that it does not know."""
         now = time.monotonic()
+        # Many jobs of one unknown task read the store only once per tick.
         if now - self._missed.get(name, -math.inf) < TICK:
             return None
         if len(self._missed) >= MOST_MISSED:
+            # The names come from jobs, so there may be any number of them.
             self._missed.clear()
         self._missed[name] = now
         try:
@@ -144,6 +145,7 @@ class DeliveryCoordinator:
 
     def now(self) -> int:
         """Microseconds since the epoch, by the store's clock."""
+        # Computed, since no delivery may wait for the store.
         return time.time_ns() // 1000 + self._offset
 
     def pause_for(self, name: str) -> float | None:
@@ -152,6 +154,7 @@ class DeliveryCoordinator:
         left = until - self.now()
         if left <= 0:
             return None
+        # Bounded: the pause of a disabled endpoint has no end, but may be lifted at any time.
         return 0.0 if stored else min(left / SECOND, 10.0)
 
     async def send(self, request: "HttpRequest", limits: "SendLimits") -> HttpResponse | Failure:
@@ -170,6 +173,7 @@ class DeliveryCoordinator:
 
     def note_interrupted(self, job: Job, sent: bool) -> None:
         """See `DeliveryPort`."""
+        # While the store is away, nothing takes them out.
         if len(self._interrupted) < MOST_INTERRUPTED:
             self._interrupted.append((job, sent))
             self._wake.set()
@@ -178,12 +182,14 @@ class DeliveryCoordinator:
         from tarry.push.http.sender import Sender  # noqa: PLC0415 - brings the HTTP client
 
         sender = self._senders[loop] = Sender(self._guard, self._catalog.trust)
+        # The set keeps the task alive: a loop has only weak references to its tasks.
         self._closing.add(loop.create_task(self._close_with_loop(loop, sender)))
         return sender
 
     async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, sender: "Sender") -> None:
-        """Closes the sender when the loop ends, which cancels the tasks that are left in it."""
+        """Closes the sender when the loop ends."""
         try:
+            # Never done: the wait ends when the end of the loop cancels its tasks.
             await loop.create_future()
         finally:
             del self._senders[loop]
@@ -200,13 +206,16 @@ class DeliveryCoordinator:
         if failed:
             seen.row += 1
             seen.why = verdict.reason
+        # A refusal counts as well: the endpoint answers, and is not overloaded.
         elif not busy and (done or isinstance(came, HttpResponse)):
             seen.well += 1
             seen.row = 0
         if isinstance(verdict, Disabled):
             seen.why = verdict.reason
             self._gone[name] = verdict.reason
+            # At once, before the store knows of it.
             self._paused[name] = (math.inf, False)
+        # Not only at the next tick: until the store holds the jobs back, each is claimed in vain.
         if seen.pause or seen.row >= flow.FAILURES or self._gone:
             self._wake.set()
 
@@ -224,6 +233,7 @@ class DeliveryCoordinator:
                 self._wait_for_store()
                 continue
             self._backoff.succeed()
+            # Updates take at most 5 % of a processor. Waiting for a slow store does not count: it costs no CPU time.
             pause = max(TICK, 20 * (time.thread_time() - began))
         with contextlib.suppress(StoreError):
             self._tick()
@@ -238,13 +248,14 @@ class DeliveryCoordinator:
         """Updates the tasks, the flow states and the limits, in both directions."""
         now = self._clock.now()
         self._offset = now - time.time_ns() // 1000
+        # First, so that the sync below finds the task disabled.
         self._disable_gone()
         self._report_interrupted()
         self._catalog.sync(self._store)
         endpoints = self._catalog.endpoints
         seen, self._observed = self._observed, {}
         limits = {name: limit for name, (limit, _) in self._store.limits().items()}
-        by_hand = self._store.cells(BY_HAND).keys() if endpoints else set[str]()
+        by_hand = self._store.kv_list(BY_HAND).keys() if endpoints else set[str]()
         look = StoreSnapshot(
             endpoints,
             registry.read_cells(self._store, registry.FLOW_CELL),
@@ -261,7 +272,8 @@ class DeliveryCoordinator:
     def _update_endpoints(self, look: StoreSnapshot, seen: dict[str, Observed], now: int) -> None:
         """Updates the endpoints that changed, were used, or are paused."""
         minded = look.changed_since(self._last_snapshot) | seen.keys() | self._paused.keys()
-        self._last_snapshot = None  # set again once all of it is done
+        # Set again at the end: if the store fails before, the next update looks at all endpoints.
+        self._last_snapshot = None
         for name, endpoint in look.endpoints.items():
             if name in minded:
                 state = self._advance_flow(endpoint, look.cells.get(name), seen.get(name, Observed()), look.most, now)
@@ -278,6 +290,7 @@ class DeliveryCoordinator:
                 log.error("the HTTP task %s is disabled: %s", name, why)
             except ConfigError as error:  # somebody removed it meanwhile
                 log.info("%s", error)
+            # Only after the write: if the store fails, the next update tries again.
             del self._gone[name]
 
     def _report_interrupted(self) -> None:
@@ -288,14 +301,14 @@ class DeliveryCoordinator:
             cancelled = (JobState.CANCELLED, job.epoch)
             if there is not None and (there.state, there.epoch) == cancelled and reported_sent(there) is None:
                 self._store.apply([report_sent(there, sent)], self.now())
+            # Only now: if the store fails, the next update tries again.
             self._interrupted.popleft()
 
     def _max_concurrency(self, endpoints: dict[str, Endpoint]) -> int:
-        """How many requests one endpoint may have at once: half of the slots, so that others always find some.
-
-        If there are no other deliveries: all slots, and as many jobs in line.
-        """
-        others = sum(task.is_async and not task.steered for task in list(self._catalog.tasks.values()))
+        """How many requests one endpoint may have at once: half of the slots. If there are no other deliveries: all
+        slots, and as many jobs in line."""
+        # The other half is left, so that other endpoints always find some.
+        others = sum(task.is_async and task.runner is None for task in list(self._catalog.tasks.values()))
         alone = others + sum(endpoint.enabled for endpoint in endpoints.values()) <= 1
         self.slots.alone = alone
         return max(1, 2 * self._slots if alone else self._slots // 2)
@@ -307,7 +320,7 @@ class DeliveryCoordinator:
         new = flow.next_state(state, seen, most, now)
         if new == state:
             return state
-        if not self._store.write(registry.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
+        if not self._store.kv_cas(registry.FLOW_CELL + endpoint.name, msgspec.json.encode(new), was):
             # Another worker wrote it at this moment. What was seen here is kept for the next update.
             _merge(self._observed.setdefault(endpoint.name, Observed()), seen)
             return state
@@ -322,11 +335,13 @@ class DeliveryCoordinator:
                 self._store.limit(name, limit)
                 changed = True
                 if limit is not None:
+                    # `_update_pause` looks up whether the store holds the jobs back.
                     limits[name] = limit
         return changed
 
     def _check_registered(self, name: str) -> None:
-        """Clears the limits again if the task was removed meanwhile: whoever removed it did not see them."""
+        """Clears the limits again if the task was removed meanwhile."""
+        # The process that removed it could not clear limits that were set only afterwards.
         if not self._catalog.is_configured(name) and not registry.is_registered(self._store, name):
             registry.clear_removed(self._store, name)
 
@@ -340,6 +355,7 @@ class DeliveryCoordinator:
 
 
 def _merge(into: Observed, seen: Observed) -> None:
+    # `into` is newer: a success in it ends the row of `seen`.
     into.row = into.row if into.well else into.row + seen.row
     into.well += seen.well
     into.busy += seen.busy

@@ -5,8 +5,7 @@ halves when the endpoint answers 429 or 503 or times out. After `FAILURES` in a 
 for a while, then one probe, whose outcome closes the circuit or opens it for longer.
 
 The state is a cell of the store, written only if it is unchanged since it was read. The task's limit in the store
-follows from it, so jobs that must wait stay ready in the store and take no slot. What several workers see at the same
-time counts as one change.
+follows from it, so jobs that must wait stay ready in the store and take no slot.
 """
 
 from msgspec import Struct
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from tarry.model.duration import MINUTE, SECOND
 
 INITIAL = 20
-"""Concurrency of an endpoint of which nothing is known; or a tenth of a worker's slots, if that is more."""
+"""Concurrency of a new endpoint; or a tenth of a worker's slots, if that is more."""
 CHANGE_INTERVAL = SECOND // 2
 """Microseconds between two changes of the concurrency."""
 FAILURES = 5
@@ -88,6 +87,7 @@ def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowSta
         # These requests began before the pause.
         return replace(state, until=max(state.until, seen.pause))
     if state.probing and not (seen.well or seen.row):
+        # The probe was told to wait, or is still open: that neither closes nor opens the circuit.
         return _pause(state, seen, now)
     if state.probing:
         return _close_circuit(state, most, now) if seen.well and not seen.row else _open_circuit(state, now)
@@ -98,7 +98,9 @@ def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowSta
 
 
 def _fit_to_room(state: FlowState, most: int, now: int) -> FlowState:
-    """Fits the state to the worker with the least room, so that workers with more room do not raise it again."""
+    """Fits the state to the worker with the least room."""
+    # The state remembers the room: otherwise workers with more room would raise the concurrency again. The report is
+    # renewed only now and then, since each change is a write to the store.
     age = now - state.roomed
     if not state.room or most < state.room or age > ROOM_TTL or (most == state.room and age > ROOM_TTL // 3):
         state = replace(state, room=most, roomed=now)
@@ -111,6 +113,7 @@ def _consecutive_failures(state: FlowState, seen: Observed, now: int) -> int:
 
 
 def _adjust(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
+    # What several workers see at the same time counts as one change.
     if now - state.at < CHANGE_INTERVAL:
         return state
     if seen.busy:
@@ -127,6 +130,7 @@ def _pause(state: FlowState, seen: Observed, now: int) -> FlowState:
 
 def _open_circuit(state: FlowState, now: int) -> FlowState:
     """Opens the circuit, for longer each time, and halves the concurrency."""
+    # The count grows for as long as the endpoint is down, so the shift is bounded.
     length = min(FIRST_OPEN << min(state.opened, 20), MOST_OPEN)
     most = max(1, state.most // 2)
     return replace(
@@ -142,5 +146,6 @@ def _open_circuit(state: FlowState, now: int) -> FlowState:
 
 
 def _close_circuit(state: FlowState, most: int, now: int) -> FlowState:
+    # An endpoint that has just recovered starts low again.
     most = min(state.most, INITIAL, most)
     return FlowState(most, at=now, why=state.why, room=state.room, roomed=state.roomed)

@@ -11,14 +11,14 @@ from tarry.errors import StoreBusy
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store.base import Store
-from tarry.tasks.lane import LONGEST
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.task_limits import MAX_KEY
 
 CELL = "order:"
+# The cell is read and written as a whole, so it must not grow without end.
 MOST_LISTED = 1000
 """Ids listed for a key. Jobs behind them have no order among themselves until they are listed."""
-_BEHIND = SECOND // 20
-"""Microseconds after the first job is due that the next jobs check whether it has ended."""
+_BEHIND = SECOND // 20  # Microseconds after the first job is due that the next jobs check whether it has ended.
 _TRIES, _SIZE = 20, 16
 
 
@@ -30,6 +30,7 @@ class KeyOrder:
 
     async def check_turn(self, job: Job) -> int | None:
         """None if the job may run; else lists it, and returns the microseconds until it may ask again. StoreError."""
+        # In a thread, as below: the store blocks, and the event loop has other deliveries.
         return await asyncio.to_thread(self._check_turn, job)
 
     async def keep_first(self, job: Job) -> None:
@@ -45,12 +46,14 @@ class KeyOrder:
             listed, was = self._read(job)
             first = self._first(listed)
             if first is None or first.id == job.id:
+                # Most checks find no ended job before this one: then there is nothing to write.
                 if len(listed) == len(_ids(was)) or self._write(job, listed, was):
                     return None
                 continue
             if job.id not in listed and len(listed) < MOST_LISTED:
                 listed.append(job.id)
             if listed == _ids(was) or self._write(job, listed, was):
+                # Before the first job is due, nothing can change.
                 return max(first.due - self._now(), 0) + _BEHIND
         raise StoreBusy(f"the order of {job.task} changes all the time")
 
@@ -77,15 +80,15 @@ class KeyOrder:
         raise StoreBusy(f"the order of {job.task} changes all the time")
 
     def _read(self, job: Job) -> tuple[list[bytes], bytes | None]:
-        was = self._store.cell(_cell(job))
+        was = self._store.kv_get(_cell(job))
         return _ids(was), was
 
     def _write(self, job: Job, listed: list[bytes], was: bytes | None) -> bool:
-        return self._store.write(_cell(job), b"".join(listed) or None, was)
+        return self._store.kv_cas(_cell(job), b"".join(listed) or None, was)
 
 
 def _cell(job: Job) -> str:
-    return f"{CELL}{job.task}:{(job.lane or '')[:LONGEST]}"
+    return f"{CELL}{job.task}:{(job.lane or '')[:MAX_KEY]}"
 
 
 def _ids(cell: bytes | None) -> list[bytes]:

@@ -81,6 +81,7 @@ def make_record(
     )
     if isinstance(came, Failure):
         return record
+    # By its size in JSON, where one character may take several bytes.
     answer = _shrink_text(came.excerpt(), MOST_ANSWER)
     cut = came.cut or len(answer.encode()) < len(came.body)
     headers = _first_headers(came.headers, MOST_HEAD)
@@ -111,7 +112,7 @@ def format_records(before: Sequence[AttemptRecord], last: AttemptRecord) -> str:
 
 def records_of(job: Job) -> list[AttemptRecord]:
     """The records of attempts that did not deliver, the oldest first."""
-    output = progress.output(job.progress)
+    output = progress.decode_output(job.progress)
     return [] if output is None else parse_records(output.text)
 
 
@@ -132,6 +133,7 @@ def first_due(job: Job, before: Sequence[AttemptRecord], enqueued: int) -> int:
     """
     if not job.failures:
         return job.due
+    # A manual retry resets the failures: records with higher numbers are from before it.
     known = before[-1].first if before and before[-1].attempt <= job.failures else 0
     return known or enqueued or job.due
 
@@ -157,5 +159,6 @@ def _first_headers(headers: Headers, most: int) -> Headers:
 def _shrink_text(answer: str, most: int) -> str:
     """The start of the answer that fits into `most` bytes of JSON."""
     while (size := len(msgspec.json.encode(answer))) > most + 2:
+        # At least one character less each time, so that the loop ends.
         answer = answer[: min(len(answer) * most // size, len(answer) - 1)]
     return answer

@@ -38,6 +38,7 @@ class _EndpointSlots:
     def __init__(self) -> None:
         self.leases: dict[SlotLease, None] = {}
         """Of the open requests, the oldest first."""
+        # Slow until its first answer: a new endpoint may be one that hangs.
         self.is_quick = self.refused = False
 
     def is_slow(self, now: float) -> bool:
@@ -64,6 +65,7 @@ class Slots:
             one = self._endpoints.get(name)
             if one is None:
                 one = self._endpoints[name] = _EndpointSlots()
+            # Only this shows requests that hang: there is no answer that could mark it as slow.
             if one.is_quick and one.is_slow(now):
                 self._set_quick(one, quick=False)
             if not self.alone and not self._may_start(one):
@@ -91,6 +93,7 @@ class Slots:
         with self._lock:
             for name in [name for name, one in self._endpoints.items() if not one.leases and name not in known]:
                 del self._endpoints[name]
+            # At least 1, since 0 would mean that none was refused.
             found = {name: max(1, len(one.leases)) for name, one in self._endpoints.items() if one.refused}
             for name in found:
                 self._endpoints[name].refused = False
@@ -99,12 +102,15 @@ class Slots:
     def _may_start(self, one: _EndpointSlots) -> bool:
         free, mine = self._count - self._all, len(one.leases)
         if one.is_quick:
+            # In the last eighth it leaves as many slots free as it takes, for the other quick endpoints.
             return mine < free or free > self._count // 8
+        # One slot even beyond the half: otherwise it could not show that it is quick again.
         return free > self._count // 8 and (not mine or self._slow < self._count // 2)
 
     def _refuse(self, one: _EndpointSlots, now: float) -> NoReturn:
         if one.is_quick or not one.is_slow(now):
             raise SlotsFull(SOON)
+        # The report lowers its limit in the store, so that fewer of its jobs are claimed in vain.
         one.refused = True
         raise SlotsFull(LATER)
 

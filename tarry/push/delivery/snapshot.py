@@ -26,8 +26,10 @@ class StoreSnapshot(Struct):
 
     def changed_since(self, last: "StoreSnapshot | None") -> set[str]:
         """Names of endpoints that differ from the last snapshot in anything."""
+        # The bound applies to every endpoint.
         if last is None or last.most != self.most:
             return set(self.endpoints)
+        # The catalog keeps the object of an unchanged endpoint, so no settings are compared.
         names = {name for name, endpoint in self.endpoints.items() if last.endpoints.get(name) is not endpoint}
         names |= {name for name, _ in self.cells.items() ^ last.cells.items()}
         names |= {_task_of(name) for name, _ in self.limits.items() ^ last.limits.items()}

@@ -40,8 +40,10 @@ from tarry.push.http.failure import Failure
 from tarry.push.http.response import HttpResponse
 from tarry.store import ids
 from tarry.tasks import headers
+from tarry.tasks.definition import TaskRunner
 from tarry.tasks.interrupts import Interrupted
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.options import Options
 from tarry.tasks.output import Tail
 from tarry.tasks.running import Running, current_job
 
@@ -52,8 +54,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.push")
 
+# Kept in a header because `Job.due` changes with each retry.
 DUE = "tarry-due"
-"""Job header with the first due time, in microseconds since the epoch. `Job.due` changes with each retry."""
+"""Job header with the first due time, in microseconds since the epoch."""
 SLACK = 10.0
 """Seconds that an attempt may take longer than the endpoint's timeout, before it counts as stuck."""
 UNABLE_PAUSE = 10
@@ -106,7 +109,6 @@ class HttpTask(AsyncTask[..., Any]):
     """A task made from an endpoint's settings."""
 
     codec_class = BodyCodec
-    steered = True
 
     def __init__(
         self,
@@ -118,40 +120,26 @@ class HttpTask(AsyncTask[..., Any]):
         self.endpoint = endpoint
         most = endpoint.concurrency or UNLIMITED
         alone = {"limit": most, "rate": endpoint.rate}
+        # Here `limit` counts the jobs of one key, so the limits of the whole task are `limit_all` and `rate_all`.
         in_order = {"limit_by": self._key, "limit": 1, "limit_all": most, "rate_all": endpoint.rate}
-        self._port = port
-        delivery = Deliverer(endpoint, port, on_attempt)
+        self.runner = runner = Deliverer(endpoint, port, on_attempt)
         super().__init__(
-            delivery.deliver,
+            runner.deliver,
             client,
             name=endpoint.name,
             queue=endpoint.queue,
             priority=endpoint.priority,
+            # The sender applies the timeout itself, and its failure goes on record. This one ends an attempt that is
+            # stuck.
             timeout=endpoint.timeout + SLACK,
             retry=endpoint.schedule.retry,
             **(alone if endpoint.order is None else in_order),
         )
         self.due_after = endpoint.delay
 
-    def headed(self, packed: bytes, due: int) -> bytes:
-        """Adds the first due time to the headers."""
-        found = headers.decoded(packed)
-        return headers.encoded(self.name, found | {DUE: str(due)})
-
-    def parting(self, job: Job, reason: str) -> str:
-        """Adds whether the job was sent, if that is known already."""
-        known = [] if job.state is State.RUNNING else [describe_sent(was_sent_before(job), False)]
-        return "; ".join([reason, *known] if reason else known)
-
-    def came_too_late(self, job: Job, printed: str, outcome: Outcome) -> None:
-        """Reports the attempt, as `DeliveryPort.note_interrupted`.
-
-        Also for an attempt that was interrupted: the HTTP library may ignore the cancel if it has the answer already.
-        Of two reports on a job the first stays.
-        """
-        sent = isinstance(outcome, Returned) or any(one.sent for one in parse_records(printed))
-        with contextlib.suppress(ConfigError):
-            self._port().note_interrupted(job, sent)
+    def add_overrides(self, headers: bytes, options: Options) -> bytes:
+        """Raises ValueError: jobs of an HTTP task have no settings of their own."""
+        raise ValueError(f"{self.name} is an HTTP task: its endpoint's timeout and schedule hold for all its jobs")
 
     def _key(self, *args: Any, **kwargs: Any) -> str:
         """The key that orders the jobs; ArgumentError if the body has none."""
@@ -162,7 +150,7 @@ class HttpTask(AsyncTask[..., Any]):
             raise ArgumentError(f"{self.name}: order: {error}") from None
 
 
-class Deliverer:
+class Deliverer(TaskRunner):
     """Makes the attempts at an endpoint's jobs."""
 
     def __init__(self, endpoint: Endpoint, port: Callable[[], DeliveryPort], on_attempt: AttemptListener) -> None:
@@ -171,14 +159,40 @@ class Deliverer:
         self._on_attempt = on_attempt
         self._signed: tuple[tuple[str, ...], Signer] | None = None
 
+    def add_headers(self, packed: bytes, due: int) -> bytes:
+        """Adds the first due time to the headers."""
+        found = headers.decode_headers(packed)
+        return headers.encode_headers(self._endpoint.name, found | {DUE: str(due)})
+
+    def cancel_reason(self, job: Job, reason: str) -> str:
+        """Adds whether the job was sent, if that is known already."""
+        # Of a running job only its worker knows, which reports it later.
+        known = [] if job.state is State.RUNNING else [describe_sent(was_sent_before(job), False)]
+        return "; ".join([reason, *known] if reason else known)
+
+    def note_not_started(self, job: Job) -> None:
+        """Reports that the job was not sent."""
+        self._note_interrupted(job, sent=False)
+
+    def note_late_outcome(self, job: Job, output: str, outcome: Outcome) -> None:
+        """Reports whether the job was sent, as `DeliveryPort.note_interrupted`. Of two reports the first stays."""
+        # An interrupted attempt may end here too: the HTTP library may ignore the cancel if it has the answer already.
+        self._note_interrupted(job, isinstance(outcome, Returned) or any(one.sent for one in parse_records(output)))
+
+    def _note_interrupted(self, job: Job, sent: bool) -> None:
+        with contextlib.suppress(ConfigError):
+            self._port().note_interrupted(job, sent)
+
     async def deliver(self, body: Any) -> dict[str, Any]:
         """Sends the job, and returns the record of the attempt."""
         running = current_job().running
         job, port = running.job, self._port()
+        # A cancel may come before the attempt has begun.
         if running.interrupt is not None:
             port.note_interrupted(job, sent=False)
             raise NotSent
         if (pause := port.pause_for(job.task)) is not None:
+            # 0.0: the store holds the job back once it is requeued, so it needs no due time.
             raise Snooze(pause) if pause else NotSent
         try:
             if self._endpoint.order is None:
@@ -194,12 +208,14 @@ class Deliverer:
         try:
             pause = await order.check_turn(job)
         except StoreError:
+            # The order is not known, and must not be broken.
             raise Snooze(1) from None
         if pause is not None:
             raise Snooze(timedelta(microseconds=pause))
         try:
             result = await self._attempt(running, port, body)
         except (RetryAfter, Snooze):
+            # Before the job is requeued, since then the next one of its key may start.
             try:
                 await order.keep_first(job)
             except StoreError as error:
@@ -212,7 +228,8 @@ class Deliverer:
         return result
 
     async def _leave_order(self, port: DeliveryPort, job: Job) -> None:
-        """Removes an ended job from its key's order. If the store is away, the next job finds out by itself."""
+        """Removes an ended job from its key's order."""
+        # If this fails, the next job of the key finds out that this one has ended.
         with contextlib.suppress(StoreError):
             await port.order.remove(job)
 
@@ -229,11 +246,13 @@ class Deliverer:
         except (ConfigError, ImportError) as error:
             log.warning("%s: nothing was sent: %s", job.task, error)
             raise Snooze(UNABLE_PAUSE) from None
+        # Only now, so that a job that cannot be sent takes no slot.
         lease, began = port.slots.acquire(job.task), time.time()
         try:
             came = await port.send(request, self._limits)
         except asyncio.CancelledError as stopped:
             if getattr(stopped, "sent", False):
+                # A later cancel must know that the job was sent.
                 record = interrupted_record(job.attempt, began, first)
                 _save_records(running, before, record)
                 self._on_attempt(job, record, False)
@@ -257,6 +276,7 @@ class Deliverer:
 
     def _check_age(self, job: Job, first: int, now: int) -> None:
         until = self._endpoint.schedule.until
+        # The first attempt is made however late it is.
         if until is not None and job.failures and now >= first + until:
             raise self._final_failure(job, first, "its time is over: until says for how long it is tried")
 
@@ -265,15 +285,17 @@ class Deliverer:
 
         ConfigError or ImportError: this worker cannot send it, since a secret or the extra `push` is missing.
         """
-        from tarry.push import sign  # noqa: PLC0415 - only who sends needs the HTTP client
+        from tarry.push import sign  # noqa: PLC0415 - only workers need the HTTP client
         from tarry.push.http.sender import HttpRequest  # noqa: PLC0415
 
         endpoint = self._endpoint
         if endpoint.retry_when is not None:
+            # Before anything is sent: without the rule nobody could judge the answer.
             endpoint.retry_when.check()
         url = endpoint.url.fill(body)
         payload = payload_of(job.body) if endpoint.sends_body else b""
         own = endpoint.header_pairs()
+        # The settings may have a content type of their own.
         kind = (("content-type", "application/json"),) if payload else ()
         ours = sign.headers(self._signer(), ids.text(job.id), job.attempt, due, now / SECOND, payload)
         return HttpRequest(endpoint.method, url, own + _without(kind, own) + ours, payload)
@@ -320,8 +342,9 @@ class DeliveryRetry(RetryAfter):
 def _enqueued_due(job: Job) -> int:
     """The first due time from the job's headers; 0: not known."""
     try:
-        return int(headers.decoded(job.headers).get(DUE, "0"))
+        return int(headers.decode_headers(job.headers).get(DUE, "0"))
     except (ArgumentError, ValueError):
+        # A job of another client may have anything there.
         return 0
 
 
@@ -331,7 +354,8 @@ def _without(pairs: tuple[tuple[str, str], ...], others: Sequence[tuple[str, str
 
 
 def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
-    """The result of a delivered job, cut to `most` bytes: a larger one would make the job fail."""
+    """The result of a delivered job, cut to `most` bytes."""
+    # A larger one would make the job fail.
     small = shrink_record(record, most)
     if small is not record and len(msgspec.json.encode(small)) > most:
         return {"status": record.status}
@@ -341,9 +365,9 @@ def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
 
 def _save_records(running: Running, before: Sequence[AttemptRecord], record: AttemptRecord) -> None:
     """Puts the records into the job's output, which is stored with the outcome of the attempt."""
-    if running.marks is None:
+    if running.progress_buffer is None:
         return
     tail = Tail(MOST_TEXT)
-    tail.line(format_records(before, record))
+    tail.add_line(format_records(before, record))
     running.tail = tail
-    running.marks.tell(running)
+    running.progress_buffer.add(running)

@@ -53,7 +53,7 @@ class Final(Struct, frozen=True):
 
 
 class Disabled(Struct, frozen=True):
-    """The endpoint is gone: nothing is sent to it until somebody enables it."""
+    """The endpoint is gone: nothing is sent to it until it is enabled again."""
 
     reason: str
 
@@ -80,10 +80,10 @@ def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: in
     Without a rule, the status decides: delivered if it is in `success`; retried for 408, 425, 429, 5xx and network
     errors; 410 disables the endpoint, if all jobs have the same url and no redirect led elsewhere; all else is
     rejected. A rule that reads `status` decides alone. Any other rule can ask for a retry, but the answer counts as
-    delivered only if its status is in `success` too: such a rule may not expect a 404 with a body that it accepts.
-    Only a rule needs the body, so without a rule the status counts even if the body was cut off.
+    delivered only if its status is in `success` too.
     """
     if isinstance(came, Failure):
+        # Only a rule needs the body, and only a redirect needs more of the head: else the status is enough.
         if came.kind is FailureKind.BROKEN and terms.retry_when is None and came.status and came.status // 100 != 3:
             verdict = judge(terms, HttpResponse(came.status), now, cap)
             return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
@@ -93,6 +93,7 @@ def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: in
         said = terms.retry_when.evaluate(came)
         if said.again:
             return Again(f"answered {_format_status(came.status)}; {said.reason}", after, busy=busy)
+        # A rule that does not read the status may not expect a 404 whose body it would accept.
         if terms.retry_when.reads_status or came.status in terms.success:
             return Delivered(f"answered {_format_status(came.status)}; the rule is content")
     return _judge_status(terms, came, after, busy)
@@ -103,6 +104,7 @@ def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, bu
         return Delivered(f"answered {_format_status(came.status)}")
     if came.status in _RETRYABLE or came.status >= 500:
         return Again(f"answered {_format_status(came.status)}", after, busy=busy)
+    # With one url for each job, 410 is about one job. After a redirect it is about another address.
     if came.status == HTTPStatus.GONE and terms.has_fixed_url and not came.url:
         return Disabled(f"answered {_format_status(came.status)}: the endpoint is disabled; enable it once it is back")
     return Final(_refusal(came))
@@ -135,6 +137,7 @@ def _redact_location(location: str) -> str:
         text = text.replace(f"{urlsplit(text).netloc.rpartition('@')[0]}@", "", 1) if "@" in text else text
     except ValueError:
         text = "nowhere"
+    # The text goes to logs and terminals.
     text = "".join(sign if sign.isprintable() else "?" for sign in text)
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -150,6 +153,7 @@ def retry_after(answer: HttpResponse, now: float, cap: int = MAX_RETRY_AFTER) ->
     """The Retry-After of an answer in microseconds, from 0 to the cap; None: it has none that can be read."""
     text = answer.header("retry-after").strip()
     if text.isascii() and text.isdigit():
+        # Beyond the cap anyway, and int() refuses thousands of digits.
         return cap if len(text) > 9 else min(int(text) * SECOND, cap)
     if (then := _date(text)) is None:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import MAX_PRIORITY
-from tarry.model.limit import limited
+from tarry.model.limit import parse_limit
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.secret import PLACE, Secret
 from tarry.push.endpoint.success import SuccessCodes
@@ -53,12 +53,14 @@ def _headers(written: Any, checked: bool) -> tuple[tuple[str, Secret], ...]:
             raise ValueError(f'the value of {name[:80]} is no text; put it in quotes, or write "env:NAME"')
         if name.lower().startswith(_OURS):
             raise ValueError(f"{name[:80]} is set by tarry itself; leave it out")
+    # Case makes no difference in the name of a header.
     if len({name.lower() for name in written}) < len(written):
         raise ValueError("one name stands there twice; write it once")
     found = tuple((name.lower(), secret(value)) for name, value in written.items())
     if checked:
         from tarry.push.http import target  # noqa: PLC0415 - brings the HTTP client
 
+        # Values in other places may be missing here: only workers need them.
         target.check_headers((name, value.value() if value.literal else "") for name, value in found)
     return found
 
@@ -78,7 +80,7 @@ def secrets(written: Any, checked: bool) -> tuple[Secret, ...]:
     if len(found) > MOST_SECRETS:
         raise ValueError(f"{len(found)} secrets; at most {MOST_SECRETS}")
     if checked:
-        from tarry.push.sign import Signer  # noqa: PLC0415 - only who signs needs it
+        from tarry.push.sign import Signer  # noqa: PLC0415 - needed only to sign
 
         try:
             for one in found:
@@ -106,6 +108,7 @@ def _text(written: Any, checked: bool) -> str:
 
 def _whole(least: int, most: int) -> FieldReader:
     def read(written: Any, checked: bool) -> int:
+        # Not isinstance: true would be a number.
         if type(written) is not int or not least <= written <= most:
             raise ValueError(f"{_brief(written)} is no whole number from {least} to {most}; write one")
         return written
@@ -114,6 +117,7 @@ def _whole(least: int, most: int) -> FieldReader:
 
 
 def _rule(written: Any, checked: bool) -> RetryRule:
+    # To compile a rule takes the extra `push`, which a producer may not have.
     if not checked and isinstance(written, str):
         return RetryRule(written)
     return RetryRule.parse(written)
@@ -124,7 +128,7 @@ def _success(written: Any, checked: bool) -> SuccessCodes:
 
 
 def _rate(written: Any, checked: bool) -> str:
-    limited(None, written)
+    parse_limit(None, written)
     return str(written)
 
 
@@ -143,7 +147,7 @@ def _alert(written: Any, checked: bool) -> tuple[str, ...]:
 def _order(written: Any, checked: bool) -> Template:
     if not isinstance(written, str) or len(written) > MOST_TEXT:
         raise ValueError(f'no text of at most {MOST_TEXT} characters; write a placeholder, as in "{{customer.id}}"')
-    if (found := Template.parse(written)).fixed:
+    if (found := Template.parse(written)).is_fixed:
         raise ValueError('it is the same for all jobs; write a placeholder, as in "{customer.id}", or concurrency = 1')
     return found
 

@@ -25,7 +25,7 @@ class RecipientKind(StrEnum):
 
 
 class Recipient(Struct, frozen=True):
-    """A recipient. `text` may be a secret: whoever knows the URL of a webhook can post there."""
+    """A recipient. `text` may be a secret: anybody who knows the URL of a webhook can post there."""
 
     text: str
     kind: RecipientKind
@@ -47,6 +47,7 @@ class Recipient(Struct, frozen=True):
         """The text for people, without secrets."""
         if self.kind is RecipientKind.MAIL:
             return self.text
+        # Without the path of a webhook, and without all that follows the scheme of a channel: these may be secret.
         start = UrlTemplate.parse(self.text).origin + "/" if self.kind is RecipientKind.WEBHOOK else f"{self.scheme}://"
         return f"{start}..."
 
@@ -60,6 +61,7 @@ class Recipient(Struct, frozen=True):
 
 
 def _kind(text: str) -> RecipientKind | None:
+    # First, since such a URL looks like a channel too.
     if text.lower().startswith(("http://", "https://")):
         return RecipientKind.WEBHOOK if _is_fixed(text) else None
     if _MAIL.fullmatch(text):
@@ -69,6 +71,6 @@ def _kind(text: str) -> RecipientKind | None:
 
 def _is_fixed(text: str) -> bool:
     try:
-        return UrlTemplate.parse(text).fixed
+        return UrlTemplate.parse(text).is_fixed
     except SettingSyntaxError:
         return False

@@ -5,8 +5,8 @@
     "10m"                                                             every ten minutes
     { exponential = "10s", factor = 2, max = "1h", jitter = 0.1 }     10 s, 20 s, ... 1 h, each up to 10% longer
 
-All but a list have at most 10 attempts, the first included, unless `max_attempts` or `until` says otherwise; where
-there may be more attempts than a list has delays, its last repeats. No delay of a formula is longer than a day.
+All but a list have at most 10 attempts, the first included, unless `max_attempts` or `until` says otherwise. If there
+are more attempts than delays in a list, the last delay repeats. No delay of a formula is longer than a day.
 """
 
 import difflib
@@ -31,6 +31,7 @@ _EXPECTED = (
     ' or { exponential = "10s", factor = 2, max = "1h", jitter = 0.1 }'
 )
 _NAMES = ("exponential", "factor", "max", "jitter")
+# A factor close to 1 would make `_exponential` list far too many delays.
 _LEAST_FACTOR, _MOST_FACTOR = 1.1, 100
 
 
@@ -64,7 +65,9 @@ class RetrySchedule(Struct, frozen=True, eq=False):
         ends = None if until is None else _positive(until)
         delays, jitter = _delays(DEFAULT if written is None else written)
         listed = isinstance(written, list)
+        # With `until` the time ends the attempts, not their number.
         many = None if ends is not None else len(delays) if listed else MOST_ATTEMPTS - 1
+        # A delay of a list may be longer than a day.
         cap = DAY if isinstance(delays, str) else max(delays)
         spaced = delays if isinstance(delays, str) else [timedelta(microseconds=delay) for delay in delays]
         limit = _limit(max_attempts, many)
@@ -83,7 +86,7 @@ def _limit(max_attempts: Any, otherwise: int | None) -> int | None:
 
 
 def _delays(written: Any) -> tuple[str | list[int], float]:
-    """A formula, or delays in microseconds of which the last repeats; and the jitter."""
+    """A formula, or delays in microseconds, the last of which repeats; and the jitter."""
     match written:
         case dict():
             return _exponential(written)
@@ -119,6 +122,7 @@ def _exponential(written: dict[Any, Any]) -> tuple[list[int], float]:
     if most < first:
         raise ValueError("max is less than the first delay; write a longer one")
     factor = _fraction(written.get("factor", 2), "factor", _LEAST_FACTOR, _MOST_FACTOR)
+    # As many delays as it takes to reach the longest one, which then repeats.
     steps = math.ceil(math.log(most / first, factor)) if most > first else 0
     return [min(round(first * factor**step), most) for step in range(steps + 1)], _fraction(
         written.get("jitter", 0), "jitter", 0, 1

@@ -29,6 +29,7 @@ class Secret:
 
     def __init__(self, written: str, barred: bool = False) -> None:
         self._written = written
+        # A literal value is known already to the one who wrote it.
         self.is_barred = barred and not self.literal
 
     @property
@@ -83,6 +84,7 @@ def _file(name: str) -> str:
     path = Path(name)
     try:
         about = path.stat()
+        # The file is read again only when it has changed.
         value = _read(path, about.st_mtime_ns, about.st_size, about.st_ino)
     except OSError as error:
         raise ConfigError(f"file:{name}: it cannot be read: {error.strerror}; see that workers may read it") from None
@@ -96,6 +98,8 @@ def _file(name: str) -> str:
 @lru_cache(maxsize=256)
 def _read(path: Path, mtime: int, size: int, inode: int) -> str:
     """Cached for each state of the file."""
+    # A pipe or a device might never end.
     if size > MOST or not path.is_file():
         raise ConfigError(f"file:{path}: it is no file of at most {MOST} bytes; a secret is one line")
+    # Most editors end a file with a newline.
     return path.read_text(encoding="utf-8").strip()

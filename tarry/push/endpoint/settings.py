@@ -26,7 +26,7 @@ from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.rule.cel import RetryRule
 from tarry.push.rule.errors import SettingSyntaxError
-from tarry.settings import dotted
+from tarry.settings import join_keys
 
 TIMEOUT, CONNECT_TIMEOUT = 30.0, 5.0
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
@@ -89,18 +89,17 @@ class Endpoint(Struct, frozen=True, eq=False):
 
     @property
     def has_fixed_url(self) -> bool:
-        """Whether all jobs have the same url, so that its answers are about the endpoint, not about one job."""
-        return self.url.fixed
+        """Whether all jobs have the same url."""
+        # Only then an answer is about the endpoint, and not about one job.
+        return self.url.is_fixed
 
     def header_pairs(self) -> tuple[tuple[str, str], ...]:
         """The headers with their values, which may be secret; ConfigError if a secret is not in its place."""
         return tuple((name, value.value()) for name, value in self.headers)
 
     def confine(self, places: Collection[str]) -> "Endpoint":
-        """A copy that may read secrets (`env:NAME`, `file:PATH`) only from these places.
-
-        For settings of the store: whoever can write them must not be able to read any file of the worker.
-        """
+        """A copy that may read secrets (`env:NAME`, `file:PATH`) only from these places."""
+        # Write access to the store must not give read access to the files and variables of workers.
         headers = tuple((name, value.confine(places)) for name, value in self.headers)
         return replace(self, headers=headers, secrets=tuple(secret.confine(places) for secret in self.secrets))
 
@@ -123,7 +122,7 @@ class Endpoint(Struct, frozen=True, eq=False):
 
     def warnings(self) -> Iterator[str]:
         """Settings that may be mistakes, a line each; ImportError or ConfigError without the extra `push`."""
-        from tarry.push.sign import could_be_base64  # noqa: PLC0415 - only who signs needs it
+        from tarry.push.sign import could_be_base64  # noqa: PLC0415 - needed only to sign
 
         if self.retry_when is not None and not self.retry_when.reads_status:
             yield (
@@ -154,6 +153,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         yield repr(self)
 
     def __eq__(self, other: object) -> bool:
+        # All other fields follow from the settings.
         return isinstance(other, Endpoint) and (self.name, self.settings) == (other.name, other.settings)
 
     def __hash__(self) -> int:
@@ -165,6 +165,7 @@ def _hide(written: Any) -> Any:
         return {name: _hide(value) for name, value in written.items()}
     if isinstance(written, list):
         return [_hide(value) for value in written]
+    # A place reveals nothing, the value itself does.
     return written if PLACE.fullmatch(str(written)) else "***"
 
 
@@ -194,6 +195,7 @@ class _SettingsReader:
             raise self._unknown_error(str(unknown))
         if written.get("url") is None:
             raise self._error("url", 'it is missing; write url = "https://host/path"')
+        # None stands for a setting that `registry.edit` removes.
         settings = {key: value for key, value in written.items() if value is not None}
         try:
             copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
@@ -211,6 +213,7 @@ class _SettingsReader:
 
     def _check_combinations(self, settings: Mapping[str, Any], fields: dict[str, Any]) -> None:
         timeout = fields.get("timeout", TIMEOUT)
+        # The default must not be longer than a short timeout.
         if fields.setdefault("connect_timeout", min(CONNECT_TIMEOUT, timeout)) > timeout:
             raise self._error("connect_timeout", f"it is longer than the timeout of {timeout:g} s; write less")
         for one, other, why in (
@@ -232,10 +235,10 @@ class _SettingsReader:
         return schedule
 
     def _error(self, key: str, why: str, at: int = 0) -> EndpointError:
-        place = dotted(("tasks", self._name, key) if key else ("tasks", self._name))
+        place = join_keys(("tasks", self._name, key) if key else ("tasks", self._name))
         return EndpointError(f"{place}{f', at {at}' if at else ''}: {' '.join(why.split())}", key)
 
     def _unknown_error(self, key: str) -> EndpointError:
         near = difflib.get_close_matches(key.lower(), FIELDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(FIELDS)}"
-        return EndpointError(f"unknown setting {dotted(('tasks', self._name, key[:80]))}; {advice}", key)
+        return EndpointError(f"unknown setting {join_keys(('tasks', self._name, key[:80]))}; {advice}", key)

@@ -28,6 +28,7 @@ class SuccessCodes(Struct, frozen=True):
 
 
 def _range(part: Any) -> tuple[int, int]:
+    # true is an int too.
     text = str(part).strip() if isinstance(part, int | str) and not isinstance(part, bool) else ""
     if whole := _CLASS.fullmatch(text):
         return int(whole[1]) * 100, int(whole[1]) * 100 + 99

@@ -42,6 +42,7 @@ class Placeholder(Struct, frozen=True):
             if (value := get_child(value, name)) is ABSENT:
                 raise TemplateError(f"{{{self.path}}}: the body has no {name} there")
         match value:
+            # First, since a bool is an int too.
             case bool():
                 return "true" if value else "false"
             case str() | int() | float():
@@ -62,7 +63,7 @@ class Template(Struct, frozen=True):
         return cls(text, tuple(_parse(text)))
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether it has no placeholder."""
         return all(isinstance(part, str) for part in self.parts)
 
@@ -87,6 +88,7 @@ class UrlTemplate(Struct, frozen=True):
         path: list[str | Placeholder] = []
         query: list[str | Placeholder] = []
         for part in _parse(text):
+            # A `{{` stands for a brace, which a URL cannot have as it is.
             literal = "" if isinstance(part, Placeholder) else _without_braces(part)
             if query or "?" not in literal:
                 (query or path).append(literal or part)
@@ -97,7 +99,7 @@ class UrlTemplate(Struct, frozen=True):
         return cls(text, tuple(path), tuple(query))
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether it has no placeholder."""
         return all(isinstance(part, str) for part in self.path + self.query)
 
@@ -163,11 +165,13 @@ def _check_url(text: str) -> None:
     if len(text) > MOST_URL:
         raise SettingSyntaxError(f"it has {len(text)} characters; at most {MOST_URL}", MOST_URL + 1)
     found = _AUTHORITY.match(text)
+    # First, since a placeholder in scheme or host may be why the text is no URL.
     brace = re.search(r"[{}]", text[: found.end() if found else text.find("://") + 1])
     if brace:
         raise SettingSyntaxError(_CHOOSES, brace.start() + 1)
     if found is None:
         raise SettingSyntaxError('no URL to call; write "https://host/path"', 1)
+    # Of the same length, so that the position in an error is right.
     _check_characters(re.sub(r"\{[^{}]*\}", lambda inner: "x" * len(inner[0]), text))
     _check_authority(found["authority"], found.start("authority") + 1)
 
@@ -201,10 +205,8 @@ def _escape(placeholder: Placeholder, body: Any) -> str:
 
 
 def _segment(placeholder: Placeholder, body: Any) -> str:
-    """A value as a part of the path; TemplateError if it has a slash.
-
-    Escaping is not enough: many servers decode `%2F`, so that `x/../admin` would lead elsewhere.
-    """
+    """A value as a part of the path; TemplateError if it has a slash."""
+    # Escaping is not enough: many servers decode `%2F`, so that `x/../admin` would lead elsewhere.
     value = placeholder.value(body)
     if found := re.search(r"[/\\]", value):
         raise TemplateError(f"{{{placeholder.path}}}: the body has a {found[0]} there, which would change the path")
@@ -213,6 +215,7 @@ def _segment(placeholder: Placeholder, body: Any) -> str:
 
 def _check_segments(url: str, text: str) -> None:
     """TemplateError if a value made a segment empty, `.` or `..`, which would lead elsewhere."""
+    # Only segments with a placeholder: dots that the settings have are there on purpose.
     written, filled = text.partition("?")[0].split("/")[3:], url.split("/")[3:]
     for before, after in zip(written, filled, strict=True):
         if "{" in before and (not after or _DOTS.fullmatch(after)):

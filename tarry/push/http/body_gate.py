@@ -8,10 +8,7 @@ from collections.abc import Iterator
 
 
 class BodyGate:
-    """The HTTP library's thread calls `read`, the event loop's thread the rest.
-
-    No lock is needed: each thread sets its own flag before it reads the other's, so at least one sees the other.
-    """
+    """The HTTP library's thread calls `read`, the event loop's thread the rest."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -21,6 +18,8 @@ class BodyGate:
 
     def read(self) -> Iterator[bytes]:
         """The body, in one piece."""
+        # No lock is needed: each thread sets its own flag before it reads that of the other, so at least one sees the
+        # other.
         self.sent_at = time.monotonic()
         if self._closed:
             self.sent_at = 0.0

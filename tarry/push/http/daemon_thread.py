@@ -28,7 +28,9 @@ async def run_in_thread(call: Callable[[], T]) -> T:
 
     def tell(what: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
+            # Done already if the caller was cancelled.
             loop.call_soon_threadsafe(lambda: None if future.done() else what())
 
+    # Not an executor: at the end of the process the interpreter waits for the threads of executors.
     threading.Thread(target=work, name="tarry-aside", daemon=True).start()
     return await future

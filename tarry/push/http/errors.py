@@ -13,11 +13,10 @@ from pyreqwest.exceptions import (
 
 from tarry.push.http.failure import FailureKind, RequestFailed
 
-_CONNECTING = "client error (Connect)"
-"""hyper's text for errors before the first byte of the request is written."""
+_CONNECTING = "client error (Connect)"  # hyper's text for errors before the first byte of the request is written.
+# HTTP/2: the server promises that it did nothing. The h2 library uses the second text for streams after the last one of
+# a GOAWAY, and for no others: earlier streams end as broken pipes.
 _NOT_BEGUN = ("refused stream before processing", "connection error received: ")
-"""HTTP/2: the server promises that it did nothing. The h2 library uses the second text for streams after the last one
-of a GOAWAY, and for no others: earlier streams end as broken pipes."""
 _LONGEST = 200
 _TLS = ("certificate", "tls", "handshake", "alert")
 _LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
@@ -34,6 +33,7 @@ _CERTIFICATE_ERRORS = {
 def no_answer_error(error: PyreqwestError, limit: float, name: str, sent: bool) -> RequestFailed:
     """The error when no head came. limit: seconds that were left. name: of the server. sent: it may have been sent."""
     causes = _causes(error)
+    # First, since nothing was sent, also if it was a timeout.
     if _CONNECTING in causes:
         return _connect_error(error, causes[-1], name)
     if isinstance(error, ClientClosedError):
@@ -79,9 +79,10 @@ def _connect_error(error: PyreqwestError, cause: str, name: str) -> RequestFaile
 
 
 def _causes(error: PyreqwestError) -> list[str]:
-    """The messages of the causes, outermost first, without the first, which holds the URL. Never empty."""
+    """The messages of the causes, outermost first. Never empty."""
     details = error.details if isinstance(error, DetailedPyreqwestError) else {"causes": None}
     causes = [_line(cause["message"]) for cause in details["causes"] or []]
+    # Without the first one: it has the URL, which may be secret.
     return causes[1:] or [type(error).__name__]
 
 

@@ -25,6 +25,7 @@ _REFUSED_4 = {
     "multicast": ["224.0.0.0/4"],
     "reserved": ["192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4"],
 }
+# The first match names the address, so narrow networks come before the wide ones around them.
 _REFUSED_6 = {
     "unspecified": ["::/128"],
     "loopback": ["::1/128"],
@@ -37,8 +38,7 @@ _REFUSED_6 = {
     "Teredo": ["2001::/32"],
     "reserved": ["2001::/23"],
 }
-_PUBLIC_6 = ip_network("2000::/3")
-"""The only block that is allocated so far."""
+_PUBLIC_6 = ip_network("2000::/3")  # The only block that is allocated so far.
 
 METADATA = frozenset(
     map(
@@ -104,7 +104,8 @@ class AddressGuard:
         return None
 
     def _refusal_as_own(self, text: str) -> tuple[str, str] | None:
-        """As `_refusal`, for addresses of this host. Not cached, since they change."""
+        """As `_refusal`, for addresses of this host."""
+        # Not cached, since they change.
         ours = self._own()
         address = ip_address(text)
         for one in (address, *_embedded_ipv4(address)):
@@ -115,6 +116,7 @@ class AddressGuard:
     def _kind(self, address: Address) -> str:
         """Why it is refused; empty if it is not."""
         if address in METADATA:
+            # A network that is allowed around it was hardly meant to include the passwords.
             return "" if ip_network(address) in self._allow else "where a cloud gives out passwords"
         return "" if self._allows(address) else _special_kind(address)
 
@@ -146,13 +148,14 @@ def _special_kind(address: Address) -> str:
     for network, kind in _KINDS:
         if network.version == address.version and address in network:
             return kind
+    # An address with an IPv4 address inside is judged by that one.
     if address.version == 6 and address not in _PUBLIC_6 and not any(_embedded_ipv4(address)):
         return "reserved"
     return ""
 
 
+# Mapped, translated, NAT64, and the old compatible form: the last 32 bits are an IPv4 address.
 _LAST_32 = [ip_network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")]
-"""Mapped, translated, NAT64, and the old compatible form: the last 32 bits are an IPv4 address."""
 _6TO4 = ip_network("2002::/16")
 _TEREDO = ip_network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
@@ -164,11 +167,13 @@ def _embedded_ipv4(address: Address) -> Iterator[IPv4Address]:
         return
     bits = int(address)
     last = bits & 0xFFFFFFFF
+    # :: and ::1 are in ::/96 too, but have no IPv4 address inside.
     if any(address in network for network in _LAST_32) and bits > 1:
         yield IPv4Address(last)
     if address in _6TO4:
         yield IPv4Address(bits >> 80 & 0xFFFFFFFF)
     if address in _TEREDO:
+        # Teredo stores the address with all its bits inverted.
         yield IPv4Address(last ^ 0xFFFFFFFF)
     if bits >> 32 & 0xFFFFFFFF in _ISATAP:
         yield IPv4Address(last)

@@ -27,6 +27,7 @@ class LocalAddresses:
 
 def _read() -> frozenset[str]:
     found = _of_fib_trie(_text(_IPV4)) | _of_if_inet6(_text(_IPV6))
+    # Systems other than Linux have neither file.
     return frozenset(found or _by_name())
 
 
@@ -56,6 +57,7 @@ def _of_if_inet6(text: str) -> set[str]:
 def _by_name() -> set[str]:
     """The addresses of the host's own name, for systems other than Linux."""
     try:
+        # A link-local address has its interface behind it: fe80::1%eth0.
         return {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:
         return set()

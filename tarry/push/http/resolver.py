@@ -12,7 +12,7 @@ from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 FRESH_FOR = 15.0
 """Seconds for which an answer is fresh."""
 USABLE_FOR = 300.0
-"""Seconds for which an old answer is used while a new lookup runs, so that a slow name server delays no request."""
+"""Seconds for which an old answer is used while a new lookup runs."""
 FAILED_FOR = 1.0
 """Seconds for which a failure is cached."""
 MOST_HOSTS = 4096
@@ -63,6 +63,7 @@ class Resolver:
         if kept is None or now >= kept.usable_until:
             kept = await self._await_lookup(host, limit)
         elif now >= kept.fresh_until:
+            # Not awaited: a slow name server delays no request while there is an old answer.
             self._start_lookup(host)
         if kept.failed is not None:
             raise RequestFailed(kept.failed.kind, str(kept.failed))  # one exception cannot be raised in many places
@@ -86,6 +87,7 @@ class Resolver:
                 FailureKind.LOOKUP, f"{host} is not looked up: {MOST_HOSTS} other hosts are, and none is answered"
             )
         task = self._start_lookup(host)
+        # `wait` leaves the lookup alone if this caller is cancelled: others share it.
         done, _ = await asyncio.wait([task], timeout=max(0.0, limit))
         if task.cancelled():
             raise RequestFailed(FailureKind.LOCAL, "the sender is closed")
@@ -101,7 +103,8 @@ class Resolver:
         return task
 
     async def _run_lookup(self, host: str) -> _CacheEntry:
-        """Looks a host up and caches the result. Never raises, since there may be no caller any more."""
+        """Looks a host up and caches the result. Never raises."""
+        # There may be no caller any more that could catch it.
         try:
             addresses, failed = await self._lookup_in_thread(host), None
         except Exception as error:
@@ -112,6 +115,7 @@ class Resolver:
 
     async def _lookup_in_thread(self, host: str) -> Sequence[str]:
         async with self._threads:
+            # A lookup that hangs gives its place to another, and keeps only its thread.
             async with self._lookup_slots:
                 asking = asyncio.ensure_future(run_in_thread(lambda: self._lookup(host)))
                 try:
@@ -123,11 +127,13 @@ class Resolver:
 
     def _store(self, host: str, new: _CacheEntry) -> _CacheEntry:
         old = self._cache.pop(host, None)
+        # A name server that fails must not stop the requests to hosts that are known.
         if new.failed is not None and old is not None and old.failed is None and old.usable_until > new.usable_until:
             old.fresh_until = new.fresh_until
             new = old
         self._cache[host] = new
         if len(self._cache) > MOST_HOSTS:
+            # The one that was looked up longest ago: each new answer goes to the end.
             del self._cache[next(iter(self._cache))]
         return new
 

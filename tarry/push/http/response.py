@@ -38,4 +38,5 @@ class HttpResponse(Struct, frozen=True):
 
     def excerpt(self) -> str:
         """The start of the body as text, for the record. Bytes that are no UTF-8 are replaced."""
+        # A character takes at most 4 bytes.
         return self.body[: 4 * KEPT].decode("utf-8", "replace")[:KEPT]

@@ -3,9 +3,8 @@
 Each client is pinned to the address that the guard has checked. A request counts as maybe delivered unless it is known
 that nothing was sent.
 
-A request is sent again on another connection only if nobody can have processed it: on a kept connection that proved
-closed before the body was read (the HTTP library does that itself), or when an HTTP/2 server promises that it did not
-begin (REFUSED_STREAM). A request that is cancelled while it connects is not sent.
+A request is sent again on another connection only if nobody can have processed it. A request that is cancelled while it
+connects is not sent.
 """
 
 import asyncio
@@ -36,15 +35,16 @@ MOST_HEAD = 64 * 1024
 MOST_ADDRESSES = 3
 """Addresses of one host that are tried one after another."""
 
+# Nothing was sent, and another address of the same host may work.
 _TRY_NEXT_ADDRESS = (FailureKind.REFUSED, FailureKind.UNREACHABLE, FailureKind.CONNECT_TIMEOUT)
-"""Nothing was sent, and another address of the same host may work."""
 _SAFE_NAMES = """
     accept content-type idempotency-key tarry-attempt tarry-due user-agent
     webhook-id webhook-signature webhook-timestamp
 """
+# Headers that a redirect may send to another origin. All others may hold secrets.
 _SAFE_HEADERS = frozenset(_SAFE_NAMES.split())
-"""Headers that a redirect may send to another origin. All others may hold secrets."""
 _VERSIONS = {"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}
+# Answers are not decompressed here.
 _ALWAYS = (("accept-encoding", "identity"),)
 
 
@@ -163,6 +163,8 @@ class Sender:
             except RequestFailed as failed:
                 if failed.kind is not FailureKind.CLOSED or failed.sent:
                     raise
+            # The server promised that it did not begin (HTTP/2: REFUSED_STREAM). If a kept connection was closed before
+            # the body was read, the HTTP library has sent the request again itself.
             return await _exchange_once(client, hop, state)
 
 
@@ -171,12 +173,14 @@ async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> Ht
     building = client.request(hop.method, hop.to.url).headers(hop.headers).streamed_read_buffer_limit(0)
     gate = BodyGate(hop.body) if hop.body else None
     if gate is not None:
+        # Without a length the body would go out in chunks.
         building = building.header("content-length", str(len(hop.body))).body_stream(gate.read())
     elif hop.method not in ("GET", "HEAD"):
         building = building.body_bytes(b"")
     try:
         async with building.timeout(timedelta(seconds=left)).build_streamed() as response:
             status = response.status
+            # One byte more shows whether there is more.
             body = await response.body_reader.read(MOST_BODY + 1) or b""
             return _answer(response, bytes(body), state, _connect_time(gate, began))
     except PyreqwestError as error:
@@ -185,8 +189,10 @@ async def _exchange_once(client: Client, hop: "_Hop", state: "_SendState") -> Ht
         raise no_answer_error(error, left, state.describe(hop.to), gate is None or gate.sent_at > 0) from None
     finally:
         if gate is not None:
+            # Nobody reads the answer any more, so what is not sent yet must not be.
             gate.close()
         state.status, state.connect = status, _connect_time(gate, began)
+        # Without a body there is no sign of sending: it may have been sent.
         state.sent = state.sent or gate is None or gate.sent_at > 0
 
 
@@ -299,6 +305,7 @@ def _next_hop(hop: _Hop, answer: HttpResponse, state: _SendState) -> _Hop | None
         raise RequestFailed(FailureKind.REDIRECT, f"{state.describe(hop.to)} redirects to nowhere: {error}") from None
     if hop.to.scheme == "https" and to.scheme != "https":
         raise RequestFailed(FailureKind.REDIRECT, f"{state.describe(hop.to)} redirects out of HTTPS, to {to.origin}")
+    # Without the query, which may be secret.
     state.url = to.origin + to.url.path
     return _Hop(method, to, _redirect_headers(hop, to, method), b"" if method != hop.method else hop.body)
 
@@ -308,5 +315,6 @@ def _redirect_headers(hop: _Hop, to: RequestTarget, method: str) -> Headers:
     if to.origin != hop.to.origin:
         headers = tuple(pair for pair in headers if pair[0] in _SAFE_HEADERS) + _ALWAYS
     if method != hop.method:
+        # The body is gone, and these are about it.
         headers = tuple(pair for pair in headers if pair[0] not in ("content-type", "webhook-signature"))
     return headers

@@ -18,6 +18,7 @@ LONGEST_URL = 8192
 MOST_HEADERS, MOST_HEADER_BYTES = 100, 64 * 1024
 
 _DEFAULT = {"http": 80, "https": 443}
+# URL parsers drop control characters and read a backslash as a slash: the URL would not be what it looks like.
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _IPV4 = re.compile(r"[0-9.]+")
@@ -28,8 +29,9 @@ _CONNECTION = """
     accept-encoding connection content-length expect host http2-settings keep-alive proxy-authenticate
     proxy-authorization proxy-connection te trailer transfer-encoding upgrade
 """
+# To set them would allow request smuggling.
 OURS = frozenset(_CONNECTION.split())
-"""Headers of the connection. They may not be set: that would allow request smuggling."""
+"""Headers of the connection, which may not be set."""
 
 
 class RequestTarget(Struct, frozen=True):
@@ -57,7 +59,8 @@ class RequestTarget(Struct, frozen=True):
 
 @lru_cache(4096)
 def parse_target(text: str) -> RequestTarget:
-    """The target of a URL; ValueError if it is invalid. The message does not repeat it, since URLs may hold secrets."""
+    """The target of a URL; ValueError if it is invalid."""
+    # The message does not repeat the URL, which may hold secrets.
     if len(text) > LONGEST_URL:
         raise ValueError(f"the URL has {len(text)} characters: {LONGEST_URL} at most")
     if found := _NOT_IN_URLS.search(text):
@@ -79,6 +82,7 @@ def _target(url: Url) -> RequestTarget:
         url = url.with_host(host)
     if url.fragment is not None:
         url = url.with_fragment(None)
+    # The parser has turned each spelling of an IPv4 address into this form: 0x7f.1 is 127.0.0.1 here.
     literal = host.startswith("[") or bool(_IPV4.fullmatch(host))
     if not (_is_address(host) if literal else _HOST.fullmatch(host)):
         raise ValueError("the URL has a host that is no name of one")
@@ -97,6 +101,7 @@ def check_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     """The headers, names in lower case; ValueError if one cannot be sent. The message does not repeat its value."""
     made = tuple([(_check_name(name), value) for name, value in headers])
     whole = "".join([name + value for name, value in made])
+    # One check of all texts, since hardly ever one is wrong.
     if not (whole.isascii() and whole.isprintable()):
         for name, value in made:
             _check_value(name, value)

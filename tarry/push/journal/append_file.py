@@ -10,11 +10,12 @@ from pathlib import Path
 
 from tarry import files
 
+# Not below `tarry.push`: those warnings are written to such a file, which is just what fails.
 log = logging.getLogger("tarry.logs")
-"""Not below `tarry.push`: its warnings are written to such a file."""
 
+# Not before each line: a check costs a third of a line.
 CHECK_INTERVAL = 0.05
-"""Seconds between two checks whether the path is another file by now. A check costs a third of a line."""
+"""Seconds between two checks whether the path is another file by now."""
 REPORT_INTERVAL = 60.0
 
 
@@ -36,6 +37,7 @@ class AppendFile:
     def write(self, lines: bytes) -> None:
         """Appends complete lines, each with its newline."""
         try:
+            # A torn line must not swallow the next one.
             written = self._append(b"\n" + lines if self._torn else lines)
         except OSError as error:
             self._count_lost(lines, error.strerror or type(error).__name__)
@@ -59,6 +61,7 @@ class AppendFile:
         # This reference keeps the descriptor open: another thread may reopen the file, and the number could be reused.
         current = self._current()
         written = os.write(current.number, lines)
+        # At least 1, since 0 would mean that all was written.
         return 0 if written == len(lines) else max(written, 1)
 
     def _current(self) -> "_Descriptor":
@@ -78,6 +81,7 @@ class AppendFile:
         return opened
 
     def _count_lost(self, lines: bytes, why: str) -> None:
+        # The next line looks for a new file, which may be writable.
         self._check_at = -math.inf
         count = max(1, lines.count(b"\n"))
         self.lost += count
@@ -97,8 +101,9 @@ class _Descriptor:
     """A file descriptor that is closed with its last reference."""
 
     def __init__(self, path: Path) -> None:
+        # For `__del__`, if the file cannot be opened.
         self.number = -1
-        self.number = files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.number = files.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         found = os.fstat(self.number)
         self.identity = (found.st_dev, found.st_ino)
 

@@ -20,10 +20,9 @@ MOST_PLACES = 10
 """Places of unreadable lines that are kept. Further ones are only counted."""
 _TRIES = 10
 _HEAD = b'{"time":"'
+# A line that was torn within its time, with another line behind it, does not match.
 _WHOLE_TIME = re.compile(_HEAD + rb'[0-9T:.-]{26}Z"')
-"""A line that was torn within its time, with another line behind it, does not match."""
-_INSIDE = (b":", b",", b"[")
-"""What precedes each value inside a JSON document."""
+_INSIDE = (b":", b",", b"[")  # What precedes each value inside a JSON document.
 _TIME = slice(len(_HEAD), len(_HEAD) + len("2026-11-22T02:03:04.123456Z"))
 
 
@@ -47,6 +46,7 @@ class LogPart:
     def __init__(self, path: Path) -> None:
         self.path = path
         raw = path.open("rb")
+        # Of the open file: the path may be another one by now.
         found = os.fstat(raw.fileno())
         self.identity, self.written = (found.st_dev, found.st_ino), found.st_mtime
         self._raw: BufferedReader = raw
@@ -56,6 +56,7 @@ class LogPart:
 
     def lines(self, most: int) -> Iterator[bytes]:
         """The lines from where the last call ended. A line longer than `most` bytes is replaced by `...`."""
+        # A damaged file may have a line of any length, so a line is not read as a whole.
         while line := self._file.readline(most):
             self.number += 1
             if len(line) == most and not line.endswith(b"\n"):
@@ -64,7 +65,8 @@ class LogPart:
             yield line
 
     def unread(self, line: bytes) -> None:
-        """Goes back before the last line: it may be incomplete because it is still being written."""
+        """Goes back before the last line."""
+        # That line may be incomplete, because it is still being written.
         if self._file is self._raw:
             self._raw.seek(-len(line), os.SEEK_CUR)
             self.number -= 1
@@ -100,6 +102,7 @@ class LogFiles:
             if (found.st_dev, found.st_ino) not in {part.identity for part in self.parts}:
                 self.parts.append(LogPart(self._path))
         except FileNotFoundError:
+            # It is just being rotated: the next call finds the new file.
             return
 
     def close(self) -> None:
@@ -138,6 +141,7 @@ class LineReader(Generic[T]):
         """The parsed lines. A last line without a newline is no error."""
         try:
             for line in part.lines(self._most):
+                # All times have one length, so they compare as text, and lines of another time are not parsed.
                 if line.isspace() or (_WHOLE_TIME.match(line) and not self._since <= line[_TIME] <= self._until):
                     continue
                 try:
@@ -152,17 +156,15 @@ class LineReader(Generic[T]):
             self._bad.add(f"{part.path}, after line {part.number}: it breaks off, or is no gzip")
 
     def _parse(self, line: bytes) -> T:
-        """Parses a line, or the line behind one that was torn when the disk was full.
-
-        It never parses text inside a torn line: a job's body may look like a line, and whoever enqueues it could make
-        `tarry replay` create any job.
-        """
+        """Parses a line, or the line behind one that was torn when the disk was full."""
         at = 0
         while True:
             try:
                 return self._read(line[at:])
             except ValueError:
                 at = line.find(_HEAD, at + 1)
+                # Text inside a torn line is never parsed: a body may look like a line, and would make `tarry replay`
+                # create any job that its author likes.
                 while at > 0 and line[:at].rstrip().endswith(_INSIDE):
                     at = line.find(_HEAD, at + 1)
                 if at < 0:

@@ -8,10 +8,10 @@ from functools import lru_cache
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from tarry.client.witness import Event
+from tarry.client.enqueue_listener import JobEvent
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, UNFINISHED, Job
-from tarry.model.lifecycle import placed
+from tarry.model.lifecycle import initial_state
 from tarry.push.delivery.record import AttemptRecord
 from tarry.store import ids
 
@@ -30,7 +30,7 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     time: str
     job: str
     task: str
-    event: Event
+    event: JobEvent
     queue: str = ""
     due: Moment = 0
     body: Raw | UnsetType = UNSET
@@ -69,7 +69,8 @@ class ErrorLine(Struct, omit_defaults=True):
 
 
 def format_time(moment: int) -> str:
-    """Formats microseconds since the epoch. All have one length, so that they sort as text."""
+    """Formats microseconds since the epoch. All results have one length."""
+    # With one length they sort as text.
     return f"{_second(moment // SECOND)}.{moment % SECOND:06}Z"
 
 
@@ -78,7 +79,7 @@ def now() -> str:
     return format_time(time.time_ns() // 1000)
 
 
-def format_request(job: Job, event: Event = "accepted") -> bytes:
+def format_request(job: Job, event: JobEvent = "accepted") -> bytes:
     """The line of an accepted or changed job."""
     plain = _fits_in_line(job.body)
     return _line(
@@ -94,14 +95,14 @@ def format_request(job: Job, event: Event = "accepted") -> bytes:
             job.priority,
             _moment(job.expires),
             job.key,
-            job.unique,
+            job.key_ttl,
             job.lane,
             Raw(job.headers) if job.headers else UNSET,
         )
     )
 
 
-def format_action(job: Job, event: Event) -> bytes:
+def format_action(job: Job, event: JobEvent) -> bytes:
     """The line of a job that was cancelled, deleted or retried."""
     return _line(RequestLine(now(), ids.text(job.id), job.task, event))
 
@@ -119,6 +120,7 @@ def parse_request(line: bytes) -> RequestLine:
     """Parses a line of request.log; ValueError if it is invalid or lacks a part of the job."""
     request = _requests.decode(line)
     if request.event in ("accepted", "changed"):
+        # Only a check: a job that cannot be restored makes the line invalid.
         make_job(request, 0)
     return request
 
@@ -128,18 +130,18 @@ def make_job(line: RequestLine, at: int) -> Job:
     if line.body is UNSET and not line.body_base64:
         raise ValueError("it has no body")
     return Job(
-        ids.parsed(line.job),
+        ids.parse(line.job),
         line.task,
         base64.b64decode(line.body_base64, validate=True) if isinstance(line.body, UnsetType) else bytes(line.body),
         line.queue,
         line.priority,
         due := parse_moment(line.due),
-        placed(due, at),
-        since=at,
+        initial_state(due, at),
+        state_since=at,
         expires=parse_moment(line.expires),
         key=line.key,
-        unique=line.unique,
-        holds=0 if line.key is None else HELD,
+        key_ttl=line.unique,
+        key_held_until=0 if line.key is None else HELD,
         lane=line.lane,
         headers=b"" if isinstance(line.headers, UnsetType) else bytes(line.headers),
     )
@@ -150,6 +152,7 @@ def parse_moment(moment: Moment) -> int:
     if isinstance(moment, int):
         return moment
     past = datetime.fromisoformat(moment) - _EPOCH
+    # Whole numbers, since a float of seconds loses microseconds.
     return (past.days * 86400 + past.seconds) * SECOND + past.microseconds
 
 
@@ -157,6 +160,7 @@ def _moment(moment: int) -> Moment:
     try:
         return format_time(moment) if moment else 0
     except (ValueError, OverflowError, OSError):
+        # Beyond the years that a date can have.
         return moment
 
 
@@ -168,6 +172,7 @@ def _second(second: int) -> str:
 
 def _fits_in_line(body: bytes) -> bool:
     """Whether the body can be written in a line as it is."""
+    # A line break would end the line of the log.
     if b"\n" in body or body[:1] not in _OPEN or body[-1:] not in _CLOSED:
         return False
     try:

@@ -10,21 +10,20 @@ from typing import Any
 
 import msgspec
 
+from tarry.client.enqueue_listener import JobEvent
 from tarry.client.task import Task
-from tarry.client.witness import Event
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.push.delivery.record import AttemptRecord
 from tarry.push.journal.append_file import AppendFile
 from tarry.push.journal.log_lines import ErrorLine, format_action, format_attempt, format_request, format_time
-from tarry.tasks.log_facts import here
+from tarry.tasks.log_facts import current_facts
 
 REQUESTS, ATTEMPTS, ERRORS = "request.log", "notify.log", "error.log"
 WRITE_SIZE = 256 * 1024
-"""Bytes, or one line."""
+"""Bytes of one write; a longer line is written alone."""
 
-_OF = "tarry.push"
-"""The logger whose warnings and errors are written to error.log."""
+_OF = "tarry.push"  # The logger whose warnings and errors are written to error.log.
 
 
 class Logs:
@@ -64,22 +63,24 @@ class RequestLog:
     def __init__(self, file: AppendFile, tasks: Mapping[str, Task[Any, Any]]) -> None:
         self._file, self._tasks = file, tasks
 
-    def accepted(self, jobs: Sequence[Job], changed: bool = False) -> None:
-        """See `Witness`."""
+    def on_accepted(self, jobs: Sequence[Job], changed: bool = False) -> None:
+        """See `EnqueueListener`."""
         tasks = self._tasks
-        wanted = [job for job in jobs if (task := tasks.get(job.task)) is not None and task.steered]
+        wanted = [job for job in jobs if (task := tasks.get(job.task)) is not None and task.runner is not None]
         self._write(wanted, format_request, "changed" if changed else "accepted")
 
-    def done_by_hand(self, jobs: Sequence[Job], what: Event) -> None:
-        """See `Witness`. Includes unknown tasks: a process that cancels a job need not know its task."""
+    def on_manual_change(self, jobs: Sequence[Job], what: JobEvent) -> None:
+        """See `EnqueueListener`."""
+        # Unknown tasks too: a process that cancels a job need not know its task.
         tasks = self._tasks
-        wanted = [job for job in jobs if (task := tasks.get(job.task)) is None or task.steered]
+        wanted = [job for job in jobs if (task := tasks.get(job.task)) is None or task.runner is not None]
         self._write(wanted, format_action, what)
 
-    def _write(self, jobs: Sequence[Job], line: Callable[[Job, Event], bytes], event: Event) -> None:
+    def _write(self, jobs: Sequence[Job], line: Callable[[Job, JobEvent], bytes], event: JobEvent) -> None:
         if len(jobs) == 1:
             self._file.write(line(jobs[0], event))
             return
+        # In pieces: the lines of a large enqueue may take a lot of memory.
         waiting: list[bytes] = []
         size = 0
         for job in jobs:
@@ -110,7 +111,7 @@ class _ErrorLogHandler(logging.Handler):
         self._file.write(line)
 
     def _error_line(self, record: logging.LogRecord) -> ErrorLine:
-        facts = getattr(record, "tarry", None) or here() or {}
+        facts = getattr(record, "tarry", None) or current_facts() or {}
         known = {name: facts[name] for name in ("job", "task", "queue", "attempt") if name in facts}
         trace = self._texts.formatException(record.exc_info) if record.exc_info else ""
         return ErrorLine(
@@ -123,4 +124,5 @@ class _ErrorLogHandler(logging.Handler):
 
 
 def _escape_surrogates(text: str) -> str:
+    # JSON cannot hold lone surrogates, which texts from the system may have.
     return text.encode("utf-8", "backslashreplace").decode()

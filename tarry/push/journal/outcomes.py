@@ -19,8 +19,7 @@ from tarry.store import ids
 
 _ENDED, _BEGUN, _CHANGED = range(3)
 _KINDS = {"cancelled": _ENDED, "deleted": _ENDED, "retried": _BEGUN, "changed": _CHANGED}
-_EARLIER = 300.0
-"""Seconds that the clock of a worker's host may be behind a producer's."""
+_EARLIER = 300.0  # Seconds that the clock of a worker's host may be behind a producer's.
 _FOR_EVER = "9999"
 
 _TABLE = "CREATE TABLE fact (id BLOB, kind INT, at TEXT, line BLOB, PRIMARY KEY (id, kind)) WITHOUT ROWID"
@@ -57,12 +56,14 @@ class LoggedOutcomes:
         """most: bytes of a line. bad: collects the lines of notify.log that cannot be read."""
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("PRAGMA cache_size = -16000")
+        # A temporary database need not survive a crash.
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute(_TABLE)
         time = (format_time(max(round((since - _EARLIER) * SECOND), 0)), _FOR_EVER, most)
         readers = {
             ATTEMPTS: LineReader(_read_attempt, *time, bad),
+            # Not counted here: `Replay` reads the same file and counts them.
             REQUESTS: LineReader(_read_request, *time, Unreadable()),
         }
         self._logs = [
@@ -98,6 +99,7 @@ class LoggedOutcomes:
 def _outcome(facts: dict[int, tuple[str, bytes]]) -> LoggedOutcome:
     nothing = ("", b"")
     ended, begun = facts.get(_ENDED, nothing)[0], facts.get(_BEGUN, nothing)[0]
+    # A job that was retried after its end has not ended.
     return LoggedOutcome(ended > begun, facts.get(_CHANGED, nothing)[1])
 
 
@@ -106,14 +108,15 @@ _decoder = msgspec.json.Decoder(_Line)
 
 def _read_attempt(line: bytes) -> _Fact | None:
     found = _decoder.decode(line)
-    id = ids.parsed(found.job)
+    id = ids.parse(found.job)
     return (id, _ENDED, found.time, b"") if found.ended else None
 
 
 def _read_request(line: bytes) -> _Fact | None:
     found = _decoder.decode(line)
-    id = ids.parsed(found.job)
+    id = ids.parse(found.job)
     kind = _KINDS.get(found.event)
     if kind == _CHANGED:
+        # For its ValueError: a change that cannot be read must not replace what was accepted.
         parse_request(line)
     return None if kind is None else (id, kind, found.time, line if kind == _CHANGED else b"")

@@ -1,8 +1,7 @@
 """Restores jobs from request.log that a store has lost, such as a Redis that did not sync its last second.
 
 A job is restored if the store does not know it and the logs do not say that it has ended. The client assigns ids, so a
-job that is restored twice exists once. Only one replay at a time works on a store: a second one could restore jobs that
-the first restored and a worker has delivered and pruned since.
+job that is restored twice exists once. Only one replay at a time works on a store.
 """
 
 import contextlib
@@ -31,8 +30,7 @@ LOCK_TTL = 30 * SECOND
 """Microseconds for which other replays are locked out if this process is killed."""
 LOCK_TIMEOUT, LOCK_POLL = 60.0, 0.2
 """Seconds to wait for another replay."""
-_MOST_LINE = 1024 * 1024
-"""Bytes of a line besides the body."""
+_MOST_LINE = 1024 * 1024  # Bytes of a line besides the body.
 
 
 class KeyConflict(Struct, frozen=True):
@@ -72,13 +70,14 @@ class Replay:
         self, store: Store, clock: Clock, logs: Sequence[Path], since: float, max_body: int, dry: bool = False
     ) -> None:
         self._store, self._clock, self._dry = store, clock, dry
+        # A body that is not JSON is in base64, which is longer than the body.
         self._since, self._most = since, 2 * max_body + _MOST_LINE
         self._logs = [log / REQUESTS if log.is_dir() else log for log in logs]
         self._name = new_name()
         self.counts = ReplayCounts()
         self.unreadable = Unreadable()
         self.first: list[Job] = []
-        """The first few jobs that are restored."""
+        """The first few restored jobs."""
         self.conflicts: list[KeyConflict] = []
         """The first few jobs whose key is held."""
         for given, log in zip(logs, self._logs, strict=True):
@@ -90,11 +89,13 @@ class Replay:
 
         TarryError, OSError: jobs restored until then stay, and a second run continues.
         """
+        # A second replay could restore jobs that the first one restored and that were delivered and pruned since.
         self._lock(LOCK_TIMEOUT)
         try:
             with contextlib.closing(self._ends()) as ends:
                 ends.catch_up()
                 for requests in _batches(observe(self._requests())):
+                    # Renewed, so that it outlasts each batch.
                     self._lock()
                     self._put_back(requests, ends)
         finally:
@@ -114,7 +115,7 @@ class Replay:
                     yield from (line for line in reader.items(part) if line.event == "accepted")
 
     def _put_back(self, requests: Sequence[RequestLine], ends: LoggedOutcomes) -> None:
-        by_id = {ids.parsed(line.job): line for line in requests}
+        by_id = {ids.parse(line.job): line for line in requests}
         wanted = self._without_ended(list(by_id), ends)
         there = self._store.get(wanted)
         lost = [id for id, job in zip(wanted, there, strict=True) if job is None]
@@ -124,6 +125,7 @@ class Replay:
         lost = self._without_ended(lost, ends)
         fates = ends.find(lost)
         at = self._clock.now()
+        # A job is restored as its newest change left it.
         lines = [parse_request(fates[id].line) if id in fates and fates[id].line else by_id[id] for id in lost]
         self._insert(self._insertable([make_job(line, at) for line in lines], at))
 
@@ -136,7 +138,7 @@ class Replay:
     def _insertable(self, jobs: Sequence[Job], at: int) -> list[Job]:
         """The jobs that may be restored."""
         fresh = [job for job in jobs if not job.expires or job.expires > at]
-        fitting = [job for job in fresh if self._store.fits(job)]
+        fitting = [job for job in fresh if self._store.belongs(job)]
         self.counts.expired += len(jobs) - len(fresh)
         self.counts.misplaced += len(fresh) - len(fitting)
         return fitting
@@ -146,6 +148,7 @@ class Replay:
             self._count(jobs)
             return
         lives = self._store.insert(jobs)
+        # If the key of a job is held, the store answers with the id of the holder.
         self._count([job for job, id in zip(jobs, lives, strict=True) if job.id == id])
         for job, id in zip(jobs, lives, strict=True):
             if job.id != id:
@@ -167,6 +170,7 @@ class Replay:
 
     def _unlock(self) -> None:
         if not self._dry:
+            # Without the store the lock ends by itself, after LOCK_TTL.
             with contextlib.suppress(StoreError):
                 at = self._clock.now()
                 self._store.hold("replay", self._name, at, at)

@@ -103,6 +103,7 @@ def _compile(text: str) -> _CompiledRule:
         source, paths = (translation := php_rules.translate(text)).cel, translation.paths
     expression = _expression(source, braced=paths is not None)
     parts = cel_tree.read_tree(expression.serialize())
+    # First, since compiling a costly pattern may take too much itself.
     check_cost(parts)
     _check_patterns(parts)
     return _CompiledRule(
@@ -116,6 +117,7 @@ def _expression(source: str, braced: bool) -> Any:
         expression = environment.compile(source)
     except RuntimeError as error:
         if braced:
+            # The compiler gives a position in the translation, which the author of the rule does not know.
             raise SettingSyntaxError(f"it cannot be translated; write the rule in CEL, {_EXAMPLE}") from None
         _refuse(source, str(error))
     if (kind := expression.return_type()) != boolean:
@@ -126,6 +128,7 @@ def _expression(source: str, braced: bool) -> Any:
 
 def _check_patterns(parts: cel_tree.CelTree) -> None:
     for pattern in patterns(parts):
+        # The binding compiles patterns only when a rule is evaluated, so each is tried on an empty text.
         probe = _environment(False)[0].compile("body.matches(headers['pattern'])")
         trouble = probe.eval(data={"body": "", "headers": {"pattern": pattern}}).value()
         if not isinstance(trouble, bool):
@@ -151,6 +154,7 @@ def _environment(braced: bool) -> tuple[Any, Any]:
 
 def _refuse(source: str, message: str) -> NoReturn:
     found = _COMPLAINT.search(message)
+    # The compiler has no position for an expression that is too deep or too long.
     if found is None or int(found[1]) < 1:
         raise SettingSyntaxError("it is nested too deep, or too long a chain; write it flatter")
     line, column, why = int(found[1]), int(found[2]), found[3]

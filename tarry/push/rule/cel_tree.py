@@ -13,11 +13,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CONST, _IDENT, _SELECT, _CALL, _LIST, _MAP, _LOOP = 3, 4, 5, 6, 7, 8, 9
 # Kinds of constants: int64, uint64, double; string.
 _NUMBERS, _TEXT = frozenset({3, 4, 5}), 6
-_LIST_COSTS, _ELEMENT_COSTS = 4, 2
-"""The cost of a list literal, which is built each time, in nodes."""
+_LIST_COSTS, _ELEMENT_COSTS = 4, 2  # The cost of a list literal, which is built each time, in nodes.
 _INDEX = "_[_]"
+# Functions that return a number, true or false.
 _SIMPLE = frozenset({"int", "double", "size", "-_", "_-_", "_*_", "_/_", "_%_", "!_"})
-"""Functions that return a number, true or false."""
 
 
 class ArgumentKind(Enum):
@@ -116,10 +115,9 @@ def _root(node: bytes) -> bytes:
 
 
 def _variable(loop: bytes, depth: int) -> bytes:
-    """The variable of an outermost loop over a part of the answer, which it visits once; else empty.
-
-    A list literal may contain the whole answer many times, and an inner loop runs many times.
-    """
+    """The variable of an outermost loop over a part of the answer; else empty."""
+    # Such a loop visits the answer once. A list literal may contain the whole answer many times, and an inner loop
+    # runs many times.
     return _field(loop, 1) if depth == 0 and _root(_field(loop, 2)) else b""
 
 

@@ -14,20 +14,17 @@ MOST_LOOPED = 16 * 1024
 """Bytes of an answer that a rule with a loop may read."""
 
 _MOST_LOOPS, _MOST_SUMS, _MOST_PATTERNS = 2, 10, 300
-_MOST_LOOPED_NODES = 200
-"""Nodes inside the loops of a rule. A comparison has three."""
+_MOST_LOOPED_NODES = 200  # Nodes inside the loops of a rule. A comparison has three.
+# Functions that are cheap for any argument, and take no memory.
 _CHEAP = {
     *("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_[_]", "-_", "_-_", "_*_", "_/_", "_%_"),
 }
-"""Functions that are cheap for any argument, and take no memory."""
 _COMPARING = {"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"}
-_READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}
-"""Functions that read a whole text."""
+_READING = {"contains", "startsWith", "endsWith", "size", "int", "double"}  # Functions that read a whole text.
 _SMALL = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.CONSTANTS}
 _OURS = {ArgumentKind.CONSTANT, ArgumentKind.SIMPLE, ArgumentKind.OWN, ArgumentKind.CONSTANTS}
 _PATTERN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<count>\{\d*(?:,\d*)?\})|.", re.DOTALL)
-_UNICODE, _MANY = re.compile(r"\\[pP]"), 50
-"""A character class such as \\p{L}, and about how many steps it takes."""
+_UNICODE, _MANY = re.compile(r"\\[pP]"), 50  # A character class such as \p{L}, and about how many steps it takes.
 
 
 def check_cost(parts: CelTree) -> None:
@@ -92,6 +89,7 @@ def _program_size(pattern: str) -> int:
     for part in _PATTERN.finditer(pattern):
         size, last = groups.pop()
         if part["count"]:
+            # Cut off: int() refuses thousands of digits.
             count = max(int(number[:6]) for number in ("0", *re.findall(r"\d+", part[0]))) or 1
             groups.append((size + last * (count - 1), last * count))
         elif part[0] == "(":

@@ -18,12 +18,14 @@ from tarry.push.rule.errors import SettingSyntaxError
 from tarry.push.rule.json_path import ABSENT, get_child
 from tarry.push.rule.php_tokens import STRING, Token
 
+# CEL's own bound is not much higher.
 MOST_DEPTH = 10
-"""Nested parentheses. CEL's own bound is not much higher."""
+"""Nested parentheses."""
 
 _PATH = re.compile(r"\{\s*res\s*\.[^{}:,]*\}")
 _EQUAL = {"==": "==", "===": "==", "!=": "!=", "<>": "!=", "!==": "!="}
 _ORDER = ("<", "<=", ">", ">=")
+# The values that are false in PHP.
 _EMPTY = '[null, false, 0, "", "0", [], {}]'
 
 
@@ -133,6 +135,7 @@ class _Parser:
                 raise SettingSyntaxError(f"{sign.text} compares fields and constants only; put parentheses", piece.at)
         if "path" not in (left.kind, right.kind):
             raise SettingSyntaxError(f"{sign.text} compares two constants; write {{res.name}} on one side", sign.at)
+        # PHP does not chain these either.
         if self.next is not None and self.next.text in signs:
             raise SettingSyntaxError(f"{self.next.text} has no left side; put parentheses and &&", self.next.at)
         return _Expression("condition", combine(left, right, sign.text), left.at, single=False)
@@ -193,6 +196,7 @@ def _parenthesize(piece: _Expression) -> str:
 
 def _compare_equal(left: _Expression, right: _Expression, sign: str) -> str:
     path, other = (left, right) if left.kind == "path" else (right, left)
+    # `===` and `!==` convert nothing, so only the shorter signs also match the other spelling.
     alike = [other.cel, *_other_spelling(other)] if len(sign) == 2 else [other.cel]
     if len(alike) == 1:
         return f"{left.cel} {_EQUAL[sign]} {right.cel}"
@@ -217,6 +221,7 @@ def _compare_order(left: _Expression, right: _Expression, sign: str) -> str:
     ]
     if all(number is None for number in numbers):
         return f"{left.cel} {sign} {right.cel}"
+    # double() takes a number as well as its text.
     sides = [
         f"double({piece.cel})" if number is None else repr(float(number))
         for piece, number in zip((left, right), numbers, strict=True)

@@ -83,9 +83,11 @@ def parse_value(token: Token) -> Any:
 
 def parse_number(text: str) -> int | float | None:
     """The number that PHP reads from a text; None if there is none."""
+    # PHP allows blanks around a number.
     if not _NUMBER.fullmatch(text.strip(" \t\n\r\v\f")) or len(text) > 100:
         return None
     with contextlib.suppress(ValueError):
+        # PHP reads larger ones as floats.
         if abs(whole := int(text)) < 2**63:
             return whole
     rounded = float(text)
@@ -95,6 +97,7 @@ def parse_number(text: str) -> int | float | None:
 def _unquote(token: Token) -> str:
     text = token.text[1:-1]
     if token.text[0] == "'":
+        # In single quotes PHP knows no other escapes.
         return re.sub(r"\\([\\'])", r"\1", text)
     if variable := re.search(r"(?<!\\)(?:\\\\)*(\$[A-Za-z_{]|\{\$)", text):
         raise SettingSyntaxError("a variable of PHP; write \\$ for a dollar", token.at + 1 + variable.start(1))

@@ -9,8 +9,9 @@ import msgspec
 from tarry.push.http.response import HttpResponse
 from tarry.push.rule import php_rules
 
+# CEL's C++ code has no bound, and would crash.
 MOST_NESTED = 100
-"""Nested lists and objects in an answer. CEL's C++ code has no bound and would crash."""
+"""Nested lists and objects in an answer."""
 
 _LONG_INTEGER = re.compile(rb"\d{19}")
 _BOM = b"\xef\xbb\xbf"
@@ -27,10 +28,8 @@ def plain_variables(answer: HttpResponse) -> dict[str, Any]:
 
 
 def json_variables(answer: HttpResponse, paths: Sequence[str] | None) -> tuple[dict[str, Any], str]:
-    """The JSON as `res`, or the values at these paths as `at`; or no variable, and the reason.
-
-    A missing variable is no error: `status == 204 ? false : res.code != 200` may not need it.
-    """
+    """The JSON as `res`, or the values at these paths as `at`; or no variable, and the reason."""
+    # A missing variable is no error: `status == 204 ? false : res.code != 200` may not need it.
     if not answer.body.strip():
         return {}, "the answer is empty"
     if answer.cut:
@@ -45,8 +44,10 @@ def json_variables(answer: HttpResponse, paths: Sequence[str] | None) -> tuple[d
 def _json(body: bytes) -> Any:
     """The decoded value; ValueError, RecursionError or OverflowError if CEL cannot hold it."""
     found = msgspec.json.decode(body.removeprefix(_BOM))
+    # With fewer brackets it cannot be nested deeper, which spares the walk through the answer.
     if body.count(b"[") + body.count(b"{") > MOST_NESTED:
         _check_nesting([found])
+    # Only an answer that may have something CEL cannot hold is copied.
     return _make_safe(found) if b"\\u0000" in body or _LONG_INTEGER.search(body) else found
 
 
@@ -80,7 +81,8 @@ def _headers(answer: HttpResponse) -> Mapping[str, str]:
 
 
 def _clean(text: str) -> str:
-    """The text without NUL, at which the binding ends texts, and without lone surrogates, which it cannot encode."""
+    """The text without NUL and lone surrogates."""
+    # The binding ends a text at a NUL, and cannot encode a lone surrogate.
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

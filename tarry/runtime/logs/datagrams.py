@@ -12,8 +12,8 @@ Address = str | tuple[Any, ...]
 
 
 class DatagramHandler(logging.Handler):
-    """Sends each record as `pack` encodes it. What cannot be sent at once goes to stderr. The socket is tried again
-    with growing pauses, and a line says when it is back."""
+    """Sends each record as `pack` encodes it. A line that cannot be sent at once goes to stderr. It tries the
+    socket again with growing pauses, and a line says when it is back."""
 
     def __init__(self, family: int, address: Address, shown: str) -> None:
         super().__init__()
@@ -60,6 +60,7 @@ class DatagramHandler(logging.Handler):
                 self._socket.send(datagram)
                 return
             except OSError as error:
+                # The connection is sound: a new one would be as full, or the line as long.
                 if error.errno in _FULL:
                     raise
                 self._disconnect()
@@ -67,6 +68,7 @@ class DatagramHandler(logging.Handler):
 
     def _connect(self) -> socket.socket:
         line = socket.socket(self._family, socket.SOCK_DGRAM)
+        # A reader that is too slow must not hold up this process.
         line.setblocking(False)
         try:
             line.connect(self._address)

@@ -27,7 +27,7 @@ class StderrFallback:
         return time.monotonic() >= self._retry_at
 
     def retry_now(self) -> None:
-        """Lets the target be tried at once: it is said to be back."""
+        """Lets the target be tried at once: somebody says that it is back."""
         self._retry_at = 0.0
 
     def record_failure(self, why: str) -> None:
@@ -52,6 +52,7 @@ class StderrFallback:
         return f"the log is back after {away:.1f} s; {quantity(self._lines, 'line')} went to stderr"
 
     def _write(self, line: str) -> None:
+        # stderr may be closed: then the line is lost, and the process goes on.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._stream.write(line + "\n")
             self._stream.flush()

@@ -15,8 +15,8 @@ _Identity = tuple[int, int]
 class LogFile(logging.Handler):
     """Appends whole lines, each in one write, to whatever file has the path at that moment; OSError if none can.
 
-    It checks the path before each line, so logrotate need not send a signal. While the file cannot be written, lines
-    go to stderr. If stdout and stderr are the same file (in a daemon), they follow it.
+    It checks the path before each line. While the file cannot be written, lines go to stderr. If stdout and stderr are
+    the same file, they follow it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,6 +30,7 @@ class LogFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one line. A record that cannot be formatted is reported on stderr, as by every handler."""
         try:
+            # Apart from the write: a record that cannot be formatted is no failure of the file.
             line = self.format(record)
         except Exception:
             self.handleError(record)
@@ -65,12 +66,14 @@ class LogFile(logging.Handler):
         return True
 
     def _write(self, line: str) -> None:
+        # In one write if possible, so that lines of many processes do not mix.
         left = encode(line + "\n")
         while left:
             left = left[os.write(self._fd, left) :]
 
     def _follow_path(self) -> None:
         try:
+            # Before each line, so that logrotate need not send a signal.
             there = os.stat(self._path)
         except FileNotFoundError:
             self._open()
@@ -80,12 +83,14 @@ class LogFile(logging.Handler):
 
     def _open(self) -> None:
         try:
-            fd = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            # If this fails, the old file is closed all the same: it is no longer the one at the path.
+            fd = files.open_private(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError:
             self._close()
             raise
         self._close()
         before, self._identity, self._fd = self._identity, _identity(fd), fd
+        # In a daemon, stdout and stderr are the log file. They must not stay with the rotated one.
         for output in (1, 2):
             with contextlib.suppress(OSError):
                 if before != self._identity and _identity(output) == before:

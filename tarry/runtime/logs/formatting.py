@@ -36,7 +36,8 @@ def job_facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def one_line(text: str) -> str:
-    """Escapes line breaks, so that no text can forge a log line."""
+    """Escapes line breaks."""
+    # A text from outside could forge a log line with them.
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -67,6 +68,7 @@ class TextFormatter(logging.Formatter):
             f"{format_time(record)} {record.levelname} {record.name}[{record.process}] {one_line(record.getMessage())}"
         )
         line += "".join(f" {name}={_quote(value)}" for name, value in job_facts(record).items())
+        # Tasks may log characters that a terminal acts on.
         traceback = harmless(format_traceback(self, record), keep="\n\t")
         line = harmless(line, keep="\t")
         return f"{line}\n{traceback}" if traceback else line
@@ -99,6 +101,7 @@ class JsonFormatter(logging.Formatter):
         return harmless_json(_json(facts))
 
 
+# What Python itself puts into a record, and `tarry`; all else is the caller's `extra`.
 _PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "tarry"}
 
 

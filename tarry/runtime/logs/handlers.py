@@ -27,8 +27,10 @@ def configure(target: str | Path, format: str = "text", level: str = "info") -> 
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ConfigError(f"log_level {level!r}: one of debug, info, warning, error")
+    # A Path is a file, even one with the name of another target.
     handler = _create_handler(LogTarget("file", str(target)) if isinstance(target, Path) else _parse_target(target))
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    # force: a second call replaces the handlers of the first.
     logging.basicConfig(handlers=[handler], level=number, force=True)
 
 

@@ -9,8 +9,7 @@ from tarry.runtime.logs.datagrams import DatagramHandler, truncate
 from tarry.runtime.logs.formatting import encode, format_traceback, job_facts
 from tarry.runtime.logs.syslog import severity
 
-_MAX_VALUE = 65536
-"""Bytes of a value. More does not fit into a datagram."""
+_MAX_VALUE = 65536  # Bytes of a value. More does not fit into a datagram.
 
 
 class JournalHandler(DatagramHandler):

@@ -8,10 +8,8 @@ from tarry.runtime.logs.datagrams import DatagramHandler, host_name, truncate
 from tarry.runtime.logs.formatting import JsonFormatter, encode, format_time, format_traceback, job_facts, one_line
 
 _DAEMON = 3
-_MAX_DATAGRAM = 8192
-"""Bytes of a message that syslog servers accept."""
-_SD_ID = "tarry@32473"
-"""32473 is the enterprise number for examples (RFC 5612)."""
+_MAX_DATAGRAM = 8192  # Bytes of a message that syslog servers accept.
+_SD_ID = "tarry@32473"  # 32473 is the enterprise number for examples (RFC 5612).
 
 
 def severity(level: int) -> int:
@@ -39,6 +37,7 @@ class SyslogHandler(DatagramHandler):
 
 
 def _name(text: str, most: int) -> str:
+    # RFC 5424 allows only printable ASCII in the fields of its header.
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in text[:most]) or "-"
 
 
@@ -48,6 +47,7 @@ def _structured_data(record: logging.LogRecord) -> str:
 
 
 def _escape(value: str) -> str:
+    # RFC 5424 wants these three characters escaped in a value.
     return one_line(value.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]"))
 
 
@@ -57,7 +57,8 @@ def local_handler(path: str) -> SyslogHandler:
 
 
 def remote_handler(host: str, port: int) -> SyslogHandler:
-    """Sends by UDP. The name is looked up only once, since that may take long; ConfigError: it has no address."""
+    """Sends by UDP. ConfigError: the name has no address."""
+    # The name is looked up only once, since that may take long.
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError as error:

@@ -13,10 +13,10 @@
             store.close()
             return MyStore(store.url)
 
-Needs pytest; `pytest.register_assert_rewrite("tarry.store.conformance")` in a conftest.py makes failures tell more. The
-store must be empty at the start of each test and safe to use from 8 threads. A store of several shards says in
-`together` which ids meet on one shard, and in `shards` how many there are: order is promised within one. One that is
-reached over a network says in `line` how replies get lost, and in `own_clock` whether its time is a server's. Each
+Needs pytest; `pytest.register_assert_rewrite("tarry.store.conformance")` in a conftest.py makes failures clearer. The
+store must be empty at the start of each test and safe to use from 8 threads. A store of several shards overrides
+`together` (which ids meet on one shard) and `shards` (how many there are): order is promised within one shard. A store
+behind a network overrides `line` (how replies get lost) and `own_clock` (whether its clock is the server's). Each
 docstring below is a promise.
 """
 
@@ -25,13 +25,29 @@ from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.keeping import Keeping
+from tarry.store.conformance.lane_assignment import LaneAssignment
 from tarry.store.conformance.lateness import Lateness
 from tarry.store.conformance.limiting import Limiting
 from tarry.store.conformance.losing import Losing
 from tarry.store.conformance.owning import Owning
-from tarry.store.conformance.ringing import Ringing
+from tarry.store.conformance.relimiting import Relimiting
 from tarry.store.conformance.timing import Timing
+from tarry.store.conformance.waking import Waking
 
 
-class Conformance(Keeping, Claiming, Lateness, Changing, Owning, Limiting, Ringing, Losing, Timing, Bulk, BulkLimiting):
-    """All of them: subclass it with a `store` fixture, as the module's first lines show."""
+class Conformance(
+    Keeping,
+    Claiming,
+    Lateness,
+    Changing,
+    Owning,
+    Limiting,
+    Relimiting,
+    LaneAssignment,
+    Waking,
+    Losing,
+    Timing,
+    Bulk,
+    BulkLimiting,
+):
+    """All promises: subclass it with a `store` fixture, as the module's first lines show."""

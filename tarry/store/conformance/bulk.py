@@ -1,5 +1,4 @@
-"""The promises of claim, apply and exchange once more, for many jobs at once: stores take other ways then, and
-workers settle by the hundred."""
+"""The promises of claim, apply and exchange once more, for many jobs at once."""
 
 import threading
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from tarry.store.conformance.cases import (
     taken,
 )
 
+# Stores use other statements for many jobs than for a few, and workers settle jobs by the hundred.
 COUNTS = [4, 1000]
 
 
@@ -43,8 +43,8 @@ class Bulk(Promises):
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("rules", [DEFAULT, FORGETS])
     def test_late_outcomes_never_win(self, store: Store, count: int, rules: Rules) -> None:
-        """All that a worker ran was taken from it and given to another: its late outcomes change nothing, nor
-        do they when it has the jobs again."""
+        """All jobs of a worker were taken from it and given to another: its late outcomes change nothing, even when it
+        has the jobs again."""
         old = running(store, count)
         assert outcomes(store, old, Lost()) == [True] * count
         new = taken(store, owner="bob")
@@ -63,7 +63,8 @@ class Bulk(Promises):
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("rules", [DEFAULT, FORGETS])
     def test_outcomes_of_another_owner_never_win(self, store: Store, count: int, rules: Rules) -> None:
-        """Although the epoch is the same: a store that loses a claim gives it again."""
+        """Also if the epoch is the same."""
+        # A store that loses a claim, as at a failover, gives the same epoch again.
         jobs = running(store, count, owner="bob")
         others = [replace(job, owner="ann") for job in jobs]
         for outcome in (*ENDS, *AGAIN):
@@ -85,7 +86,7 @@ class Bulk(Promises):
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("limited", [False, True])
     def test_each_gets_what_is_its_own(self, store: Store, count: int, limited: bool) -> None:
-        """Results, states and times of a batch of unlike ends are not mixed up, under a limit or not."""
+        """Results, states and times of a batch of different outcomes are not mixed up, under a limit or not."""
         if limited:
             store.limit("queue:default", Limit(10**6))
         jobs = running(store, count)
@@ -102,9 +103,9 @@ class Bulk(Promises):
         assert store.apply(changes, NOW + count) == [True] * count
         for change, job in zip(changes, store.get(ids(jobs)), strict=True):
             assert job is not None
-            assert (job.state, job.since, job.note, job.failures) == (
+            assert (job.state, job.state_since, job.note, job.failures) == (
                 change.to,
-                change.since,
+                change.state_since,
                 change.note,
                 change.failures,
             )
@@ -112,7 +113,7 @@ class Bulk(Promises):
 
     @pytest.mark.parametrize("count", COUNTS)
     def test_a_repeated_batch_is_stale(self, store: Store, count: int) -> None:
-        """As a worker sends it again after a lost reply; also while part of it was forgotten."""
+        """A worker sends a batch again after a lost reply. Also if some of its jobs are deleted."""
         jobs = running(store, count)
         half = count // 2
         changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs[:half]]
@@ -144,7 +145,7 @@ class Bulk(Promises):
         """In the order of the line, none left out, none twice; the next claim goes on where this one stopped."""
         start = made(store)[0]
         jobs = [
-            replace(start, id=id, due=NOW - n // 3, since=NOW - n // 3)
+            replace(start, id=id, due=NOW - n // 3, state_since=NOW - n // 3)
             for n, id in enumerate(self.together(store, count))
         ]
         store.insert(jobs)
@@ -155,11 +156,11 @@ class Bulk(Promises):
 
     @pytest.mark.parametrize("count", COUNTS)
     def test_finished_ones_come_back(self, store: Store, count: int) -> None:
-        """Kicked in one call, they run anew, and a late outcome of their last run changes nothing."""
+        """Restarted in one call, they run anew, and a late outcome of their last run changes nothing."""
         old = running(store, count)
         outcomes(store, old, FAILED)
         dead = [job for job in store.get(ids(old)) if job is not None]
-        kicks = [lifecycle.kicked(job, NOW) for job in dead]
+        kicks = [lifecycle.run_now(job, NOW) for job in dead]
         assert store.apply(kicks, NOW) == [True] * count
         assert store.apply(kicks, NOW) == [False] * count
         assert outcomes(store, old, Returned()) == [False] * count
@@ -169,16 +170,16 @@ class Bulk(Promises):
 
     @pytest.mark.parametrize("count", COUNTS)
     def test_cancelled_while_they_run(self, store: Store, count: int) -> None:
-        """All at once; what their worker says then is too late."""
+        """All at once; outcomes of their worker are too late then."""
         jobs = running(store, count)
-        assert store.apply([lifecycle.cancelled(job, DEFAULT, NOW) for job in jobs], NOW) == [True] * count
+        assert store.apply([lifecycle.cancel(job, DEFAULT, NOW) for job in jobs], NOW) == [True] * count
         assert outcomes(store, jobs, Returned()) == [False] * count
         assert {job.state for job in store.get(ids(jobs)) if job} == {State.CANCELLED}
         assert store.reclaim(NOW + HOUR) == []
 
     @pytest.mark.parametrize("count", COUNTS)
     def test_keys_are_free_again(self, store: Store, count: int) -> None:
-        """Of keyed jobs that end together, each lets go of its own key and no other."""
+        """When jobs with keys end together, each gives up its own key and no other."""
         jobs = [made(store, key=f"k{n}")[0] for n in range(count)]
         assert store.insert(jobs) == ids(jobs)
         again = [made(store, key=f"k{n}")[0] for n in range(count)]
@@ -189,7 +190,7 @@ class Bulk(Promises):
         assert store.insert(again) == expected
 
     def test_due_ones_of_all_priorities_become_ready_in_order(self, store: Store) -> None:
-        """Where more are due than a claim makes ready, it is the earliest, whatever else is about them."""
+        """If more are due than one claim makes ready, it is the earliest, whatever their priority."""
         start, count = made(store, due=NOW + 1)[0], PROMOTED_AT_ONCE + 200
         drawn = self.together(store, 2 * count)
         jobs = [replace(start, id=id, due=NOW + 1 + n, priority=n % 2 * 5) for n, id in enumerate(drawn)]
@@ -200,17 +201,19 @@ class Bulk(Promises):
         assert ready == set(ids(jobs[:PROMOTED_AT_ONCE]))
 
     def test_due_ones_are_claimed_side_by_side(self, store: Store) -> None:
-        """Of claimers that make the same jobs ready at the same moment, each gets its own."""
+        """If claimers make the same jobs ready at the same moment, each job goes to one of them."""
         rounds, claimers = 25, 4
         jobs = [job for n in range(rounds) for job in put(store, 20, due=NOW + 1 + n)]
         given, start = [list[Job]() for _ in range(claimers)], threading.Barrier(claimers)
 
         def work(number: int) -> None:
             for n in range(rounds):
+                # All begin a round at the same moment: only then do they make the same jobs ready.
                 start.wait(60)
                 given[number] += taken(store, 20, f"worker {number}", NOW + 1 + n)
 
         side_by_side(claimers, work)
+        # A claim may get fewer than there are while others claim.
         while rest := taken(store, now=NOW + rounds):
             given[0] += rest
         assert sorted(job.id for part in given for job in part) == sorted(ids(jobs))

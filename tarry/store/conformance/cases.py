@@ -1,4 +1,4 @@
-"""What the promises are tested with: jobs in any state, and the way to claim and settle them."""
+"""Helpers for the tests of the promises: jobs in any state, and functions that claim and settle them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ from tarry.model.outcome import Cancelled, Lost, Outcome, Raised, Released, Retu
 from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Store, Want
 
+# A fixed time: no verb looks at the clock of the process, so the tests need no real time.
 NOW = 1_800_000_000 * SECOND
 LEASE = 30 * SECOND
 PLENTY = 10**15
-"""Bytes that no test takes."""
+"""More bytes than any test uses."""
 RETRY = Rules(retry=Retry(5, base=10))
 EVERYTHING = [Want("default", band, 10**6) for band in BANDS]
 FINISHED = (State.DONE, State.DEAD, State.CANCELLED)
@@ -26,17 +27,17 @@ FAILED = Raised(b'{"type":"ValueError","message":"no","traceback":""}', ("ValueE
 
 ENDS: list[Outcome] = [Returned(), Returned(b'"good"'), FAILED, Cancelled("no")]
 AGAIN: list[Outcome] = [Released(), Lost(), Lost(on=True), Snoozed(0), Snoozed(SECOND)]
-"""Ways in which an attempt ends: for good, but for a rule that has it tried again; and not."""
+"""Outcomes of an attempt. ENDS: the job finishes, unless a rule retries it; AGAIN: the job comes back."""
 FORGETS = Rules(keep_done=0, keep_dead=0)
 
 
 def made(store: Store, count: int = 1, **fields: Any) -> list[Job]:
-    """New jobs, not inserted; each with an id of the store's, and in the state that its due time asks for."""
+    """New jobs, not inserted; each with an id from the store, and in the state that its due time requires."""
     task, key, lane = str(fields.get("task", "mail")), fields.get("key"), fields.get("lane")
-    start = Job(b"", task, b"{}", due=NOW, since=NOW, holds=0 if key is None else HELD)
+    start = Job(b"", task, b"{}", due=NOW, state_since=NOW, key_held_until=0 if key is None else HELD)
     job = replace(start, **fields)
-    job = replace(job, state=lifecycle.placed(job.due, NOW))
-    return [replace(job, id=store.mint(task, key, lane)) for _ in range(count)]
+    job = replace(job, state=lifecycle.initial_state(job.due, NOW))
+    return [replace(job, id=store.new_id(task, key, lane)) for _ in range(count)]
 
 
 def put(store: Store, count: int = 1, **fields: Any) -> list[Job]:
@@ -60,7 +61,7 @@ def running(store: Store, count: int = 1, owner: str = "ann", **fields: Any) -> 
 
 
 def settle(store: Store, job: Job, outcome: Outcome, rules: Rules = DEFAULT, now: int = NOW) -> Job:
-    """Ends a running job's attempt so; answers what it became."""
+    """Ends a running job's attempt with this outcome; returns what the job became."""
     assert store.apply([lifecycle.after(job, outcome, rules, now)], now) == [True]
     return seen(store, job)
 
@@ -73,7 +74,7 @@ def seen(store: Store, job: Job) -> Job:
 
 
 def in_state(store: Store, state: State, **fields: Any) -> Job:
-    """A new job, brought into that state by the ways that lead there."""
+    """A new job, brought into that state by the usual verbs."""
     if state is State.SCHEDULED:
         return put(store, due=NOW + HOUR, **fields)[0]
     if state is State.READY:
@@ -85,17 +86,17 @@ def in_state(store: Store, state: State, **fields: Any) -> Job:
         case State.DEAD:
             return settle(store, job, FAILED)
         case State.CANCELLED:
-            assert store.apply([lifecycle.cancelled(job, DEFAULT, NOW)], NOW) == [True]
+            assert store.apply([lifecycle.cancel(job, DEFAULT, NOW)], NOW) == [True]
     return seen(store, job)
 
 
 def outcomes(store: Store, jobs: list[Job], outcome: Outcome, rules: Rules = DEFAULT, now: int = NOW) -> list[bool]:
-    """Ends the attempts of running jobs so, in one call."""
+    """Ends the attempts of running jobs with this outcome, in one call."""
     return store.apply([lifecycle.after(job, outcome, rules, now) for job in jobs], now)
 
 
 def side_by_side(count: int, work: Callable[[int], None], over: threading.Event | None = None) -> None:
-    """Runs it in so many threads at once; an error in any of them is raised here, and sets `over` for the others."""
+    """Runs `work` in `count` threads at once; an error in one is raised here, and sets `over` for the others."""
     errors: list[BaseException] = []
 
     def tried(number: int) -> None:
@@ -106,6 +107,7 @@ def side_by_side(count: int, work: Callable[[int], None], over: threading.Event 
             if over:
                 over.set()
 
+    # An exception in a thread would only be printed, and the test would pass.
     threads = [threading.Thread(target=tried, args=[number]) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -116,27 +118,28 @@ def side_by_side(count: int, work: Callable[[int], None], over: threading.Event 
 
 
 def ids(jobs: Sequence[Job]) -> list[bytes]:
-    """Their ids, in their order."""
+    """The ids of the jobs, in their order."""
     return [job.id for job in jobs]
 
 
 class Promises:
-    """What a store's own test class may say about the store, beside the `store` fixture."""
+    """What the test class of a store may override, beside the `store` fixture."""
 
     shards = 1
-    """How many stores it is made of: each keeps a part of the bytes and promotes due jobs by itself."""
+    """How many stores it consists of. Each keeps a part of the bytes and promotes due jobs by itself."""
 
     own_clock = False
     """Whether `time()` is the clock of a server, not that of the process."""
 
     def together(self, store: Store, count: int) -> list[bytes]:
-        """Growing ids, for jobs without a key, that live on one shard: order is promised within one."""
-        return [store.mint("mail", None) for _ in range(count)]
+        """Growing ids, for jobs without a key, that belong to one shard."""
+        # Order is promised only within a shard.
+        return [store.new_id("mail", None) for _ in range(count)]
 
     def miscount(self, store: Store, name: str, running: int) -> bool:
-        """Lets the level of that name say that so many run, behind the store's back; False: nobody knows how."""
+        """Makes the level of that name say that so many jobs run, behind the store's back. False: not possible."""
         return False
 
     def reopen(self, store: Store) -> Store | None:
-        """The same jobs in a store opened anew; None: this kind of store keeps nothing beyond its closing."""
+        """The same jobs in a store opened anew; None: this kind of store keeps nothing after it is closed."""
         return None

@@ -33,7 +33,7 @@ from tarry.store.ids import uuid7
 
 
 def fresh(job: Job, to: State | None, **other: Any) -> Change:
-    """A change of the job as it is; `other` are the fields that it expects or brings otherwise."""
+    """A valid change of the job, except for the fields in `other`."""
     change = Change(job.id, job.state, job.epoch, to, NOW, NOW + 1, 3, 2, NOW + HOUR, b"changed", owner=job.owner)
     return replace(change, **other)
 
@@ -47,14 +47,16 @@ class Changing(Promises):
         job = in_state(store, state)
         for was, step, to in product(State, (-1, 0, 1), (*FINISHED, *WAITING, None)):
             if (was, step) != (state, 0):
+                # Neither a later nor an earlier epoch is right, and not even for a change that deletes.
                 stale = fresh(job, to, was=was, epoch=job.epoch + step)
                 assert store.apply([stale], NOW) == [False], stale
         assert seen(store, job) == job
 
     @pytest.mark.parametrize("to", [*FINISHED, *WAITING, None])
     def test_another_owner_never_wins(self, store: Store, to: State | None) -> None:
-        """A store that lost a claim, as at a failover, gives the job again with the same epoch. Whoever had it first
-        changes nothing of the attempt of who has it now; nor does a change that names nobody, or part of a name."""
+        """A worker changes nothing in another's attempt, also if the epoch is the same; nor does a change with an
+        empty owner, or with a part of a name."""
+        # A store that lost a claim, as at a failover, gives the job again with the same epoch.
         (job,) = running(store, owner="bob")
         for owner in ("ann", "", "bo", "bobby", "Bob", "bob "):
             assert store.apply([fresh(job, to, owner=owner)], NOW) == [False], owner
@@ -65,12 +67,12 @@ class Changing(Promises):
     @pytest.mark.parametrize("state", list(State))
     @pytest.mark.parametrize("to", [*FINISHED, *WAITING])
     def test_fresh_is_made(self, store: Store, state: State, to: State) -> None:
-        """A change that finds the job as expected is made; who ran it is then no longer its owner."""
+        """A change that finds the job as expected is made; the job then has no owner."""
         job = in_state(store, state)
         change = fresh(job, to)
         assert store.apply([change], NOW) == [True]
         after = seen(store, job)
-        assert (after.state, after.due, after.failures, after.losses) == (to, NOW + 1, 3, 2)
+        assert (after.state, after.due, after.failures, after.crashes) == (to, NOW + 1, 3, 2)
         assert (after.note, after.owner, after.epoch) == (b"changed", "", job.epoch)
 
     def test_a_batch_is_answered_change_by_change(self, store: Store) -> None:
@@ -84,7 +86,7 @@ class Changing(Promises):
         assert valid == [True, False, True, False, False, True, False]
 
     def test_applied_again_after_a_lost_reply(self, store: Store) -> None:
-        """The same batch once more answers that nothing is valid, and the jobs are as the first made them."""
+        """In the same batch sent again no change is valid, and the jobs stay as the first batch made them."""
         jobs = running(store, 10)
         changes = [lifecycle.after(job, Returned(b"1"), DEFAULT, NOW) for job in jobs]
         assert store.apply(changes, NOW) == [True] * 10
@@ -97,11 +99,11 @@ class Changing(Promises):
         failed, done = running(store, 2)
         after = settle(store, failed, FAILED, RETRY, NOW + 5)
         assert (after.state, after.due, after.failures) == (State.SCHEDULED, NOW + 5 + 10 * SECOND, 1)
-        assert (after.since, after.owner, after.note) == (NOW + 5, "", FAILED.note)
+        assert (after.state_since, after.owner, after.note) == (NOW + 5, "", FAILED.note)
         done = settle(store, done, Returned(b"7"), now=NOW + 6)
-        assert (done.state, done.since, done.until, done.note) == (State.DONE, NOW + 6, NOW + 6 + HOUR, b"7")
+        assert (done.state, done.state_since, done.keep_until, done.note) == (State.DONE, NOW + 6, NOW + 6 + HOUR, b"7")
         assert done.due == NOW
-        moved = lifecycle.moved(after, NOW + 7, due=NOW + 6, queue="slow", priority=4)
+        moved = lifecycle.move(after, NOW + 7, due=NOW + 6, queue="slow", priority=4)
         assert store.apply([moved], NOW + 7) == [True]
         (job,) = store.claim([Want("slow", HIGH, 1)], 1, "ann", LEASE, NOW + 7)
         assert (job.id, job.queue, job.priority, job.due) == (failed.id, "slow", 4, NOW + 6)
@@ -114,19 +116,19 @@ class Changing(Promises):
         assert (after.queue, after.priority, after.due) == ("slow", 3, NOW + 5 * SECOND)
 
     def test_forgotten(self, store: Store) -> None:
-        """A record that goes is gone for every verb."""
+        """A deleted job is gone for every verb."""
         job = in_state(store, State.DEAD)
-        assert store.apply([lifecycle.forgotten(job)], NOW) == [True]
+        assert store.apply([lifecycle.forget(job)], NOW) == [True]
         assert (store.get([job.id]), store.find(Query()), store.counts()) == ([None], [], [])
 
     def test_not_kept_is_forgotten_at_once(self, store: Store) -> None:
-        """A rule that keeps nothing leaves no record of a job that is done."""
+        """A rule that keeps nothing deletes a job that is done."""
         (job,) = running(store)
         assert store.apply([lifecycle.after(job, Returned(), Rules(keep_done=0), NOW)], NOW) == [True]
         assert store.get([job.id]) == [None]
 
     def test_exchange_is_apply_then_claim(self, store: Store) -> None:
-        """What was given back is claimed in the same call; the answer tells what was valid and what is due next."""
+        """A job that is given back is claimed in the same call; the answer says what was valid and what is due next."""
         one, two = running(store, 2)
         (late,) = put(store, due=NOW + HOUR)
         changes = [lifecycle.after(one, Released(), DEFAULT, NOW), lifecycle.after(two, Returned(), DEFAULT, NOW)]

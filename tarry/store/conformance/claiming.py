@@ -31,7 +31,8 @@ class Claiming(Promises):
     """Claim: order, bands, time."""
 
     def lined_up(self, store: Store, fields: Sequence[dict[str, int]]) -> list[Job]:
-        """Jobs that live together, inserted from the last to the first."""
+        """Jobs of one shard, inserted from the last to the first."""
+        # Backwards, so that the order of a claim cannot come from the order of the inserts.
         at = self.together(store, len(fields))
         jobs = [replace(made(store, **field)[0], id=id) for id, field in zip(at, fields, strict=True)]
         store.insert(jobs[::-1])
@@ -39,7 +40,7 @@ class Claiming(Promises):
 
     def test_order(self, store: Store) -> None:
         """Of jobs on time: higher priority, then earlier due, then id first, also over several claims."""
-        lines = [{"priority": p, "due": NOW - d, "since": NOW - d} for p in (7, 1, 0, -1, -9) for d in (5, 0, 0)]
+        lines = [{"priority": p, "due": NOW - d, "state_since": NOW - d} for p in (7, 1, 0, -1, -9) for d in (5, 0, 0)]
         jobs = self.lined_up(store, lines)
         one, two, three = (taken(store, limit=5) for _ in range(3))
         assert ids(one + two + three) == ids(jobs)
@@ -52,7 +53,7 @@ class Claiming(Promises):
         assert got == {1: 5, 0: 3, -1: 2}
 
     def test_what_one_want_leaves_the_others_fill(self, store: Store) -> None:
-        """No place stays empty while a want still matches a job: filled up in turn."""
+        """No place stays empty while a want still matches a job; wants fill the rest in turn."""
         self.lined_up(store, [{"priority": p} for p in (1, 0, 0, 0, 0, -1, -1, -1, -1)])
         wants = [Want("default", band, count) for band, count in ((HIGH, 5), (NORMAL, 2), (LOW, 1))]
         assert [job.priority for job in store.claim(wants, 7, "ann", LEASE, NOW)] == [1, 0, 0, 0, 0, -1, -1]
@@ -73,10 +74,10 @@ class Claiming(Promises):
         assert len(store.claim(wants, 6, "ann", LEASE, NOW)) == 4
 
     def test_claimed_is_running_and_not_given_again(self, store: Store) -> None:
-        """The answer is the job as it now is: running, its owner, epoch one more, since now."""
+        """The answer has the job as it is now: running, with its owner, the next epoch, since now."""
         (job,) = put(store)
         claimed = taken(store, now=NOW + 1)
-        assert claimed == [replace(job, state=State.RUNNING, owner="ann", epoch=1, since=NOW + 1)]
+        assert claimed == [replace(job, state=State.RUNNING, owner="ann", epoch=1, state_since=NOW + 1)]
         assert store.get([job.id]) == claimed
         assert taken(store, owner="bob", now=NOW + 2) == []
 
@@ -87,11 +88,11 @@ class Claiming(Promises):
         (job,) = taken(store)
         assert job.epoch == 2
         settle(store, job, Returned())
-        assert store.apply([lifecycle.kicked(seen(store, job), NOW)], NOW) == [True]
+        assert store.apply([lifecycle.run_now(seen(store, job), NOW)], NOW) == [True]
         assert [job.epoch for job in taken(store)] == [3]
 
     def test_paused(self, store: Store) -> None:
-        """A paused queue takes jobs and gives none, neither ready nor due ones, until it is resumed."""
+        """A paused queue takes new jobs and gives none, neither ready nor due ones, until it is resumed."""
         store.pause("default", True)
         put(store)
         put(store, due=NOW + 1)
@@ -103,7 +104,7 @@ class Claiming(Promises):
         assert len(store.claim(wants, 5, "ann", LEASE, NOW + 2)) == 2
 
     def test_queues(self, store: Store) -> None:
-        """A queue is there while it has ready jobs or is paused; pausing twice is pausing."""
+        """A queue is listed while it has ready jobs or is paused; to pause it twice changes nothing."""
         assert store.queues() == {}
         store.pause("empty", True)
         store.pause("empty", True)
@@ -122,24 +123,24 @@ class Claiming(Promises):
         assert taken(store, now=NOW + 999) == []
         assert seen(store, job).state is State.SCHEDULED
         assert taken(store, now=NOW + 1000) == [
-            replace(job, state=State.RUNNING, owner="ann", epoch=1, since=NOW + 1000)
+            replace(job, state=State.RUNNING, owner="ann", epoch=1, state_since=NOW + 1000)
         ]
 
     def test_due_jobs_become_ready(self, store: Store) -> None:
-        """A claim promotes what is due of every queue, even if it takes none of it; due itself stays."""
+        """A claim makes due jobs of all queues ready, even if it takes none of them; `due` stays."""
         due, later = put(store, due=NOW + 5)[0], put(store, due=NOW + 6)[0]
         assert store.claim([Want("slow", NORMAL, 1)], 1, "ann", LEASE, NOW + 5) == []
-        assert store.get([due.id, later.id]) == [replace(due, state=State.READY, since=NOW + 5), later]
+        assert store.get([due.id, later.id]) == [replace(due, state=State.READY, state_since=NOW + 5), later]
 
     def test_due_jobs_keep_their_place_in_line(self, store: Store) -> None:
         """The one that fell due earlier comes first, whether it waited as scheduled or as ready."""
         jobs = self.lined_up(store, [{"due": NOW + at} for at in (2, 3, 4)])
-        assert store.apply([lifecycle.moved(jobs[1], NOW + 3)], NOW + 3) == [True]
+        assert store.apply([lifecycle.move(jobs[1], NOW + 3)], NOW + 3) == [True]
         assert seen(store, jobs[1]).state is State.READY
         assert ids(taken(store, now=NOW + 9)) == ids(jobs)
 
     def test_many_due_at_once(self, store: Store) -> None:
-        """A claim promotes at most so many, the earliest first, and the next claims the others."""
+        """One claim makes at most so many ready, the earliest first; the next claim the others."""
         scheduled = made(store, PROMOTED_AT_ONCE + 500, due=NOW + 1)
         jobs = [replace(job, due=NOW + 1 + n) for n, job in enumerate(scheduled)]
         store.insert(jobs)
@@ -149,9 +150,9 @@ class Claiming(Promises):
         assert ids(first + rest) == ids(jobs)
 
     def test_many_due_in_another_band_hold_up_nobody(self, store: Store) -> None:
-        """More than a claim makes ready, all due before a job of another band: that one has its turn at once."""
+        """More jobs than a claim makes ready fall due before a job of another band: that job gets its turn at once."""
         store.insert(made(store, PROMOTED_AT_ONCE + 200, due=NOW + 1, priority=-1))
-        job = replace(made(store)[0], due=NOW + 8, since=NOW + 8)
+        job = replace(made(store)[0], due=NOW + 8, state_since=NOW + 8)
         store.insert([job])
         count = 10 * self.shards
         wants = [Want("default", NORMAL, count), Want("default", LOW, count)]
@@ -160,7 +161,7 @@ class Claiming(Promises):
         assert len(first) == 2 * count
 
     def test_next_due(self, store: Store) -> None:
-        """The earliest scheduled job's due; ready and running ones do not count."""
+        """The earliest `due` of a scheduled job; ready and running jobs do not count."""
         assert store.next_due() is None
         for due in (NOW, NOW + 9, NOW + 5):
             put(store, due=due)
@@ -182,6 +183,7 @@ class Claiming(Promises):
 
     def worked_off(self, store: Store, jobs: Sequence[Job], now: int) -> None:
         """Eight threads claim and finish these."""
+        # One list for each thread, so that the threads need no lock.
         given = [list[Job]() for _ in range(8)]
         finished = [list[bool]() for _ in range(8)]
 

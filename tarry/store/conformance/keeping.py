@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
-from tarry.model.job import MAX_PRIORITY, State
+from tarry.model.job import MAX_PRIORITY, UNFINISHED, State
 from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
@@ -65,7 +65,7 @@ class Keeping(Promises):
         assert ids(taken(store)) == [job.id]
 
     def test_an_empty_batch_is_fine(self, store: Store) -> None:
-        """No verb minds having nothing to do."""
+        """Every verb accepts an empty batch."""
         assert (store.insert([]), store.apply([], NOW), store.get([])) == ([], [], [])
         assert store.extend("ann", [], LEASE, NOW) == []
         assert store.claim([], 5, "ann", LEASE, NOW) == []
@@ -73,7 +73,7 @@ class Keeping(Promises):
 
     @pytest.mark.parametrize("state", [*WAITING, State.RUNNING])
     def test_key_of_an_unfinished_job_is_taken(self, store: Store, state: State) -> None:
-        """A second job with the key is not stored; its insert answers the first one's id."""
+        """A second job with the key is not stored; its insert returns the id of the first."""
         first = in_state(store, state, key="k")
         (second,) = made(store, key="k")
         assert store.insert([second]) == [first.id]
@@ -82,15 +82,15 @@ class Keeping(Promises):
 
     @pytest.mark.parametrize("state", FINISHED)
     def test_key_is_free_when_its_job_has_finished(self, store: Store, state: State) -> None:
-        """Done, dead or cancelled: another may have the key."""
+        """Done, dead or cancelled: another job may have the key."""
         in_state(store, state, key="k")
         (second,) = put(store, key="k")
         assert seen(store, second) == second
 
     def test_key_is_free_when_its_job_is_forgotten(self, store: Store) -> None:
-        """A record that went holds nothing."""
+        """A deleted job holds no key."""
         (first,) = put(store, key="k")
-        assert store.apply([lifecycle.forgotten(first)], NOW) == [True]
+        assert store.apply([lifecycle.forget(first)], NOW) == [True]
         put(store, key="k")
 
     def test_key_within_one_batch(self, store: Store) -> None:
@@ -105,78 +105,95 @@ class Keeping(Promises):
         assert len(taken(store)) == len(jobs)
 
     def test_key_for_the_wait_is_free_once_claimed(self, store: Store) -> None:
-        """A claim lets go of it; nothing that becomes of the job takes it back by itself."""
-        (first,) = put(store, key="k", unique=ONLY_WHILE_WAITING)
+        """A claim gives up the key, and the job does not get it back by itself."""
+        (first,) = put(store, key="k", key_ttl=ONLY_WHILE_WAITING)
         (second,) = made(store, key="k")
         assert store.insert([second]) == [first.id]
         (job,) = taken(store)
-        assert job.holds == seen(store, first).holds == 0
-        put(store, key="k", unique=ONLY_WHILE_WAITING)
+        assert job.key_held_until == seen(store, first).key_held_until == 0
+        put(store, key="k", key_ttl=ONLY_WHILE_WAITING)
         settle(store, job, Released())
         assert len(taken(store)) == 2
 
     @pytest.mark.parametrize("state", FINISHED)
     def test_key_for_a_time_is_held_after_the_end(self, store: Store, state: State) -> None:
-        """Up to its time, and not a microsecond longer; however little room the finished jobs may take."""
-        first = in_state(store, state, key="k", unique=HOUR)
+        """Up to its time and not a microsecond longer, however few bytes the finished jobs may take."""
+        first = in_state(store, state, key="k", key_ttl=HOUR)
+        # With no room at all, a finished job that holds no key would go.
         store.prune(NOW + HOUR - 1, 0)
         (late,) = made(store, key="k")
-        assert store.insert([replace(late, since=NOW + HOUR - 1)]) == [first.id]
-        late = replace(late, since=NOW + HOUR)
+        assert store.insert([replace(late, state_since=NOW + HOUR - 1)]) == [first.id]
+        late = replace(late, state_since=NOW + HOUR)
         assert store.insert([late]) == [late.id]
-        assert seen(store, first).holds == 0
+        assert seen(store, first).key_held_until == 0
 
     def test_a_key_whose_time_is_over_stops_no_kick(self, store: Store) -> None:
-        """It counts for nothing, also while nobody has claimed it since."""
+        """It counts for nothing, even if no other job has wanted it since."""
         first = in_state(store, State.DONE, key="k")
-        in_state(store, State.DONE, key="k", unique=HOUR)
-        assert store.apply([lifecycle.kicked(first, NOW + HOUR - 1)], NOW + HOUR - 1) == [False]
-        assert store.apply([lifecycle.kicked(first, NOW + HOUR)], NOW + HOUR) == [True]
+        in_state(store, State.DONE, key="k", key_ttl=HOUR)
+        assert store.apply([lifecycle.run_now(first, NOW + HOUR - 1)], NOW + HOUR - 1) == [False]
+        assert store.apply([lifecycle.run_now(first, NOW + HOUR)], NOW + HOUR) == [True]
+
+    @pytest.mark.parametrize("state", list(State))
+    def test_who_holds_a_key_is_what_the_model_says(self, store: Store, state: State) -> None:
+        """`lifecycle.holds_key` counts for inserts and for changes that start a job anew."""
+        ttls = (ONLY_WHILE_WAITING, UNFINISHED, HOUR)
+        ended = [in_state(store, State.DONE, key=f"k{ttl}") for ttl in ttls]
+        first = [in_state(store, state, key=f"k{ttl}", key_ttl=ttl) for ttl in ttls]
+        for now in (NOW, NOW + HOUR - 1, NOW + HOUR):
+            for n, ttl in enumerate(ttls):
+                other = replace(made(store, key=f"k{ttl}")[0], state_since=now)
+                revived = store.get([ended[n].id]) != [ended[n]]
+                held = revived or lifecycle.holds_key(seen(store, first[n]), now)
+                assert store.apply([lifecycle.run_now(ended[n], now)], now) == [not held]
+                assert store.insert([other]) == [first[n].id if held and not revived else ended[n].id]
 
     def test_a_change_may_bring_other_arguments(self, store: Store) -> None:
-        """And leaves them alone where it brings none."""
+        """A change without arguments leaves them unchanged."""
         job = in_state(store, State.SCHEDULED, body=b"[1]")
-        changes = [lifecycle.moved(job, NOW, priority=2), lifecycle.replaced(job, replace(job, body=b"[2]"), NOW)]
+        changes = [lifecycle.move(job, NOW, priority=2), lifecycle.replace_call(job, replace(job, body=b"[2]"), NOW)]
         assert store.apply(changes[:1], NOW) == [True]
         assert seen(store, job).body == b"[1]"
         assert store.apply(changes[1:], NOW) == [True]
         assert seen(store, job).body == b"[2]"
 
     def test_progress_is_kept_of_what_runs(self, store: Store) -> None:
-        """Of the attempt that says it, and of no other."""
+        """Only from the present attempt."""
         (job,) = running(store)
         told = [(job.id, job.epoch, b"[0.5]"), (job.id, job.epoch - 1, b"[0.9]"), (b"0" * 16, 1, b"[0.1]")]
-        store.mark("ann", told)
+        store.save_progress("ann", told)
         assert seen(store, job).progress == b"[0.5]"
         settle(store, job, Released())
-        store.mark("ann", [(job.id, job.epoch, b"[0.7]")])
+        store.save_progress("ann", [(job.id, job.epoch, b"[0.7]")])
         assert seen(store, job).progress == b"[0.5]"
 
     @pytest.mark.parametrize("owner", ["ann", "", "bo", "bobby", "Bob", "bob "])
     def test_progress_of_another_owner_is_not_kept(self, store: Store, owner: str) -> None:
-        """A store that lost a claim gives the job again with the same epoch: who had it first may still tell of it."""
+        """Also if the epoch is the same."""
+        # A store that lost a claim gives the job again with the same epoch, and the first owner may still report.
         (job,) = running(store, owner="bob")
-        store.mark("bob", [(job.id, job.epoch, b"[0.5]")])
-        store.mark(owner, [(job.id, job.epoch, b"[0.9]")])
+        store.save_progress("bob", [(job.id, job.epoch, b"[0.5]")])
+        store.save_progress(owner, [(job.id, job.epoch, b"[0.9]")])
         assert seen(store, job).progress == b"[0.5]"
 
     def test_named_values(self, store: Store) -> None:
-        """Written only by who knows what is there; told by how their names begin."""
-        assert store.write("a:1", b"x", None)
-        assert not store.write("a:1", b"y", None)
-        assert not store.write("a:1", b"y", b"z")
-        assert store.write("a:1", b"y\0", b"x")
-        assert store.write("a:2", b"", None)
-        assert store.write("b", b"z", None)
-        assert store.cells("a:") == {"a:1": b"y\0", "a:2": b""}
-        assert (store.cell("a:1"), store.cell("a:"), store.cell("c")) == (b"y\0", None, None)
-        assert store.write("a:1", None, b"y\0")
-        assert not store.write("a:1", None, b"y\0")
-        assert store.cells("") == {"a:2": b"", "b": b"z"}
+        """Written only by a caller that knows the present value; listed by the prefix of their names."""
+        assert store.kv_cas("a:1", b"x", None)
+        assert not store.kv_cas("a:1", b"y", None)
+        assert not store.kv_cas("a:1", b"y", b"z")
+        assert store.kv_cas("a:1", b"y\0", b"x")
+        assert store.kv_cas("a:2", b"", None)
+        assert store.kv_cas("b", b"z", None)
+        assert store.kv_list("a:") == {"a:1": b"y\0", "a:2": b""}
+        assert (store.kv_get("a:1"), store.kv_get("a:"), store.kv_get("c")) == (b"y\0", None, None)
+        assert store.kv_cas("a:1", None, b"y\0")
+        assert not store.kv_cas("a:1", None, b"y\0")
+        assert store.kv_list("") == {"a:2": b"", "b": b"z"}
 
     @pytest.mark.parametrize("prefix", ["a:", "ä", "\ud7ff", "\U0010ffff", "a\U0010ffff", "_", "%", "a:1"])
     def test_names_that_begin_so(self, store: Store, prefix: str) -> None:
-        """Exactly those, whatever characters they are of."""
+        """Exactly the names with the prefix, whatever characters they have."""
+        # Surrogates, the last character and the wildcards of LIKE are where a store could go wrong.
         names = [
             prefix,
             prefix + "0",
@@ -186,18 +203,18 @@ class Keeping(Promises):
             prefix[:-1] + "\ue000",
         ]
         for name in names:
-            assert store.write(name, b"x", None) or name in store.cells(name)
-        assert list(store.cells(prefix)) == sorted({name for name in names if name.startswith(prefix)})
+            assert store.kv_cas(name, b"x", None) or name in store.kv_list(name)
+        assert list(store.kv_list(prefix)) == sorted({name for name in names if name.startswith(prefix)})
 
     @pytest.mark.parametrize("state", FINISHED)
     def test_a_kick_does_not_steal_the_key(self, store: Store, state: State) -> None:
-        """A finished job stays finished while another has its key, and can be kicked once that one has finished."""
+        """A finished job cannot be restarted while another job holds its key, but can be once that one has finished."""
         first = in_state(store, state, key="k")
         (second,) = put(store, key="k")
-        assert store.apply([lifecycle.kicked(first, NOW)], NOW) == [False]
+        assert store.apply([lifecycle.run_now(first, NOW)], NOW) == [False]
         assert store.get([first.id, second.id]) == [first, second]
-        assert store.apply([lifecycle.cancelled(second, DEFAULT, NOW)], NOW) == [True]
-        assert store.apply([lifecycle.kicked(first, NOW)], NOW) == [True]
+        assert store.apply([lifecycle.cancel(second, DEFAULT, NOW)], NOW) == [True]
+        assert store.apply([lifecycle.run_now(first, NOW)], NOW) == [True]
         assert store.insert(made(store, key="k")) == [first.id]
 
     @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"\0" * 1000 + b"\xff", bytes(range(256)) * 4096])
@@ -215,7 +232,7 @@ class Keeping(Promises):
 
     def test_find_narrows(self, store: Store) -> None:
         """Each field of a query narrows, and all of them together."""
-        plain, other = put(store)[0], put(store, task="other", queue="slow", key="k", since=NOW - 5)[0]
+        plain, other = put(store)[0], put(store, task="other", queue="slow", key="k", state_since=NOW - 5)[0]
         late = put(store, due=NOW + HOUR)[0]
         for query in (Query(task="other"), Query(queue="slow"), Query(key="k"), Query(before=NOW)):
             assert store.find(query) == [other]
@@ -242,7 +259,7 @@ class Keeping(Promises):
         }
 
     def test_backlog(self, store: Store) -> None:
-        """What could run now, of the queues that are asked for, counted so far, with the earliest due of it."""
+        """The jobs of the given queues that could run now, counted up to a number, with their earliest `due`."""
         settle(store, running(store, 2, due=NOW - 50)[0], Returned(b""))
         put(store, 3, due=NOW - 3) + put(store, due=NOW - 9, priority=-5) + put(store, due=NOW + HOUR, queue="slow")
         put(store, 2, due=NOW - 30, queue="off")
@@ -258,7 +275,7 @@ class Keeping(Promises):
         assert store.backlog(None, NOW + HOUR, 100) == Backlog(7, NOW - 40)
 
     def test_large_batches(self, store: Store) -> None:
-        """Thousands in one call, through every verb of a job's way."""
+        """Thousands in one call, through every verb of a job's life."""
         jobs = put(store, MANY)
         claimed = taken(store, limit=MANY)
         assert {*ids(claimed)} == {*ids(jobs)}
@@ -268,7 +285,7 @@ class Keeping(Promises):
         assert [job and job.note for job in store.get(ids(claimed))] == [b"%d" % n for n in range(MANY)]
 
     def test_closed_and_opened_again(self, store: Store) -> None:
-        """What was acknowledged is there: jobs in every state, leases, paused queues."""
+        """Everything acknowledged is there again: jobs in every state, leases, paused queues."""
         jobs = [in_state(store, state) for state in (*FINISHED, State.RUNNING, *WAITING)]
         store.pause("slow", True)
         again = self.reopen(store)
@@ -283,11 +300,11 @@ class Keeping(Promises):
             again.close()
 
     def test_closing_twice_is_fine(self, store: Store) -> None:
-        """As for a file."""
+        """As with a file."""
         store.close()
         store.close()
 
     def test_says_what_an_operator_should_know(self, store: Store) -> None:
-        """The durability that it offers is among its facts; its clock is in microseconds."""
-        assert any("durability" in fact.name for fact in store.facts())
+        """Its diagnostics name its durability; its clock is in microseconds."""
+        assert any("durability" in fact.name for fact in store.diagnostics())
         assert abs(store.time() - time.time_ns() // 1000) < 60 * SECOND

@@ -1,4 +1,4 @@
-"""Replies that are lost, and then the store is away: what a call may say of itself."""
+"""Replies that are lost before the store goes away: which errors a call may raise then."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -16,11 +16,11 @@ from tarry.store.base import Query, Store
 from tarry.store.conformance.cases import EVERYTHING, LEASE, NOW, PLENTY, Promises, ids, made, put, running
 from tarry.store.shared.uncertain import NOT_DONE
 
+# No call of one verb needs so many.
 _MOST_REPLIES = 30
-"""No call of one verb needs so many."""
 
 Call = Callable[[Store], object]
-"""Asks something that was not asked before."""
+"""Calls a verb with arguments that were not used before."""
 
 
 class Line(Protocol):
@@ -29,11 +29,11 @@ class Line(Protocol):
     store: Store
 
     def lose(self, number: int) -> None:
-        """From now on: the `number`th reply, from 1, is lost though what was asked is done, and after it the store is
+        """From now on, the `number`th reply, from 1, is lost although its request is done; after it the store is
         away."""
 
     def restore(self) -> bool:
-        """All works again, and nothing is to be lost; answers whether a reply was."""
+        """Lets everything work again; returns whether a reply was lost."""
 
 
 def _insert(store: Store, number: int) -> Call:
@@ -61,12 +61,12 @@ def _claim(store: Store, number: int) -> Call:
 
 def _mark(store: Store, number: int) -> Call:
     (job,) = running(store)
-    return lambda line: line.mark("ann", [(job.id, job.epoch, b"half")])
+    return lambda line: line.save_progress("ann", [(job.id, job.epoch, b"half")])
 
 
 def _prune(store: Store, number: int) -> Call:
     jobs = running(store, 2)
-    store.apply([replace(lifecycle.after(job, Returned(), DEFAULT, NOW), until=NOW + 1) for job in jobs], NOW)
+    store.apply([replace(lifecycle.after(job, Returned(), DEFAULT, NOW), keep_until=NOW + 1) for job in jobs], NOW)
     return lambda line: line.prune(NOW + 2, PLENTY)
 
 
@@ -80,7 +80,7 @@ def _pause(store: Store, number: int) -> Call:
 
 
 def _write(store: Store, number: int) -> Call:
-    return lambda line: line.write(f"cell {number}", b"new", None)
+    return lambda line: line.kv_cas(f"cell {number}", b"new", None)
 
 
 VERBS = {
@@ -90,20 +90,25 @@ VERBS = {
 
 
 def state(store: Store) -> object:
-    """All that the verbs change."""
+    """Everything that the verbs change."""
     limits = {name: limit for name, (limit, _) in store.limits().items()}
-    return store.find(Query(limit=100)), store.cells(""), limits, {q for q, paused in store.queues().items() if paused}
+    return (
+        store.find(Query(limit=100)),
+        store.kv_list(""),
+        limits,
+        {q for q, paused in store.queues().items() if paused},
+    )
 
 
 class Losing(Promises):
     def line(self, store: Store) -> Iterator[Line]:
-        """Yields a second way to the same store. Nothing: it has no replies that could be lost."""
+        """Yields a second connection to the same store; nothing if the store has no replies that could be lost."""
         return iter(())
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_what_may_have_been_done_is_not_called_undone(self, store: Store, verb: str) -> None:
-        """Whichever reply is lost before the store is away: an error that says that nothing was done (StoreAway,
-        StoreFull, StoreReadOnly) is true."""
+        """Whichever reply is lost before the store is away: if the error says that nothing was done (StoreAway,
+        StoreFull, StoreReadOnly), then nothing was done."""
         for line in self.line(store):
             for number in range(1, _MOST_REPLIES):
                 call = VERBS[verb](store, number)
@@ -118,7 +123,7 @@ class Losing(Promises):
             raise AssertionError(f"{verb}: more than {_MOST_REPLIES} replies")
 
     def test_an_insert_whose_reply_was_lost_is_sent_again_and_is_one_job(self, store: Store) -> None:
-        """Under the same id, whatever became of the first."""
+        """Under the same id, whether the first insert was done or not."""
         for line in self.line(store):
             for number in range(1, _MOST_REPLIES):
                 (job,) = made(store)

@@ -20,29 +20,30 @@ LATER = 5 * MINUTE
 
 
 class Timing(Promises):
-    """Each verb that takes time, with a process whose clock is an hour off."""
+    """Each verb that takes a time, in a process whose clock is an hour off."""
 
     @pytest.fixture(params=[-HOUR, HOUR], ids=["behind", "ahead"])
     def now(self, store: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-        """What time it is at the store. From here on the clock of this process is an hour off."""
+        """The store's time. From here on the clock of this process is an hour off."""
         moment, real = store.time(), time.time_ns
         for state in ("_last_ms", "_last_tail"):
-            # Ids made in an hour's time must not set the beginning for those of later tests.
+            # Ids never go back in time: those made an hour ahead must not be the start for the ids of later tests.
             monkeypatch.setattr(new_ids, state, getattr(new_ids, state))
+        # The clocks are off only from here on, after the store's time was read.
         monkeypatch.setattr(time, "time_ns", lambda: real() + request.param * 1000)
         monkeypatch.setattr(time, "time", lambda: (real() + request.param * 1000) / 1e9)
         return moment
 
     def jobs(self, store: Store, now: int, count: int = 1, **fields: Any) -> list[Job]:
-        """New jobs, inserted; due now unless it is said when."""
-        start = replace(made(store, **fields)[0], since=now, due=int(fields.get("due", now)))
-        start = replace(start, state=lifecycle.placed(start.due, now))
-        jobs = [replace(start, id=store.mint(start.task, start.key)) for _ in range(count)]
+        """New jobs, inserted; due now unless `due` is given."""
+        start = replace(made(store, **fields)[0], state_since=now, due=int(fields.get("due", now)))
+        start = replace(start, state=lifecycle.initial_state(start.due, now))
+        jobs = [replace(start, id=store.new_id(start.task, start.key)) for _ in range(count)]
         assert store.insert(jobs) == ids(jobs)
         return jobs
 
     def test_its_own_clock(self, store: Store, now: int) -> None:
-        """`time()` is that of the server, where there is one."""
+        """`time()` is the clock of the server, if there is one."""
         if self.own_clock:
             assert abs(store.time() - now) < MINUTE
 
@@ -55,10 +56,10 @@ class Timing(Promises):
         assert taken(store, now=now + LATER - 1) == []
         assert store.backlog(None, now + LATER, 10) == Backlog(1, now + LATER)
         (job,) = taken(store, now=now + LATER)
-        assert (job.id, job.since) == (late[0].id, now + LATER)
+        assert (job.id, job.state_since) == (late[0].id, now + LATER)
 
     def test_an_exchange_goes_by_it(self, store: Store, now: int) -> None:
-        """Also for what comes back later."""
+        """Also for a job that comes back later."""
         self.jobs(store, now)
         (job,) = taken(store, now=now)
         back = lifecycle.after(job, Snoozed(LATER), DEFAULT, now)
@@ -82,28 +83,28 @@ class Timing(Promises):
 
     def test_keys_are_held_by_it(self, store: Store, now: int) -> None:
         """From one enqueue to the next, and through a change that takes one."""
-        (first,) = self.jobs(store, now, key="k", unique=LATER, holds=HELD)
+        (first,) = self.jobs(store, now, key="k", key_ttl=LATER, key_held_until=HELD)
         (job,) = taken(store, now=now)
         assert store.apply([lifecycle.after(job, Returned(), DEFAULT, now)], now) == [True]
         (second,) = made(store, key="k")
-        assert store.insert([replace(second, since=now + LATER - 1)]) == [first.id]
+        assert store.insert([replace(second, state_since=now + LATER - 1)]) == [first.id]
         (other,) = made(store, key="k", task="other")
-        assert store.insert([replace(other, since=now)]) == [other.id]
-        assert store.insert([replace(second, since=now + LATER)]) == [second.id]
+        assert store.insert([replace(other, state_since=now)]) == [other.id]
+        assert store.insert([replace(second, state_since=now + LATER)]) == [second.id]
 
     def test_finished_jobs_are_kept_by_it(self, store: Store, now: int) -> None:
-        """`leaving` and `prune`."""
+        """`expiring` and `prune`."""
         self.jobs(store, now)
         (job,) = taken(store, now=now)
         assert store.apply([lifecycle.after(job, Returned(), DEFAULT, now)], now) == [True]
-        assert ids(store.leaving(now + HOUR, now + HOUR + 1, 10)) == [job.id]
+        assert ids(store.expiring(now + HOUR, now + HOUR + 1, 10)) == [job.id]
         assert store.prune(now + HOUR - 1, PLENTY) == 0
         assert store.prune(now + HOUR, PLENTY) == 1
 
     def test_rates_count_by_it(self, store: Store, now: int) -> None:
         """One in five minutes."""
         store.limit("queue:default", Limit(count=1, period=LATER))
-        jobs = [replace(made(store)[0], id=id, due=now, since=now) for id in self.together(store, 2)]
+        jobs = [replace(made(store)[0], id=id, due=now, state_since=now) for id in self.together(store, 2)]
         store.insert(jobs)
         assert len(taken(store, now=now)) == 1
         answer = store.exchange((), EVERYTHING, 10, "ann", LEASE, now + LATER - 1)

@@ -1,4 +1,8 @@
-"""Making changes with a look: the jobs are locked, and those that are as they were seen are changed."""
+"""Makes changes within the transaction of an exchange.
+
+Plain ends (`mysql.plain_ends`) are made at once. For other changes the jobs are locked and read first, and only those
+that are still as they were seen are changed. One plan writes the statements of both ways.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,33 +11,33 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.model.change import Change
-from tarry.model.job import State
-from tarry.model.limit import EACH
+from tarry.model.job import FINISHED, State
+from tarry.model.limit import EACH, waiting_lane
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.link import Link
-from tarry.store.mysql.settings import Settings
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.plain_ends import ChangePlan, is_plain_end, leave_running, lose_keys, write_ends
+from tarry.store.mysql.settings import StoreSettings
 from tarry.store.mysql.sql import (
     ALREADY,
-    CODE,
     DIFFERING,
-    STATES,
-    among,
+    blob_or_null,
+    bounded_statements,
+    chunks,
     digest,
-    filled,
-    given,
-    listed,
-    noted,
+    id_list,
+    id_table,
+    note_literal,
     raw,
-    some,
 )
-from tarry.store.shared.lanes import counted, laned
+from tarry.store.shared.lanes import count_by_level
+from tarry.store.shared.state_codes import CODE, STATES
 
 RUNNING = State.RUNNING
 _SET = "grade,due,failures,losses,since,until,holds,state,epoch"
 
 
-class Seen(Struct):
-    """A job as it is now, as far as changes care."""
+class JobAsSeen(Struct):
+    """The part of a job that matters to changes, as it is now."""
 
     state: State
     epoch: int
@@ -47,34 +51,42 @@ class Seen(Struct):
     owner: bytes | None
 
 
+# The row of a running job needs no lock of its own: a transaction that changes it has the lock of the job.
 _LOOK = """j.id, j.state, j.epoch, j.queue, j.grade, j.due, j.task, j.lane, j.holds, j.job_key,
     (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"""
-"""The row of a running job is not locked: whoever changes it has the job's lock."""
 
 
 class Applying:
     """Makes changes within the transaction of a link."""
 
-    def __init__(self, link: Link, settings: Settings, now: int) -> None:
+    def __init__(self, link: MysqlConnection, settings: StoreSettings, now: int) -> None:
         self._link, self._settings, self._now = link, settings, now
-        self._seen: dict[bytes, Seen] = {}
+        self._seen: dict[bytes, JobAsSeen] = {}
         self._keys: dict[bytes, tuple[bytes, int]] = {}
 
-    def apply(self, changes: Sequence[Change]) -> list[bool]:
-        """Which were valid, and are made."""
-        for part in some(sorted({change.id for change in changes})):
-            self._look(part)
+    def apply(self, changes: Sequence[Change], before: Sequence[str]) -> tuple[list[bool], list[str]]:
+        """Which changes are valid, and the statements that the caller still has to run. `before` is run at once."""
+        # In sorted order, so that two transactions lock the same jobs in the same order.
+        self._look(before, sorted({change.id for change in changes}))
         valid: list[bool] = []
+        left: list[str] = []
         for batch in _batches(changes):
+            # The statements of the last batch are left to the caller, who sends them with others in one packet.
+            if left:
+                self._link.run(*left)
             made = [change for change in batch if self._is_valid(change)]
-            self._make(made)
+            left = self.plan(made).statements
+            for change in made:
+                self._follow(change)
             ids = {change.id for change in made}
             valid += [change.id in ids for change in batch]
-        return valid
+        return valid, left
 
-    def _look(self, ids: Sequence[bytes]) -> None:
-        for id, state, *rest in self._link.rows(sql.LOCK_JOBS.format(_LOOK, among(ids)) + " FOR UPDATE"):
-            self._seen[id] = Seen(STATES[state], *rest)
+    def _look(self, before: Sequence[str], ids: Sequence[bytes]) -> None:
+        looks = [sql.LOCK_JOBS.format(_LOOK, id_table(part)) + " FOR UPDATE" for part in chunks(ids)]
+        for answer in self._link.run(*before, *looks)[len(before) :]:
+            for id, state, *rest in answer.rows:
+                self._seen[id] = JobAsSeen(STATES[state], *rest)
 
     def _is_valid(self, change: Change) -> bool:
         seen = self._seen.get(change.id)
@@ -84,10 +96,10 @@ class Applying:
             change.owner.encode(),
         ):
             return False
-        return not change.holds or seen.key is None or self._may_hold(change, _digest(seen))
+        return not change.key_held_until or seen.key is None or self._may_hold(change, _digest(seen))
 
     def _may_hold(self, change: Change, key: bytes) -> bool:
-        """Nobody else holds the key; one whose time with it is over loses it here."""
+        """Whether no other job holds the key. A holder whose time is over loses it here."""
         if key not in self._keys:
             for id, holds in self._link.rows(f"SELECT id, holds FROM tarry_key WHERE digest = {raw(key)} FOR UPDATE"):
                 self._keys[key] = (id, holds)
@@ -105,78 +117,86 @@ class Applying:
         del self._keys[key]
         return True
 
-    def _make(self, changes: Sequence[Change]) -> None:
-        """They are valid, and of different jobs."""
-        statements = list(self._leaving(changes))
-        for one in changes:
-            self._note_key(one)
-        statements += self._keys_of(changes)
+    def plan(self, changes: Sequence[Change], all_plain: bool = False) -> ChangePlan:
+        """The statements for changes of different jobs. all_plain: plain ends that nobody looked at; else all are valid
+        changes."""
+        plan = ChangePlan()
         kept = [change for change in changes if change.to is not None]
-        statements += self._setting(kept)
-        gone = [change.id for change in changes if change.to is None]
-        statements += [sql.FORGET.format(among(ids)) for ids in some(gone)]
-        statements += self._lower([change.id for change in changes if change.was is RUNNING])
-        for change in changes:
-            self._follow(change)
-        statements += self._coming(kept)
-        if statements:
-            self._link.run(*statements)
+        if all_plain:
+            leave_running(changes, plan)
+            lose_keys(changes, plan)
+            write_ends(kept, plan)
+        else:
+            self._plan_all_kinds(changes, kept, plan)
+        for ids in chunks([change.id for change in changes if change.to is None]):
+            plan.add(sql.FORGET.format(id_table(ids)), len(ids))
+        finished = kept if all_plain else [change for change in kept if change.to in FINISHED]
+        for ids in chunks([change.id for change in finished]):
+            plan.add(sql.COME_FINISHED.format(id_list(ids)), len(ids))
+        return plan
 
-    def _leaving(self, changes: Sequence[Change]) -> Iterable[str]:
-        by_place: defaultdict[str, list[bytes]] = defaultdict(list)
-        for change in changes:
-            by_place[_leave(self._seen[change.id])].append(change.id)
-        for leave, ids in by_place.items():
-            for part in some(ids):
-                yield leave.format(among(part))
+    def _plan_all_kinds(self, changes: Sequence[Change], kept: Sequence[Change], plan: ChangePlan) -> None:
+        """All but the last two steps: deleting the forgotten jobs, and listing the finished ones."""
+        # Jobs leave before their rows change, since the row says where a job is; they come to their new place after.
+        ran = [change for change in changes if change.was is RUNNING]
+        leave_running(ran, plan)
+        self._leave_waiting([change for change in changes if change.was is not RUNNING], plan)
+        lose_keys(changes, plan)
+        self._take_keys(kept, plan)
+        write_ends([change for change in kept if is_plain_end(change)], plan)
+        self._write([change for change in kept if not is_plain_end(change)], plan)
+        self._lower([change.id for change in ran], plan)
+        self._come_to_wait([change for change in kept if change.to not in FINISHED], plan)
 
-    def _coming(self, changes: Sequence[Change]) -> Iterable[str]:
-        by_place: defaultdict[str, list[bytes]] = defaultdict(list)
-        for change in changes:
-            by_place[_come(self._seen[change.id])].append(change.id)
-        for come, ids in by_place.items():
-            for part in some(ids):
-                yield come.format(listed(part))
+    def _leave_waiting(self, changes: Sequence[Change], plan: ChangePlan) -> None:
+        for leave, ids in _group((_leave(self._seen[change.id]), change.id) for change in changes):
+            for part in chunks(ids):
+                plan.add(leave.format(id_table(part)))
+
+    def _come_to_wait(self, changes: Sequence[Change], plan: ChangePlan) -> None:
+        for come, ids in _group((self._place(change), change.id) for change in changes):
+            for part in chunks(ids):
+                plan.add(come.format(id_list(part)))
+                # A lane with a waiting job must be open, or no claim would look at it.
                 if come is sql.COME_LANED:
-                    yield open_lanes.COME.format(listed(part))
+                    plan.add(open_lanes.ADD_JOBS.format(id_list(part)))
 
-    def _keys_of(self, changes: Sequence[Change]) -> Iterable[str]:
+    def _place(self, change: Change) -> str:
+        """The statement that puts the job where it waits."""
+        if change.to is State.SCHEDULED:
+            return sql.COME_SCHEDULED
+        seen = self._seen[change.id]
+        lane = _lane_anew(seen, self._settings) if change.was.finished else seen.lane
+        return sql.COME_READY if lane is None else sql.COME_LANED
+
+    def _take_keys(self, changes: Sequence[Change], plan: ChangePlan) -> None:
         for change in changes:
-            seen = self._seen[change.id]
-            if seen.key is None or (change.holds is None and change.to is not None):
-                continue
-            key, id = raw(_digest(seen)), raw(change.id)
-            if change.holds and change.to is not None:
-                values = f"({key},{id},{change.holds})"
-                yield f"{sql.KEYS}{values} ON DUPLICATE KEY UPDATE holds = VALUES(holds)"
-            elif seen.holds:
-                yield f"DELETE FROM tarry_key WHERE digest = {key} AND id = {id}"
+            if change.key_held_until and self._seen[change.id].key is not None:
+                values = f"({raw(_digest(self._seen[change.id]))},{raw(change.id)},{change.key_held_until})"
+                plan.add(f"{sql.KEYS}{values} ON DUPLICATE KEY UPDATE holds = VALUES(holds)")
 
     def _note_key(self, change: Change) -> None:
-        """For the changes that come after it."""
         seen = self._seen[change.id]
         if seen.key is None:
             return
         key = _digest(seen)
-        if change.holds and change.to is not None:
-            self._keys[key] = (change.id, change.holds)
-        elif (change.holds == 0 or change.to is None) and self._keys.get(key, (b"", 0))[0] == change.id:
+        if change.key_held_until and change.to is not None:
+            self._keys[key] = (change.id, change.key_held_until)
+        elif (change.key_held_until == 0 or change.to is None) and self._keys.get(key, (b"", 0))[0] == change.id:
             del self._keys[key]
 
-    def _setting(self, changes: Sequence[Change]) -> Iterable[str]:
-        """One statement for all that change the same columns."""
-        kinds: defaultdict[str, list[Change]] = defaultdict(list)
-        for change in changes:
-            kinds[_columns(change)].append(change)
-        for columns, members in kinds.items():
-            values = (
-                _values(change, self._seen[change.id], self._settings) for change in sorted(members, key=lambda c: c.id)
-            )
+    def _write(self, changes: Sequence[Change], plan: ChangePlan) -> None:
+        """One statement for all changes of the same columns."""
+        for columns, ids in _group((_columns(change), change.id) for change in changes):
+            members = {change.id: change for change in changes}
+            values = (_values(members[id], self._seen[id], self._settings) for id in sorted(ids))
             update = ", ".join(f"{name} = VALUES({name})" for name in columns.split(","))
-            yield from filled(DIFFERING.format(columns), values, ALREADY + update)
+            for statement in bounded_statements(DIFFERING.format(columns), values, ALREADY + update):
+                plan.add(statement)
 
     def _follow(self, change: Change) -> None:
-        """The job as it is from now on, for the changes that come after it."""
+        """Notes the job and its key as they are after this change, for later changes of the same call."""
+        self._note_key(change)
         if change.to is None:
             del self._seen[change.id]
             return
@@ -185,30 +205,41 @@ class Applying:
         seen.due = seen.due if change.due is None else change.due
         seen.queue = seen.queue if change.queue is None else change.queue.encode()
         seen.grade = seen.grade if change.priority is None else -change.priority
-        seen.holds = seen.holds if change.holds is None else change.holds
+        seen.holds = seen.holds if change.key_held_until is None else change.key_held_until
         if change.was.finished:
             seen.lane = _lane_anew(seen, self._settings)
 
-    def _lower(self, ids: Sequence[bytes]) -> Iterable[str]:
+    def _lower(self, ids: Sequence[bytes], plan: ChangePlan) -> None:
+        """Lowers the levels of limits by these attempts, which have ended, and opens their lanes."""
         if not self._settings.limits:
             return
         ended = [self._seen[id] for id in ids]
         jobs = [
             (one.queue.decode(), one.task.decode(), None if one.lane is None else one.lane.decode()) for one in ended
         ]
-        for name, count in sorted(counted(jobs, self._settings.limits).items()):
+        for name, count in sorted(count_by_level(jobs, self._settings.limits).items()):
             where = f"WHERE name = {sql.text(name)}"
-            yield f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}"
+            # A level that was too low stays at 0; `recount` corrects wrong ones.
+            plan.add(f"UPDATE tarry_level SET running = GREATEST(0, running - {count}) {where}")
         limited = ((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self._settings.limits)
-        yield from open_lanes.reopened(self._link, limited)
+        for statement in open_lanes.reopen_statements(self._link, limited):
+            plan.add(statement)
+
+
+def _group(pairs: Iterable[tuple[str, bytes]]) -> Iterable[tuple[str, list[bytes]]]:
+    groups: defaultdict[str, list[bytes]] = defaultdict(list)
+    for name, id in pairs:
+        groups[name].append(id)
+    return groups.items()
 
 
 def _batches(changes: Sequence[Change]) -> Iterable[list[Change]]:
-    """In their order, no job twice in one; one with a key to take is alone, since others may depend on it."""
+    """The changes in their order, in batches where no job is twice."""
+    # A change that takes a key starts a batch: whether it may depends on what the changes before it did to the key.
     batch: list[Change] = []
     ids: set[bytes] = set()
     for change in changes:
-        if change.id in ids or (change.holds and batch):
+        if change.id in ids or (change.key_held_until and batch):
             yield batch
             batch, ids = [], set()
         batch.append(change)
@@ -217,31 +248,26 @@ def _batches(changes: Sequence[Change]) -> Iterable[list[Change]]:
         yield batch
 
 
-def _digest(seen: Seen) -> bytes:
+def _digest(seen: JobAsSeen) -> bytes:
     assert seen.key is not None
     return digest(seen.task.decode(), seen.key.decode())
 
 
-def _lane_anew(seen: Seen, settings: Settings) -> bytes | None:
-    """Where a job waits that had ended: as if it were new."""
+def _lane_anew(seen: JobAsSeen, settings: StoreSettings) -> bytes | None:
+    """The lane of a finished job that waits again: as if it were new."""
+    # The limit of its task may be younger than the job's end.
     if seen.lane is not None:
         return seen.lane
-    lane = laned(seen.task.decode(), None, settings.limits)
+    lane = waiting_lane(seen.task.decode(), None, settings.limits)
     return None if lane is None else lane.encode()
 
 
-def _leave(seen: Seen) -> str:
+def _leave(seen: JobAsSeen) -> str:
     if seen.state is State.READY:
         return sql.LEAVE_READY if seen.lane is None else sql.LEAVE_LANED
     if seen.state is State.SCHEDULED:
         return sql.LEAVE_SCHEDULED
-    return sql.LEAVE_RUNNING if seen.state is RUNNING else sql.LEAVE_FINISHED
-
-
-def _come(seen: Seen) -> str:
-    if seen.state is State.READY:
-        return sql.COME_READY if seen.lane is None else sql.COME_LANED
-    return sql.COME_SCHEDULED if seen.state is State.SCHEDULED else sql.COME_FINISHED
+    return sql.LEAVE_FINISHED
 
 
 def _columns(change: Change) -> str:
@@ -252,20 +278,20 @@ def _columns(change: Change) -> str:
     return _SET + ",note" + "".join(more)
 
 
-def _values(change: Change, seen: Seen, settings: Settings) -> str:
+def _values(change: Change, seen: JobAsSeen, settings: StoreSettings) -> str:
     assert change.to is not None
     values: list[Any] = [
         raw(change.id),
         seen.grade if change.priority is None else -change.priority,
         seen.due if change.due is None else change.due,
-        change.failures, change.losses, change.since,
-        change.until if change.to.finished else 0,
-        seen.holds if change.holds is None else change.holds,
-        CODE[change.to], seen.epoch, noted(change.note, change.to),
+        change.failures, change.crashes, change.state_since,
+        change.keep_until if change.to.finished else 0,
+        seen.holds if change.key_held_until is None else change.key_held_until,
+        CODE[change.to], seen.epoch, note_literal(change.note, change.to),
     ]  # fmt: skip
     values += [] if change.queue is None else [sql.text(change.queue)]
     values += [] if change.expires is None else [change.expires]
-    values += [] if change.body is None else [given(change.body)]
+    values += [] if change.body is None else [blob_or_null(change.body)]
     if change.was.finished:
         lane = _lane_anew(seen, settings)
         values += ["NULL" if lane is None else raw(lane), settings.number]

@@ -1,28 +1,28 @@
-"""Claiming from the open line, and what every claim ends with: the jobs leave their places and run."""
+"""Claims from the open line, and the last step of every claim: the jobs leave their places and run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarry.model.job import Job
-from tarry.model.limit import EACH, TASK
+from tarry.model.limit import EACH, TASK, waiting_lane
 from tarry.store.base import PROMOTED_AT_ONCE, Want
 from tarry.store.mysql import open_lanes, sql
-from tarry.store.mysql.halves import Half, Line, exists, halves, together
-from tarry.store.mysql.link import Answer, Link
-from tarry.store.mysql.settings import Settings
-from tarry.store.mysql.sql import among, among_moments, listed, raw
-from tarry.store.shared.lanes import Place, laned, merged
+from tarry.store.mysql.halves import Half, Line, exists, group_halves, halves
+from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
+from tarry.store.mysql.settings import StoreSettings
+from tarry.store.mysql.sql import id_and_due_table, id_list, id_table, raw
+from tarry.store.shared.lanes import Position, merge_lines
 
 Row = tuple[Any, ...]
 ID, GRADE, DUE = 0, 1, 2
-"""Where these stand in a row of a line, of which often only the first is read."""
+"""The places of these columns in a row of a line; often only the first is read."""
 _HALF = "queue = {queue} AND late = {late} AND {band}{more}"
 _LINE = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
     ORDER BY grade, due, id LIMIT {{most}} FOR UPDATE{{skip}}"""
+# HEX hides its part from the planner, which would otherwise read both parts of the OR separately, and then sort.
 _AFTER = " AND grade >= {0} AND (grade > {0} OR due > {1} OR (due = {1} AND HEX(id) > HEX({2})))"
 _AFTER_NORMAL = " AND due >= {1} AND (due > {1} OR HEX(id) > HEX({2}))"
-"""HEX hides that part from the planner, which would look for both parts of the OR by themselves, and then sort."""
 _TOKEN = f"""UPDATE tarry_ready SET token = {{token}} WHERE {_HALF} AND token <> {{token}}
     ORDER BY grade, due, id LIMIT {{most}}"""
 _WON = f"""SELECT {{what}} FROM tarry_ready FORCE INDEX (PRIMARY) WHERE {_HALF}
@@ -34,8 +34,8 @@ _PROMOTABLE = """SELECT id FROM tarry_scheduled FORCE INDEX (PRIMARY) WHERE due 
 class Reader:
     """Writes the statements that read the front of one half of a line and lock it.
 
-    skip_locked: rows that another claim has locked are passed by. Where a server cannot do that, each claim writes its
-    token into the first rows, which makes others wait, and reads back what it won.
+    skip_locked: the statements skip rows that another claim has locked. Where a server cannot do that, each claim
+    writes its token into the first rows, which makes other claims wait, and then reads the rows that it won.
     """
 
     def __init__(self, skip_locked: bool, token: int) -> None:
@@ -43,11 +43,12 @@ class Reader:
         self._token = None if skip_locked else token
 
     def front(self, half: Half, most: int, last: Row | None = None, what: str = "id") -> list[str]:
-        """The last of these statements answers the rows, `what` of each; those after the place of `last` only."""
+        """The last of these statements answers the columns `what` of up to `most` rows, after the place of `last`."""
         queue, band, late = half
         words: dict[str, Any] = {"what": what, "queue": sql.text(queue), "late": int(late), "band": sql.BANDS[band]}
         words |= {"more": "", "most": most, "skip": self.skip}
         if last is not None:
+            # All jobs of the normal band have grade 0, so the condition needs no part for it.
             after = _AFTER if band else _AFTER_NORMAL
             words["more"] = after.format(last[GRADE], last[DUE], raw(last[ID]))
         if self._token is None:
@@ -60,7 +61,7 @@ class Reader:
 
 
 class Front:
-    """What was read of one half of a line, and whether there is more."""
+    """The rows read of one half of a line, and whether there are more."""
 
     def __init__(self, asked: int) -> None:
         self.asked = asked
@@ -69,23 +70,25 @@ class Front:
         self.ended = False
 
     def came(self, rows: Sequence[Row], asked: int) -> None:
-        """These follow."""
+        """Adds these rows. asked: how many were asked for."""
         self.rows += rows
         self.ended = len(rows) < asked
         self.last = rows[-1][ID] if rows else self.last
 
     def give(self, most: int) -> list[Row]:
-        """The first ones, which are then no longer here."""
+        """Removes and answers the first rows."""
         given, self.rows = self.rows[:most], self.rows[most:]
         return given
 
 
-class OpenLine:
-    """What one claim takes from the open lines of its wants: first each want's count, then whatever there is.
+class OpenLineClaim:
+    """The jobs that one claim takes from the open lines of its wants: first each want's count, then whatever there is.
 
-    only: the halves of one line that alone gave jobs the last time. They are asked for all at once, and of the others
-    only whether they have any.
+    only: the halves of the one line that gave all jobs the last time.
     """
+
+    # A claim expects jobs where the last one found them: it asks the halves in `only` for the whole limit at once, and
+    # the others only for whether they have any.
 
     def __init__(self, reader: Reader, wants: Sequence[Want], limit: int, only: Sequence[Half]) -> None:
         self._reader, self._wants, self._limit = reader, wants, limit
@@ -101,7 +104,7 @@ class OpenLine:
 
         asked = [half for half, front in self._fronts.items() if front.asked]
         self._read_first = [half for half in asked if half in only] or asked
-        self._others = list(together(half for half in asked if half not in self._read_first))
+        self._others = list(group_halves(half for half in asked if half not in self._read_first))
 
     def first(self) -> list[str]:
         """The statements that read the fronts of the lines."""
@@ -111,12 +114,12 @@ class OpenLine:
         """Expressions that are true if there is more to be read."""
         return [exists(group) for group in self._others]
 
-    def came(self, found: Sequence[Answer]) -> None:
-        """What `first` found."""
+    def came(self, found: Sequence[StatementResult]) -> None:
+        """Takes the answers to the statements of `first`."""
         self._came(self._asked(self._read_first), found)
 
-    def look_at(self, link: Link, exist: Sequence[bool]) -> None:
-        """Reads those of the others that have jobs."""
+    def look_at(self, link: MysqlConnection, exist: Sequence[bool]) -> None:
+        """Reads those other halves that have jobs. exist: the answers to `others`."""
         for group, found in zip(self._others, exist, strict=True):
             for half in group:
                 self._fronts[half].ended = not found
@@ -124,7 +127,7 @@ class OpenLine:
         if there:
             self._read(link, self._asked(there), {})
 
-    def take(self, link: Link) -> list[bytes]:
+    def take(self, link: MysqlConnection) -> list[bytes]:
         """The ids of what is claimed."""
         taken: list[bytes] = []
         for want in self._wants:
@@ -136,44 +139,46 @@ class OpenLine:
         return taken
 
     def only(self) -> Sequence[Half]:
-        """The halves of one line that alone gave jobs; none if several lines did."""
+        """The halves of the line that gave all jobs; none if several lines gave jobs."""
         return tuple(self._gave) if len({(queue, band) for queue, band, _ in self._gave}) == 1 else ()
 
     def _give(self, want: Want, most: int) -> list[bytes]:
-        """The halves take turns, drawn anew for each want."""
+        """Up to so many ids from the want's line. Its halves take turns, anew for each want."""
         there = [half for half in halves(want.queue, want.band) if self._fronts[half].rows]
         if most <= 0 or not there:
             return []
         counts: Mapping[Half, int] = {there[0]: most}
         if len(there) > 1:
-            counts = Counter(merged([self._places(half, most) for half in there], most))
+            counts = Counter(merge_lines([self._places(half, most) for half in there], most))
         self._gave |= counts.keys()
         return [row[ID] for half, count in counts.items() for row in self._fronts[half].give(count)]
 
-    def _places(self, half: Half, most: int) -> list[tuple[Place, Half]]:
-        """Where its first jobs stand. When they are due does not matter: no other line has jobs that are as late."""
+    def _places(self, half: Half, most: int) -> list[tuple[Position, Half]]:
+        """The positions of the half's first jobs."""
         _, band, late = half
+        # 0 instead of the due time: it is compared only between lines of one lateness, and the halves differ in that.
         return [((row[GRADE] if band else 0, 0, late, row[ID]), half) for row in self._fronts[half].rows[:most]]
 
-    def _fill(self, link: Link, want: Want, most: int) -> None:
-        """Reads on, until of each half there is as much as may be taken."""
+    def _fill(self, link: MysqlConnection, want: Want, most: int) -> None:
+        """Reads on until each half has as many rows as the claim may take."""
         fronts = {half: self._fronts[half] for half in halves(want.queue, want.band)}
         asked = {half: most - len(front.rows) for half, front in fronts.items() if not front.ended}
         asked = {half: more for half, more in asked.items() if more > 0}
         if not asked:
             return
+        # Fronts of the normal band are read without grade and due, so the place to go on from comes from the job.
         ends = [last for half in asked if (last := fronts[half].last) is not None]
-        places = link.rows(f"SELECT id, grade, due FROM tarry_job WHERE id IN ({listed(ends)})") if ends else ()
+        places = link.rows(f"SELECT id, grade, due FROM tarry_job WHERE id IN ({id_list(ends)})") if ends else ()
         self._read(link, asked, {row[ID]: row for row in places})
 
-    def _read(self, link: Link, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> None:
+    def _read(self, link: MysqlConnection, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> None:
         self._came(asked, link.run(*self._statements(asked, places)))
 
     def _asked(self, some: Sequence[Half]) -> dict[Half, int]:
         return {half: self._fronts[half].asked for half in some}
 
     def _statements(self, asked: Mapping[Half, int], places: Mapping[bytes, Row]) -> list[str]:
-        """What reads so many more of each. places: of the last ones that were read before."""
+        """The statements that read so many more rows of each half. places: of the last rows read before."""
         written: list[str] = []
         for half, most in asked.items():
             last = self._fronts[half].last
@@ -181,46 +186,47 @@ class OpenLine:
             written += self._reader.front(half, most, place, what="id, grade" if half[1] else "id")
         return written
 
-    def _came(self, asked: Mapping[Half, int], found: Sequence[Answer]) -> None:
+    def _came(self, asked: Mapping[Half, int], found: Sequence[StatementResult]) -> None:
         for (half, most), answer in zip(asked.items(), last_of_each(found, len(asked)), strict=True):
             self._fronts[half].came(answer.rows, most)
 
 
-def last_of_each(found: Sequence[Answer], fronts: int) -> Sequence[Answer]:
-    """Of the answers to the statements of so many fronts, those that have the rows."""
+def last_of_each(found: Sequence[StatementResult], fronts: int) -> Sequence[StatementResult]:
+    """The answers that have the rows, out of the answers to the statements of so many fronts."""
+    # With a token each front takes two statements, and the second has the rows.
     each = len(found) // fronts if fronts else 1
     return found[each - 1 :: each]
 
 
-def promote(link: Link, ids: Sequence[bytes], now: int) -> None:
+def promote(link: MysqlConnection, ids: Sequence[bytes], now: int) -> None:
     """Makes these scheduled jobs ready."""
-    these = listed(ids)
+    these = id_list(ids)
     link.run(
-        sql.LEAVE_SCHEDULED.format(among(ids)),
+        sql.LEAVE_SCHEDULED.format(id_table(ids)),
         f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, since = {now} WHERE id IN ({these})",
         sql.COME_READY.format(these),
         sql.COME_LANED.format(these),
-        open_lanes.COME.format(these),
+        open_lanes.ADD_JOBS.format(these),
     )
 
 
 class Start:
-    """Lets chosen jobs run: they leave their places, and what they bring is read."""
+    """Reads the chosen jobs and lets them run: they leave their places."""
 
-    def __init__(self, link: Link, owner: str, now: int, settings: Settings) -> None:
+    def __init__(self, link: MysqlConnection, owner: str, now: int, settings: StoreSettings) -> None:
         self._link, self._owner, self._now, self._settings = link, owner, now, settings
         self._late: set[bytes] = set()
         self.strays = False
-        """Some waited in the open line although their task has a limit: they were put into its lane, and wait."""
+        """Some jobs waited in the open line although their task has a limit: they moved into its lane, and wait."""
 
     def read(self, ids: Sequence[bytes]) -> list[Job]:
-        """The jobs as they are once they run; strays are put right and are not among them."""
+        """The jobs as they are once they run, without strays: those move into their lanes."""
         claimed = sql.claimed(self._owner, self._now, self._late)
         jobs: list[Job] = []
         for start in range(0, len(ids), 1000):
-            jobs += map(claimed, self._link.rows(sql.PAYLOAD.format(listed(ids[start : start + 1000]))))
+            jobs += map(claimed, self._link.rows(sql.PAYLOAD.format(id_list(ids[start : start + 1000]))))
         limits = self._settings.limits
-        suspects = [job for job in jobs if laned(job.task, job.lane, limits) != job.lane] if limits else []
+        suspects = [job for job in jobs if waiting_lane(job.task, job.lane, limits) != job.lane] if limits else []
         strays = self._strays(suspects) if suspects else set()
         if strays:
             self.strays = True
@@ -228,9 +234,9 @@ class Start:
         return [job for job in jobs if job.id not in strays] if strays else jobs
 
     def _strays(self, suspects: Sequence[Job]) -> set[bytes]:
-        """Those that came by settings which did not have the limit yet."""
+        """The jobs whose inserting process did not know the limit yet."""
         since = {job.id: self._since(job.task) for job in suspects}
-        rows = self._link.rows(f"SELECT id, settings FROM tarry_job WHERE id IN ({listed(since)})")
+        rows = self._link.rows(f"SELECT id, settings FROM tarry_job WHERE id IN ({id_list(since)})")
         return {id for id, settings in rows if settings < since[id]}
 
     def _since(self, task: str) -> int:
@@ -238,7 +244,7 @@ class Start:
         return min(since[kind + task] for kind in (TASK, EACH) if kind + task in since)
 
     def statements(self, jobs: Sequence[Job]) -> list[str]:
-        """What makes them run."""
+        """The statements that make the jobs run."""
         written: list[str] = []
         for start in range(0, len(jobs), 1000):
             written += self._some(jobs[start : start + 1000])
@@ -251,26 +257,27 @@ class Start:
             if job.lane is None:
                 fronts[job.queue, job.id in self._late, -job.priority].append((job.id, job.due))
         for (queue, late, grade), front in fronts.items():
-            yield sql.LEAVE_FRONT.format(among_moments(front), sql.text(queue), int(late), grade)
+            yield sql.LEAVE_FRONT.format(id_and_due_table(front), sql.text(queue), int(late), grade)
         if lane_ids:
-            yield sql.LEAVE_LANED.format(among(lane_ids))
-        ids, owner = listed(job.id for job in jobs), sql.text(self._owner)
+            yield sql.LEAVE_LANED.format(id_table(lane_ids))
+        ids, owner = id_list(job.id for job in jobs), sql.text(self._owner)
         yield (
             f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 2, epoch = epoch + 1, since = {self._now},"
             f" holds = IF(unique_for < 0, 0, holds) WHERE id IN ({ids})"
         )
+        # In sorted order: concurrent transactions lock the rows in the same order.
         running = sorted((job.id, job.epoch) for job in jobs)
         yield sql.RUNNING + ",".join([f"({raw(id)},{owner},{epoch})" for id, epoch in running])
-        if let_go := [sql.digest(job.task, job.key) for job in jobs if job.unique < 0 and job.key is not None]:
-            yield f"{sql.DROP_KEYS.format(among(let_go))} AND p.id IN ({ids})"
+        if let_go := [sql.digest(job.task, job.key) for job in jobs if job.key_ttl < 0 and job.key is not None]:
+            yield f"{sql.DROP_KEYS.format(id_table(let_go))} AND p.id IN ({ids})"
 
 
-def into_lanes(link: Link, ids: Sequence[bytes]) -> None:
-    """Ready jobs of the open line that belong into the lane of their task."""
-    these = listed(ids)
+def into_lanes(link: MysqlConnection, ids: Sequence[bytes]) -> None:
+    """Moves ready jobs from the open line into the lane of their task."""
+    these = id_list(ids)
     link.run(
-        sql.LEAVE_READY.format(among(ids)),
+        sql.LEAVE_READY.format(id_table(ids)),
         f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({these})",
         sql.COME_LANED.format(these),
-        open_lanes.COME.format(these),
+        open_lanes.ADD_JOBS.format(these),
     )

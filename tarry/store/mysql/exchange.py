@@ -1,5 +1,5 @@
-"""The hot path: what ended is settled and new jobs are claimed, in one transaction and three round trips: changes and
-the fronts of the lines; what the chosen jobs bring; their start and the commit."""
+"""The hot path: settles ended attempts and claims new jobs, in one transaction and three round trips: the changes and
+the fronts of the lines; the data of the chosen jobs; their start and the commit."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,19 @@ from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import Applying
-from tarry.store.mysql.claim import OpenLine, Reader, Start, promote
+from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
 from tarry.store.mysql.halves import Half
-from tarry.store.mysql.lanes import LaneClaim
-from tarry.store.mysql.link import COMMIT, Link
-from tarry.store.mysql.open_lanes import vain
-from tarry.store.mysql.settings import TAKE_TURN, Said, Settings, said
-from tarry.store.mysql.swift import swift
+from tarry.store.mysql.lane_reader import MysqlLaneReader
+from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
+from tarry.store.mysql.open_lanes import nothing_to_claim
+from tarry.store.mysql.plain_ends import need_no_look
+from tarry.store.mysql.settings import TAKE_TURN, LookResult, StoreSettings, look_result
+from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lanes import earliest
 
 
-class Asked(Struct, frozen=True):
-    """What `exchange` is asked for, and how."""
+class ExchangeRequest(Struct, frozen=True):
+    """The arguments of one `exchange`, and what the store knows for it."""
 
     changes: Sequence[Change]
     wants: Sequence[Want]
@@ -29,17 +30,17 @@ class Asked(Struct, frozen=True):
     owner: str
     now: int
     lease: str
-    """The statement that prolongs the owner's lease; none if it still runs for long enough."""
+    """The statement that prolongs the owner's lease; empty if the lease still runs for long enough."""
     news: tuple[Sequence[str], Sequence[str]]
-    """What tells other hosts of the changes, and of jobs that begin."""
+    """The statements that tell other hosts of the changes, and of jobs that begin."""
     only: Sequence[Half]
-    """The halves of one line that alone gave jobs the last time."""
+    """The halves of the one line that gave all jobs the last time."""
     careful: bool
-    """Look before changing: the last try was mistaken."""
+    """Look before changing: on the last try some jobs were not as they were seen."""
 
 
-class Done(Struct, frozen=True):
-    """What came of it."""
+class ExchangeResult(Struct, frozen=True):
+    """The answer of one exchange, and what the store has to know for the next."""
 
     answer: Exchange
     only: Sequence[Half]
@@ -49,19 +50,20 @@ class Done(Struct, frozen=True):
 class Exchanging:
     """One exchange, on one connection."""
 
-    def __init__(self, link: Link, settings: Settings, reader: Reader, asked: Asked) -> None:
+    def __init__(self, link: MysqlConnection, settings: StoreSettings, reader: Reader, asked: ExchangeRequest) -> None:
         self._link, self._settings, self._reader, self._asked = link, settings, reader, asked
         wants = [want for want in asked.wants if want.queue not in settings.paused]
         self._wants = wants if asked.limit > 0 else []
         self._start = Start(link, asked.owner, asked.now, settings)
-        self._open = OpenLine(reader, self._wants, asked.limit, asked.only)
+        self._open = OpenLineClaim(reader, self._wants, asked.limit, asked.only)
 
-    def run(self) -> Done:
-        """All of it, committed."""
+    def run(self) -> ExchangeResult:
+        """Makes the whole exchange and commits it."""
+        # Under limits a claim takes the turn. A look without it lets idle workers stay out of the others' way.
         if self._settings.limits and self._wants and not self._asked.changes:
-            found = vain(self._link, self._settings, self._wants, self._asked.now)
+            found = nothing_to_claim(self._link, self._settings, self._wants, self._asked.now)
             if found is not None:
-                return Done(Exchange([], [], found.again), (), False)
+                return ExchangeResult(Exchange([], [], found.again), (), False)
         jobs, written, again, due = list[Job](), list[str](), None, None
         if self._settings.limits:
             valid = self._changed_in_turn()
@@ -75,35 +77,41 @@ class Exchanging:
             if self._wants:
                 jobs, written, again = self._claimed(said)
         due = self._finish(jobs, written, due, known)
+        # The rows came by id, not in the order of the claim.
         jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
-        return Done(Exchange(valid, jobs, earliest(due, again)), self._open.only(), self._start.strays)
+        return ExchangeResult(Exchange(valid, jobs, earliest(due, again)), self._open.only(), self._start.strays)
 
     def _changed_in_turn(self) -> list[bool]:
-        self._link.run("BEGIN", self._settings.look(), TAKE_TURN)
+        # The turn comes before any lock on jobs: ends lower levels, which only the one with the turn may write.
         applying = Applying(self._link, self._settings, self._asked.now)
-        return applying.apply(self._asked.changes)
+        valid, left = applying.apply(self._asked.changes, ["BEGIN", self._settings.look(), TAKE_TURN])
+        if left:
+            self._link.run(*left)
+        return valid
 
-    def _changed(self) -> tuple[list[bool], Said]:
-        """Which changes are valid, and what there is to claim; its front is read too."""
+    def _changed(self) -> tuple[list[bool], LookResult]:
+        """Which changes are valid, and the answer to the look; reads the fronts of the lines too."""
         changes = self._asked.changes
-        plan = None if self._asked.careful else swift(changes)
-        if plan is None:
-            self._link.run("BEGIN", self._settings.look())
-            valid = Applying(self._link, self._settings, self._asked.now).apply(changes)
-            begin = list[str]()
+        applying = Applying(self._link, self._settings, self._asked.now)
+        # Hopes that all jobs are as they were seen, which saves a round trip; `check` finds out if they are not.
+        if need_no_look(changes) and not self._asked.careful:
+            plan, valid = applying.plan(changes, all_plain=True), [True] * len(changes)
+            left = ["BEGIN", *plan.statements]
         else:
-            valid, begin = [True] * len(changes), ["BEGIN", *plan.statements]
-        answers = self._link.run(*begin, self._settings.look(self._open.others()), *self._open.first())
+            plan = None
+            valid, left = applying.apply(changes, ["BEGIN", self._settings.look()])
+        answers = self._link.run(*left, self._settings.look(self._open.others()), *self._open.first())
         if plan is not None:
-            plan.check(answers[1 : len(begin)])
-        self._open.came(answers[len(begin) + 1 :])
-        return valid, said(answers[len(begin)])
+            plan.check(answers[1 : len(left)])
+        self._open.came(answers[len(left) + 1 :])
+        return valid, look_result(answers[len(left)])
 
-    def _claimed(self, said: Said) -> tuple[list[Job], list[str], int | None]:
+    def _claimed(self, said: LookResult) -> tuple[list[Job], list[str], int | None]:
         laned, exist = said.laned, said.exist
         if said.due is not None and said.due <= self._asked.now:
             self._promote()
-            self._open = OpenLine(self._reader, self._wants, self._asked.limit, ())
+            # The jobs that just became ready may be in any line, so the fronts are read again.
+            self._open = OpenLineClaim(self._reader, self._wants, self._asked.limit, ())
             self._open.came(self._link.run(*self._open.first()))
             laned, exist = bool(self._link.rows(sql.ANY_LANED)), []
         if laned:
@@ -115,8 +123,9 @@ class Exchanging:
         return jobs, self._start.statements(jobs), None
 
     def _from_lanes(self) -> tuple[list[Job], int | None]:
-        claim = LaneClaim(self._link, self._settings.limits, self._reader, self._start, self._asked.now)
-        return claim.chosen(self._wants, self._asked.limit)
+        reader = MysqlLaneReader(self._link, self._settings, self._reader, self._start, self._asked.now)
+        again = claim_in_lanes(reader, self._wants, self._asked.limit, self._asked.now)
+        return reader.claimed, again
 
     def _promote(self) -> None:
         rows = self._link.rows(self._reader.promotable(self._asked.now))
@@ -124,10 +133,11 @@ class Exchanging:
             promote(self._link, [id for (id,) in rows], self._asked.now)
 
     def _finish(self, jobs: Sequence[Job], written: Sequence[str], due: int | None, known: bool) -> int | None:
-        """Commits; when the next scheduled job falls due."""
+        """Commits; answers when the next scheduled job is due. known: `due` is that time already."""
         lease = [self._asked.lease] if jobs and self._asked.lease else []
         changed, began = self._asked.news
         told = changed if self._asked.changes else began if jobs else ()
+        # After the COMMIT in the same packet: the look holds no lock, and costs no round trip.
         more = [] if known else [sql.NEXT_DUE]
         answers = self._link.run(*written, *lease, *told, COMMIT, *more)
         if known:

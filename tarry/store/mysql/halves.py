@@ -1,5 +1,5 @@
-"""The open line of a queue and band has two halves: late jobs, and those on time. They take turns, so a claim asks for
-the first of both."""
+"""The two halves of the open line of a queue and band: late jobs, and jobs on time. They take turns, so a claim reads
+the first jobs of both."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,27 +10,28 @@ from tarry.store.mysql import sql
 Line = tuple[str, int]
 """A queue and a band."""
 Half = tuple[str, int, bool]
-"""Of a line the late jobs (True), or those on time: each in the order of priority, due and id."""
+"""Queue, band, and whether it has the late jobs. The jobs' order: priority, due, id."""
 
 
 def halves(queue: str, band: int) -> tuple[Half, Half]:
-    """Those of one line: the late jobs, those on time."""
+    """The halves of one line: the late jobs, the jobs on time."""
     return (queue, band, True), (queue, band, False)
 
 
 def exists(halves: Sequence[Half]) -> str:
-    """An expression: whether there are any jobs. halves: one, or all bands of a queue that are as late."""
+    """A SQL expression: whether there are any jobs. halves: one half, or the halves of all bands of a queue, either all
+    late or all on time."""
     queue, band, late = halves[0]
     where = f"queue = {sql.text(queue)} AND late = {late:d}"
     one_band = f" AND {sql.BANDS[band]}" if len(halves) < len(BANDS) else ""
     return f"EXISTS(SELECT 1 FROM tarry_ready WHERE {where}{one_band})"
 
 
-def together(halves: Iterable[Half]) -> Iterator[Sequence[Half]]:
-    """Groups for `exists`, as few as there may be. To ask for two bands of three at once would not be cheap: a planner
-    might read the third to its end."""
-    kinds: defaultdict[tuple[str, bool], dict[Half, None]] = defaultdict(dict)
+def group_halves(halves: Iterable[Half]) -> Iterator[Sequence[Half]]:
+    """The halves in as few groups as `exists` can take."""
+    # Two bands of three in one group are not cheap: the planner might read all jobs of the third.
+    groups: defaultdict[tuple[str, bool], dict[Half, None]] = defaultdict(dict)
     for queue, band, late in halves:
-        kinds[queue, late][queue, band, late] = None
-    for group in map(tuple, kinds.values()):
+        groups[queue, late][queue, band, late] = None
+    for group in map(tuple, groups.values()):
         yield from [group] if len(group) == len(BANDS) else [(half,) for half in group]

@@ -1,35 +1,37 @@
-"""For `tarry migrate`: what it would do to the tables in a MySQL or MariaDB server, and doing it."""
+"""For `tarry migrate`: shows and makes the steps for the tables in a MySQL or MariaDB server."""
 
 from tarry.errors import ConfigError
-from tarry.store.mysql import schema
-from tarry.store.mysql.address import parsed
-from tarry.store.mysql.errors import Denied
-from tarry.store.mysql.link import Link
+from tarry.store.mysql.link.address import parse
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.errors import Denied
+from tarry.store.mysql.schema import MysqlSchema
 
+# A step may have to write a large table anew.
 PATIENCE = 3600.0
-"""Seconds that one statement may take: a large table may have to be written anew."""
+"""Seconds that one statement may take."""
 
 
 def pending(url: str) -> list[str]:
-    """The steps that are left to do, a line for each; raises what opening the store raises."""
-    link = _linked(url)
+    """The steps that are left to do, one line each; raises what opening the store raises."""
+    link = _connect(url)
     try:
-        return schema.pending(link)
+        return MysqlSchema(link).pending()
     finally:
         link.close()
 
 
 def migrate(url: str) -> list[str]:
-    """Does them, one host at a time; answers what was done here."""
-    link = _linked(url)
+    """Makes the steps that are left, one host at a time; answers those that this call made."""
+    link = _connect(url)
     try:
-        return schema.migrate(link)
+        return MysqlSchema(link).migrate()
     finally:
         link.close()
 
 
-def _linked(url: str) -> Link:
+def _connect(url: str) -> MysqlConnection:
     try:
-        return Link(parsed(url), PATIENCE)
+        return MysqlConnection(parse(url), PATIENCE)
     except Denied as denied:
+        # As when a store is opened: only the configuration can help, not another try.
         raise ConfigError(str(denied)) from None

@@ -1,12 +1,9 @@
-"""Which lanes of tasks with a limit for each key may give something: a claim looks at these only.
+"""The open lanes of tasks with a limit for each key: a claim looks at these only.
 
-Whoever lets jobs wait in a lane adds a row to `tarry_open`, always, under the id of one of them. A claim that finds a
-lane full closes it, by a row in `tarry_closed` in place of all that are open; one that finds it empty removes them. It
-is opened when one of its attempts ends, when its rate allows a start, and when its limit changes. All but the first is
-done by those who have the turn.
-
-Rows are removed one by one, by the whole key: a range might have one of a transaction that is still open, and to wait
-for that would be to hold up everybody.
+A transaction that puts jobs into a lane always adds a row to `tarry_open`, under the id of one of them. A claim that
+finds a lane full closes it: one row in `tarry_closed` replaces all its rows in `tarry_open`. A claim that finds it
+empty removes them. A lane opens when one of its attempts ends, when its rate allows a start, and when its limit
+changes. All but adding rows needs the turn.
 """
 
 import itertools
@@ -20,25 +17,26 @@ from tarry.model.job import Job, State
 from tarry.model.limit import EACH, Limit
 from tarry.store.base import Want, band
 from tarry.store.mysql import sql
-from tarry.store.mysql.halves import exists, halves, together
-from tarry.store.mysql.link import Link
-from tarry.store.mysql.settings import NUMBER, Settings
-from tarry.store.mysql.sql import filled, raw, text
+from tarry.store.mysql.halves import exists, group_halves, halves
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.settings import NUMBER, StoreSettings
+from tarry.store.mysql.sql import bounded_statements, raw, text
+from tarry.store.shared.lane_reader import Lane, TaskLine
 from tarry.store.shared.lanes import is_wrongly_closed
 
-Line = tuple[str, int, str]
-"""Queue, band and task."""
-Lane = tuple[str, str]
-"""A task and its lane."""
 UNTIL_AN_END = 2**62
+# The look of an idle worker has a condition for each limited task; with more than _FEW of them there is no look.
 _MOST, _FEW = 1000, 50
 _PLACE = "queue = {} AND band = {} AND task = {}"
 _OPEN = "INSERT IGNORE INTO tarry_open (queue, band, task, lane, id) "
 _CLOSED = "INSERT IGNORE INTO tarry_closed (task, lane, queue, band, again) VALUES "
+# The id in rows that no insert added.
 _NOBODY = "X'00000000000000000000000000000000'"
-COME = f"""{_OPEN} SELECT queue, SIGN(grade), task, lane, MIN(id) FROM tarry_job FORCE INDEX (PRIMARY)
+ADD_JOBS = f"""{_OPEN} SELECT queue, SIGN(grade), task, lane, MIN(id) FROM tarry_job FORCE INDEX (PRIMARY)
     WHERE id IN ({{}}) AND state = 1 AND lane IS NOT NULL GROUP BY queue, SIGN(grade), task, lane"""
-"""Goes with `sql.COME_LANED`."""
+"""Run it together with `sql.COME_LANED`."""
+# Row by row, by the whole key: a range could contain a row of a transaction that is still open, and waiting for that
+# transaction would block all claims.
 _REMOVE = """DELETE p FROM JSON_TABLE('[{}]', '$[*]' COLUMNS (i VARCHAR(1500) PATH '$')) v STRAIGHT_JOIN tarry_open p
     FORCE INDEX (PRIMARY) ON p.queue = {} AND p.band = {} AND p.task = {}
     AND p.lane = UNHEX(SUBSTRING(v.i, 33)) AND p.id = UNHEX(LEFT(v.i, 32))"""
@@ -52,28 +50,32 @@ _CLOSED_NOW = f"""SELECT c.task, c.lane, IFNULL(l.running, 0), NULLIF(c.again, {
     LEFT JOIN tarry_level l ON l.name = CONCAT('each:', c.task, X'1F', c.lane)"""
 
 
-class Vain(Struct, frozen=True):
+class NothingToClaim(Struct, frozen=True):
     """A claim would find nothing."""
 
     again: int | None
     """When it may find something: a job is due, or a rate allows a start."""
 
 
-def vain(link: Link, settings: Settings, wants: Iterable[Want], now: int) -> Vain | None:
-    """A look without locks and without the turn: whether there is nothing to claim. None: there may be something."""
+def nothing_to_claim(
+    link: MysqlConnection, settings: StoreSettings, wants: Iterable[Want], now: int
+) -> NothingToClaim | None:
+    """Looks without locks and without the turn. None: there may be something to claim."""
+    # For tasks with a limit for each key only open lanes count; for all others each job in a lane does.
     limited = sorted(text(name.removeprefix(EACH)) for name in settings.limits if name.startswith(EACH))
     if len(limited) > _FEW:
         return None
     gaps = _gaps(limited)
     lines = list(dict.fromkeys((want.queue, want.band) for want in wants))
-    open_line = map(exists, together(half for line in lines for half in halves(*line)))
+    open_line = map(exists, group_halves(half for line in lines for half in halves(*line)))
     found = " OR ".join([*open_line, *(_any_laned(text(queue), band, gaps) for queue, band in lines)])
     look = f"SELECT CONCAT_WS(' ', ({NUMBER}), IFNULL(({sql.NEXT_DUE}), -1), IFNULL(({NEXT_TIME}), -1), {found})"
     number, due, time, anything = map(int, link.rows(look)[0][0].split())
+    # With other settings than ours the answer may be wrong: then the exchange itself has to look.
     again = min((moment for moment in (due, time) if moment >= 0), default=None)
     if anything or number != settings.number or (again is not None and again <= now):
         return None
-    return Vain(again)
+    return NothingToClaim(again)
 
 
 def _gaps(limited: Sequence[str]) -> str:
@@ -92,23 +94,24 @@ def _any_laned(queue: str, band: int, gaps: str) -> str:
     )
 
 
-def opening(jobs: Iterable[Job]) -> Iterator[str]:
-    """The statements that go with new jobs, of which those that are ready wait in their lanes."""
+def insert_statements(jobs: Iterable[Job]) -> Iterator[str]:
+    """The statements that add the lanes of these new jobs, where they are ready."""
     places: dict[str, bytes] = {}
     for job in jobs:
         if job.lane is not None and job.state is State.READY:
             place = f"{text(job.queue)},{-band(job.priority)},{text(job.task)},{text(job.lane)}"
             places[place] = min(job.id, places.get(place, job.id))
-    yield from filled(f"{_OPEN} VALUES ", (f"({place},{raw(id)})" for place, id in sorted(places.items())))
+    yield from bounded_statements(f"{_OPEN} VALUES ", (f"({place},{raw(id)})" for place, id in sorted(places.items())))
 
 
-def tidy(link: Link, line: Line, empty: Collection[str], full: Mapping[str, int | None]) -> None:
-    """Removes those of these lanes where nothing waits; closes those that are full until that time, None: until an
-    end."""
+def close_and_remove(
+    link: MysqlConnection, line: TaskLine, full: Mapping[str, int | None], empty: Collection[str]
+) -> None:
+    """Closes each full lane until its time; None: until an attempt ends. Removes those of `empty` without jobs."""
     queue, place = line[0], (text(line[0]), -line[1], text(line[2]))
     where = _PLACE.format(*place)
-    lanes = sql.listed(lane.encode() for lane in {*empty, *full})
-    # First the rows, then whether anything waits: a row that is seen was committed together with its job.
+    lanes = sql.id_list(lane.encode() for lane in {*empty, *full})
+    # First read the rows, then look for jobs: a row that is visible was committed together with its job.
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {where} AND lane IN ({lanes}) LIMIT {_MOST}")
     gone = _empty(link, where, sorted(empty)) | {lane.encode() for lane in full}
     remove(link, place, [(lane, id) for lane, id in rows if lane in gone])
@@ -116,75 +119,76 @@ def tidy(link: Link, line: Line, empty: Collection[str], full: Mapping[str, int 
         f"({place[2]},{text(lane)},{text(queue)},{place[1]},{UNTIL_AN_END if again is None else again})"
         for lane, again in sorted(full.items())
     )
-    link.run(*filled(_CLOSED, closed))
+    link.run(*bounded_statements(_CLOSED, closed))
 
 
-def _empty(link: Link, where: str, lanes: Sequence[str]) -> set[bytes]:
+def _empty(link: MysqlConnection, where: str, lanes: Sequence[str]) -> set[bytes]:
     asked = [f"SELECT EXISTS(SELECT 1 FROM tarry_laned WHERE {where} AND lane = {text(lane)})" for lane in lanes]
     answers = link.run(*asked) if asked else []
     return {lane.encode() for lane, answer in zip(lanes, answers, strict=True) if not answer.rows[0][0]}
 
 
-def remove(link: Link, place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """Rows of a line, by lane and id. place: queue, band and task as they are written."""
+def remove(link: MysqlConnection, place: tuple[str, int, str], rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Removes rows by lane and id. place: queue, band and task as SQL literals."""
     if rows:
         listed = '"' + '","'.join(id.hex() + lane.hex() for lane, id in sorted(rows)) + '"'
         link.run(_REMOVE.format(listed, *place))
 
 
-def remove_some(link: Link, line: Line) -> None:
-    """Rows of a task that has no limit for each key, and so needs none."""
+def remove_unneeded(link: MysqlConnection, line: TaskLine) -> None:
+    """Removes rows of a task without a limit for each key, which needs none."""
     place = (text(line[0]), -line[1], text(line[2]))
     rows = link.rows(f"SELECT lane, id FROM tarry_open WHERE {_PLACE.format(*place)} LIMIT {_MOST}")
     remove(link, place, [(lane, id) for lane, id in rows])
 
 
-def reopened(link: Link, lanes: Iterable[Lane]) -> list[str]:
-    """The statements that open those of these lanes that are closed."""
+def reopen_statements(link: MysqlConnection, lanes: Iterable[Lane]) -> list[str]:
+    """The statements that open these lanes, where they are closed."""
+    # Reads before it writes: if none of them is closed, nothing has to be written.
     tasks: defaultdict[str, set[str]] = defaultdict(set)
     for task, lane in lanes:
         tasks[task].add(lane)
     asked = [
         f"SELECT DISTINCT task, lane FROM tarry_closed WHERE task = {text(task)}"
-        f" AND lane IN ({sql.listed(lane.encode() for lane in names)})"
+        f" AND lane IN ({sql.id_list(lane.encode() for lane in names)})"
         for task, names in sorted(tasks.items())
     ]
     answers = link.run(*asked) if asked else []
-    return [statement for answer in answers for row in answer.rows for statement in _opened(row)]
+    return [statement for answer in answers for row in answer.rows for statement in _reopen_lane(row)]
 
 
-def _opened(row: Sequence[Any]) -> Iterator[str]:
+def _reopen_lane(row: Sequence[Any]) -> Iterator[str]:
     where = f"{raw(row[0])} AND lane = {raw(row[1])}"
     yield _OPEN_TASK.format(where)
     yield _NONE_CLOSED.format(where)
 
 
-def reopen_due(link: Link, now: int) -> int | None:
-    """Opens some of those whose time has come; answers when to come for the next."""
+def reopen_due(link: MysqlConnection, now: int) -> int | None:
+    """Opens some lanes whose time has come; answers when the next opens, 0 if its time has come too."""
     time: int | None = link.rows(NEXT_TIME)[0][0]
     if time is None or time > now:
         return time
-    link.run(*(statement for row in link.rows(_DUE.format(now)) for statement in _opened(row)))
+    link.run(*(statement for row in link.rows(_DUE.format(now)) for statement in _reopen_lane(row)))
     time = link.rows(NEXT_TIME)[0][0]
     return 0 if time is not None and time <= now else time
 
 
-def limit_set(link: Link, name: str, limit: Limit | None) -> None:
-    """A limit was set or lifted, within this transaction."""
+def reset_lanes(link: MysqlConnection, name: str, limit: Limit | None) -> None:
+    """After a limit was set or lifted: opens all lanes of its task, or forgets them."""
     if name.startswith(EACH):
         task = text(name.removeprefix(EACH))
         link.run(_NONE_CLOSED.format(task), *([] if limit is None else [_ALL_OF.format(task)]))
 
 
-def limit_changed(link: Link, name: str) -> None:
-    """A limit has another number, by this transaction."""
+def reopen_task(link: MysqlConnection, name: str) -> None:
+    """After a limit changed: opens the closed lanes of its task."""
     if name.startswith(EACH):
         task = text(name.removeprefix(EACH))
         link.run(_OPEN_TASK.format(task), _NONE_CLOSED.format(task))
 
 
-def wrongly_closed(link: Link, limits: Mapping[str, Limit], now: int) -> list[Lane]:
-    """Those that need not be closed."""
+def find_wrongly_closed(link: MysqlConnection, limits: Mapping[str, Limit], now: int) -> list[Lane]:
+    """The lanes that are closed and need not be."""
     return [
         (task.decode(), lane.decode())
         for task, lane, running, again in link.rows(_CLOSED_NOW)

@@ -1,5 +1,5 @@
-"""Statements, and how values are written in them. Only digits, NULL, names of ours and hexadecimal ever go into one, so
-there is nothing to escape. A priority is kept as its negative, `grade`, so that keys run upwards."""
+"""Statements, and how values are written in them. Only digits, NULL, our own names and hexadecimal go into a statement,
+so there is nothing to escape. The column `grade` is the negative priority, so that keys run upwards."""
 
 import hashlib
 import re
@@ -9,28 +9,37 @@ from typing import Any
 import msgspec
 
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import held_when_claimed
 from tarry.store.base import HIGH, LOW, NORMAL
+from tarry.store.shared import columns
+from tarry.store.shared.sql_store import SqlStatements
+from tarry.store.shared.state_codes import CODE, STATES
 
-STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
-CODE = {state: code for code, state in enumerate(STATES)}
 _DONE = CODE[State.DONE]
+COLUMN_OF = columns.COLUMN_OF | {"priority": "grade", "key": "job_key"}
 AT_ONCE = 2**20
-"""Bytes that one statement may grow to, unless one job alone takes more."""
+"""The most bytes of one statement, unless one job alone takes more."""
 
+# Most tasks return nothing, and then the column is NULL: changing a row that keeps its size costs half as much.
 NOTHING = b"null"
-"""The result of a task that returns none; by far the most do, and then NULL stands for it: a row that keeps its size
-is changed at half the cost."""
+"""The result of a task that returns None."""
 SIZE = """(IFNULL(LENGTH({0}.body), 0) + IFNULL(LENGTH({0}.note), IF({0}.state = 3, 4, 0))
     + IFNULL(LENGTH({0}.headers), 0) + IFNULL(LENGTH({0}.progress), 0))"""
-_NUMBERS = "-j.grade, j.due, j.epoch, j.failures, j.losses, j.expires, j.unique_for, j.holds, j.since, j.until, j.state"
-PAYLOAD = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.job_key, j.note, j.lane, j.headers,
-    j.progress FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.state = 1 AND j.id IN ({{}})"""
-"""What a claim gives. The driver takes a microsecond for each column of each row, so the numbers are one."""
-WHOLE = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.job_key, j.note, j.lane, j.headers,
-    j.progress, r.owner FROM tarry_job j {{hint}} LEFT JOIN tarry_running r ON r.id = j.id WHERE {{where}}
-    ORDER BY j.id"""
-INSERT = """INSERT INTO tarry_job (id, state, epoch, failures, losses, grade, due, since, until, expires, unique_for,
-    holds, settings, queue, task, lane, job_key, body, note, headers, progress) VALUES """
+_OF_JOB = {field: f"j.{column}" for field, column in COLUMN_OF.items()} | {"priority": "-j.grade"}
+_NUMBERS = columns.column_list(
+    ("priority", "due", "epoch", "failures", "crashes", "expires", "key_ttl", "key_held_until", "state_since",
+     "keep_until", "state"), _OF_JOB,
+)  # fmt: skip
+# The numbers are one column, since the driver takes a microsecond for each column of each row.
+_WHAT = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.job_key, j.note, j.lane, j.headers,
+    j.progress"""
+PAYLOAD = f"{_WHAT} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.state = 1 AND j.id IN ({{}})"
+"""The columns of the jobs that a claim gives."""
+_WHOLE = f"{_WHAT}, (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"
+JOBS = f"{_WHOLE} FROM tarry_job j FORCE INDEX (PRIMARY)"
+JOBS_OF = f"{_WHOLE} FROM ({{}}) f STRAIGHT_JOIN tarry_job j FORCE INDEX (PRIMARY) ON j.id = f.id"
+"""The jobs that a query at {} lists as f."""
+INSERT = f"INSERT INTO tarry_job ({columns.column_list(columns.STORED, COLUMN_OF)}, settings) VALUES "
 READY = "INSERT INTO tarry_ready (queue, late, grade, due, id) VALUES "
 LANED = "INSERT INTO tarry_laned (queue, band, task, lane, grade, due, id, late) VALUES "
 SCHEDULED = "INSERT INTO tarry_scheduled (due, id) VALUES "
@@ -43,10 +52,10 @@ _LATE = "IF(j.since > j.due, 1, 0)"
 """As `lifecycle.is_late`, from a row of tarry_job."""
 BANDS = {HIGH: "grade < 0", NORMAL: "grade = 0", LOW: "grade > 0"}
 
-# Leaving a place and coming to another, for jobs that `among` lists. While they leave, their row still says where they
-# are; when they come, it says so already. To a list in an IN a planner may prefer to read a whole table if it is small,
-# and then it waits for every row that somebody else has locked; from a list that is a table of its own it goes to each
-# row by its key.
+# Leaving a place and coming to another, for jobs that `id_table` lists. Jobs leave before their row changes, and come
+# after it: the row says where the job is. With a list in an IN the planner may read the whole table if it is small, and
+# then it waits for every row that another transaction has locked. With a list that is a table of its own it goes to
+# each row by its key.
 _BY_KEY = "FORCE INDEX (PRIMARY) ON"
 _LEAVE = f"""DELETE p FROM {{{{}}}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)
     STRAIGHT_JOIN tarry_{{}} p {_BY_KEY} {{}}"""
@@ -64,7 +73,7 @@ LEAVE_FINISHED = _LEAVE.format("finished", "p.until = j.until AND p.id = j.id")
 LEAVE_RUNNING = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_running p {_BY_KEY} p.id = UNHEX(v.i)"
 LEAVE_FRONT = f"""DELETE p FROM {{}} STRAIGHT_JOIN tarry_ready p {_BY_KEY} p.queue = {{}} AND p.late = {{}}
     AND p.grade = {{}} AND p.due = v.d AND p.id = UNHEX(v.i)"""
-"""The same as LEAVE_READY where it is known which are late and when each was due: takes `among_moments`."""
+"""As LEAVE_READY, for a caller that knows queue, lateness, grade and due times; takes `id_and_due_table`."""
 LOSE_KEYS = _LEAVE.format("key", "p.digest = UNHEX(SHA2(CONCAT(j.task, 0x00, j.job_key), 256)) AND p.id = j.id")
 DROP_KEYS = f"DELETE p FROM {{}} STRAIGHT_JOIN tarry_key p {_BY_KEY} p.digest = UNHEX(v.i)"
 FORGET = f"DELETE j FROM {{}} STRAIGHT_JOIN tarry_job j {_BY_KEY} j.id = UNHEX(v.i)"
@@ -81,11 +90,49 @@ COME_FINISHED = f"""INSERT INTO tarry_finished SELECT until, id, queue, {SIZE.fo
     FORCE INDEX (PRIMARY) WHERE id IN ({{}})"""
 DIFFERING = "INSERT INTO tarry_job (id, {0}) VALUES "
 ALREADY = " ON DUPLICATE KEY UPDATE "
-"""Together they change rows that are there, each otherwise, in one statement."""
+"""DIFFERING and ALREADY together change existing rows, each to values of its own, in one statement."""
 
 NEXT_DUE = "SELECT due FROM tarry_scheduled ORDER BY due LIMIT 1"
 LEASE = "INSERT INTO tarry_owner (name, until) VALUES ({}, {}) ON DUPLICATE KEY UPDATE until = VALUES(until)"
 ANY_LANED = "SELECT 1 FROM tarry_laned LIMIT 1"
+
+# Only for the columns of the answer, never for comparing: texts that differ may compare as equal, and bytes do not.
+_NAME = "CONVERT({} USING utf8mb4)"
+"""A name as text."""
+_LAPSED = "NOT IN (SELECT name FROM tarry_owner WHERE until > ?1)"
+# HEX hides its part from the planner, which would otherwise read both parts of the OR separately.
+_FINISHED = """FROM tarry_finished f FORCE INDEX (PRIMARY) WHERE f.until >= ?1 AND (f.until > ?1 OR HEX(f.id) > HEX(?2))
+    ORDER BY f.until, f.id LIMIT"""
+STATEMENTS = SqlStatements(
+    tables="tarry_",
+    jobs=JOBS,
+    key=COLUMN_OF["key"],
+    name=_NAME,
+    insert_new="INSERT IGNORE INTO {}",
+    tally=f"""SELECT {_NAME.format("j.queue")}, {_NAME.format("j.task")}, j.state, COUNT(*), MIN(j.due),
+        CAST(SUM({SIZE.format("j")}) AS SIGNED) FROM tarry_job j GROUP BY j.queue, j.task, j.state""",
+    expiring=JOBS_OF.format(
+        "SELECT until, id FROM tarry_finished WHERE until >= ?1 AND until < ?2 ORDER BY until, id LIMIT ?3"
+    )
+    + " ORDER BY f.until, f.id",
+    held_by=JOBS_OF.format("SELECT id FROM tarry_running WHERE owner = ?1 ORDER BY id LIMIT ?2") + " ORDER BY f.id",
+    overdue=JOBS_OF.format(f"SELECT id FROM tarry_running WHERE owner {_LAPSED} ORDER BY id LIMIT ?2")
+    + " ORDER BY f.id",
+    owners=f"SELECT {_NAME.format('owner')} FROM (SELECT DISTINCT owner FROM tarry_running) o",
+    next_due=NEXT_DUE,
+    due=f"""SELECT {_NAME.format("j.queue")}, d.due FROM (
+        SELECT due, id FROM tarry_scheduled WHERE due <= ?1 ORDER BY due, id LIMIT ?2) d
+        STRAIGHT_JOIN tarry_job j ON j.id = d.id""",
+    finished=f"""SELECT f.until, f.id, {_NAME.format("f.queue")}, f.size, j.holds <= ?3
+        FROM (SELECT f.until, f.id, f.queue, f.size {_FINISHED} ?4) f STRAIGHT_JOIN tarry_job j ON j.id = f.id
+        ORDER BY f.until, f.id""",
+    weights=f"""SELECT {_NAME.format("queue")}, CAST(SUM(size) AS SIGNED)
+        FROM (SELECT f.queue, f.size {_FINISHED} ?3) s GROUP BY queue""",
+    last_weighed=f"SELECT f.until, f.id {_FINISHED} ?3, 1",
+    levels=f"""SELECT {_NAME.format("name")}, running = 0 AND next <= ?2 FROM tarry_level
+        WHERE name > ?1 AND name < 'each;' ORDER BY name LIMIT ?3""",  # names of keys' levels begin with "each:"
+    drop_level="DELETE FROM tarry_level WHERE name = ?1 AND running = 0 AND next <= ?2",
+)
 
 
 def raw(value: bytes) -> str:
@@ -98,32 +145,47 @@ def text(value: str) -> str:
     return f"X'{value.encode().hex()}'"
 
 
-def given(value: bytes) -> str:
-    """Bytes as a literal; none take no room."""
+_PLACE = re.compile(r"\?(\d)")
+
+
+def bind(statement: str, values: Sequence[str | bytes | int]) -> str:
+    """The statement with its values as literals in place of ?1, ?2 ..."""
+    written = [text(value) if isinstance(value, str) else literal(value) for value in values]
+    return _PLACE.sub(lambda found: written[int(found[1]) - 1], statement)
+
+
+def literal(value: bytes | int) -> str:
+    """Bytes or a number as a literal."""
+    return raw(value) if isinstance(value, bytes) else str(value)
+
+
+def blob_or_null(value: bytes) -> str:
+    """Bytes as a literal; NULL for no bytes, since it takes no room."""
     return f"X'{value.hex()}'" if value else "NULL"
 
 
-def noted(value: bytes, state: State) -> str:
+def note_literal(value: bytes, state: State) -> str:
     """A note as a literal, for a job of that state; `note_of` reads it."""
     if state is State.DONE:
         return "NULL" if value == NOTHING else raw(value)
-    return given(value)
+    return blob_or_null(value)
 
 
 def note_of(value: bytes | None, state: int) -> bytes:
-    """The note that `noted` wrote."""
+    """The note that `note_literal` wrote."""
     if value is None:
         return NOTHING if state == _DONE else b""
     return value
 
 
-def maybe(value: str | None) -> str:
+def text_or_null(value: str | None) -> str:
     """Text as a literal, or NULL."""
     return "NULL" if value is None else text(value)
 
 
-def listed(ids: Iterable[bytes]) -> str:
-    """Ids for an IN, sorted, so that all lock rows in the same order."""
+def id_list(ids: Iterable[bytes]) -> str:
+    """Ids for an IN, sorted."""
+    # All transactions lock rows in the same order, so that they do not deadlock.
     return "X'" + "',X'".join([id.hex() for id in sorted(ids)]) + "'"
 
 
@@ -132,18 +194,18 @@ _ONE, _TWO = "i CHAR(64) PATH '$'", "d BIGINT PATH '$[0]', i CHAR(64) PATH '$[1]
 _JSON_TABLE = re.compile(r"JSON_TABLE\('([^']*)', '\$\[\*\]' COLUMNS \([^']*'\$(?:\[0\]', [^']*'\$\[1\])?'\)\) v")
 
 
-def among(ids: Iterable[bytes]) -> str:
-    """Ids, sorted, as the table v with the column i, which is hexadecimal."""
+def id_table(ids: Iterable[bytes]) -> str:
+    """Ids, sorted, as the table v with the hexadecimal column i."""
     return _TABLE.format('"' + '","'.join([id.hex() for id in sorted(ids)]) + '"', _ONE)
 
 
-def among_moments(pairs: Iterable[tuple[bytes, int]]) -> str:
-    """The same, and in the column d when each was due."""
+def id_and_due_table(pairs: Iterable[tuple[bytes, int]]) -> str:
+    """As `id_table`, and with the due time of each in the column d."""
     return _TABLE.format(",".join([f'[{due},"{id.hex()}"]' for id, due in sorted(pairs)]), _TWO)
 
 
 def for_older(statement: str) -> str:
-    """The same for a server that has no JSON_TABLE: a union of rows, which is slower to read."""
+    """The same statement for a server without JSON_TABLE: with a union of rows, which is slower to read."""
     return _JSON_TABLE.sub(_union, statement)
 
 
@@ -154,18 +216,18 @@ def _union(found: "re.Match[str]") -> str:
     return "(SELECT " + " UNION ALL SELECT ".join([", ".join(first), *rest]) + ") v"
 
 
-def some(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """As many at once as a statement is to name."""
+def chunks(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The ids in parts of at most 1000, for one statement each."""
     return (ids[start : start + 1000] for start in range(0, len(ids), 1000))
 
 
 def digest(task: str, key: str) -> bytes:
-    """What stands for a key of a task, however long it is; as LOSE_KEYS reckons it too."""
+    """A digest of fixed length for a task's key of any length; the same as in LOSE_KEYS."""
     return hashlib.sha256(f"{task}\0{key}".encode()).digest()
 
 
-def filled(head: str, values: Iterable[str], tail: str = "") -> Iterator[str]:
-    """As many statements as it takes, each of a bounded size."""
+def bounded_statements(head: str, values: Iterable[str], tail: str = "") -> Iterator[str]:
+    """The values in as many statements as needed, each of at most AT_ONCE bytes."""
     rows: list[str] = []
     size = 0
     for row in values:
@@ -179,21 +241,20 @@ def filled(head: str, values: Iterable[str], tail: str = "") -> Iterator[str]:
 
 
 def row(job: Job, settings: int) -> str:
-    """A new job's row, for INSERT. settings: the number of those by which its lane was chosen."""
-    numbers = (
-        f"{CODE[job.state]},{job.epoch},{job.failures},{job.losses},{-job.priority},{job.due},{job.since},{job.until},"
-        f"{job.expires},{job.unique},{job.holds},{settings}"
-    )
+    """A new job's row, for INSERT. settings: the number of the settings by which its lane was chosen."""
     return (
-        f"({raw(job.id)},{numbers},{text(job.queue)},{text(job.task)},{maybe(job.lane)},{maybe(job.key)},"
-        f"{given(job.body)},{noted(job.note, job.state)},{given(job.headers)},{given(job.progress)})"
+        f"({raw(job.id)},{text(job.task)},{blob_or_null(job.body)},{text(job.queue)},{-job.priority},{job.due},"
+        f"{CODE[job.state]},{job.epoch},{job.failures},{job.crashes},{job.state_since},{job.keep_until},{job.expires},"
+        f"{text_or_null(job.key)},{note_literal(job.note, job.state)},{job.key_ttl},{job.key_held_until},"
+        f"{text_or_null(job.lane)},{blob_or_null(job.headers)},{blob_or_null(job.progress)},{settings})"
     )
 
 
 class Names(dict[bytes, str]):
-    """Text for the bytes of names that come again and again."""
+    """A cache of texts for the bytes of names, which come again and again."""
 
     def __missing__(self, name: bytes) -> str:
+        # Bounded, since a program may make up names without end.
         if len(self) > 10_000:
             self.clear()
         self[name] = found = name.decode()
@@ -204,7 +265,7 @@ _names = Names()
 
 
 def job(row: Sequence[Any]) -> Job:
-    """The job of a row of WHOLE."""
+    """The job of a row of JOBS."""
     id, task, body, queue, numbers, key, note, lane, headers, progress, owner = row
     priority, due, epoch, failures, losses, expires, unique, holds, since, until, state = map(int, numbers.split())
     return Job(
@@ -215,8 +276,9 @@ def job(row: Sequence[Any]) -> Job:
 
 
 def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]], Job]:
-    """The job of a row of PAYLOAD, once that owner has claimed it. late: takes the ids of those that were late, which
-    their `since` no longer tells."""
+    """A function from a row of PAYLOAD to the job as it is once this owner has claimed it. late: gets the ids of late
+    jobs."""
+    # After the claim `since` no longer tells which jobs were late. Local names, since this runs for each claimed job.
     names, running = _names, State.RUNNING
 
     def job(row: Sequence[Any]) -> Job:
@@ -226,7 +288,7 @@ def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]],
             late.add(id)
         return Job(
             id, names[task], body or b"", names[queue], priority, due, running, epoch + 1, failures, losses, owner, now,
-            0, expires, None if key is None else key.decode(), note or b"", unique, 0 if unique < 0 else holds,
+            0, expires, None if key is None else key.decode(), note or b"", unique, held_when_claimed(unique, holds),
             None if lane is None else lane.decode(), headers or b"", progress or b"",
         )  # fmt: skip
 

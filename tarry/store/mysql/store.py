@@ -1,57 +1,63 @@
 """MySQL and MariaDB: one server, workers on many hosts.
 
-What makes it fast: narrow tables in the order of the claim, changes by primary key in sorted order, many statements a
-packet, so that an exchange of a thousand jobs is three round trips and one commit.
+What makes it fast: narrow tables in the order of the claim, changes by primary key in sorted order, and many statements
+in one packet, so that an exchange of a thousand jobs takes three round trips and one commit.
 """
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tarry import errors
 from tarry.model.change import Change
-from tarry.model.job import Job, State
+from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
+from tarry.model.wake import WakeReason, wake_reasons
+from tarry.store.base import Diagnostic, Exchange, Store, Want
 from tarry.store.mysql import insert as inserting
-from tarry.store.mysql import look, schema, sql
-from tarry.store.mysql.address import Address, parsed
-from tarry.store.mysql.bells import Bells, forget_news, news
-from tarry.store.mysql.calls import Calls
+from tarry.store.mysql import owning, sql
 from tarry.store.mysql.claim import Reader
-from tarry.store.mysql.errors import Denied, Duplicate
-from tarry.store.mysql.exchange import Asked, Done, Exchanging
-from tarry.store.mysql.facts import facts, now
+from tarry.store.mysql.diagnostics import diagnostics, now
+from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
+from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchanging
 from tarry.store.mysql.finished import MysqlFinished
-from tarry.store.mysql.guard import Guard, Missing
 from tarry.store.mysql.halves import Half
-from tarry.store.mysql.insert import apart, placed, statements
-from tarry.store.mysql.lanes import all_limits, give_lane, is_miscounted, recount, set_limit, unlaned
-from tarry.store.mysql.link import COMMIT, PASSES_BY_LOCKED, Link
-from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, Known, Settings, limits_of
-from tarry.store.mysql.sql import raw, text
-from tarry.store.mysql.swift import Mistaken
-from tarry.store.mysql.within import through, where
-from tarry.store.shared.bell import Bell
+from tarry.store.mysql.insert import apart, statements
+from tarry.store.mysql.limits import all_limits, jobs_without_lane, move_into_lanes, needs_recount, recount, set_limit
+from tarry.store.mysql.link.address import Address, parse
+from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
+from tarry.store.mysql.link.errors import Denied, DuplicateKey, NotAsSeen
+from tarry.store.mysql.link.guard import GuardConnection, MissingGuards
+from tarry.store.mysql.link.retrying import Calls
+from tarry.store.mysql.schema import MysqlSchema
+from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCache, StoreSettings, limits_of
+from tarry.store.mysql.sql import bind, chunks, id_list, raw, text
+from tarry.store.mysql.transactional import through, where
+from tarry.store.mysql.wakeup import MysqlHub, forget_news, news
+from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.pruning import Pruning
+from tarry.store.shared.sql_store import Row, ScanningSqlStore
 from tarry.store.shared.uncertain import a_part_is_done
+from tarry.store.shared.wakeup.sleeper import Wakeup
 
 A = TypeVar("A")
 
 
-class MysqlStore(Store):
-    """Jobs in the database of that address. Makes its tables if there are none."""
+class MysqlStore(ScanningSqlStore):
+    """Jobs in the database at the address. Makes the tables if there are none."""
+
+    _sql = sql.STATEMENTS
 
     def __init__(self, address: Address | str) -> None:
-        self.address = parsed(address) if isinstance(address, str) else address
+        self.address = parse(address) if isinstance(address, str) else address
         self.url = self.address.shown
-        self._known = Known()
+        self._known = SettingsCache()
         calls = self._calls = Calls(self.address, self._known)
         self._call, self._write = calls.call, calls.write
-        self._pruning = Pruning(MysqlFinished(calls))
-        self._bells = Bells(self.address, self._connected)
-        self._guard, self._missing = Guard(self._connected), Missing()
+        self._pruning = Pruning(MysqlFinished(self, calls.write))
+        self._hub = MysqlHub(self.address, self._connect)
+        self._guard, self._missing = GuardConnection(self._connect), MissingGuards()
         self._guarding = threading.Lock()
         self._leases: dict[str, int] = {}
         self._only: Sequence[Half] = ()
@@ -60,22 +66,24 @@ class MysqlStore(Store):
             self._skip_locked = self._call(self._ready)
         except errors.TarryError as error:
             calls.close()
+            # While a store is opened, a refused login is a mistake in the configuration, not a server that is away.
             if isinstance(error, Denied):
                 raise errors.ConfigError(str(error)) from None
             raise
 
-    def _ready(self, link: Link) -> bool:
-        schema.ensure(link)
+    def _ready(self, link: MysqlConnection) -> bool:
+        MysqlSchema(link).ensure()
         kind, version = link.version
         return self.address.skip_locked and version >= PASSES_BY_LOCKED[kind]
 
-    def _connected(self) -> Link:
-        return Link(self.address, self.address.timeout)
+    def _connect(self) -> MysqlConnection:
+        return MysqlConnection(self.address, self.address.timeout)
 
-    def _news(self, boards: frozenset[str], kinds: Sequence[str]) -> list[str]:
-        if not kinds or not self._bells.elsewhere(boards):
+    def _news(self, boards: frozenset[str], reasons: Collection[WakeReason]) -> list[str]:
+        # Sleepers on this host hear by the board, so a single host writes no news at all.
+        if not reasons or not self._hub.has_remote_sleepers(boards):
             return []
-        return [news(kinds)]
+        return [news(reasons)]
 
     # Keeping
 
@@ -84,11 +92,12 @@ class MysqlStore(Store):
             return []
         hopeful = apart(jobs)
 
-        def work(link: Link) -> list[bytes]:
+        def work(link: MysqlConnection) -> list[bytes]:
             nonlocal hopeful
             settings = self._known.get(link, FRESH)
-            told = self._news(settings.boards, ("work",))
-            mine = placed(jobs, settings.limits)
+            told = self._news(settings.boards, (WakeReason.WORK,))
+            mine = assign_lanes(jobs, settings.limits)
+            # The first try hopes that all is new. After DuplicateKey `call` comes here again, and looks first.
             if hopeful:
                 hopeful = False
                 link.run("BEGIN", *statements(mine, settings.number), *told, COMMIT)
@@ -98,8 +107,9 @@ class MysqlStore(Store):
             link.run(*told, COMMIT)
             return lives
 
+        # Repeatable, since a second insert of the same ids finds them and changes nothing.
         lives = self._call(work, repeatable=True)
-        self._bells.ring(("work",))
+        self._hub.notify(WakeReason.WORK)
         return lives
 
     def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
@@ -107,83 +117,96 @@ class MysqlStore(Store):
         if not jobs:
             return []
         ((number,),) = run(NUMBER)
-        mine = placed(jobs, limits_of(run(LIMITS)))
+        mine = assign_lanes(jobs, limits_of(run(LIMITS)))
         lives = inserting.one_by_one(run, mine, int(number))
-        # Whether and when they commit we are not told; who looks for news sees it then.
-        run(news(("work",)))
+        # Nobody tells us whether and when the caller commits; processes that look for news see it then.
+        run(news((WakeReason.WORK,)))
         return lives
-
-    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
-        return self.exchange((), wants, limit, owner, lease, now).jobs if limit > 0 and wants else []
-
-    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        return self.exchange(changes, (), 0, "", 0, now).valid if changes else []
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         careful = False
 
-        def work(link: Link) -> tuple[Done, Settings, bool]:
+        def work(link: MysqlConnection) -> tuple[ExchangeResult, StoreSettings, bool]:
             nonlocal careful
             settings = self._known.get(link)
             prolongs = bool(owner) and self._lease_of(link, owner) < now + lease // 2
             statement = sql.LEASE.format(text(owner), now + lease) if prolongs else ""
             boards = settings.boards
-            told = self._news(boards, _kinds(changes, settings)), self._news(boards, ("follow",))
-            asked = Asked(changes, wants, limit, owner, now, statement, told, self._only, careful)
+            told = self._news(boards, _reasons(changes, settings)), self._news(boards, (WakeReason.STEP,))
+            asked = ExchangeRequest(changes, wants, limit, owner, now, statement, told, self._only, careful)
             try:
                 return Exchanging(link, settings, self._reader(), asked).run(), settings, prolongs
-            except (Mistaken, Duplicate):
-                # Stale changes show so, at the latest where a finished job comes to the finished once more.
+            except (NotAsSeen, DuplicateKey):
+                # A change was stale; a job that is finished already shows it as a duplicate in tarry_finished.
+                # `call` tries again, and then looks first.
                 careful = True
                 raise
 
         done, settings, prolonged = self._call(work)
+        # Without jobs the lease was not written.
         if done.answer.jobs and prolonged:
             self._remember(owner, now + lease)
         self._after(done, changes, settings)
         return done.answer
 
     def _reader(self) -> Reader:
+        # A new token for each claim; never 0, which rows have before any claim.
         return Reader(self._skip_locked, secrets.randbits(62) + 1)
 
-    def _lease_of(self, link: Link, owner: str) -> int:
-        """Until when the owner's lease runs. Nobody but us writes it, so it is read only once."""
+    def _lease_of(self, link: MysqlConnection, owner: str) -> int:
+        """The end of the owner's lease."""
+        # Only this process writes it, so it is read only once.
         if owner not in self._leases:
             rows = link.rows(f"SELECT until FROM tarry_owner WHERE name = {text(owner)}")
             self._remember(owner, int(rows[0][0]) if rows else 0)
         return self._leases[owner]
 
     def _remember(self, owner: str, until: int) -> None:
+        # A new dict, not a change of the old one: other threads may be reading it.
         kept = {name: lease for name, lease in list(self._leases.items())[-100:] if name != owner}
         self._leases = {**kept, owner: until}
 
-    def _after(self, done: Done, changes: Sequence[Change], settings: Settings) -> None:
+    def _after(self, done: ExchangeResult, changes: Sequence[Change], settings: StoreSettings) -> None:
         if done.answer.jobs:
             self._only = done.only
         if changes:
-            self._bells.ring(_kinds(changes, settings))
+            self._hub.notify(*_reasons(changes, settings))
         elif done.answer.jobs:
-            self._bells.ring(("follow",))
+            self._hub.notify(WakeReason.STEP)
+        # Strays now wait in lanes, where another worker may claim them at once.
         if done.strays:
-            self._bells.ring(("work",))
+            self._hub.notify(WakeReason.WORK)
 
-    def next_due(self) -> int | None:
-        rows = self._call(lambda link: link.rows(sql.NEXT_DUE))
-        return int(rows[0][0]) if rows else None
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._call(lambda link: link.rows(bind(statement, values)))
+
+    def _rows_of_all(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._call(lambda link: link.rows(bind(statement, values)), slow=True)
+
+    def _change_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        statements = [bind(statement, row) for row in rows]
+        return self._write(lambda link: sum(answer.changed for answer in link.run(*statements)))
+
+    def _job(self, row: Row) -> Job:
+        return sql.job(row)
+
+    def _jobs_by_id(self, ids: Collection[bytes]) -> Iterator[Job]:
+        for part in chunks(sorted(set(ids))):
+            yield from self._jobs(f"{self._sql.jobs} WHERE id IN ({id_list(part)})", ())
 
     # Owning
 
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
-        def work(link: Link) -> set[tuple[bytes, int]]:
+        def work(link: MysqlConnection) -> set[tuple[bytes, int]]:
             if held and self._lease_of(link, owner) < now + lease // 2:
                 link.run("BEGIN", sql.LEASE.format(text(owner), now + lease), COMMIT)
                 self._remember(owner, now + lease)
             owned: set[tuple[bytes, int]] = set()
             ids = [id for id, _ in held]
             for start in range(0, len(ids), 1000):
-                owned |= set(look.owned(link, owner, ids[start : start + 1000]))
+                owned |= set(owning.find_owned(link, owner, ids[start : start + 1000]))
             if held and self.address.guard:
                 with self._guarding:
                     self._guard.watch_over(link, owner)
@@ -193,21 +216,18 @@ class MysqlStore(Store):
         return [id for id, epoch in held if (id, epoch) not in owned]
 
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
-        def work(link: Link) -> list[Job]:
-            if of is not None:
-                return look.held_by(link, of, limit)
+        if of is not None:
+            return super().reclaim(now, of, limit)
+
+        def work(link: MysqlConnection) -> list[Job]:
             gone = self._missing.gone(link, now) if self.address.guard else []
-            return look.overdue(link, now, gone, limit)
+            return owning.overdue(link, now, gone, limit)
 
         return self._call(work)
 
-    def owners(self) -> list[str]:
-        rows = self._call(lambda link: link.rows("SELECT DISTINCT owner FROM tarry_running"))
-        return [owner.decode() for (owner,) in rows]
-
     def hold(self, name: str, owner: str, until: int, now: int) -> bool:
-        def work(link: Link) -> bool:
-            held = look.hold(link, name, owner, until, now)
+        def work(link: MysqlConnection) -> bool:
+            held = owning.hold(link, name, owner, until, now)
             link.run("BEGIN")
             forget_news(link, self._reader().skip)
             link.run(COMMIT)
@@ -217,115 +237,96 @@ class MysqlStore(Store):
 
     # For people
 
-    def get(self, ids: Sequence[bytes]) -> list[Job | None]:
-        return self._call(lambda link: look.get(link, ids)) if ids else []
-
-    def find(self, query: Query) -> list[Job]:
-        return self._call(lambda link: look.find(link, query), slow=True)
-
-    def counts(self) -> list[Tally]:
-        return self._call(look.counts, slow=True)
-
-    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
-        return self._call(lambda link: look.leaving(link, start, end, limit))
-
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
-        # In several steps: whatever goes wrong, some may have been done.
+        # Pruning has several steps: after any error some of them may be done.
         with a_part_is_done():
-            return self._pruning.prune(now, most_bytes, limit, by_queue or {})
+            return super().prune(now, most_bytes, limit, by_queue)
 
-    def queues(self) -> dict[str, bool]:
-        return self._call(look.queues)
+    def _ready_queues(self) -> list[str]:
+        walks = [DistinctScan(table, "queue", "1", 10**6) for table in ("tarry_ready", "tarry_laned")]
+        return [queue.decode() for queues in self._call(lambda link: scan_distinct(link, walks)) for queue in queues]
 
-    def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
-        return self._call(lambda link: look.backlog(link, queues, now, most))
+    def _ready_dues(self, queue: str, most: int) -> list[int]:
+        where = f"FORCE INDEX (PRIMARY) WHERE queue = {text(queue)}"
+        lines = f"tarry_ready {where} AND late = 1", f"tarry_ready {where} AND late = 0", f"tarry_laned {where}"
+        answers = self._call(lambda link: link.run(*(f"SELECT due FROM {line} LIMIT {most}" for line in lines)))
+        return [due for answer in answers for (due,) in answer.rows][:most]
 
-    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         name = text(owner)
-        changes = [sql.MARK.format(sql.given(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
-        self._tell(lambda link: link.run(*changes), ("follow",))
+        changes = [sql.MARK.format(sql.blob_or_null(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
+        self._tell(lambda link: link.run(*changes), (WakeReason.STEP,))
 
     # What people set
 
     def pause(self, queue: str, paused: bool) -> None:
         set_it = f"INSERT IGNORE INTO tarry_paused VALUES ({text(queue)})"
         change = set_it if paused else f"DELETE FROM tarry_paused WHERE queue = {text(queue)}"
-        self._tell(lambda link: link.run(RAISE, change), ("work",))
+        self._tell(lambda link: link.run(RAISE, change), (WakeReason.WORK,))
         self._known.forget()
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        task = self._tell(lambda link: set_limit(link, name, limit), ("work",))
+        task = self._tell(lambda link: set_limit(link, name, limit), (WakeReason.WORK,))
         self._known.forget()
         if task is not None:
             with a_part_is_done():
                 self._give_lanes(task)
-        self._bells.ring(("work",))
+        self._hub.notify(WakeReason.WORK)
 
     def _give_lanes(self, task: str) -> None:
-        """Those that wait move into their lanes, a thousand at a time; a claim moves those that it meets before."""
+        """Moves the waiting jobs of the task into their lanes."""
+        # A thousand at a time, so that no transaction holds many locks; a claim moves those that it meets before.
         after = b""
-        while ids := self._call(lambda link: unlaned(link, task, after), slow=True):  # noqa: B023
-            self._write(lambda link: give_lane(link, ids))
+        while ids := self._call(lambda link: jobs_without_lane(link, task, after), slow=True):  # noqa: B023
+            self._write(lambda link: move_into_lanes(link, ids))
             after = ids[-1]
 
-    def _tell(self, work: Callable[[Link], A], kinds: Sequence[str]) -> A:
-        """Does it in a transaction of its own, and rings."""
+    def _tell(self, work: Callable[[MysqlConnection], A], reasons: Collection[WakeReason]) -> A:
+        """Does the work in its own transaction, and wakes sleepers for these reasons."""
 
-        def told(link: Link) -> A:
+        def told(link: MysqlConnection) -> A:
             done = work(link)
-            if more := self._news(self._known.boards(link), kinds):
+            if more := self._news(self._known.boards(link), reasons):
                 link.run(*more)
             return done
 
         done = self._write(told)
-        self._bells.ring(kinds)
+        self._hub.notify(*reasons)
         return done
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         return self._call(all_limits)
 
     def recount(self, now: int) -> int:
-        wrong = self._call(lambda link: is_miscounted(link, now))
-        return self._tell(lambda link: recount(link, now), ("work",)) if wrong else 0
-
-    def cells(self, prefix: str) -> dict[str, bytes]:
-        return self._call(lambda link: look.cells(link, prefix))
-
-    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
-        return self._call(lambda link: look.write(link, name, value, was))
+        wrong = self._call(lambda link: needs_recount(link, now))
+        return self._tell(lambda link: recount(link, now), (WakeReason.WORK,)) if wrong else 0
 
     # The rest
 
-    def bell(self) -> Bell:
-        return self._bells.bell()
+    def wakeup(self) -> Wakeup:
+        return self._hub.wakeup()
 
-    def ring_recall(self) -> None:
-        self._tell(lambda link: None, ("recall",))
+    def wake_for_recall(self) -> None:
+        self._tell(lambda link: None, (WakeReason.RECALL,))
 
     def time(self) -> int:
         return self._call(now)
 
-    def facts(self) -> list[Fact]:
-        return self._call(lambda link: facts(link, self._skip_locked), slow=True)
+    def diagnostics(self) -> list[Diagnostic]:
+        return self._call(lambda link: diagnostics(link, self._skip_locked), slow=True)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._bells.close()
+            self._hub.close()
             self._guard.close()
             self._calls.close()
 
 
-def opened(url: str, durable: bool) -> Store:
-    """For `opening`. What is durable is the server's to say (`facts` tells)."""
+def open_mysql(url: str, durable: bool) -> Store:
+    """For `opening`. The server decides what is durable (`diagnostics` tells)."""
     return MysqlStore(url)
 
 
-def _kinds(changes: Sequence[Change], settings: Settings) -> tuple[str, ...]:
-    """Who is to hear of these changes."""
-    if not changes:
-        return ()
-    waiting = {State.READY, State.SCHEDULED}
-    to = {change.to for change in changes}
-    work = ("work",) if to & waiting or settings.limits else ()
-    return (*work, "follow" if to <= waiting else "result")
+def _reasons(changes: Sequence[Change], settings: StoreSettings) -> tuple[WakeReason, ...]:
+    return wake_reasons(changes, bool(settings.limits)) if changes else ()

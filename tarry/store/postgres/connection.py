@@ -1,157 +1,197 @@
-"""The connections of one process to PostgreSQL: a few for all its threads, made when needed, and kept."""
+"""One connection to PostgreSQL: each wait has a limit, each kind of value has one type."""
 
 import contextlib
 import os
-import random
-import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
-from weakref import WeakSet
+import select
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.adapt import AdaptersMap, Buffer, Dumper
+from psycopg.pq import ConnStatus, Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import StrBinaryDumper
 
-from tarry.errors import StoreAway, StoreUnavailable
-from tarry.store.postgres.errors import AGAIN, of, told
-from tarry.store.postgres.link import Link, Row, connected
-from tarry.store.postgres.url import Place
+from tarry.errors import ConfigError
+from tarry.store.postgres.password import connect_options
+from tarry.store.postgres.url import PostgresUrl
 from tarry.store.shared.deadline import left
-from tarry.store.shared.turns import Turns
 
-Answer = TypeVar("Answer")
-MOST = 8
-"""Connections of one process, at most: more would not make a database faster."""
-TRIES = 6
-"""How often a transaction is tried that others are in the way of."""
-_inherited: list[list[Link]] = []
-"""A parent's connections, kept in its forked child, where they are not ours to use or to close."""
+Row = tuple[Any, ...]
+OLDEST = 130000
+"""Version 13, as the driver writes it."""
 
 
-class Connections:
-    """For all threads: each takes one for as long as a call lasts; made when needed, kept, `MOST` at most.
+class BinaryArray(bytes):
+    """An array in PostgreSQL's binary form. Each subclass is for one type of elements."""
 
-    An exception may come between any two steps, from a signal's handler for instance. So the lock is taken by `with`
-    alone, which is one step, and links in use are counted by a weak set: one that is lost is not missed for ever.
-    """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._closed = False
-        self._begin()
-        self._identity: Row | None = None
+class UuidArray(BinaryArray):
+    """`uuid[]`."""
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._queue = Turns(self._lock)
-        self._idle: list[Link] = []
-        self._used: WeakSet[Link] = WeakSet()
-        self._opening: WeakSet[_Opening] = WeakSet()
 
-    def identity(self, statement: str) -> Row:
-        """What tells this database from all others; asked for once."""
-        if self._identity is None:
-            (self._identity,) = self.call(lambda link: link.rows(statement))
-        return self._identity
+class IntArray(BinaryArray):
+    """`int[]`."""
 
-    def call(self, work: Callable[[Link], Answer]) -> Answer:
-        """Does it with a connection; again if others are in the way. Errors are ours."""
-        with told(self.place):
-            for tried in range(1, TRIES + 1):
-                try:
-                    return self._with_one(work)
-                except psycopg.Error as error:
-                    if error.sqlstate not in AGAIN or tried == TRIES:
-                        raise
-                    time.sleep(random.uniform(0, 0.01) * 2**tried)
-        raise AssertionError("the last try returns or raises")
+
+class SmallIntArray(BinaryArray):
+    """`smallint[]`."""
+
+
+class BigIntArray(BinaryArray):
+    """`bigint[]`."""
+
+
+class TextArray(BinaryArray):
+    """`text[]`."""
+
+
+class ByteaArray(BinaryArray):
+    """`bytea[]`."""
+
+
+_ARRAY_OIDS = {
+    UuidArray: 2951, IntArray: 1007, SmallIntArray: 1005, BigIntArray: 1016, TextArray: 1009, ByteaArray: 1001
+}  # fmt: skip
+
+
+class _ArrayDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Any) -> Buffer | None:
+        return bytes(obj)
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    # One type for each kind of value: by default the driver chooses the type of an int by its size, and a statement
+    # with other types is prepared once more.
+    adapters.register_dumper(int, Int8BinaryDumper)
+    adapters.register_dumper(str, StrBinaryDumper)
+    for kind, oid in _ARRAY_OIDS.items():
+        adapters.register_dumper(kind, type(f"{kind.__name__}Dumper", (_ArrayDumper,), {"oid": oid}))
+    return adapters
+
+
+ADAPTERS = _adapters()
+
+
+class PostgresConnection(psycopg.Connection[Row]):
+    """One connection. Each wait for the server ends after `timeout` seconds."""
+
+    timeout = 5.0
+    owner_pid = 0
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval, left(self.timeout) if timeout is None else timeout)
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows that the statement returns. Its parameters are $1, $2 ..."""
+        cursor = psycopg.RawCursor(self, row_factory=tuple_row)
+        return cursor.execute(statement, values, binary=True).fetchall()
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Runs the statement; answers how many rows it changed. Without values it may be several statements (`;`)."""
+        cursor = psycopg.RawCursor(self, row_factory=tuple_row)
+        # Several statements in one text cannot be prepared.
+        if not values:
+            return cursor.execute(statement, prepare=False).rowcount
+        return cursor.execute(statement, values).rowcount
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Link]:
-        """A connection of one's own, for a moment; it is closed if anything is left over on it."""
-        taken: list[Link] = []
+    def transaction_with(self, *settings: str) -> Iterator["PostgresConnection"]:
+        """A transaction that begins with these SET statements. Commits at the end; an error rolls back."""
+        # BEGIN and settings in one round trip.
+        self.run("; ".join(("BEGIN", *settings)))
         try:
-            self._take(taken)
-            yield taken[0]
-        finally:
-            self._give_back(taken)
+            yield self
+        except BaseException:
+            # If the connection broke, the first error is the one to see; the server rolls back by itself.
+            with contextlib.suppress(psycopg.Error):
+                self.run("ROLLBACK")
+            raise
+        self.run("COMMIT")
 
-    def _with_one(self, work: Callable[[Link], Answer]) -> Answer:
-        """As `one`, but a block of this kind has no gap where an exception would lose the connection."""
-        taken: list[Link] = []
-        try:
-            self._take(taken)
-            return work(taken[0])
-        finally:
-            self._give_back(taken)
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open and in no transaction."""
+        return self.pgconn.status == ConnStatus.OK and self.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def _take(self, taken: list[Link]) -> None:
-        """Puts a connection into the list."""
-        if self._pid != os.getpid():
-            _inherited.append(self._idle)
-            self._begin()
-        opening = _Opening()
-        with self._lock:
-            if not self._queue.wait_for(self._any, left(self.place.seconds)):
-                raise StoreAway(
-                    f"{self.place.url}: all {MOST} connections of this process were busy for {self.place.seconds:g} s"
-                )
-            if self._closed:
-                raise StoreUnavailable(f"{self.place.url}: the store was closed; open it again")
-            if self._take_idle(taken):
-                return
-            self._opening.add(opening)
-        try:
-            taken.append(self._connected())
-            self._used.add(taken[0])
-        finally:
-            with self._lock:
-                self._opening.discard(opening)
-                if not taken:
-                    self._queue.notify()
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is idle, and the server has not closed it meanwhile."""
+        if not self.is_idle:
+            return False
+        # An idle server sends only notices, or the end of the connection. After a notice is read, nothing more is
+        # there; after the end, the socket stays readable.
+        waiter = select.poll()
+        waiter.register(self.pgconn.socket, select.POLLIN | select.POLLHUP | select.POLLERR)
+        if waiter.poll(0):
+            with contextlib.suppress(psycopg.Error):
+                self.pgconn.consume_input()
+                return self.pgconn.status == ConnStatus.OK and not waiter.poll(0)
+            return False
+        return True
 
-    def _connected(self) -> Link:
-        try:
-            return connected(self.place)
-        except psycopg.Error as error:
-            why = of(error, self.place)
-            # Nothing was sent yet: whoever asked for an insert may be told that it is surely not stored.
-            raise StoreAway(str(why)) if type(why) is StoreUnavailable else why from None
+    def discard(self) -> None:
+        """Closes it; does nothing in a forked child."""
+        # The driver tells the server goodbye, which would end the parent's connection.
+        if self.owner_pid == os.getpid():
+            self.close()
 
-    def _any(self) -> bool:
-        return self._closed or bool(self._idle) or len(self._used) + len(self._opening) < MOST
-
-    def _take_idle(self, taken: list[Link]) -> bool:
-        while self._idle:
-            taken.append(self._idle.pop())
-            if taken[0].usable:
-                self._used.add(taken[0])
-                return True
-            taken.pop().leave()
-        return False
-
-    def _give_back(self, taken: list[Link]) -> None:
-        for link in taken:
-            good = not link.closed and link.pgconn.transaction_status == TransactionStatus.IDLE
-            with self._lock:
-                self._used.discard(link)
-                if good and not self._closed:
-                    self._idle.append(link)
-                else:
-                    link.leave()
-                self._queue.notify()
-
-    def close(self) -> None:
-        """Those in use are closed when they come back."""
-        if self._pid != os.getpid():
-            self._closed = True
-            return
-        with self._lock:
-            idle, self._idle, self._closed = self._idle, [], True
-        for link in idle:
-            link.leave()
+    def __del__(self, *_: Any) -> None:
+        """Does nothing. The driver would warn of a connection left open, also in a child that must not close it."""
 
 
-class _Opening:
-    """Somebody is about to have one connection more."""
+def connect(url: PostgresUrl) -> PostgresConnection:
+    """A new connection. Raises the driver's errors, and ConfigError if the server is not fit for tarry."""
+    given = connect_options(url)
+    # A pooler refuses session settings, or gives a session with them to others.
+    if url.notify:
+        given["options"] = f"{_options(url)} {given.get('options', '')}".strip()
+    defaults = {
+        "connect_timeout": str(max(2, round(left(url.timeout)))),
+        "fallback_application_name": "tarry",
+        "tcp_user_timeout": f"{url.timeout * 1000:.0f}",
+        "keepalives_idle": "10",
+    }
+    # Prepared at the first use, since most statements come again; but not behind a pooler, where the next transaction
+    # may be on another session, which does not know the statement.
+    connection = PostgresConnection.connect(
+        **(defaults | given),
+        client_encoding="UTF8",
+        autocommit=True,
+        prepare_threshold=0 if url.notify else None,
+        context=ADAPTERS,
+    )
+    # The server's own limit (`_options`) ends first. Its error leaves the connection usable; ours would not.
+    connection.owner_pid, connection.timeout = os.getpid(), url.timeout + (0.5 if url.notify else 0)
+    connection.prepared_max = 200
+    try:
+        _check(connection, url)
+    except BaseException:
+        connection.discard()
+        raise
+    return connection
+
+
+def _options(url: PostgresUrl) -> str:
+    """Settings of the session."""
+    # The server watches the time, too: a command whose client is gone must not go on for ever.
+    limit = f"{url.timeout * 1000:.0f}"
+    # A plan that was made when the tables were small must not read them whole.
+    plans = "-c jit=off -c enable_seqscan=off"
+    return f"-c statement_timeout={limit} -c idle_in_transaction_session_timeout={limit} {plans}"
+
+
+def _check(connection: PostgresConnection, url: PostgresUrl) -> None:
+    if connection.info.server_version < OLDEST:
+        raise ConfigError(
+            f"{url.shown}: PostgreSQL {connection.info.server_version // 10000} is too old: 13 or later is needed"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise ConfigError(
+            f"{url.shown}: the database's encoding is {encoding}: tarry needs one in UTF8 (createdb -E UTF8)"
+        )

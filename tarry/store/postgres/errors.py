@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver raise, as errors of ours: one line each that says what to do."""
+"""Translates errors of PostgreSQL and its driver into errors of tarry: one line each, with a way out."""
 
 import contextlib
 import re
@@ -15,10 +15,10 @@ from tarry.errors import (
     StoreUnavailable,
     TarryError,
 )
-from tarry.store.postgres.url import Place
+from tarry.store.postgres.url import PostgresUrl
 
-AGAIN = ("40001", "40P01")
-"""Serialization failure, deadlock: the same transaction once more may do."""
+RETRIED = ("40001", "40P01")
+"""Serialization failure, deadlock: the same transaction may succeed at the next try."""
 
 _NO_DATABASE = "there is no such database: make it with createdb, or name another"
 _NO_ROOM = "the server has no connection left: raise max_connections, or put a pooler before it (?notify=no)"
@@ -33,8 +33,8 @@ _CLEAR = (
 )
 _GONE = "what tarry made there is gone while in use; restart all that use it, and it is made anew"
 
-Meaning = tuple[type[TarryError], str]
-_KINDS: dict[str, Meaning] = {
+_Meaning = tuple[type[TarryError], str]
+_KINDS: dict[str, _Meaning] = {
     "22021": (StoreError, "a name has a NUL character in it, which PostgreSQL cannot keep"),
     "25006": (StoreReadOnly, _READ_ONLY),
     "25P02": (StoreUnavailable, "the transaction was broken off"),
@@ -51,7 +51,7 @@ _KINDS: dict[str, Meaning] = {
     "57014": (StoreUnavailable, "the command took too long and was broken off"),
     "57P04": (ConfigError, "the database was dropped"),
 }
-_CLASSES: dict[str, Meaning] = {
+_CLASSES: dict[str, _Meaning] = {
     "08": (StoreUnavailable, "the connection was lost"),
     "40": (StoreUnavailable, "others were in the way again and again"),
     "53": (StoreUnavailable, "the server is short of memory or the like"),
@@ -59,7 +59,9 @@ _CLASSES: dict[str, Meaning] = {
     "58": (StoreUnavailable, "the server could not read or write its files"),
     "XX": (StoreCorrupt, "the server found its data damaged"),
 }
-_REFUSED: dict[str, Meaning] = {
+# By the text, since the driver has no code for errors while it connects. The first match counts: the particular comes
+# before the general, as "password authentication failed" before "authentication failed".
+_REFUSED: dict[str, _Meaning] = {
     r'requirement "!password" failed': (ConfigError, _CLEAR),
     r"password authentication failed|no password supplied": (ConfigError, _PASSWORD),
     r'role ".*" does not exist': (ConfigError, "there is no such user: make it with createuser, or name another"),
@@ -90,46 +92,48 @@ _REFUSED: dict[str, Meaning] = {
         "nobody listens there: is the server running, and the port right?",
     ),
 }
-"""While a connection is made the driver tells no code. Servers that speak another language end up in the last case."""
+"""Errors of connecting, by pattern. Messages in other languages match none."""
 
 
 @contextlib.contextmanager
-def told(place: Place) -> Iterator[None]:
-    """Turns what the driver raises into an error of ours."""
+def translate_errors(url: PostgresUrl) -> Iterator[None]:
+    """Within, errors of the driver become errors of tarry."""
     try:
         yield
     except psycopg.Error as error:
-        raise of(error, place) from None
+        raise translate(error, url) from None
     except UnicodeEncodeError:
-        raise StoreError(f"{place.url}: a name has half a character in it, which PostgreSQL cannot keep") from None
+        # A lone surrogate, as os.fsdecode makes of bytes that are no UTF-8.
+        raise StoreError(f"{url.shown}: a name has half a character in it, which PostgreSQL cannot keep") from None
 
 
-def of(error: psycopg.Error, place: Place) -> TarryError:
-    """The error of ours that says it."""
+def translate(error: psycopg.Error, url: PostgresUrl) -> TarryError:
+    """The error of tarry for an error of the driver."""
     code = error.sqlstate
     known = None if code is None else _KINDS.get(code) or _CLASSES.get(code[:2])
     if known is not None:
         kind, what = known
-        return kind(f"{place.url}: {what} ({one_line(error)})" if kind is ConfigError else f"{place.url}: {what}")
+        return kind(f"{url.shown}: {what} ({one_line(error)})" if kind is ConfigError else f"{url.shown}: {what}")
+    # The driver refuses a NUL itself, so there is no code of the server.
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        return StoreError(f"{place.url}: {_KINDS['22021'][1]}")
+        return StoreError(f"{url.shown}: {_KINDS['22021'][1]}")
     if code is None and isinstance(error, psycopg.OperationalError | psycopg.ProgrammingError):
-        return _without_code(error, place)
-    return StoreError(f"{place.url}: {one_line(error)}")
+        return _without_code(error, url)
+    return StoreError(f"{url.shown}: {one_line(error)}")
 
 
-def _without_code(error: psycopg.Error, place: Place) -> TarryError:
+def _without_code(error: psycopg.Error, url: PostgresUrl) -> TarryError:
     text = one_line(error)
     if "timeout expired" in text:
         return StoreUnavailable(
-            f"{place.url}: no answer within {place.seconds:g} s: is the server up, and the way to it free?"
+            f"{url.shown}: no answer within {url.timeout:g} s: is the server up, and the way to it free?"
         )
     for pattern, (kind, what) in _REFUSED.items():
         if re.search(pattern, text):
-            return kind(f"{place.url}: {what}")
-    return StoreUnavailable(f"{place.url}: the connection was lost or not made ({text})")
+            return kind(f"{url.shown}: {what}")
+    return StoreUnavailable(f"{url.shown}: the connection was lost or not made ({text})")
 
 
 def one_line(error: BaseException) -> str:
-    """What it says, on one line."""
+    """The message on one line, cut if it is long."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300]

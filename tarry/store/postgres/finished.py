@@ -1,53 +1,51 @@
-"""The finished jobs of the PostgreSQL store, for `tarry.store.shared.pruning`: each step is its own transaction."""
+"""Reads and deletes finished jobs, for `tarry.store.shared.pruning`. Each call is its own transaction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from tarry.store.postgres import rows as pack
+from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
-from tarry.store.postgres.connection import Connections
-from tarry.store.postgres.link import Row
+from tarry.store.postgres.pool import PostgresPool
 from tarry.store.shared.pruning import Finished, Place
+from tarry.store.shared.sql_store import SqlFinishedJobs, SqlStore
 
+# PostgreSQL may compress jobs on disk, but hardly to less than a tenth of their size.
 COMPRESSED = 10
-"""Compressed, the jobs may take less than they weigh, but hardly less than a tenth."""
+"""How many bytes of jobs one byte on disk may hold."""
 
 
-class PostgresFinished:
-    """Those in one schema."""
+class PostgresFinished(SqlFinishedJobs):
+    """The finished jobs in one schema."""
 
-    def __init__(self, connections: Connections, schema: str) -> None:
-        self._connections, self._schema = connections, schema
+    def __init__(self, store: SqlStore, pool: PostgresPool, schema: str) -> None:
+        super().__init__(store)
+        self._pool, self._schema = pool, schema
 
     def bound(self) -> int:
+        # Cheap, unlike adding up the sizes of all jobs: so that is done only if there may be too much.
         if not self._rows(sql.ANY_FINISHED):
             return 0
         ((size,),) = self._rows(sql.ALL_BYTES)
         return int(size) * COMPRESSED
 
     def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
-        return [Finished(*row) for row in self._rows(sql.FINISHED, (*_packed(place), now, count))]
+        return super().after(_whole(place), now, count)
 
     def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
-        weights: dict[str, int] = dict(self._rows(sql.WEIGHTS, (*_packed(place), count)))
-        last = self._rows(sql.LAST_WEIGHED, (*_packed(place), count))
-        return weights, (last[0][0], last[0][1]) if last else None
+        return super().weights(_whole(place), count)
 
     def forget(self, jobs: Sequence[Finished]) -> int:
+        # Sorted, so that two processes that prune at once lock the rows in the same order.
         in_order = sorted(jobs, key=lambda job: job.id)
         values = pack.uuids([job.id for job in in_order]), pack.big_ints([job.until for job in in_order])
-        statement = sql.at(sql.FORGET_FINISHED, self._schema)
-        return self._connections.call(lambda link: link.run(statement, values))
+        statement = sql.for_schema(sql.FORGET_FINISHED, self._schema)
+        return self._pool.call(lambda connection: connection.run(statement, values))
 
     def drop_levels(self, name: str, now: int, count: int) -> str | None:
         ((last, looked_at),) = self._rows(sql.DROP_LEVELS, (name, now, count))
         return last if looked_at == count else None
 
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        text = sql.at(statement, self._schema)
-        return self._connections.call(lambda link: link.rows(text, values))
 
-
-def _packed(place: Place) -> tuple[int, bytes]:
+def _whole(place: Place) -> Place:
+    # A UUID needs 16 bytes, but the place before all jobs has an empty id.
     until, id = place
     return until, id.ljust(16, b"\0")

@@ -1,4 +1,4 @@
-"""Bringing the PostgreSQL store's schema up to date: by itself in an empty database, else when somebody says so."""
+"""Creates the PostgreSQL store's schema in an empty database, and brings an older one up to date on demand."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,85 +6,89 @@ from collections.abc import Iterator
 import psycopg
 
 from tarry.errors import StoreError, StoreUnavailable
-from tarry.store.postgres.connection import Connections
-from tarry.store.postgres.errors import told
-from tarry.store.postgres.link import Link
-from tarry.store.postgres.schema import STEPS, Step, make_step, version
-from tarry.store.postgres.url import parsed
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.errors import translate_errors
+from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.schema import MIGRATIONS, PostgresMigration, apply_migration, read_version
+from tarry.store.postgres.url import parse_url
 
+# While a migration waits for a lock, every later transaction on that table waits behind it.
 LOCK_WITHIN = 2
-"""Seconds that a step waits for a lock: while it waits, it is in the way of all who come after it."""
+"""Seconds that a migration waits for a lock, at each try."""
 TRIES = 30
+# A migration may build an index over all jobs.
 UNBOUNDED = 86400.0
-"""Seconds: a step may build an index over all jobs."""
+"""Seconds."""
+Migrations = tuple[PostgresMigration, ...]
 
 
-def at_opening(connections: Connections, steps: tuple[Step, ...] = STEPS) -> None:
-    """Makes the tables where there are none; StoreNewer, and StoreError for older ones, before anything is written."""
-    place = connections.place
-
-    def found(link: Link) -> int:
-        return version(link, place.schema, place.url, len(steps))
-
-    there = connections.call(found)
-    if not there:
-        _make(connections, range(1, len(steps) + 1), steps)
-    elif there < len(steps):
+def create_or_check(pool: PostgresPool, migrations: Migrations = MIGRATIONS) -> None:
+    """Creates the schema if there is none. StoreNewer, or StoreError if it is older, and nothing is written."""
+    newest = len(migrations)
+    version = _version(pool, newest)
+    if not version:
+        _apply_all(pool, range(1, newest + 1), migrations)
+    elif version < newest:
         raise StoreError(
-            f"{place.url} has schema {there}, and this tarry needs {len(steps)}: run `tarry migrate`, which older"
+            f"{pool.url.shown} has schema {version}, and this tarry needs {newest}: run `tarry migrate`, which older"
             " workers survive"
         )
 
 
-def pending(url: str, steps: tuple[Step, ...] = STEPS) -> list[str]:
-    """What `migrate` would do there, a line for each step; raises what opening the store raises."""
-    with _opened(url) as connections:
-        return [f"schema {number}: {steps[number - 1].says}" for number in _missing(connections, steps)]
+def pending(url: str, migrations: Migrations = MIGRATIONS) -> list[str]:
+    """What `migrate` would do there, a line for each migration. Raises the errors of opening the store."""
+    with _open_pool(url) as pool:
+        return [_describe(number, migrations) for number in _missing(pool, migrations)]
 
 
-def migrate(url: str, steps: tuple[Step, ...] = STEPS) -> list[str]:
-    """Does it, each step whole or not at all, whoever else does the same; answers what was done here."""
-    with _opened(url) as connections:
-        done = _make(connections, _missing(connections, steps), steps)
-        return [f"schema {number}: {steps[number - 1].says}" for number in done]
+def migrate(url: str, migrations: Migrations = MIGRATIONS) -> list[str]:
+    """Migrates, each step whole or not at all, also while others migrate. Answers the steps that were done here."""
+    with _open_pool(url) as pool:
+        return [_describe(number, migrations) for number in _apply_all(pool, _missing(pool, migrations), migrations)]
 
 
 @contextlib.contextmanager
-def _opened(url: str) -> Iterator[Connections]:
-    connections = Connections(parsed(url))
+def _open_pool(url: str) -> Iterator[PostgresPool]:
+    pool = PostgresPool(parse_url(url))
     try:
-        yield connections
+        yield pool
     finally:
-        connections.close()
+        pool.close()
 
 
-def _missing(connections: Connections, steps: tuple[Step, ...]) -> range:
-    place = connections.place
-    return range(connections.call(lambda link: version(link, place.schema, place.url, len(steps))) + 1, len(steps) + 1)
+def _describe(number: int, migrations: Migrations) -> str:
+    return f"schema {number}: {migrations[number - 1].summary}"
 
 
-def _make(connections: Connections, numbers: range, steps: tuple[Step, ...]) -> list[int]:
-    done = []
-    with told(connections.place), connections.one() as link:
-        usual, link.seconds = link.seconds, UNBOUNDED
+def _version(pool: PostgresPool, newest: int) -> int:
+    return pool.call(lambda connection: read_version(connection, pool.url, newest))
+
+
+def _missing(pool: PostgresPool, migrations: Migrations) -> range:
+    return range(_version(pool, len(migrations)) + 1, len(migrations) + 1)
+
+
+def _apply_all(pool: PostgresPool, numbers: range, migrations: Migrations) -> list[int]:
+    with translate_errors(pool.url), pool.lend_one() as connection:
+        # Our own limit on each wait, besides the server's, which `_apply` lifts.
+        usual, connection.timeout = connection.timeout, UNBOUNDED
         try:
-            for number in numbers:
-                if _made(link, connections, number, steps):
-                    done.append(number)
+            return [number for number in numbers if _apply(connection, pool, number, migrations)]
         finally:
-            link.seconds = usual
-    return done
+            connection.timeout = usual
 
 
-def _made(link: Link, connections: Connections, number: int, steps: tuple[Step, ...]) -> bool:
-    place = connections.place
+def _apply(connection: PostgresConnection, pool: PostgresPool, number: int, migrations: Migrations) -> bool:
     for _ in range(TRIES):
         try:
-            with link.transaction_of("SET LOCAL statement_timeout = 0", f"SET LOCAL lock_timeout = '{LOCK_WITHIN}s'"):
-                return make_step(link, place.schema, place.url, number, steps)
+            with connection.transaction_with(
+                "SET LOCAL statement_timeout = 0", f"SET LOCAL lock_timeout = '{LOCK_WITHIN}s'"
+            ):
+                return apply_migration(connection, pool.url, number, migrations)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            # It waits no longer, so those behind it go on. Nothing was done, so it may simply try again.
             continue
     raise StoreUnavailable(
-        f"{place.url}: step {number} found the tables locked for {TRIES * LOCK_WITHIN} s: end what has a transaction"
-        " open there (`tarry check` says since when), then again"
+        f"{pool.url.shown}: step {number} found the tables locked for {TRIES * LOCK_WITHIN} s: end what has a"
+        " transaction open there (`tarry check` says since when), then again"
     )

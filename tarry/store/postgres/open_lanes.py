@@ -1,29 +1,30 @@
-"""Which lanes of tasks with a limit for each key may give something: a claim looks at these only.
+"""The open lanes of tasks with a limit for each key: a claim looks at these only.
 
-Whoever lets a job wait in such a lane adds a row to the table `lane`, always: to rely on one that is there would be to
-wait for whoever removes it. A claim that finds a lane full closes it, by one row in place of all that are open; one
-that finds it empty removes them. It is opened when one of its attempts ends, when its rate allows a start, and when its
-limit changes. Row by row:
+A transaction that puts a job into such a lane always adds a row to the table `lane`: if it relied on a row that is
+there, it would have to wait for a transaction that removes that row. A claim that finds a lane full closes it: one
+closed row replaces all open rows. A claim that finds a lane empty removes its rows. A lane is opened when one of its
+attempts ends, when its rate allows a start, and when its limit changes. No lane stays closed or is lost by mistake:
 
-- closed: the level's row is locked, and it is still full. An end locks the level before it opens lanes, so it comes
-  either before that, and there is room, or after it, and finds what was closed.
-- removed: in the statement that sees that nothing waits there. A row is committed together with its job, so one whose
-  job is not seen is not seen either.
+- Closing locks the row of the level and sees that it is still full. The end of an attempt locks the level before it
+  opens lanes. If it comes first, there is room; if it comes second, it finds the closed row and opens it.
+- The statement that removes a row sees that no job waits there. A row is committed together with its job, so a
+  statement that does not see the job does not see its row either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from tarry.model.limit import EACH, TASK, Level, Limit
-from tarry.store.postgres import rows as pack
+from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
-from tarry.store.postgres.functions import UNTIL_AN_END
-from tarry.store.postgres.link import Link
-from tarry.store.shared.lanes import each, is_wrongly_closed
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.constants import UNTIL_AN_END
+from tarry.store.shared.lane_reader import Lane, TaskLine
+from tarry.store.shared.lanes import is_wrongly_closed, lane_level
 
-Line = tuple[str, int, str]
-"""Queue, band and task."""
 _OPEN = "again IS NULL AND queue = $1 AND band = $2::int AND task = $3"
+# A level that another transaction has locked may change: its lane stays open, and a later claim closes it.
 _LOCKED = "SELECT name, running, next FROM {s}.level WHERE name = ANY ($1) FOR UPDATE SKIP LOCKED"
+# Only while the task still has the limit by which the lanes are full: a change has opened its lanes already.
 _CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
         WHERE EXISTS (SELECT FROM {{s}}.limits WHERE name = 'each:' || $3 AND value = $6)),
     gone AS (DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM {{s}}.lane o
@@ -31,7 +32,6 @@ _CLOSE = f"""WITH full_ AS (SELECT * FROM unnest($4, $5) AS f (lane, again)
     INSERT INTO {{s}}.lane (queue, band, task, lane, again) SELECT $1, $2::int, $3, f.lane, f.again FROM full_ f
     WHERE NOT EXISTS (SELECT FROM {{s}}.lane c WHERE c.again IS NOT NULL AND c.task = $3 AND c.lane = f.lane
         AND c.queue = $1 AND c.band = $2::int)"""
-"""While it has the limit by which it is full."""
 _REMOVE = f"""DELETE FROM {{s}}.lane WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM {{s}}.lane o
     WHERE {_OPEN} AND lane = ANY ($4) AND NOT EXISTS (SELECT FROM {{s}}.job j WHERE j.state = 1 AND j.lane IS NOT NULL
         AND j.queue = $1 AND (j.rank > 0)::int - (j.rank < 0)::int = -$2::int AND j.task = $3 AND j.lane = o.lane)
@@ -48,53 +48,61 @@ _OPEN_THESE = """UPDATE {s}.lane c SET again = NULL FROM unnest($1, $2) AS o (ta
     WHERE c.again IS NOT NULL AND c.task = o.task AND c.lane = o.lane"""
 
 
-def close(link: Link, schema: str, line: Line, lanes: Iterable[str], limit: tuple[Limit, bytes], now: int) -> None:
-    """Closes those of these lanes that are full. limit: of the task, for each key, and as it is kept. To be called at
-    the end of a claim: it waits for nobody, and nobody may be waited for after it."""
+def close(
+    link: PostgresConnection, schema: str, line: TaskLine, lanes: Iterable[str], limit: tuple[Limit, bytes], now: int
+) -> None:
+    """Closes the lanes that are full. limit: the task's limit for each key, decoded and as it is stored.
+
+    To be called only at the end of a claim: after it the claim must not wait for any lock.
+    """
     queue, band, task = line
-    names = {each(task, lane): lane for lane in lanes}
-    locked = link.rows(sql.at(_LOCKED, schema), (pack.texts(names),))
+    names = {lane_level(task, lane): lane for lane in lanes}
+    # Locked and read again: an attempt may have ended since the claim saw the lane full, and then there is room.
+    locked = link.rows(sql.for_schema(_LOCKED, schema), (pack.texts(names),))
+    # Where nothing may start there may be no row of a level: the lane is full without one.
     levels = dict.fromkeys(names, Level()) if limit[0].most == 0 else {}
     levels |= {name: Level(running, following) for name, running, following in locked}
     full = {names[name]: level.again(limit[0], now) for name, level in levels.items() if not level.room(limit[0], now)}
     if full:
         again = pack.big_ints(UNTIL_AN_END if time is None else time for time in full.values())
-        link.run(sql.at(_CLOSE, schema), (queue, band, task, pack.texts(full), again, limit[1]))
+        link.run(sql.for_schema(_CLOSE, schema), (queue, band, task, pack.texts(full), again, limit[1]))
 
 
-def remove(link: Link, schema: str, line: Line, lanes: Iterable[str]) -> None:
-    """Those of these lanes where nothing waits are looked at no more."""
-    link.run(sql.at(_REMOVE, schema), (*line, pack.texts(lanes)))
+def remove(link: PostgresConnection, schema: str, line: TaskLine, lanes: Iterable[str]) -> None:
+    """Removes the lanes where no job waits."""
+    link.run(sql.for_schema(_REMOVE, schema), (*line, pack.texts(lanes)))
 
 
-def limit_set(link: Link, schema: str, name: str, limit: Limit | None) -> None:
-    """A limit was set or lifted, while nobody else does anything."""
+def reset_lanes(link: PostgresConnection, schema: str, name: str, limit: Limit | None) -> None:
+    """After a limit was set or lifted, while all others wait: opens all lanes of its task, or forgets them."""
+    # All rows are made anew: while there was no limit, jobs came without a row.
     if name.startswith(EACH):
-        link.run(sql.at(_NONE_OF, schema), (name.removeprefix(EACH),))
+        link.run(sql.for_schema(_NONE_OF, schema), (name.removeprefix(EACH),))
         if limit is not None:
-            link.run(sql.at(_ALL_OF, schema), (name.removeprefix(EACH),))
+            link.run(sql.for_schema(_ALL_OF, schema), (name.removeprefix(EACH),))
 
 
-def limit_changed(link: Link, schema: str, name: str) -> None:
-    """A limit has another number, by this transaction. Waits for claims that go by the one before."""
+def reopen_task(link: PostgresConnection, schema: str, name: str) -> None:
+    """After a limit changed: waits for claims that use the old one, then opens the closed lanes of its task."""
     if name.startswith(EACH):
+        # A claim holds the lock of the task's level. One that still uses the old limit could close lanes after this.
         task = name.removeprefix(EACH)
         turn = (pack.texts([TASK + task]),)
-        link.run(sql.at(sql.LEVELS_THERE, schema), turn)
-        link.rows(sql.at(sql.LEVELS, schema), turn)
-        link.run(sql.at(_OPEN_TASK, schema), (task,))
+        link.run(sql.for_schema(sql.LEVELS_THERE, schema), turn)
+        link.rows(sql.for_schema(sql.LEVELS, schema), turn)
+        link.run(sql.for_schema(_OPEN_TASK, schema), (task,))
 
 
-def wrongly_closed(link: Link, schema: str, limits: Mapping[str, Limit], now: int) -> Sequence[tuple[str, str]]:
-    """Task and lane of those that need not be closed."""
+def find_wrongly_closed(link: PostgresConnection, schema: str, limits: Mapping[str, Limit], now: int) -> Sequence[Lane]:
+    """The lanes that need not be closed."""
     return [
         (task, lane)
-        for task, lane, running, again in link.rows(sql.at(_CLOSED_NOW, schema))
+        for task, lane, running, again in link.rows(sql.for_schema(_CLOSED_NOW, schema))
         if is_wrongly_closed(limits.get(EACH + task), running, again, now)
     ]
 
 
-def open_these(link: Link, schema: str, lanes: Sequence[tuple[str, str]]) -> None:
-    """Opens them."""
+def reopen(link: PostgresConnection, schema: str, lanes: Sequence[Lane]) -> None:
+    """Opens these lanes, in all queues and bands."""
     tasks, names = zip(*lanes, strict=True)
-    link.run(sql.at(_OPEN_THESE, schema), (pack.texts(tasks), pack.texts(names)))
+    link.run(sql.for_schema(_OPEN_THESE, schema), (pack.texts(tasks), pack.texts(names)))

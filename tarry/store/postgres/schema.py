@@ -1,18 +1,21 @@
-"""The PostgreSQL store's tables, in a schema of their own: making them, telling their version, bringing them up to
-date.
+"""Makes the PostgreSQL store's tables in a schema of their own, reads their version, and brings them up to date.
 
-Versions only go forward. Each step of `STEPS` may be made while workers of the version before it run: it adds what they
-do not know and takes away nothing that they use.
+Versions only go forward. Each of the `MIGRATIONS` may be made while workers of the version before it run: it adds what
+they do not know and takes away nothing that they use.
 """
+
+from importlib.resources import files
 
 from msgspec import Struct
 
 from tarry import errors
-from tarry.store.postgres import changing, claiming, inserting
-from tarry.store.postgres.functions import LINE
-from tarry.store.postgres.link import Link
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.constants import with_constants
+from tarry.store.postgres.url import PostgresUrl
 
-TABLES = """
+# Names in the model: rank is -priority (so that indexes run upwards), since state_since, until keep_until, unique_for
+# key_ttl, holds key_held_until, losses crashes. aside: out of order, see functions/exchange.sql.
+TABLES = with_constants("""
 CREATE TABLE {s}.job (
     id         uuid PRIMARY KEY,
     rank       bigint NOT NULL,
@@ -64,66 +67,81 @@ CREATE INDEX lane_closed ON {s}.lane (task, lane) WHERE again IS NOT NULL;
 CREATE INDEX lane_again  ON {s}.lane (again) WHERE again IS NOT NULL;
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
-""".replace("{line}", LINE)
-FUNCTIONS = (
-    inserting.INSERT, changing.ENDED, changing.APPLY, claiming.PROMOTE,
-    claiming.EXCHANGE, claiming.QUEUES,
-)  # fmt: skip
+""")
 
 
-class Step(Struct, frozen=True):
-    """The way from one version to the next: what it does, for people, and its statements. `{s}` is the schema."""
+def read_function(name: str) -> str:
+    """The statement that creates the function in `functions/NAME.sql`."""
+    path = files("tarry.store.postgres") / "functions" / f"{name}.sql"
+    return with_constants(path.read_text(encoding="utf-8"))
 
-    says: str
+
+FUNCTIONS = tuple(map(read_function, ("insert", "ended", "apply", "promote", "exchange", "queues")))
+
+
+class PostgresMigration(Struct, frozen=True):
+    """From one version to the next: what it does, for people, and its statements. `{s}` is the schema."""
+
+    summary: str
     statements: tuple[str, ...]
 
 
-STEPS: tuple[Step, ...] = (
-    Step(
+MIGRATIONS: tuple[PostgresMigration, ...] = (
+    PostgresMigration(
         "makes the tables, indexes and functions of version 1",
         (*(part for part in TABLES.split(";\n") if part.strip()), *FUNCTIONS),
     ),
 )
-"""The n-th makes version n."""
-SCHEMA_VERSION = len(STEPS)
+"""The n-th migration makes version n."""
+SCHEMA_VERSION = len(MIGRATIONS)
 
+# Two processes that make the schema at once take turns; the second sees that it is there.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext($1))"
+# Read from the catalog's tables: to_regclass() may answer what was true before the lock.
 _TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname IN ('about', 'job')"""
 _SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
-"""Read as tables: what to_regclass() answers may be older than the lock."""
 
 
-def version(link: Link, schema: str, url: str, newest: int = SCHEMA_VERSION) -> int:
-    """The version of the tables that are there; 0: none are, and they may be made. Anything else is an error that
-    changes nothing."""
-    there = {name for (name,) in link.rows(_TABLES, (schema,))}
-    if "about" not in there:
-        if "job" in there:
-            raise errors.StoreForeign(
-                f"{url}: the schema {schema} has a table job that is not tarry's; name another with ?schema=NAME"
-            )
+def read_version(connection: PostgresConnection, url: PostgresUrl, newest: int = SCHEMA_VERSION) -> int:
+    """The version of the schema; 0: there is none, and it may be created. StoreForeign: the tables are not tarry's.
+    StoreNewer: the version is above `newest`."""
+    tables = {name for (name,) in connection.rows(_TABLES, (url.schema,))}
+    if "about" not in tables:
+        # Somebody else's table: ours always come with `about`.
+        if "job" in tables:
+            raise _foreign("job", url)
         return 0
-    rows = link.rows(f"SELECT value FROM {schema}.about WHERE name = 'schema'")
+    rows = connection.rows(f"SELECT value FROM {url.schema}.about WHERE name = 'schema'")
     if not rows or not rows[0][0].isdigit():
-        raise errors.StoreForeign(
-            f"{url}: the schema {schema} has a table about that is not tarry's; name another with ?schema=NAME"
-        )
+        raise _foreign("about", url)
     found = int(rows[0][0])
     if found > newest:
-        raise errors.StoreNewer(f"{url} has schema {found}, this tarry knows {newest}: upgrade tarry on this host")
+        raise errors.StoreNewer(
+            f"{url.shown} has schema {found}, this tarry knows {newest}: upgrade tarry on this host"
+        )
     return found
 
 
-def make_step(link: Link, schema: str, url: str, number: int, steps: tuple[Step, ...]) -> bool:
-    """Makes version `number` of the one before it; False if somebody else has. Within a transaction of its own."""
-    link.rows(_LOCK, (schema,))
-    found = version(link, schema, url, len(steps))
+def _foreign(table: str, url: PostgresUrl) -> errors.StoreForeign:
+    return errors.StoreForeign(
+        f"{url.shown}: the schema {url.schema} has a table {table} that is not tarry's; name another with ?schema=NAME"
+    )
+
+
+def apply_migration(
+    connection: PostgresConnection, url: PostgresUrl, number: int, migrations: tuple[PostgresMigration, ...]
+) -> bool:
+    """Makes version `number` of the one before it; False if it is there already. To be called in a transaction."""
+    connection.rows(_LOCK, (url.schema,))
+    # Read again: while this waited, another process may have made the version.
+    found = read_version(connection, url, len(migrations))
     if found >= number:
         return False
-    if not found and not link.rows(_SCHEMA, (schema,)):
-        link.run(f"CREATE SCHEMA {schema}")
-    for statement in steps[number - 1].statements:
-        link.run(statement.replace("{s}", schema))
-    link.run(f"UPDATE {schema}.about SET value = $1 WHERE name = 'schema'", (str(number),))
+    # Not CREATE SCHEMA IF NOT EXISTS: that needs the right to create schemas even if an administrator has made it.
+    if not found and not connection.rows(_SCHEMA, (url.schema,)):
+        connection.run(f"CREATE SCHEMA {url.schema}")
+    for statement in migrations[number - 1].statements:
+        connection.run(statement.replace("{s}", url.schema))
+    connection.run(f"UPDATE {url.schema}.about SET value = $1 WHERE name = 'schema'", (str(number),))
     return True

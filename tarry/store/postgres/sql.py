@@ -1,67 +1,64 @@
-"""The PostgreSQL store's statements that are no functions. `{s}` is the schema. A priority is kept as its negative,
-`rank`, so that indexes run upwards."""
+"""Statements of the PostgreSQL store outside its functions. `{s}` is the schema."""
 
 from functools import lru_cache
 
-from tarry.store.postgres.functions import CLOCK, LINE
+from tarry.store.postgres.constants import CLOCK, LINE
+from tarry.store.shared.columns import column_list
+from tarry.store.shared.sql_store import SqlStatements
 
-COLUMNS = """uuid_send(id), task, body, queue, -rank, due, state, epoch, failures, losses, coalesce(owner, ''),
-    since, until, expires, key, note, unique_for, holds, lane, headers, progress"""
-GET = f"SELECT {COLUMNS} FROM {{s}}.job WHERE id = ANY ($1)"
-HELD_BY = f"SELECT {COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = $1 ORDER BY id LIMIT $2"
+_ID = "encode({}, 'hex')::uuid"
+_COLUMNS = column_list(expressions={"id": "uuid_send(id)", "priority": "-rank", "owner": "coalesce(owner, '')"})
+# Steps from owner to owner in the index of running jobs: it reads one entry for each owner, not for each job.
 _OWNERS = """WITH RECURSIVE found (owner) AS (
     (SELECT owner FROM {s}.job WHERE state = 2 ORDER BY owner LIMIT 1)
     UNION ALL
     SELECT (SELECT owner FROM {s}.job j WHERE state = 2 AND j.owner > found.owner ORDER BY owner LIMIT 1)
     FROM found WHERE owner IS NOT NULL)"""
-OWNERS = f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL"
-OVERDUE = f"""{_OWNERS} SELECT {COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ANY (ARRAY(
-    SELECT owner FROM found WHERE owner IS NOT NULL AND NOT EXISTS (
-        SELECT FROM {{s}}.owner o WHERE o.name = found.owner AND o.until > $1))) ORDER BY id LIMIT $2"""
 LEASE = """INSERT INTO {s}.owner AS o (name, until) VALUES ($1, $2)
     ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE o.until < $3"""
 LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
+# By id alone: by owner it would read index entries of all jobs that the owner had before.
 OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY ($1)"
-"""By the id alone, so that what its owner had before, and is gone, is not walked over."""
-HOLD = """INSERT INTO {s}.hold AS h (name, owner, until) VALUES ($1, $2, $3)
-    ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
-    WHERE h.owner = excluded.owner OR h.until <= $4 RETURNING name"""
-OLD_LEASES = "DELETE FROM {s}.owner WHERE until < $1"
-SIZE = "octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)"
-TALLY = f"""SELECT queue, task, state, count(*), min(due), sum({SIZE})::bigint
-    FROM {{s}}.job GROUP BY queue, task, state"""
-LEAVING = f"""SELECT {COLUMNS} FROM {{s}}.job
-    WHERE state >= 3 AND until >= $1 AND until < $2 ORDER BY until, id LIMIT $3"""
-_FINISHED = "FROM {s}.job WHERE state >= 3 AND (until, id) > ($1, encode($2, 'hex')::uuid)"
-FINISHED = f"""SELECT until, uuid_send(id), queue, ({SIZE})::bigint, holds <= $3 {_FINISHED}
-    ORDER BY until, id LIMIT $4"""
-WEIGHTS = f"""SELECT queue, sum(size)::bigint FROM (
-        SELECT queue, {SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT $3) AS next_
-    GROUP BY queue"""
-LAST_WEIGHED = f"SELECT until, uuid_send(id) {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET $3 - 1"
+_SIZE = "octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)"
+_FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (until, id) > (?1, {_ID.format('?2')})"
+STATEMENTS = SqlStatements(
+    tables="{s}.",
+    jobs=f"SELECT {_COLUMNS} FROM {{s}}.job",
+    id=_ID,
+    tally=f"""SELECT queue, task, state, count(*), min(due), sum({_SIZE})::bigint
+        FROM {{s}}.job GROUP BY queue, task, state""",
+    expiring=f"""SELECT {_COLUMNS} FROM {{s}}.job
+        WHERE state >= 3 AND until >= ?1 AND until < ?2 ORDER BY until, id LIMIT ?3""",
+    held_by=f"SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2",
+    overdue=f"""{_OWNERS} SELECT {_COLUMNS} FROM {{s}}.job WHERE state = 2 AND owner = ANY (ARRAY(
+        SELECT owner FROM found WHERE owner IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {{s}}.owner o WHERE o.name = found.owner AND o.until > ?1))) ORDER BY id LIMIT ?2""",
+    owners=f"{_OWNERS} SELECT owner FROM found WHERE owner IS NOT NULL",
+    hold="""INSERT INTO {s}.hold AS h (name, owner, until) VALUES (?1, ?2, ?3)
+        ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
+        WHERE h.owner = excluded.owner OR h.until <= ?4""",
+    finished=f"""SELECT until, uuid_send(id), queue, ({_SIZE})::bigint, holds <= ?3 {_FINISHED}
+        ORDER BY until, id LIMIT ?4""",
+    weights=f"""SELECT queue, sum(size)::bigint FROM (
+        SELECT queue, {_SIZE} AS size {_FINISHED} ORDER BY until, id LIMIT ?3) AS next_ GROUP BY queue""",
+    last_weighed=f"SELECT until, uuid_send(id) {_FINISHED} ORDER BY until, id LIMIT 1 OFFSET ?3",
+)
 ANY_FINISHED = "SELECT 1 FROM {s}.job WHERE state >= 3 ORDER BY until LIMIT 1"
 FORGET_FINISHED = """DELETE FROM {s}.job j USING unnest($1, $2) AS f (id, until)
     WHERE j.id = f.id AND j.until = f.until AND j.state >= 3"""
 ALL_BYTES = "SELECT pg_table_size('{s}.job')"
+# Levels of keys: their names begin with `each:`, and `;` is the character after the colon. A locked level is in use.
 DROP_LEVELS = """WITH next_ AS MATERIALIZED (
         SELECT name FROM {s}.level WHERE name > $1 AND name < 'each;' ORDER BY name LIMIT $3),
     gone AS (
         DELETE FROM {s}.level WHERE name = ANY (ARRAY(SELECT l.name FROM {s}.level l JOIN next_ USING (name)
             WHERE l.running = 0 AND l.next <= $2 FOR UPDATE OF l SKIP LOCKED)))
     SELECT max(name), count(*) FROM next_"""
-"""Of keys of tasks: their names begin with each:, and ; is the next character."""
-PAUSE = "INSERT INTO {s}.paused VALUES ($1) ON CONFLICT DO NOTHING"
-RESUME = "DELETE FROM {s}.paused WHERE queue = $1"
-MARK = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
+# `+ 0` hides the index of running jobs from the planner: planned when there were few, the statement would read all
+# running jobs for each job.
+SAVE_PROGRESS = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
     WHERE j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4"""
-"""`+ 0` keeps it from reading all running jobs for each mark, which it would go on to do if it was planned when there
-were few."""
-CELLS = "SELECT name, value FROM {s}.cell WHERE name >= $1 AND name < $2 ORDER BY name"
-WRITE_NEW = "INSERT INTO {s}.cell VALUES ($1, $2) ON CONFLICT DO NOTHING"
-WRITE = "UPDATE {s}.cell SET value = $2 WHERE name = $1 AND value = $3"
-ERASE = "DELETE FROM {s}.cell WHERE name = $1 AND value = $2"
-ABSENT = "SELECT 1 FROM {s}.cell WHERE name = $1"
-ASIDE = "UPDATE {s}.job SET aside = true WHERE id = ANY ($1) AND state <= 1 AND NOT aside"
+SET_ASIDE = "UPDATE {s}.job SET aside = true WHERE id = ANY ($1) AND state <= 1 AND NOT aside"
 TIME = f"SELECT {CLOCK}"
 
 
@@ -71,6 +68,7 @@ def _arguments(count: int) -> str:
 
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(26)}, $27::int, $28::int, $29, $30)"
+# Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
 QUEUES = "SELECT queue, paused FROM {s}.queues_v1($1, $2, $3, $4)"
@@ -90,22 +88,23 @@ BACKLOG = f"""WITH open_ AS (
 
 # Lanes
 
-_PLACED = "uuid_send(id), rank, due, since > due, queue, task, lane"
+_CANDIDATE = "uuid_send(id), rank, due, since > due, queue, task, lane"
 _BAND = "(rank > 0)::int - (rank < 0)::int"
 _LANED = f"FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1 AND {_BAND} = $2::int"
 
 
 def _open_line(late: bool) -> str:
+    # Two looks, each in the order of its part of the index, so that LIMIT ends both early.
     columns = "SELECT id, rank, due, since, queue, task, lane FROM {s}.job"
     line = f"{columns} WHERE state = 1 AND lane IS NULL AND queue = $1 AND {LINE} = {int(late)} + 2 * $2::int"
-    return f"""(SELECT {_PLACED} FROM (
+    return f"""(SELECT {_CANDIDATE} FROM (
         ({line} AND NOT aside AND rank = $2 ORDER BY due, id LIMIT $3)
         UNION ALL ({line} AND aside ORDER BY rank, due, id LIMIT $3)) AS line
         ORDER BY rank, due, id LIMIT $3)"""
 
 
 OPEN_LINES = f"{_open_line(True)} UNION ALL {_open_line(False)}"
-"""The late ones, then those on time; of each those in line and those aside."""
+"""The first late jobs, then the first jobs on time; each with jobs in order and jobs out of order."""
 TASKS = f"""WITH RECURSIVE found (task) AS (
     (SELECT task {_LANED} ORDER BY task LIMIT 1)
     UNION ALL
@@ -136,8 +135,9 @@ LANES_FROM = _LANES.replace("{first}", ">=")
 LANES_AFTER = _LANES.replace("{first}", ">")
 LINES = f"""SELECT found.* FROM unnest($4, $5) WITH ORDINALITY AS w (name, most, n)
     CROSS JOIN LATERAL (
-        SELECT {_PLACED} {_LANED} AND task = $3 AND lane = w.name ORDER BY rank, due, id LIMIT w.most) AS found
+        SELECT {_CANDIDATE} {_LANED} AND task = $3 AND lane = w.name ORDER BY rank, due, id LIMIT w.most) AS found
     ORDER BY w.n"""
+# In the order of names, as `LEVELS` locks them: transactions that meet here wait in turn and do not deadlock.
 LEVELS_THERE = (
     "INSERT INTO {s}.level SELECT name, 0, 0 FROM unnest($1) AS n (name) ORDER BY name ON CONFLICT DO NOTHING"
 )
@@ -158,21 +158,21 @@ _COUNTED = """WITH running AS (SELECT queue, task, lane, count(*) AS n FROM {s}.
         UNION ALL SELECT 'each:' || task || chr(31) || lane, n FROM running WHERE lane IS NOT NULL),
     counted AS (SELECT name, sum(n)::bigint AS n FROM named
         WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {s}.limits) GROUP BY name)"""
+# One statement sees levels and jobs at one moment, so it needs no lock.
 MISCOUNTED = f"""{_COUNTED} SELECT coalesce(l.name, c.name) FROM counted c FULL JOIN (
         SELECT name, running FROM {{s}}.level
         WHERE split_part(name, chr(31), 1) IN (SELECT name FROM {{s}}.limits)) AS l ON l.name = c.name
     WHERE coalesce(l.running, 0) <> coalesce(c.n, 0)"""
-"""One statement sees levels and jobs as they were at one moment, so no lock is needed to know."""
 LOCK_LEVELS = "SELECT FROM {s}.level WHERE name = ANY ($1) ORDER BY starts_with(name, 'each:'), name FOR UPDATE"
 RECOUNT = f"""{_COUNTED} UPDATE {{s}}.level l SET running = coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)
     WHERE l.name = ANY ($1) AND l.running <> coalesce((SELECT n FROM counted c WHERE c.name = l.name), 0)"""
 LIMITS = "SELECT name, value FROM {s}.limits ORDER BY name"
 LIMITS_OF = "SELECT name, value FROM {s}.limits WHERE name = ANY ($1)"
 PAUSED = "SELECT queue FROM {s}.paused"
+# Each claim, change and insert reads the limits. So with this lock none runs and none begins, and the running jobs can
+# be counted. While this waits for those that run, no other begins: so the time limit is short.
 NOBODY_ELSE = """SET LOCAL lock_timeout = '50ms'; LOCK TABLE {s}.limits IN ACCESS EXCLUSIVE MODE;
     SET LOCAL lock_timeout TO DEFAULT"""
-"""Every claim, change and insert reads the limits, so none is under way and none begins: what runs can be counted.
-While it waits for those that are under way nobody else begins either, so it waits only for a moment."""
 CHANGE_LIMIT = "UPDATE {s}.limits SET value = $2 WHERE name = $1"
 SET_LIMIT = "INSERT INTO {s}.limits VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"
@@ -189,6 +189,6 @@ RUNNING_NOW = """INSERT INTO {s}.level AS l (name, running, next)
 
 
 @lru_cache(maxsize=256)
-def at(statement: str, schema: str) -> str:
-    """The statement on the tables of that schema."""
-    return statement.replace("{s}", schema)
+def for_schema(statement: str, schema: str) -> str:
+    """The statement for the tables of that schema. ?1, as the statements of both SQL stores have it, becomes $1."""
+    return statement.replace("{s}", schema).replace("?", "$")

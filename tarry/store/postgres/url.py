@@ -15,46 +15,49 @@ from tarry.store.shared.masking import SECRET, split
 FORM = "postgresql://USER@HOST:PORT/DATABASE"
 
 
-class Place(Struct, frozen=True):
-    """Where the store is, and how it is to be used. `connect`: what libpq is given, the password included."""
+class PostgresUrl(Struct, frozen=True):
+    """The place of the store and how to use it. `connect`: options for libpq, with the password."""
 
-    url: str
-    """Without the password, for people."""
+    shown: str
+    """The URL without the password, for messages."""
     connect: dict[str, Any]
     schema: str
     notify: bool
-    """False: behind a pooler, where a session keeps nothing from one transaction to the next."""
-    seconds: float
+    """Whether to LISTEN and NOTIFY. False behind a pooler, where a session does not outlive a transaction."""
+    timeout: float
+    """Seconds that a command may take."""
 
     def __repr__(self) -> str:
-        """Without the password: local variables are shown in many a report of an error."""
-        return f"Place({self.url!r})"
+        """The URL without the password."""
+        # Error reports often show local variables.
+        return f"PostgresUrl({self.shown!r})"
 
 
-def parsed(url: str) -> Place:
-    """The place that a URL names; ConfigError, without the password, for what is wrong with it."""
+def parse_url(url: str) -> PostgresUrl:
+    """What the URL says. ConfigError, without the password, if it is wrong."""
     parts = split(url, FORM, hosts=True)
-    shown = _shown(parts)
+    shown = _without_password(parts)
     given = parse_qsl(parts.query, keep_blank_values=True)
     own = dict(pair for pair in given if pair[0] in ("schema", "notify", "timeout"))
+    # libpq refuses options that it does not know, so ours are taken out.
     rest = [pair for pair in given if pair[0] not in own]
     plain = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote), fragment=""))
     try:
         connect = conninfo.conninfo_to_dict(plain)
     except psycopg.Error as error:
         # The message may name any part of the URL, also the password.
-        raise ConfigError(_unclear(shown, str(error), rest)) from None
-    return Place(shown, dict(connect), _schema(shown, own), _notify(shown, own), _seconds(shown, own))
+        raise ConfigError(_explain(shown, str(error), rest)) from None
+    return PostgresUrl(shown, dict(connect), _schema(shown, own), _notify(shown, own), _timeout(shown, own))
 
 
-def _shown(parts: Any) -> str:
+def _without_password(parts: Any) -> str:
     user, at, where = parts.netloc.rpartition("@")
     query = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in SECRET]
     bare = parts._replace(netloc=user.partition(":")[0] + at + where, query=urlencode(query, safe="/"), fragment="")
     return str(urlunsplit(bare))
 
 
-def _unclear(shown: str, error: str, rest: list[tuple[str, str]]) -> str:
+def _explain(shown: str, error: str, rest: list[tuple[str, str]]) -> str:
     for name, _ in rest:
         if f'"{name}"' in error:
             return f"{shown}: {name} is no option; there are schema=, notify=no, timeout=5s and those of libpq"
@@ -75,7 +78,7 @@ def _notify(shown: str, own: dict[str, str]) -> bool:
     return notify == "yes"
 
 
-def _seconds(shown: str, own: dict[str, str]) -> float:
+def _timeout(shown: str, own: dict[str, str]) -> float:
     text = own.get("timeout", "5s")
     try:
         seconds = microseconds(float(text) if text.replace(".", "").isdigit() else text) / SECOND
@@ -87,5 +90,6 @@ def _seconds(shown: str, own: dict[str, str]) -> float:
 
 
 def _is_name(text: str) -> bool:
-    """Whether it may be the name of a schema here: a plain word, so that it needs no quotes anywhere."""
+    """Whether it may name a schema."""
+    # Only a plain word, so that it needs no quotes in any statement. PostgreSQL keeps names with pg_ for itself.
     return re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", text) is not None and not text.startswith("pg_")

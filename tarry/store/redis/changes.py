@@ -1,4 +1,4 @@
-"""Changes as the bytes that `lua/apply.lua` reads. Most changes of a batch differ only in their job, and so share one
+"""Changes as the bytes that `lua/apply.lua` reads. Most changes of a batch differ only in their job, so they share one
 description."""
 
 from collections.abc import Iterator, Sequence
@@ -9,80 +9,85 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from tarry.model.change import Change
-from tarry.store.redis.record import CODE, FAILED, NOTE, SINCE, UNTIL, ranked, timed
+from tarry.store.redis.record import FAILED, NOTE, SINCE, UNTIL, rank_bytes, time_bytes
+from tarry.store.shared.state_codes import CODE
 
 GONE = 6
-DUE, RANKED, EXPIRES, HOLDS, QUEUE, BODY = 1, 2, 4, 8, 16, 32
+DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY = 1, 2, 4, 8, 16, 32
 _HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBBQI"), Form(">II"), Form(">I"), Form(">H")
-_in_order = attrgetter("until", "id")
+_in_order = attrgetter("keep_until", "id")
 
 
-class Packed(Struct, frozen=True):
+class PackedChanges(Struct, frozen=True):
     """Changes of different jobs."""
 
     ids: list[bytes]
     descriptions: list[bytes]
     numbers: bytes
-    """Which description is whose, two bytes each; nothing if there is only one."""
+    """For each job the number of its description, from 1, two bytes each; empty if there is only one description."""
 
 
-def rounds(changes: Sequence[Change], most: int) -> Iterator[Sequence[Change]]:
-    """Parts of at most so many changes; those of one job in their order, each in a part of its own."""
-    turns: list[list[Change]] = [[]]
+def split_rounds(changes: Sequence[Change], most: int) -> Iterator[Sequence[Change]]:
+    """The changes in parts of at most so many."""
+    # The script takes changes of different jobs. The changes of one job keep their order, each in a later round.
+    rounds: list[list[Change]] = [[]]
     seen: dict[bytes, int] = {}
     for change in changes:
-        turn = seen[change.id] = seen.get(change.id, -1) + 1
-        if turn == len(turns):
-            turns.append([])
-        turns[turn].append(change)
-    for part in turns:
+        number = seen[change.id] = seen.get(change.id, -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(change)
+    for part in rounds:
         for start in range(0, len(part), most):
             yield part[start : start + most]
 
 
-def packed(changes: Sequence[Change]) -> Packed:
-    """In the order in which finished jobs are forgotten, so that they can be put in line as they come."""
+def pack_changes(changes: Sequence[Change]) -> PackedChanges:
+    """The changes packed; each must be of a different job."""
     kinds: dict[tuple[object, ...], int] = {}
     texts: list[bytes] = []
     numbers: list[int] = []
+    # In the order in which finished jobs are forgotten: the script then adds them to their line as one sorted run.
     ordered = sorted(changes, key=_in_order)
     for change in ordered:
+        # All fields but the id: changes that are equal in these share a description.
         kind = astuple(change)[1:]
         number = kinds.get(kind)
         if number is None:
             number = kinds[kind] = len(texts)
-            texts.append(_described(change))
+            texts.append(_describe(change))
         numbers.append(number)
     which = Form(f">{len(numbers)}H").pack(*[n + 1 for n in numbers]) if len(texts) > 1 else b""
-    return Packed([change.id for change in ordered], texts, which)
+    return PackedChanges([change.id for change in ordered], texts, which)
 
 
-def _described(change: Change) -> bytes:
-    flags, fields = SINCE, timed(change.since)
-    if change.failures or change.losses:
-        flags, fields = flags | FAILED, fields + _FAILED.pack(change.failures, change.losses)
+def _describe(change: Change) -> bytes:
+    flags, fields = SINCE, time_bytes(change.state_since)
+    if change.failures or change.crashes:
+        flags, fields = flags | FAILED, fields + _FAILED.pack(change.failures, change.crashes)
     finished = change.to is not None and change.to.finished
-    if change.until and finished:
-        flags, fields = flags | UNTIL, fields + timed(change.until)
+    if change.keep_until and finished:
+        flags, fields = flags | UNTIL, fields + time_bytes(change.keep_until)
     if change.note:
         flags, fields = flags | NOTE, fields + _LENGTH.pack(len(change.note)) + change.note
     to = GONE if change.to is None else CODE[change.to]
-    parts = list(_modified(change))
+    parts = list(_modified_fields(change))
     head = _HEAD.pack(
-        CODE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.until, len(fields)
+        CODE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.keep_until, len(fields)
     )
     return b"".join((head, fields, *(part for _, part in parts), change.owner.encode()))
 
 
-def _modified(change: Change) -> Iterator[tuple[int, bytes]]:
+def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
+    # In the order in which `parse_change` in `lua/apply.lua` takes them.
     if change.due is not None:
-        yield DUE, timed(change.due)
+        yield DUE, time_bytes(change.due)
     if change.priority is not None:
-        yield RANKED, ranked(change.priority)
+        yield RANKED, rank_bytes(change.priority)
     if change.expires is not None:
-        yield EXPIRES, timed(change.expires)
-    if change.holds is not None:
-        yield HOLDS, timed(change.holds)
+        yield EXPIRES, time_bytes(change.expires)
+    if change.key_held_until is not None:
+        yield KEY_HOLD, time_bytes(change.key_held_until)
     if change.queue is not None:
         queue = change.queue.encode()
         yield QUEUE, _SHORT.pack(len(queue)) + queue

@@ -1,4 +1,4 @@
-"""What the script `exchange` is told, and what it answers."""
+"""The arguments and the answer of the script `exchange`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,49 +7,52 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Want
-from tarry.store.redis.changes import Packed, packed
-from tarry.store.redis.link import Word
-from tarry.store.redis.reading import claimed
+from tarry.store.redis.changes import PackedChanges, pack_changes
+from tarry.store.redis.link.base import Word
+from tarry.store.redis.reading import parse_claimed
 from tarry.store.redis.record import BANDS
 
-NO_CHANGES = packed(())
+NO_CHANGES = pack_changes(())
 
 
-class Claim(Struct, frozen=True):
-    """Who claims, and when. lease: microseconds."""
+class ClaimRequest(Struct, frozen=True):
+    """The owner that claims, and when. lease: microseconds."""
 
     owner: str
     lease: int
     now: int
 
-    def words(self, changes: Packed, wants: Sequence[Want], limit: int, promote: bool = True) -> list[Word]:
+    def arguments(self, changes: PackedChanges, wants: Sequence[Want], limit: int, promote: bool = True) -> list[Word]:
         """The arguments of the script."""
         named: list[Word] = []
         for want in wants:
             named += (want.queue, BANDS[want.band], want.count)
         who: list[Word] = [self.now, self.owner, self.lease, max(limit, 0), int(promote), len(wants), *named]
+        # The ids come last: the script finds their number by where the arguments end.
         return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, *changes.ids]
 
     def jobs(self, flat: Sequence[bytes]) -> list[Job]:
         """What was claimed."""
-        return claimed(flat, self.owner, self.now)
+        return parse_claimed(flat, self.owner, self.now)
 
 
-def made(changes: Sequence[Change], answers: Iterable[tuple[Packed, bytes]]) -> list[bool]:
-    """For each change whether it was made. Those of one job are in answers that come one after the other."""
+def parse_validity(changes: Sequence[Change], answers: Iterable[tuple[PackedChanges, bytes]]) -> list[bool]:
+    """For each change whether it was made, from texts of 1 and 0."""
     if not changes:
         return []
-    told: dict[bytes, list[bool]] = {}
+    valid: dict[bytes, list[bool]] = {}
     for part, text in answers:
         for id, digit in zip(part.ids, text, strict=True):
-            told.setdefault(id, []).append(digit == ord("1"))
-    if len(told) == len(changes):
-        return [told[change.id][0] for change in changes]
-    turns = {id: iter(answer) for id, answer in told.items()}
+            valid.setdefault(id, []).append(digit == ord("1"))
+    # The usual case: one change for each job.
+    if len(valid) == len(changes):
+        return [valid[change.id][0] for change in changes]
+    # Changes of one job are in successive answers, in their order (`split_rounds`).
+    turns = {id: iter(answer) for id, answer in valid.items()}
     return [next(turns[change.id]) for change in changes]
 
 
 def earliest(due: bytes, again: bytes) -> int | None:
-    """The script's two times, each of which may be missing."""
+    """The earlier of the script's two times, each of which may be missing."""
     times = [int.from_bytes(due, "big")] if due else []
     return min([*times, int(again)] if again else times, default=None)

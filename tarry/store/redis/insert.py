@@ -1,18 +1,19 @@
-"""What the script `insert` is told."""
+"""The arguments of the script `insert`."""
 
 from collections.abc import Iterator, Sequence
 
 from tarry.model.job import Job
 from tarry.model.lifecycle import is_late
-from tarry.store.redis.link import Word
-from tarry.store.redis.record import CODE, entries, is_plain, line, named, record, size_of
+from tarry.store.redis.link.base import Word
+from tarry.store.redis.record import is_plain, join_names, line_entries, line_name, pack_job, size_of
+from tarry.store.shared.state_codes import CODE
 
 _WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
-"""Bytes of an entry, by the first letter of its line."""
+"""Bytes of an entry, by the first letter of its line: due 8, id 16; before them a rank of 6 where priorities differ."""
 
 
-def parts(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[Job]]:
-    """The jobs in parts of at most so many jobs and, if more than one, about so many bytes of arguments."""
+def split_jobs(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[Job]]:
+    """The jobs in parts of at most so many jobs and about so many bytes of arguments; a part has at least one job."""
     start = weight = 0
     for number, job in enumerate(jobs):
         weight += len(job.body)
@@ -23,26 +24,28 @@ def parts(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[Job]]:
         yield jobs[start:]
 
 
-def words(jobs: Sequence[Job]) -> list[Word]:
-    """The arguments: the jobs, and what they come to if they are all new."""
+def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
+    """The jobs; if all are plain also the sums that the script writes if they are all new."""
     stored: list[Word] = []
     for job in jobs:
-        stored += (job.id, record(job))
+        stored += (job.id, pack_job(job))
+    # An id that comes twice is one job, and the sums would count it twice.
     plain = all(map(is_plain, jobs)) and len({job.id for job in jobs}) == len(jobs)
     return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ())]
 
 
 def _sums(jobs: Sequence[Job]) -> Iterator[Word]:
+    # Computed here, since the server does nothing else while a script runs.
     alike: dict[tuple[str, int, str, str, bool], list[Job]] = {}
     for job in jobs:
-        late = is_late(job.due, job.since)
+        late = is_late(job.due, job.state_since)
         alike.setdefault((job.state, job.priority, job.queue, job.task, late), []).append(job)
     lines: dict[str, list[bytes]] = {}
     tallies: dict[bytes, tuple[int, int]] = {}
     for group in alike.values():
         first = group[0]
-        lines.setdefault(line(first), []).extend(entries(group))
-        field = b"%d%b" % (CODE[first.state], named(first.queue, first.task))
+        lines.setdefault(line_name(first), []).extend(line_entries(group))
+        field = b"%d%b" % (CODE[first.state], join_names(first.queue, first.task))
         count, size = tallies.get(field, (0, 0))
         tallies[field] = count + len(group), size + sum(map(size_of, group))
     yield len(lines)

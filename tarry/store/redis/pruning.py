@@ -1,32 +1,36 @@
-"""Forgetting finished jobs, a script for every few of them: nobody else is served while one runs."""
+"""Forgets finished jobs, a few with each script."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tarry.store.redis.link import Word
+from tarry.store.redis.link.base import Word
 
-LOOKED_AT_ONCE = 100
-"""Jobs of which a script looks at the records; a job takes some 15 microseconds."""
-LOOKED_AT = 5000
-"""Jobs that one call looks at where a queue keeps too much: the next call goes on from there."""
+# The server does nothing else while a script runs, and a job takes some 15 microseconds.
+EXAMINED_AT_ONCE = 100
+"""Jobs whose records one script looks at."""
+MAX_EXAMINED = 5000
+"""Jobs that one call looks at where a queue keeps too much; the next call goes on from there."""
 _ANY = 2**53
+"""Bytes that no queue keeps more of: then only jobs whose time has come are forgotten."""
 
 
-class Pruning:
-    """Of one store in one process; where it is lasts from call to call. For one thread at a time.
+class RedisPruner:
+    """Prunes one store, for one thread at a time; a call goes on where the last one stopped.
 
-    run: the script `prune`, which answers how many it has forgotten, and where to go on.
+    run: the script `prune`, which answers how many jobs it has forgotten, and where to go on.
     """
 
     def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
         self._run = run
-        self._asked: tuple[int, Mapping[str, int]] = (0, {})
+        self._settings: tuple[int, Mapping[str, int]] = (0, {})
         self._after = b""
 
     def prune(self, now: int, most_bytes: int, limit: int, by_queue: Mapping[str, int]) -> int:
         """As `Store.prune`."""
-        if self._asked != (most_bytes, by_queue):
-            self._asked, self._after = (most_bytes, dict(by_queue)), b""
+        # With new settings, jobs that were passed over may have to go: it begins from the first.
+        if self._settings != (most_bytes, by_queue):
+            self._settings, self._after = (most_bytes, dict(by_queue)), b""
+        # First the jobs whose time has come, always from the first one: they are at the front of their lines.
         gone, after = 0, b""
         while gone < limit:
             count, after = self._step(now, limit - gone, after, _ANY)
@@ -36,16 +40,17 @@ class Pruning:
         return gone + self._lighten(now, limit - gone)
 
     def _lighten(self, now: int, limit: int) -> int:
-        most_bytes, by_queue = self._asked
+        """Forgets jobs of queues that keep too many bytes."""
+        most_bytes, by_queue = self._settings
         words: list[Word] = [word for queue, most in by_queue.items() for word in (queue, most)]
         gone = looked = 0
-        while gone < limit and looked < LOOKED_AT:
+        while gone < limit and looked < MAX_EXAMINED:
             count, self._after = self._step(now, limit - gone, self._after, most_bytes, *words)
-            gone, looked = gone + count, looked + LOOKED_AT_ONCE
+            gone, looked = gone + count, looked + EXAMINED_AT_ONCE
             if not self._after:
                 break
         return gone
 
     def _step(self, now: int, limit: int, after: bytes, *kept: Word) -> tuple[int, bytes]:
-        count, last = self._run(now, min(limit, LOOKED_AT_ONCE), LOOKED_AT_ONCE, after, *kept)
+        count, last = self._run(now, min(limit, EXAMINED_AT_ONCE), EXAMINED_AT_ONCE, after, *kept)
         return int(count), bytes(last)

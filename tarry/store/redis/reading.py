@@ -1,6 +1,7 @@
-"""Jobs from what the Redis store keeps of them: the other half of `redis.record`."""
+"""Jobs from the bytes that `redis.record` writes and the Redis store keeps."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from tarry.model.job import Job, State
 from tarry.store.redis.record import (
@@ -8,9 +9,9 @@ from tarry.store.redis.record import (
     FAILED,
     HEAD,
     HEADERS,
-    HOLDS,
-    HOLDS_FORM,
     KEY,
+    KEY_TIMES,
+    KEY_TIMES_FORM,
     LANE,
     LENGTH,
     LONG,
@@ -20,16 +21,16 @@ from tarry.store.redis.record import (
     PROGRESS,
     RANK,
     SINCE,
-    STATES,
     TIME,
     UNTIL,
-    called,
-    known_names,
+    names_seen,
+    split_names,
 )
+from tarry.store.shared.state_codes import STATES
 
 
 class _Reader:
-    """Reads one thing after the other."""
+    """Reads one field after the other."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
@@ -45,40 +46,50 @@ class _Reader:
         return self.bytes(self.number(2)).decode()
 
 
-def job(id: bytes, data: bytes, running: bytes | None) -> Job:
-    """The job of a record, and of its entry among those that run."""
+def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
+    """The job of a record. running: its entry among the running jobs, if it runs."""
     code, epoch, due, flags = HEAD.unpack_from(data)
     read = _Reader(data, HEAD.size)
-    priority = MIDDLE - read.number(6) if flags & RANK else 0
-    since = read.number(8) if flags & SINCE else due
-    failures, losses = (read.number(4), read.number(4)) if flags & FAILED else (0, 0)
-    until = read.number(8) if flags & UNTIL else 0
-    note = read.bytes(read.number(4)) if flags & NOTE else b""
-    state, owner = STATES[code], ""
+    fields: dict[str, Any] = {"state": STATES[code], "epoch": epoch, "due": due}
+    fields["priority"] = MIDDLE - read.number(6) if flags & RANK else 0
+    fields["state_since"] = read.number(8) if flags & SINCE else due
+    if flags & FAILED:
+        fields["failures"], fields["crashes"] = read.number(4), read.number(4)
+    if flags & UNTIL:
+        fields["keep_until"] = read.number(8)
+    if flags & NOTE:
+        fields["note"] = read.bytes(read.number(4))
     if running:
+        # A claim leaves the record alone (`store`): what it changed is in the entry.
         epoch, since = LENGTH.unpack_from(running)[0], TIME.unpack_from(running, 4)[0]
-        state, owner, until = State.RUNNING, _owner(running), 0
-    expires, key, unique, holds, lane, headers, progress = _read_unusual(read)
-    queue, task = called(read.bytes(_names_size(data, read.at)))
-    return Job(
-        id, task, data[read.at :], queue, priority, due, state, epoch, failures, losses, owner, since, until, expires,
-        key, note, unique, holds, lane, headers, progress,
-    )  # fmt: skip
+        fields |= {"state": State.RUNNING, "epoch": epoch, "state_since": since, "owner": _owner(running)}
+        fields["keep_until"] = 0
+    fields |= _read_unusual(read)
+    queue, task = split_names(read.bytes(_names_size(data, read.at)))
+    return Job(id, task, data[read.at :], queue, **fields)
 
 
 def _owner(entry: bytes) -> str:
     return entry[18 + entry[16] + entry[17] :].decode()
 
 
-def _read_unusual(read: _Reader) -> tuple[int, str | None, int, int, str | None, bytes, bytes]:
+def _read_unusual(read: _Reader) -> dict[str, Any]:
+    """The fields of the tail that most jobs lack."""
     flags = read.number(1)
-    expires = read.number(8) if flags & EXPIRES else 0
-    unique, holds = HOLDS_FORM.unpack(read.bytes(HOLDS_FORM.size)) if flags & HOLDS else (0, 0)
-    key = read.text() if flags & KEY else None
-    lane = read.text() if flags & LANE else None
-    headers = read.bytes(read.number(4)) if flags & HEADERS else b""
-    progress = read.bytes(read.number(4)) if flags & PROGRESS else b""
-    return expires, key, unique, holds, lane, headers, progress
+    fields: dict[str, Any] = {}
+    if flags & EXPIRES:
+        fields["expires"] = read.number(8)
+    if flags & KEY_TIMES:
+        fields["key_ttl"], fields["key_held_until"] = KEY_TIMES_FORM.unpack(read.bytes(KEY_TIMES_FORM.size))
+    if flags & KEY:
+        fields["key"] = read.text()
+    if flags & LANE:
+        fields["lane"] = read.text()
+    if flags & HEADERS:
+        fields["headers"] = read.bytes(read.number(4))
+    if flags & PROGRESS:
+        fields["progress"] = read.bytes(read.number(4))
+    return fields
 
 
 def _names_size(data: bytes, at: int) -> int:
@@ -88,29 +99,33 @@ def _names_size(data: bytes, at: int) -> int:
     return 2 + data[at] + data[at + 1]
 
 
-def jobs(flat: Sequence[bytes | None]) -> list[Job]:
-    """Of ids, records and entries in turn."""
+def parse_jobs(flat: Sequence[bytes | None]) -> list[Job]:
+    """The jobs of ids, records and entries in turn. A job without a record is left out."""
     found = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    return [job(id, data, running) for id, data, running in found if id and data]
+    return [parse_job(id, data, running) for id, data, running in found if id and data]
 
 
-def claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
-    """Of ids and records in turn, as they were before this owner claimed them."""
+def parse_claimed(flat: Sequence[bytes], owner: str, now: int) -> list[Job]:
+    """The jobs of ids and records in turn, as this owner has claimed them. The records are from before the claim."""
+    # Built as the script builds it, so that `parse_job` reads the job as claimed.
     entry = TIME.pack(now) + bytes(6) + owner.encode()
     found: list[Job] = []
     running = State.RUNNING
-    head, length, remembered = HEAD.unpack_from, LENGTH.pack, known_names
+    head, length, known = HEAD.unpack_from, LENGTH.pack, names_seen
     for id, data in zip(flat[::2], flat[1::2], strict=True):
         _, epoch, due, flags = head(data)
         at = 14 if not flags else 22 if flags == SINCE else 0
         if not at or data[at]:
-            found.append(job(id, data, length(epoch + 1) + entry))
+            found.append(parse_job(id, data, length(epoch + 1) + entry))
             continue
-        # Nothing unusual about it, as with most.
+        # Most jobs are plain and come this way, which is quicker than a reader.
         end = at + 3 + data[at + 1] + data[at + 2]
-        names = remembered.get(data[at + 1 : end])
+        names = known.get(data[at + 1 : end])
         if names is None:
-            found.append(job(id, data, length(epoch + 1) + entry))
+            found.append(parse_job(id, data, length(epoch + 1) + entry))
             continue
-        found.append(Job(id, names[1], data[end:], names[0], 0, due, running, epoch + 1, 0, 0, owner, now))
+        queue, task = names
+        found.append(
+            Job(id, task, data[end:], queue, due=due, state=running, epoch=epoch + 1, owner=owner, state_since=now)
+        )
     return found

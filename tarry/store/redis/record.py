@@ -1,4 +1,4 @@
-"""A job as the bytes that the Redis store keeps of it; `lua/record.lua` says how they are laid out and reads them."""
+"""A job as the bytes that the Redis store keeps; `lua/record.lua` describes and reads them."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct as Form
@@ -6,44 +6,47 @@ from struct import Struct as Form
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.base import band
+from tarry.store.shared.state_codes import CODE
 
-STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
-CODE = {state: code for code, state in enumerate(STATES)}
 BANDS = {1: "h", 0: "n", -1: "l"}
 RANK, SINCE, FAILED, UNTIL, NOTE = 1, 2, 4, 8, 16
-EXPIRES, HOLDS, LANE, HEADERS, PROGRESS, KEY = 1, 2, 4, 8, 16, 32
+EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY = 1, 2, 4, 8, 16, 32
 LONG = 255
-"""The first byte of names of which one is too long for a length of one byte."""
+"""The first byte of names if one of them is too long for a length of one byte."""
 
 HEAD = Form(">BIQB")
 TIME, _FAILED, LENGTH, _SHORT, NAMES = Form(">Q"), Form(">II"), Form(">I"), Form(">H"), Form(">BHH")
-HOLDS_FORM = Form(">qQ")
+KEY_TIMES_FORM = Form(">qQ")
+# The middle of what six bytes hold, so that ranks of negative priorities fit too.
 MIDDLE = 2**47
 _names: dict[tuple[str, str], bytes] = {}
-known_names: dict[bytes, tuple[str, str]] = {}
+names_seen: dict[bytes, tuple[str, str]] = {}
+# Names come from users: without a bound the memory of a process that sees many would grow for ever.
 _REMEMBERED = 10_000
 
 
-def ranked(priority: int) -> bytes:
+def rank_bytes(priority: int) -> bytes:
     """Six bytes that sort a higher priority first."""
     return (MIDDLE - priority).to_bytes(6, "big")
 
 
-def timed(time: int) -> bytes:
+def time_bytes(time: int) -> bytes:
     """Eight bytes that sort as times do."""
     return TIME.pack(time)
 
 
 def epoch_bytes(epoch: int) -> bytes:
-    """Four bytes; of an epoch that no job can have, some that none has."""
+    """Four bytes."""
+    # A negative epoch, which no job has, must match none and not raise.
     return epoch.to_bytes(4, "big", signed=epoch < 0)
 
 
-def named(queue: str, task: str) -> bytes:
-    """Queue and task as a record has them, and as what is counted by."""
+def join_names(queue: str, task: str) -> bytes:
+    """Queue and task in one text, as in records and in the names of counts."""
     found = _names.get((queue, task))
     if found is None:
         first, second = queue.encode(), task.encode()
+        # The queue's length comes first: there 255 is the mark of long names.
         short = len(first) < LONG and len(second) <= LONG
         lengths = bytes((len(first), len(second))) if short else NAMES.pack(LONG, len(first), len(second))
         if len(_names) > _REMEMBERED:
@@ -52,63 +55,65 @@ def named(queue: str, task: str) -> bytes:
     return found
 
 
-def called(names: bytes) -> tuple[str, str]:
-    """Queue and task of `named`."""
-    found = known_names.get(names)
+def split_names(names: bytes) -> tuple[str, str]:
+    """Queue and task of a text that `join_names` made."""
+    found = names_seen.get(names)
     if found is None:
         at, queue = (5, NAMES.unpack_from(names)[1]) if names[0] == LONG else (2, names[0])
-        if len(known_names) > _REMEMBERED:
-            known_names.clear()
-        found = known_names[names] = names[at : at + queue].decode(), names[at + queue :].decode()
+        if len(names_seen) > _REMEMBERED:
+            names_seen.clear()
+        found = names_seen[names] = names[at : at + queue].decode(), names[at + queue :].decode()
     return found
 
 
-def record(job: Job) -> bytes:
-    """The bytes; they tell neither the id nor an owner."""
+def pack_job(job: Job) -> bytes:
+    """The record; it has neither the id nor an owner."""
+    # Most jobs have none of the other fields: this way is quicker.
     if _is_usual(job):
-        flags, since = (0, b"") if job.since == job.due else (SINCE, TIME.pack(job.since))
+        flags, since = (0, b"") if job.state_since == job.due else (SINCE, TIME.pack(job.state_since))
         head = HEAD.pack(CODE[job.state], job.epoch, job.due, flags)
-        return b"%b%b\0%b%b" % (head, since, named(job.queue, job.task), job.body)
+        return b"%b%b\0%b%b" % (head, since, join_names(job.queue, job.task), job.body)
     flags, middle = 0, b""
     if job.priority:
-        flags, middle = RANK, ranked(job.priority)
-    if job.since != job.due:
-        flags, middle = flags | SINCE, middle + TIME.pack(job.since)
-    if job.failures or job.losses:
-        flags, middle = flags | FAILED, middle + _FAILED.pack(job.failures, job.losses)
-    if job.until:
-        flags, middle = flags | UNTIL, middle + TIME.pack(job.until)
+        flags, middle = RANK, rank_bytes(job.priority)
+    if job.state_since != job.due:
+        flags, middle = flags | SINCE, middle + TIME.pack(job.state_since)
+    if job.failures or job.crashes:
+        flags, middle = flags | FAILED, middle + _FAILED.pack(job.failures, job.crashes)
+    if job.keep_until:
+        flags, middle = flags | UNTIL, middle + TIME.pack(job.keep_until)
     if job.note:
         flags, middle = flags | NOTE, middle + LENGTH.pack(len(job.note)) + job.note
     return b"".join((HEAD.pack(CODE[job.state], job.epoch, job.due, flags), middle, *_tail(job)))
 
 
 def _is_usual(job: Job) -> bool:
-    """It has nothing but what every job has."""
+    """Whether it has only the fields that every job has."""
     return not (
         job.priority or job.expires or job.key is not None or job.lane is not None or job.headers or job.note
-        or job.failures or job.losses or job.until or job.unique or job.holds or job.progress
+        or job.failures or job.crashes or job.keep_until or job.key_ttl or job.key_held_until or job.progress
     )  # fmt: skip
 
 
 def is_plain(job: Job) -> bool:
-    """Nothing about it needs more than to be put in its line."""
+    """Whether storing it only adds it to its line: it waits, and has no key and no lane."""
     return job.key is None and job.lane is None and job.state in (State.READY, State.SCHEDULED)
 
 
 def _tail(job: Job) -> Iterator[bytes]:
+    # Flags first: a reader must know which parts follow.
     parts = list(_unusual(job))
     yield bytes((sum(flag for flag, _ in parts),))
     yield from (part for _, part in parts)
-    yield named(job.queue, job.task)
+    yield join_names(job.queue, job.task)
     yield job.body
 
 
 def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
     if job.expires:
         yield EXPIRES, TIME.pack(job.expires)
-    if job.unique or job.holds:
-        yield HOLDS, HOLDS_FORM.pack(job.unique, job.holds)
+    if job.key_ttl or job.key_held_until:
+        yield KEY_TIMES, KEY_TIMES_FORM.pack(job.key_ttl, job.key_held_until)
     if job.key is not None:
         key = job.key.encode()
         yield KEY, _SHORT.pack(len(key)) + key
@@ -121,27 +126,28 @@ def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
         yield PROGRESS, LENGTH.pack(len(job.progress)) + job.progress
 
 
-def rank(job: Job) -> tuple[int, int, bytes]:
-    """Where it stands among ready jobs that are as late, and in what a claim answers."""
+def claim_order(job: Job) -> tuple[int, int, bytes]:
+    """The order of the ready jobs in one line, and of the jobs that a claim answers."""
     return -job.priority, job.due, job.id
 
 
-def line(job: Job) -> str:
-    """The line that a ready or scheduled job without a lane waits in; that of late ones has a capital letter."""
+def line_name(job: Job) -> str:
+    """The line in which a ready or scheduled job without a lane waits; a capital letter is a line of late jobs."""
     if job.state is State.SCHEDULED:
         return "due"
     letter = BANDS[band(job.priority)]
-    return f"{letter.upper() if is_late(job.due, job.since) else letter}:{job.queue}"
+    return f"{letter.upper() if is_late(job.due, job.state_since) else letter}:{job.queue}"
 
 
-def entries(jobs: Sequence[Job]) -> list[bytes]:
-    """The places of jobs of one state and priority."""
+def line_entries(jobs: Sequence[Job]) -> list[bytes]:
+    """The entries of jobs of one state and priority in their line."""
+    # In the normal band all ready jobs have priority 0, and scheduled jobs are in the order of their due time alone.
     ranked_first = jobs[0].priority and jobs[0].state is State.READY
-    rank = ranked(jobs[0].priority) if ranked_first else b""
+    rank = rank_bytes(jobs[0].priority) if ranked_first else b""
     packed = TIME.pack
     return [rank + packed(job.due) + job.id for job in jobs]
 
 
 def size_of(job: Job) -> int:
-    """The bytes that count against what a queue may keep."""
+    """The bytes of a job that count towards what its queue may keep."""
     return len(job.body) + len(job.note) + len(job.headers) + len(job.progress)

@@ -1,8 +1,8 @@
-"""The store in a Redis server: one script a verb, so that each call is done whole.
+"""The store in a Redis server: one script for each verb, so that each call is done whole or not at all.
 
-All keys begin with one hash tag and so live in one slot of a cluster. A job is one field of a hash; the lines in which
-jobs wait, in the order in which they are to come, are sorted sets of pages (`lua/pages.lua`). Who runs what is a hash
-of its own: so a claim writes few bytes and leaves the record alone.
+All keys begin with one hash tag and so live in one slot of a cluster. A job is one field of a hash. Jobs wait in lines,
+which are sorted sets of pages (`lua/lines.lua`). Another hash says which owner runs which job, so a claim writes few
+bytes and leaves the record alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,89 +14,94 @@ from tarry.errors import StoreNewer
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Backlog, Exchange, Fact, Query, Store, Tally, Want
+from tarry.model.wake import WakeReason
+from tarry.store.base import Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
 from tarry.store.redis import scripts
-from tarry.store.redis.changes import packed, rounds
-from tarry.store.redis.exchange import NO_CHANGES, Claim, earliest, made
-from tarry.store.redis.facts import facts, refuse_eviction
-from tarry.store.redis.insert import parts, words
-from tarry.store.redis.link import Call, Link, Script, Word
-from tarry.store.redis.pruning import Pruning
-from tarry.store.redis.reading import jobs
-from tarry.store.redis.record import CODE, STATES, called, epoch_bytes, rank
-from tarry.store.shards.joined import unmet
-from tarry.store.shared.bell import Bell
+from tarry.store.redis.changes import pack_changes, split_rounds
+from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
+from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
+from tarry.store.redis.insert import insert_arguments, split_jobs
+from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
+from tarry.store.redis.pruning import RedisPruner
+from tarry.store.redis.reading import parse_jobs
+from tarry.store.redis.record import claim_order, epoch_bytes, split_names
+from tarry.store.redis.wakeup import channel
+from tarry.store.shards.merge import unmet
+from tarry.store.shared.state_codes import CODE, STATES
 from tarry.store.shared.transport import Transport
 from tarry.store.shared.uncertain import a_part_is_done
+from tarry.store.shared.wakeup.sleeper import Wakeup
 
+# The server does nothing else while a script runs.
 AT_ONCE = 1000
-"""At most so many jobs a script, which nobody else is served during."""
+"""The most jobs of one script."""
 SCHEMA = 1
 SAFER = "rediss:// with ssl_ca_certs=FILE in the URL"
-"""Said by `tarry check` of a server that is reached without TLS that is verified."""
+"""The advice of `tarry check` where the server is not reached through verified TLS."""
 CONFIRMED_WITHIN = 5.0
-_BYTES = 4 * 2**20
-"""A script's arguments take about so much at most, unless one job does alone."""
+"""Seconds that `confirm` waits for replicas."""
+_MAX_BYTES = 4 * 2**20
+"""The arguments of a script take about so many bytes at most, unless one job alone takes more."""
 
 
 class RedisStore(Store):
     """Jobs in the server that `link` leads to, in keys that begin with `prefix`, which is a hash tag: `{tarry}`."""
 
-    confirms = True
+    can_confirm = True
 
-    def __init__(self, link: Link, prefix: str, transport: Transport | None = None) -> None:
+    def __init__(self, link: RedisLink, prefix: str, transport: Transport | None = None) -> None:
         self.url = link.url
         self._transport = transport
         self._link = link
         self._prefix = prefix
+        # In a cluster the keys of a script say which node runs it. The others begin with the same tag.
         self._keys = (f"{prefix}:jobs",)
-        self._pruning = Pruning(partial(self._run, scripts.PRUNE))
+        self._pruning = RedisPruner(partial(self._run, scripts.PRUNE))
+        # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
-        there = int(self._run(scripts.OPEN, SCHEMA))
+        there = int(self._run(scripts.GET_SCHEMA, SCHEMA))
         if there > SCHEMA:
             raise StoreNewer(f"{self.url} has schema {there}, this tarry knows {SCHEMA}: upgrade tarry here")
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         lives = [job.id for job in jobs]
-        pieces = list(parts(jobs, AT_ONCE, _BYTES))
+        pieces = list(split_jobs(jobs, AT_ONCE, _MAX_BYTES))
         start = 0
-        for piece, held in zip(pieces, self._run_all(scripts.INSERT, map(words, pieces)), strict=True):
+        # The script answers only the jobs whose key another job holds, by their positions in the piece.
+        for piece, held in zip(pieces, self._run_all(scripts.INSERT, map(insert_arguments, pieces)), strict=True):
             for position, id in zip(held[::2], held[1::2], strict=True):
                 lives[start + position] = id
             start += len(piece)
         return lives
 
     def confirm(self, jobs: Sequence[Job]) -> None:
-        self._link.replicated(1, CONFIRMED_WITHIN, False)
-
-    def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
-        return self.exchange((), wants, limit, owner, lease, now).jobs
-
-    def apply(self, changes: Sequence[Change], now: int) -> list[bool]:
-        return self.exchange(changes, (), 0, "", 0, now).valid
+        self._link.wait_for_replicas(1, CONFIRMED_WITHIN, False)
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        """As promised. More changes or jobs than a script takes are several scripts, each done whole."""
-        claim = Claim(owner, lease, now)
-        *first, last = [packed(part) for part in rounds(changes, AT_ONCE)] or [NO_CHANGES]
-        asked = [claim.words(part, (), 0) for part in first] + [claim.words(last, wants, min(limit, AT_ONCE))]
+        """As promised. More changes or jobs than a script takes go with several scripts, each done whole."""
+        claim = ClaimRequest(owner, lease, now)
+        *first, last = [pack_changes(part) for part in split_rounds(changes, AT_ONCE)] or [NO_CHANGES]
+        # Only the last one claims, when all changes are made.
+        asked = [claim.arguments(part, (), 0) for part in first] + [claim.arguments(last, wants, min(limit, AT_ONCE))]
         answers = self._run_all(scripts.EXCHANGE, asked)
-        valid = made(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
+        valid = parse_validity(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
         _, flat, due, again = answers[-1]
         found = claim.jobs(flat)
         if len(found) == AT_ONCE < limit:
+            # An error must not say now that nothing was done: changes are made and jobs are claimed.
             with a_part_is_done():
                 due = self._claim_on(claim, wants, limit, found)
-        found.sort(key=rank)
+        found.sort(key=claim_order)
         return Exchange(valid, found, earliest(due, again))
 
-    def _claim_on(self, claim: Claim, wants: Sequence[Want], limit: int, found: list[Job]) -> bytes:
-        """Adds what more than one script claims; answers what is due next. The first made due jobs ready."""
+    def _claim_on(self, claim: ClaimRequest, wants: Sequence[Want], limit: int, found: list[Job]) -> bytes:
+        """Adds to `found` what further scripts claim; answers the next due."""
         while True:
             most = min(limit - len(found), AT_ONCE)
-            asked = claim.words(NO_CHANGES, unmet(wants, found), most, promote=False)
+            # No promote: the first script has made due jobs ready.
+            asked = claim.arguments(NO_CHANGES, unmet(wants, found), most, promote=False)
             _, flat, due, _ = self._run(scripts.EXCHANGE, *asked)
             found += claim.jobs(flat)
             if len(flat) < 2 * AT_ONCE or len(found) == limit:
@@ -111,11 +116,11 @@ class RedisStore(Store):
             return []
         claims = list(held)
         parts = [claims[start : start + AT_ONCE] for start in range(0, len(claims), AT_ONCE)]
-        asked = [[now, owner, lease, *_flat((id, epoch_bytes(epoch)) for id, epoch in part)] for part in parts]
+        asked = [[now, owner, lease, *_flatten((id, epoch_bytes(epoch)) for id, epoch in part)] for part in parts]
         return list(chain.from_iterable(self._run_all(scripts.EXTEND, asked)))
 
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:
-        return jobs(self._run(scripts.RECLAIM, now, limit, *(() if of is None else (of,))))
+        return parse_jobs(self._run(scripts.RECLAIM, now, limit, *(() if of is None else (of,))))
 
     def owners(self) -> list[str]:
         return sorted(owner.decode() for owner in self._link.command("HKEYS", f"{self._prefix}:held"))
@@ -127,7 +132,7 @@ class RedisStore(Store):
         found: list[Job | None] = []
         parts = [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
         for part, (records, entries) in zip(parts, self._run_all(scripts.GET, parts), strict=True):
-            known = {job.id: job for job in jobs([*_flat(zip(part, records, entries, strict=True))])}
+            known = {job.id: job for job in parse_jobs([*_flatten(zip(part, records, entries, strict=True))])}
             found += [known.get(id) for id in part]
         return found
 
@@ -141,13 +146,15 @@ class RedisStore(Store):
         while len(found) < query.limit:
             most = min(query.limit - len(found), AT_ONCE)
             flat, after = self._run(scripts.FIND, after.ljust(16, b"\0"), most, states, before, *wanted)
-            found += jobs(flat)
+            found += parse_jobs(flat)
+            # It answers where it stopped if it looked at many jobs and found few. With a full page the last id says it.
             after = after or (found[-1].id if len(flat) == 3 * most else b"")
             if not after:
                 break
         return found
 
     def counts(self) -> list[Tally]:
+        # Counts are kept; the oldest jobs must be looked for, in pages, so that other calls get their turn between.
         oldest: dict[bytes, int] = {}
         after = bytes(16)
         while after:
@@ -156,14 +163,21 @@ class RedisStore(Store):
                 time = int.from_bytes(due, "big")
                 oldest[group] = min(time, oldest.get(group, time))
         counts, sizes = (self._hash(name) for name in ("counts", "sizes"))
+        # Jobs that came after the look at the oldest are as old as now. Mostly there are none, and no clock is needed.
         now = 0 if counts.keys() <= oldest.keys() else self.time()
         return [
-            Tally(*called(group[1:]), STATES[int(group[:1])], int(n), oldest.get(group, now), int(sizes.get(group, 0)))
+            Tally(
+                *split_names(group[1:]),
+                state=STATES[int(group[:1])],
+                count=int(n),
+                oldest=oldest.get(group, now),
+                bytes=int(sizes.get(group, 0)),
+            )
             for group, n in sorted(counts.items())
         ]
 
-    def leaving(self, start: int, end: int, limit: int) -> list[Job]:
-        return jobs(self._run(scripts.LEAVING, start, end, limit))
+    def expiring(self, start: int, end: int, limit: int) -> list[Job]:
+        return parse_jobs(self._run(scripts.EXPIRING, start, end, limit))
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         return self._pruning.prune(now, most_bytes, limit, by_queue or {})
@@ -178,21 +192,22 @@ class RedisStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return Backlog(*map(int, self._run(scripts.BACKLOG, now, most, int(queues is None), *(queues or ()))))
 
-    def mark(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
         words = ((id, epoch_bytes(epoch), progress) for id, epoch, progress in marks)
-        if flat := _flat(words):
-            self._run(scripts.MARK, owner, *flat)
+        if flat := _flatten(words):
+            self._run(scripts.SAVE_PROGRESS, owner, *flat)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         kind, _, which = name.partition(":")
-        numbers = () if limit is None else (_written(limit),)
-        after = bytes(16) if self._run(scripts.LIMIT, name, kind, which, *numbers) else b""
+        numbers = () if limit is None else (_format_limit(limit),)
+        after = bytes(16) if self._run(scripts.SET_LIMIT, name, kind, which, *numbers) else b""
+        # The limit is set by now. The task's earlier jobs get lanes in parts, so that other calls get a turn between.
         with a_part_is_done():
             while after:
-                after = self._run(scripts.LAYING, which, after)
+                after = self._run(scripts.MIGRATE, which, after)
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
-        limits = {name.decode(): _read(value) for name, value in sorted(self._hash("limits").items())}
+        limits = {name.decode(): _parse_limit(value) for name, value in sorted(self._hash("limits").items())}
         levels = self._link.command("HMGET", f"{self._prefix}:levels", *limits) if limits else ()
         return {
             name: (limit, Level(*map(int, level.split())) if level else Level())
@@ -202,32 +217,32 @@ class RedisStore(Store):
     def recount(self, now: int) -> int:
         return int(self._run(scripts.RECOUNT, now))
 
-    def cells(self, prefix: str) -> dict[str, bytes]:
+    def kv_list(self, prefix: str) -> dict[str, bytes]:
         start = prefix.encode()
         cells = sorted((name, value) for name, value in self._hash("cells").items() if name.startswith(start))
         return {name.decode(): value for name, value in cells}
 
-    def cell(self, name: str) -> bytes | None:
+    def kv_get(self, name: str) -> bytes | None:
         value: bytes | None = self._link.command("HGET", f"{self._prefix}:cells", name)
         return value
 
-    def write(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         words = [(0, b"") if word is None else (1, word) for word in (was, value)]
-        return bool(self._run(scripts.WRITE, name, *_flat(words)))
+        return bool(self._run(scripts.KV_CAS, name, *_flatten(words)))
 
-    def bell(self) -> Bell:
-        return self._link.bell(f"{self._prefix}:bell")
+    def wakeup(self) -> Wakeup:
+        return self._link.wakeup(self._prefix)
 
-    def ring_recall(self) -> None:
-        self._link.command("PUBLISH", f"{self._prefix}:bell:c", "")
+    def wake_for_recall(self) -> None:
+        self._link.command("PUBLISH", channel(self._prefix, WakeReason.RECALL), "")
 
     def time(self) -> int:
         seconds, microseconds = self._link.command("TIME")
         return int(seconds) * 1_000_000 + int(microseconds)
 
-    def facts(self) -> list[Fact]:
+    def diagnostics(self) -> list[Diagnostic]:
         way = [self._transport.fact(SAFER)] if self._transport else []
-        return [*facts(self._link), Fact("schema", str(SCHEMA)), *way]
+        return [*diagnostics(self._link), Diagnostic("schema", str(SCHEMA)), *way]
 
     def close(self) -> None:
         self._link.close()
@@ -236,7 +251,7 @@ class RedisStore(Store):
         return self._link.run(script, self._keys, args)
 
     def _run_all(self, script: Script, calls: Iterable[Sequence[Word]]) -> list[Any]:
-        asked = [Call(script, self._keys, args) for args in calls]
+        asked = [ScriptCall(script, self._keys, args) for args in calls]
         return self._link.run_all(asked) if asked else []
 
     def _hash(self, name: str) -> dict[bytes, bytes]:
@@ -244,18 +259,19 @@ class RedisStore(Store):
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
+def _flatten(rows: Iterable[Iterable[Any]]) -> list[Any]:
     return list(chain.from_iterable(rows))
 
 
-def _written(limit: Limit) -> str:
-    """Also the numbers that follow from it, so that the scripts need not know how."""
+def _format_limit(limit: Limit) -> str:
+    """The limit's numbers as the scripts read them."""
     most = "-" if limit.most is None else limit.most
     spacing = limit.spacing if limit.count else 0
+    # The last two follow from the others: so the scripts need not compute them at each claim.
     return f"{most} {limit.count} {limit.period} {limit.at_once} {spacing}"
 
 
 @lru_cache(maxsize=1000)
-def _read(text: bytes) -> Limit:
+def _parse_limit(text: bytes) -> Limit:
     most, count, period, *_ = text.decode().split()
     return Limit(None if most == "-" else int(most), int(count), int(period))

@@ -1,11 +1,11 @@
-"""From a redis URL to a store: which servers, how to be let in, and under which names the jobs are kept there.
+"""What a redis URL says of a store: its servers, how to sign in, and the names of its keys.
 
     redis://user:password@host:6379/0           rediss:// for TLS
     redis+unix:///path/to/socket?db=0
     redis+sentinel://host:26379,host:26379/service/0
     redis+cluster://host:6379,host:6379
 
-A password is never part of what this shows.
+No error text and no representation here contains the password.
 """
 
 import re
@@ -33,12 +33,12 @@ _PORT = {"sentinel": 26379}
 
 
 class Target(Struct, frozen=True):
-    """What a URL says. `url` is it again, with what tells this store from others, and no password."""
+    """What a URL says. `url`: the same URL, with only what tells this store from others, and no password."""
 
     url: str
     kind: str
     """`server`, `unix`, `sentinel` or `cluster`."""
-    places: tuple[tuple[str, int], ...]
+    addresses: tuple[tuple[str, int], ...]
     tls: ssl.SSLContext | None
     user: str
     password: str
@@ -47,11 +47,12 @@ class Target(Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
+        # The default would show the password, and error reports often show local variables.
         return f"Target({self.url!r})"
 
     @property
     def prefix(self) -> str:
-        """What the keys' names begin with, inside the braces."""
+        """The beginning of the keys' names, inside the braces."""
         return self.options["prefix"]
 
     @property
@@ -61,49 +62,51 @@ class Target(Struct, frozen=True):
 
     @property
     def transport(self) -> Transport:
-        """What the connections to it are worth."""
+        """How safe the connections to it are."""
         verified = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
-        return Transport(all(is_local(host) for host, _ in self.places), self.tls is not None, verified)
+        return Transport(all(is_local(host) for host, _ in self.addresses), self.tls is not None, verified)
 
     @property
     def parts(self) -> int:
-        """Over how many hash slots a cluster's jobs are spread."""
+        """How many hash slots the jobs of a cluster are spread over."""
         return int(self.options["parts"])
 
 
-def parsed(url: str) -> Target:
-    """What it says; ConfigError, in one line and without the password, if it cannot be."""
+def parse_url(url: str) -> Target:
+    """What the URL says; ConfigError, in one line and without the password, if the URL is wrong."""
     scheme, _, rest = url.partition("://")
+    # The TLS of `rediss` is no kind of its own: rediss+cluster is a cluster.
     kind = scheme.partition("+")[2] or "server"
     where, _, query = rest.partition("?")
-    sign, hosts, path = _divided(url, where, query)
+    sign, hosts, path = _split_location(url, where, query)
     given = options_of(url, kind, scheme.startswith("rediss"), query)
     user, _, password = sign.partition(":")
     service, database = _path(url, kind, path, given)
-    places = ((path, 0),) if kind == "unix" else _places(url, kind, hosts)
+    addresses = ((path, 0),) if kind == "unix" else _parse_addresses(url, kind, hosts)
     return Target(
-        _told(scheme, places, service, database, given),
-        kind,
-        places,
-        tls_of(url, given) if scheme.startswith("rediss") else None,
-        unquote(user),
-        unquote(password),
-        database,
-        service,
-        given,
+        url=_public_url(scheme, addresses, service, database, given),
+        kind=kind,
+        addresses=addresses,
+        tls=tls_of(url, given) if scheme.startswith("rediss") else None,
+        user=unquote(user),
+        password=unquote(password),
+        database=database,
+        service=service,
+        options=given,
     )
 
 
-def _wrong(url: str, why: str) -> ConfigError:
+def _url_error(url: str, why: str) -> ConfigError:
     form = FORMS[url.partition("://")[0]]
     return ConfigError(f"{shown(url)}: {why}; the form is {form}")
 
 
-def _divided(url: str, where: str, query: str) -> tuple[str, str, str]:
+def _split_location(url: str, where: str, query: str) -> tuple[str, str, str]:
     """User and password; hosts; path."""
     netloc, slash, path = where.partition("/")
+    # An @ so late means that a / or ? of the password has ended the host too early.
     if "@" in path or ("@" in query and "@" not in netloc):
-        raise _wrong(url, "a user or password with one of / ? # @ must be written with %2F %3F %23 %40")
+        raise _url_error(url, "a user or password with one of / ? # @ must be written with %2F %3F %23 %40")
     sign, _, hosts = netloc.rpartition("@")
     return sign, hosts, slash + unquote(path)
 
@@ -112,48 +115,52 @@ def _path(url: str, kind: str, path: str, given: Mapping[str, str]) -> tuple[str
     """The service's name, for sentinels, and the number of the database."""
     if kind == "unix":
         if len(path) < 2:
-            raise _wrong(url, "the socket's path is missing")
+            raise _url_error(url, "the socket's path is missing")
         return "", int(given["db"])
     words = path.strip("/").split("/") if path.strip("/") else []
     service = ""
     if kind == "sentinel":
         if not words:
-            raise _wrong(url, "the name of the service that the sentinels watch is missing")
+            raise _url_error(url, "the name of the service that the sentinels watch is missing")
         service = words.pop(0)
     if not words:
         return service, 0
     if kind == "cluster" and words != ["0"]:
-        raise _wrong(url, "a cluster has only database 0")
+        raise _url_error(url, "a cluster has only database 0")
     if len(words) > 1 or not words[0].isdecimal():
-        raise _wrong(url, f"{'/'.join(words)!r} is no number of a database")
+        raise _url_error(url, f"{'/'.join(words)!r} is no number of a database")
     return service, int(words[0])
 
 
-def _places(url: str, kind: str, hosts: str) -> tuple[tuple[str, int], ...]:
+def _parse_addresses(url: str, kind: str, hosts: str) -> tuple[tuple[str, int], ...]:
     names = hosts.split(",")
     if len(names) > 1 and kind == "server":
-        raise _wrong(url, "one server only; several are a redis+cluster:// or redis+sentinel://, or a list of stores")
-    return tuple(_place(url, name, _PORT.get(kind, 6379)) for name in names)
+        raise _url_error(
+            url, "one server only; several are a redis+cluster:// or redis+sentinel://, or a list of stores"
+        )
+    return tuple(_parse_address(url, name, _PORT.get(kind, 6379)) for name in names)
 
 
-def _place(url: str, name: str, port: int) -> tuple[str, int]:
+def _parse_address(url: str, name: str, port: int) -> tuple[str, int]:
     found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:@/\s]+))(?::(\d{1,5}))?", name)
     if not found or not 0 < int(found[3] or port) < 65536:
-        raise _wrong(url, f"{name!r} is no host, or no host:port" if name else "the host is missing")
+        raise _url_error(url, f"{name!r} is no host, or no host:port" if name else "the host is missing")
     return unquote(found[1] or found[2]), int(found[3] or port)
 
 
-def _told(
-    scheme: str, places: tuple[tuple[str, int], ...], service: str, database: int, given: Mapping[str, str]
+def _public_url(
+    scheme: str, addresses: tuple[tuple[str, int], ...], service: str, database: int, given: Mapping[str, str]
 ) -> str:
-    """The same for all who mean the same store, so that it may decide which shard a job lives on."""
-    hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places)
-    own = [f"db={database}"] if not places[0][1] else []
+    """The URL without its password and most of its options."""
+    # It must be the same for all URLs of one store: it decides which shard a job lives on. So a default that is written
+    # out counts as left out, and options that do not say which store it is are not part of it.
+    hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
+    own = [f"db={database}"] if not addresses[0][1] else []
     own += [
         f"{name}={given[name]}" for name in ("prefix", "parts") if given.get(name, DEFAULTS[name]) != DEFAULTS[name]
     ]
     query = f"?{'&'.join(own)}" if own else ""
-    if not places[0][1]:
-        return f"{scheme}://{places[0][0]}{query}"
+    if not addresses[0][1]:
+        return f"{scheme}://{addresses[0][0]}{query}"
     path = "" if "cluster" in scheme else f"/{service}/{database}" if service else f"/{database}"
     return f"{scheme}://{hosts}{path}{query}"

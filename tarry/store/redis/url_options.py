@@ -1,4 +1,4 @@
-"""What may stand behind the `?` of a redis URL."""
+"""The options after the `?` of a redis URL."""
 
 import re
 import ssl
@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl
 
 from tarry.errors import ConfigError
 from tarry.model.duration import microseconds
-from tarry.store.shared.masking import masked
+from tarry.store.shared.masking import mask_password
 
-EVERYWHERE = {"prefix": "tarry", "timeout": "5s", "replicas": "1", "confirm": "memory"}
+COMMON = {"prefix": "tarry", "timeout": "5s", "replicas": "1", "confirm": "memory"}
 TLS = dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"), "") | {
     "ssl_cert_reqs": "required",
     "ssl_check_hostname": "yes",
@@ -21,20 +21,20 @@ OF_KIND = {
     "sentinel": {"sentinel_user": "", "sentinel_password": ""},
     "cluster": {"parts": "6"},
 }
-DEFAULTS = {"prefix": EVERYWHERE["prefix"], "parts": OF_KIND["cluster"]["parts"]}
-"""Of those that say which store it is."""
+DEFAULTS = {"prefix": COMMON["prefix"], "parts": OF_KIND["cluster"]["parts"]}
+"""The defaults of the options that say which store it is."""
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _MOST_PARTS = 1024
 
 
 def shown(url: str) -> str:
-    """The URL as people may see it, well formed or not."""
-    return masked(url)
+    """The URL as people may see it; it need not be well formed."""
+    return mask_password(url)
 
 
 def options_of(url: str, kind: str, tls: bool, query: str) -> dict[str, str]:
-    """What is given, and what holds where nothing is. ConfigError: unknown, or not possible."""
-    known = EVERYWHERE | OF_KIND.get(kind, {}) | (TLS if tls else {})
+    """The options with their defaults. ConfigError: an option is unknown, or its value is not possible."""
+    known = COMMON | OF_KIND.get(kind, {}) | (TLS if tls else {})
     given = known.copy()
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
@@ -72,7 +72,7 @@ _CHOICES = {
 
 
 def tls_of(url: str, given: Mapping[str, str]) -> ssl.SSLContext:
-    """As redis-py's options of these names have it."""
+    """The TLS settings that the options say; they mean what redis-py's options of these names mean."""
     files: dict[str, Any] = {"cafile": given["ssl_ca_certs"] or None, "capath": given["ssl_ca_path"] or None}
     try:
         context = ssl.create_default_context(**files)
@@ -81,6 +81,7 @@ def tls_of(url: str, given: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(given["ssl_certfile"], keys, given["ssl_password"] or None)
     except OSError as error:
         raise ConfigError(f"{shown(url)}: a file of ssl_...: {error.strerror or error}") from None
+    # First the host's name: while it is checked, Python refuses CERT_NONE.
     context.check_hostname = given["ssl_check_hostname"] in ("yes", "true") and given["ssl_cert_reqs"] != "none"
     reqs = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
     context.verify_mode = reqs[given["ssl_cert_reqs"]]

@@ -1,52 +1,71 @@
-"""What several stores answered to one question, as far as they did."""
+"""The answers of several stores to one question; some stores may not have answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tarry.errors import PartlyUnavailable, StoreError
+from tarry.store.base import Store
+from tarry.store.shards.shard import Shard
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Answers(dict[int, Answer]):
-    """What the shards answered, by their numbers, and the errors of those that did not."""
+class ShardAnswers(dict[int, Answer]):
+    """The answers of the shards, by their numbers, and the errors of the shards that did not answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.errors: dict[int, StoreError] = {}
 
-    def told(self, value: Item, missing: Mapping[int, StoreError] | None = None) -> Item:
-        """The value, made of the answers, if all answered. Else PartlyUnavailable with it, or the error itself if
-        nobody answered at all."""
+    def result(self, value: Item, missing: Mapping[int, StoreError] | None = None) -> Item:
+        """The value, made of the answers, if all answered. Else PartlyUnavailable with the value, or the plain error
+        if none answered at all."""
         if not self.errors:
             return value
+        # Without any answer there is no part to give. But several errors with `missing` tell more than the first alone:
+        # which position failed for which reason.
         if not self and (len(self.errors) == 1 or not missing):
             raise next(iter(self.errors.values()))
         raise PartlyUnavailable("; ".join(map(str, self.errors.values())), value, missing)
 
-    def add(self, other: "Answers[Answer]") -> None:
-        """These, too."""
+    def add(self, other: "ShardAnswers[Answer]") -> None:
+        """Adds the answers and errors of other shards."""
         self.update(other)
         self.errors |= other.errors
 
 
-def chosen(items: Sequence[Item], positions: Sequence[int]) -> list[Item]:
-    """Those at these positions."""
+def ask_shards(
+    shards: Sequence[Shard], numbers: Iterable[int], call: Callable[[int, Store], Answer]
+) -> ShardAnswers[Answer]:
+    """Asks each shard of these numbers, also when another one fails."""
+    answers: ShardAnswers[Answer] = ShardAnswers()
+    for number in numbers:
+        try:
+            # B023 does not apply: `ask` calls the function before the loop goes on.
+            answers[number] = shards[number].ask(lambda store: call(number, store))  # noqa: B023
+        except StoreError as error:
+            answers.errors[number] = error
+    return answers
+
+
+def pick(items: Sequence[Item], positions: Sequence[int]) -> list[Item]:
+    """The items at these positions."""
     return [items[position] for position in positions]
 
 
-def positions(
-    answers: Answers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]
+def place_answers(
+    answers: ShardAnswers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]
 ) -> tuple[list[Item], dict[int, StoreError]]:
-    """The answers in the order in which their questions came, put into `value`; and the positions without one."""
+    """Puts the answers into `value`, in the order of the questions. Answers `value`, and the error of each position
+    that has no answer."""
     for number, given in answers.items():
         for at, answer in zip(places[number], given, strict=True):
             value[at] = answer
     return value, {at: error for number, error in answers.errors.items() for at in places[number]}
 
 
-def pieced(answers: Answers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]) -> list[Item]:
-    """The same; PartlyUnavailable if some are missing."""
-    whole, missing = positions(answers, places, value)
-    return answers.told(whole, missing)
+def assemble(answers: ShardAnswers[list[Item]], places: Mapping[int, Sequence[int]], value: list[Item]) -> list[Item]:
+    """The list that `place_answers` makes; PartlyUnavailable if some answers are missing."""
+    whole, missing = place_answers(answers, places, value)
+    return answers.result(whole, missing)

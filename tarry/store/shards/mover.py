@@ -1,8 +1,8 @@
 """Brings jobs to the shard where they belong, after one was added or while one is drained.
 
-At no moment can a job be claimed in both places, whenever this is broken off: it is parked at the old place (see
-`model.moving`), copied to the new one as it is, forgotten at the old one, and only then made what it was. To be run
-again is all that it needs, and it goes on from wherever it was.
+A job can never be claimed in both places, wherever a move breaks off: the job is parked at the old place (see
+`model.moving`), copied as it is to the new place, forgotten at the old place, and only then restored. A move that broke
+off is simply run again; it goes on from where it was.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,47 +19,48 @@ from tarry.store.shards.sharded import ShardedStore
 
 PAGE = 500
 HOLD = "shards:move"
-_HELD_FOR = 60 * SECOND
+_HOLD_FOR = 60 * SECOND
 
 
-class Moved(Struct):
-    """What a move came to."""
+class MoveReport(Struct):
+    """What a move has done."""
 
     seen: int = 0
     """How many jobs were looked at."""
     moved: int = 0
     running: int = 0
-    """Left where they are, since they run: to be moved once they do not."""
+    """Jobs left where they are because they run; a later move takes them."""
     held: int = 0
-    """Left where they are, since another job holds their key where they belong."""
+    """Jobs left where they are because another job holds their key where they belong."""
     away: list[str] = []
     """Stores that could not be asked, and why."""
 
     @property
     def left(self) -> int:
-        """How many are not where they belong yet, as far as is known."""
+        """How many jobs are not where they belong yet, as far as is known."""
         return self.running + self.held
 
 
 class Mover:
-    """Moves what the shards of one store have that belongs on another of them."""
+    """Moves jobs and named values of one store to the shards where they belong."""
 
     def __init__(self, store: ShardedStore, owner: str) -> None:
         self._store = store
         self._owner = owner
 
-    def run(self, told: Callable[[Moved], None] = lambda moved: None) -> Moved:
-        """Looks at every job once; `told` how far it is, page by page. StoreBusy while another move is going on;
-        other StoreErrors, and then it is to be run again."""
-        moved = Moved(away=[f"{shard.url} is away: {shard.away}" for shard in self._store.shards if shard.away])
+    def run(self, report: Callable[[MoveReport], None] = lambda moved: None) -> MoveReport:
+        """Looks at every job once; calls `report` after each page. StoreBusy while another move is going on. After any
+        other StoreError, run it again."""
+        moved = MoveReport(away=[f"{shard.url} is away: {shard.away}" for shard in self._store.shards if shard.away])
         for number, shard in enumerate(self._store.shards):
             if shard.away:
                 continue
             for page in self._pages(shard.store):
-                self._home(number, page)
+                self._finish_parked(number, page)
                 self._move(number, page, moved)
-                told(moved)
+                report(moved)
             self._move_cells(number)
+        # A hold that is over at once: the next move need not wait for this one's to run out.
         now = self._store.time()
         self._store.hold(HOLD, self._owner, now, now)
         return moved
@@ -67,8 +68,9 @@ class Mover:
     def _pages(self, store: Store) -> Iterator[list[Job]]:
         after = b""
         while True:
+            # Prolonged with each page: a mover that crashed keeps others out for a minute at most.
             now = self._store.time()
-            if not self._store.hold(HOLD, self._owner, now + _HELD_FOR, now):
+            if not self._store.hold(HOLD, self._owner, now + _HOLD_FOR, now):
                 raise StoreBusy("jobs are being moved between the stores already; wait for that to end")
             page = store.find(Query(after=after, limit=PAGE))
             if not page:
@@ -76,58 +78,66 @@ class Mover:
             yield page
             after = page[-1].id
 
-    def _home(self, number: int, page: Sequence[Job]) -> None:
-        """Those that are where they belong, but were left parked there: all that lacks is the end of their move."""
-        parked = [job for job in page if moving.is_parked(job) and self._store.belongs(job) == number]
+    def _finish_parked(self, number: int, page: Sequence[Job]) -> None:
+        """Ends the move of jobs that are where they belong but were left parked there by a move that broke off."""
+        parked = [job for job in page if moving.is_parked(job) and self._store.shard_of(job) == number]
         others = [n for n in range(len(self._store.shards)) if n != number]
-        # One that is away may have them still: then this is for the next time.
+        # A shard that is away may still have them: then the next move ends it.
         if not parked or any(self._store.shards[other].away for other in others):
             return
-        elsewhere: set[bytes] = set()
+        copied: set[bytes] = set()
         for other in others:
             olds = self._store.shards[other].ask(lambda store: store.get([job.id for job in parked]))
             found = [job for job in olds if job is not None]
-            elsewhere |= {job.id for job in found if not moving.is_parked(job)}
-            self._make(other, [moving.gone(job) for job in found if moving.is_parked(job)])
-        self._make(number, [moving.gone(job) if job.id in elsewhere else moving.restored(job) for job in parked])
+            # A job that is not parked elsewhere can be claimed there, so the parked one here must go. Where both are
+            # parked, the one here, where it belongs, stays.
+            copied |= {job.id for job in found if not moving.is_parked(job)}
+            self._apply(other, [moving.forget(job) for job in found if moving.is_parked(job)])
+        self._apply(number, [moving.forget(job) if job.id in copied else moving.restore(job) for job in parked])
 
-    def _move(self, number: int, page: Sequence[Job], moved: Moved) -> None:
+    def _move(self, number: int, page: Sequence[Job], moved: MoveReport) -> None:
         moved.seen += len(page)
-        places = {job.id: self._store.belongs(job) for job in page}
+        places = {job.id: self._store.shard_of(job) for job in page}
         strays = [job for job in page if places[job.id] != number]
         moved.running += sum(job.state is State.RUNNING for job in strays)
-        ready = [job for job in strays if job.state is not State.RUNNING and self._store.shards[places[job.id]].takes]
-        self._make(number, [moving.parked(job) for job in ready if not moving.is_parked(job)])
+        ready = [
+            job for job in strays if job.state is not State.RUNNING and self._store.shards[places[job.id]].accepts_jobs
+        ]
+        self._apply(number, [moving.park(job) for job in ready if not moving.is_parked(job)])
+        # Read again: a job that changed at the last moment could not be parked. The copy needs the note of the parking.
         found = self._store.shards[number].ask(lambda store: store.get([job.id for job in ready]))
         targets: dict[int, list[Job]] = {}
         for job in found:
             if job is not None and moving.is_parked(job):
                 targets.setdefault(places[job.id], []).append(job)
         for target, jobs in targets.items():
-            self._bring(number, target, jobs, moved)
+            self._transfer(number, target, jobs, moved)
 
-    def _bring(self, number: int, target: int, jobs: Sequence[Job], moved: Moved) -> None:
-        """From its old place, where they are parked, to the new one."""
+    def _transfer(self, number: int, target: int, jobs: Sequence[Job], moved: MoveReport) -> None:
+        """Moves parked jobs from their old place to the new one."""
+        # Copy, forget, restore, in this order: see the module.
         lives = self._store.shards[target].ask(lambda store: store.insert(jobs))
         came = [job for job, id in zip(jobs, lives, strict=True) if id == job.id]
         stayed = [job for job, id in zip(jobs, lives, strict=True) if id != job.id]
-        self._make(number, [moving.restored(job) for job in stayed])
+        self._apply(number, [moving.restore(job) for job in stayed])
         moved.held += len(stayed)
-        left = self._make(number, [moving.gone(job) for job in came])
-        # What changed at the old place at the last moment stays there, and its copy goes.
-        ends = [moving.restored(job) if gone else moving.gone(job) for job, gone in zip(came, left, strict=True)]
-        self._make(target, ends)
+        left = self._apply(number, [moving.forget(job) for job in came])
+        # A job that changed at the old place at the last moment stays there, and its copy goes.
+        ends = [moving.restore(job) if gone else moving.forget(job) for job, gone in zip(came, left, strict=True)]
+        self._apply(target, ends)
         moved.moved += sum(left)
 
-    def _make(self, number: int, changes: Sequence[Change]) -> list[bool]:
+    def _apply(self, number: int, changes: Sequence[Change]) -> list[bool]:
         now = self._store.time()
         return self._store.shards[number].ask(lambda store: store.apply(changes, now)) if changes else []
 
     def _move_cells(self, number: int) -> None:
-        """Named values: first there, then no longer here."""
+        """Moves named values to the shards of their names."""
+        # Written there before it goes here: if this breaks off between, the value is on both, not on none. `None` and
+        # `value` as what was: a value that is newer than this copy stays.
         here = self._store.shards[number]
-        for name, value in here.ask(lambda store: store.cells("")).items():
+        for name, value in here.ask(lambda store: store.kv_list("")).items():
             home = self._store.shards[self._store.shard(name.encode())]
             if home is not here:
-                home.ask(lambda store: store.write(name, value, None))  # noqa: B023
-                here.ask(lambda store: store.write(name, None, value))  # noqa: B023
+                home.ask(lambda store: store.kv_cas(name, value, None))  # noqa: B023
+                here.ask(lambda store: store.kv_cas(name, None, value))  # noqa: B023

@@ -1,61 +1,65 @@
-"""One of several stores: opened when it can be, and left alone while it is away.
+"""One of several stores: opened when it can be reached, and left alone while it is away.
 
-A call that fails costs as long as the store's time limit, and a worker that would pay it in each turn would serve the
-other stores badly. So after a failure nothing more is sent: a thread tries in the background, with growing pauses,
-and until it succeeds all calls are refused at once.
+A failing call lasts as long as the store's time limit. A worker that waits for it in each turn serves the other stores
+badly. So after a failure nothing more is sent: a thread tries in the background, with growing pauses, and all calls
+fail at once until it succeeds.
 """
 
+import contextlib
 import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from msgspec.structs import replace
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreUnavailable
-from tarry.store.base import Fact, Store
-from tarry.store.shared.masking import astray, masked
-from tarry.store.shared.patience import PATIENCE, about, back_off
+from tarry.store.base import Diagnostic, Store
+from tarry.store.shared.backoff import LEASE_GRACE, back_off, jitter
+from tarry.store.shared.masking import astray, mask_password
+from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
 
 Answer = TypeVar("Answer")
 
 log = logging.getLogger("tarry.store")
-TOLD_EVERY = 60.0
+LOG_EVERY = 60.0
+"""Seconds between two lines in the log about the same store that is away."""
 WHERE = frozenset(
     {"db", "dbname", "database", "schema", "prefix", "host", "hostaddr", "port", "unix_socket", "service"}
 )
-"""Options that say where jobs are kept, and not how."""
+"""Options of a URL that say where jobs are kept. The others say how."""
 REFUSED_FOR = 5.0
-"""Seconds for which no new job's id is drawn for a store that is full or can only be read."""
+"""Seconds for which a store that is full or read-only gets no new jobs."""
 
 
 class Shard:
     """A store by its name, which decides what lives there, and how to open it.
 
-    draining: it gets nothing new; what it has is still worked off, or moved. Safe to use from several threads.
+    draining: it gets no new jobs; the jobs that it has are still run, or moved. Safe to use from several threads.
     """
 
-    def __init__(self, url: str, opened: Callable[[], Store], *, name: str = "", draining: bool = False) -> None:
-        self.url = shown(url)
-        self.name = name or identity(url)
+    def __init__(self, url: str, open_store: Callable[[], Store], *, name: str = "", draining: bool = False) -> None:
+        self.url = public_url(url)
+        self.name = name or url_identity(url)
         self.draining = draining
-        self.joined = 0.0
-        """When it came back (monotonic seconds), 0 if it was never away."""
-        self.joins = 0
-        self._opened = opened
+        self.joined_at = 0.0
+        """When it came back (monotonic seconds); 0: it was never away."""
+        self.join_count = 0
+        self._open_store = open_store
         self._store: Store | None = None
+        # Two locks: opening may last as long as the store's time limit, and `mark_away` must not wait for it.
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._why = ""
-        self._since = self._told = 0.0
+        self._away_reason = ""
+        self._away_since = self._logged_at = 0.0
         self._failures = 0
-        self._refusing = 0.0
+        self._refuses_until = 0.0
         self._closed = threading.Event()
 
     @classmethod
-    def of(cls, store: Store) -> "Shard":
+    def from_store(cls, store: Store) -> "Shard":
         """A store that is open already."""
         shard = cls(store.url, lambda: store)
         shard._store = store
@@ -71,83 +75,89 @@ class Shard:
 
     @property
     def away(self) -> str:
-        """Why nothing is sent to it now; empty if it is there."""
-        return self._why
+        """Why nothing is sent to it now; empty if it is not away."""
+        return self._away_reason
 
     @property
-    def takes(self) -> bool:
+    def accepts_jobs(self) -> bool:
         """Whether a new job may be put there."""
-        return not self._why and not self.draining and time.monotonic() >= self._refusing
+        return not self._away_reason and not self.draining and time.monotonic() >= self._refuses_until
 
     @property
-    def joined_lately(self) -> bool:
-        """It came back so lately that its workers may not have prolonged their leases yet."""
-        return bool(self.joined) and time.monotonic() - self.joined < PATIENCE
+    def has_joined_lately(self) -> bool:
+        """Whether it came back so lately that its workers may not have prolonged their leases yet."""
+        return bool(self.joined_at) and time.monotonic() - self.joined_at < LEASE_GRACE
 
-    def told(self) -> str:
-        """How it is, in words."""
-        if self._why:
-            return f"away for {time.monotonic() - self._since:.0f} s"
+    def describe(self) -> str:
+        """Its state, in words."""
+        if self._away_reason:
+            return f"away for {time.monotonic() - self._away_since:.0f} s"
         return "draining" if self.draining else "up"
 
-    def facts(self) -> list[Fact]:
-        """As `Store.facts`, with its URL in each name; or what is wrong with it."""
+    def diagnostics(self) -> list[Diagnostic]:
+        """As `Store.diagnostics`, with its URL in each name; or what is wrong with it."""
         try:
-            facts = [replace(fact, name=f"{self.url} {fact.name}") for fact in self.ask(lambda store: store.facts())]
+            facts = [
+                replace(fact, name=f"{self.url} {fact.name}") for fact in self.ask(lambda store: store.diagnostics())
+            ]
         except StoreError as error:
-            return [Fact(self.url, self.told(), str(error))]
-        return [Fact(self.url, "draining"), *facts] if self.draining else facts
+            return [Diagnostic(self.url, self.describe(), str(error))]
+        return [Diagnostic(self.url, "draining"), *facts] if self.draining else facts
 
     def ask(self, call: Callable[[Store], Answer]) -> Answer:
-        """The answer of the store; its errors. StoreAway, at once, while it is away: then nothing was sent."""
-        if self._why:
-            raise StoreAway(f"{self.url} is away: {self._why}")
+        """The answer of the store; its errors. StoreAway, at once, while it is away; then nothing was sent."""
+        if self._away_reason:
+            raise StoreAway(f"{self.url} is away: {self._away_reason}")
         try:
             store = self.store
         except StoreUnavailable as error:
-            self.lose(error)
+            # StoreAway, since nothing was sent yet: the caller may send it to another store.
+            self.mark_away(error)
             raise StoreAway(str(error)) from None
         try:
             answer = call(store)
         except StoreUnavailable as error:
-            self.lose(error)
+            self.mark_away(error)
             raise
         self._failures = 0
         return answer
 
     def connect(self) -> None:
-        """Opens it now, if it can be reached, and else in the background. Errors that time does not heal are raised."""
+        """Opens it now if it can be reached, else in the background. Raises errors that time does not heal."""
         try:
             self._open()
         except StoreUnavailable as error:
-            self.lose(error)
+            self.mark_away(error)
 
-    def lose(self, error: StoreError) -> None:
+    def mark_away(self, error: StoreError) -> None:
         """It failed: from now on it is away, until a try in the background succeeds."""
         with self._lock:
-            if self._why or self._closed.is_set():
+            # One thread tries already: several callers may see the same failure.
+            if self._away_reason or self._closed.is_set():
                 return
-            self._why = str(error)
+            self._away_reason = str(error)
             self._failures += 1
-            self._since = time.monotonic()
-            if self._failures == 1 or self._since - self._told > TOLD_EVERY:
-                self._told = self._since
+            self._away_since = time.monotonic()
+            # A store that comes and goes must not fill the log.
+            if self._failures == 1 or self._away_since - self._logged_at > LOG_EVERY:
+                self._logged_at = self._away_since
                 log.error("%s is away: %s", self.url, error)
-            threading.Thread(target=self._regain, name="tarry-shard", daemon=True).start()
+            threading.Thread(target=self._reconnect, name="tarry-shard", daemon=True).start()
 
-    def refuse(self) -> None:
-        """It took no new job, being full or read-only: none is put there for a while."""
-        self._refusing = time.monotonic() + about(REFUSED_FOR)
+    def pause_inserts(self) -> None:
+        """It is full or read-only: no new job is put there for a while."""
+        # Jittered, so that not all processes try it again at once.
+        self._refuses_until = time.monotonic() + jitter(REFUSED_FOR)
 
     def close(self) -> None:
-        """Gives back the store; it is not tried again."""
+        """Closes the store; it is not tried again."""
         self._closed.set()
-        # One that is just being opened sees that and closes itself.
+        # `_open` looks at this last: a store that is just being opened is closed there.
         if self._store is not None:
             self._store.close()
 
-    def _regain(self) -> None:
-        # The longer it has been failing, also with successes at trying in between, the longer the first pause.
+    def _reconnect(self) -> None:
+        # Failures count until a call succeeds (`ask`). So if it only seems to come back, the first pause gets longer.
         tries = self._failures
         while not self._closed.wait(back_off(tries)):
             try:
@@ -155,33 +165,34 @@ class Shard:
                 self.store.time()
                 self.store.next_due()
             except Exception as error:
+                # Whatever it is: if this thread ended, the store would stay away for ever.
                 tries += 1
-                self._still_away(error)
+                self._log_still_away(error)
             else:
-                self._back()
+                self._mark_back()
                 return
 
-    def _still_away(self, error: Exception) -> None:
-        self._why = str(error) or type(error).__name__
-        if time.monotonic() - self._told > TOLD_EVERY:
-            self._told = time.monotonic()
+    def _log_still_away(self, error: Exception) -> None:
+        self._away_reason = str(error) or type(error).__name__
+        if time.monotonic() - self._logged_at > LOG_EVERY:
+            self._logged_at = time.monotonic()
             log.error(
                 "%s is still away: %s", self.url, error, exc_info=None if isinstance(error, StoreError) else error
             )
 
-    def _back(self) -> None:
-        self.joined = time.monotonic()
-        self.joins += 1
-        self._why = ""
-        log.info("%s is back after %.1f s", self.url, self.joined - self._since)
+    def _mark_back(self) -> None:
+        self.joined_at = time.monotonic()
+        self.join_count += 1
+        self._away_reason = ""
+        log.info("%s is back after %.1f s", self.url, self.joined_at - self._away_since)
 
     def _open(self) -> None:
         with self._opening:
             if self._store is not None:
                 return
-            store = self._opened()
+            store = self._open_store()
             try:
-                # Some connect only when first asked; a shard that is up has been heard.
+                # Some stores connect only when first asked. A shard counts as up only if its store has answered.
                 store.time()
             except BaseException:
                 store.close()
@@ -191,38 +202,39 @@ class Shard:
                 store.close()
 
 
-def parted(url: str) -> tuple[str, str, bool]:
+def parse_shard_url(url: str) -> tuple[str, str, bool]:
     """The URL of one of several stores, the name that is given to it, and whether it is draining: what follows a `#`,
     as in `redis://b#draining` or `redis://b#name=east&draining`. ConfigError."""
     plain, mark, words = url.rpartition("#")
     given = dict(parse_qsl(words, keep_blank_values=True)) if mark else {}
-    # An @ further on says that the # is part of a password.
+    # With an @ after it, the # is part of a password.
     if not given.keys() & {"name", "draining"} or "@" in words:
         return url, "", False
     name, draining = given.pop("name", ""), given.pop("draining", "no")
     if given or draining not in ("", "no", "yes"):
-        raise ConfigError(f"store {shown(plain)}: after the # there may be name=NAME and draining, joined by &")
+        raise ConfigError(f"store {public_url(plain)}: after the # there may be name=NAME and draining, joined by &")
     return plain, name, draining != "no"
 
 
-def identity(url: str) -> str:
-    """What stays the same of a URL when the password, the user or an option changes."""
+def url_identity(url: str) -> str:
+    """The part of a URL that stays the same when the password, the user or an option changes."""
     scheme, _, place, where = _parts(url)
     return scheme + place + where
 
 
-def shown(url: str) -> str:
-    """The URL without its password and options, to be read by anybody."""
+def public_url(url: str) -> str:
+    """The URL without its password and options: it may be shown."""
     scheme, user, place, where = _parts(url)
     return scheme + user + place + where
 
 
 def _parts(url: str) -> tuple[str, str, str, str]:
-    """Scheme, user, place, and those options that say where. A file's path may have a ? or an @ of its own."""
+    """Scheme, user, place, and the options that say where."""
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return masked(url), "", "", ""
+        return mask_password(url), "", "", ""
     place, mark, query = rest.rpartition("?")
+    # A file's path may have a ? or an @ of its own.
     if not mark or "=" not in query or (scheme == "sqlite" and "/" in query):
         place, query = rest, ""
     if scheme != "sqlite" and astray(place, query):
@@ -232,3 +244,34 @@ def _parts(url: str) -> tuple[str, str, str, str]:
         who = "***"
     where = urlencode(sorted((word, said) for word, said in parse_qsl(query) if word in WHERE))
     return scheme + separator, who.partition(":")[0] + at, host, where and f"?{where}"
+
+
+class ShardWakeup(JoinedWakeup):
+    """A sleeper on each shard, made when the shard is first up."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        super().__init__()
+        self._shards = shards
+        self._made: dict[int, Wakeup] = {}
+        self._choose_parts()
+
+    def listen(self, topic: str) -> None:
+        # Shards may have gone or come back since the last time.
+        self._choose_parts()
+        super().listen(topic)
+
+    def close(self) -> None:
+        # Also the sleepers on shards that are away.
+        self.parts = list(self._made.values())
+        super().close()
+
+    def _choose_parts(self) -> None:
+        """Takes the sleepers on the shards that are up."""
+        # The others are left alone: a broken sleeper would wake all the time.
+        there = [number for number, shard in enumerate(self._shards) if not shard.away]
+        for number in there:
+            if number not in self._made:
+                # A shard that fails here is tried again at the next `listen`.
+                with contextlib.suppress(StoreError):
+                    self._made[number] = self._shards[number].ask(lambda store: store.wakeup())
+        self.parts = [self._made[number] for number in there if number in self._made]

@@ -1,10 +1,10 @@
-"""How jobs under limits are chosen: the same arithmetic for every store that chooses in Python.
+"""Lanes, and the levels of limits: the arithmetic of every store that chooses jobs in Python.
 
-Jobs without a lane wait in the open line of their queue and band. Those of a task with a limit, or with a key that it
-is fair by, wait in lanes: one for each key of the task. A claim takes from the lanes of a task in turn, beginning
-after the lane that was served last, and passes by those whose limit is reached. So a lane that is full costs the
-others nothing, and one with a million jobs gets its turn and no more.
+Jobs without a lane wait in the open line of their queue and band. The jobs of a task with a limit or with a fairness
+key wait in lanes, one for each key of the task. A claim takes from the lanes of a task in turn, beginning after the
+lane that was served last, and skips lanes whose limit is reached.
 """
+# So a full lane costs the others nothing, and a lane with a million jobs gets its turn and no more.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,153 +12,166 @@ from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.model.job import Job
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
 
 Item = TypeVar("Item")
-Place = tuple[int, int, bool, bytes]
+Position = tuple[int, int, bool, bytes]
 """Where a ready job stands: its priority as a number that is lower for a higher one, due, whether it is late, id."""
+JobKey = tuple[str, str, str | None]
+"""The fields of a job that limits need: queue, task, lane."""
+# Not NUL: SQLite's functions end a text there.
 _OF = "\x1f"
-"""Between a task and its lane in the name of a level. No NUL: SQLite's functions end a text there."""
+"""Separates a task and its lane in the name of a level."""
 
 
-def names(queue: str, task: str, lane: str | None) -> tuple[str, ...]:
-    """The names of the levels that a job counts for; `limit_of` has the limit of each."""
+def assign_lanes(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[Job]:
+    """New jobs, each with the lane in which it will wait."""
+    return [replace(job, lane=waiting_lane(job.task, job.lane, limits)) for job in jobs] if limits else jobs
+
+
+def level_names(queue: str, task: str, lane: str | None) -> tuple[str, ...]:
+    """The names of the levels that a job counts for; `limit_name` has the limit of each."""
     if lane is None:
         return (QUEUE + queue,)
-    return (QUEUE + queue, TASK + task, each(task, lane))
+    return (QUEUE + queue, TASK + task, lane_level(task, lane))
 
 
-def each(task: str, lane: str) -> str:
+def lane_level(task: str, lane: str) -> str:
     """The name of the level of one lane."""
     return f"{EACH}{task}{_OF}{lane}"
 
 
 def earliest(*times: int | None) -> int | None:
-    """The first of the times that there are."""
+    """The earliest of the times that are not None; None if all are."""
     return min((time for time in times if time is not None), default=None)
 
 
-def limit_of(name: str) -> str:
+def limit_name(name: str) -> str:
     """The name of the limit that a level is about."""
     return name.partition(_OF)[0]
 
 
 @lru_cache(maxsize=1000)
-def limit_in(value: bytes) -> Limit:
-    """A limit as it is kept in JSON. Of thousands, few differ."""
+def decode_limit(value: bytes) -> Limit:
+    """The limit in this JSON."""
+    # Cached: there may be thousands of limits, but only a few different ones.
     return msgspec.json.decode(value, type=Limit)
 
 
-def counted(jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Limit]) -> Counter[str]:
-    """How many of these (queue, task, lane) count for each level that has a limit."""
-    return Counter(name for job in jobs for name in names(*job) if limit_of(name) in limits)
+def count_by_level(jobs: Iterable[JobKey], limits: Mapping[str, Limit]) -> Counter[str]:
+    """How many of these jobs count for each level that has a limit."""
+    counts = Counter[str]()
+    # Most jobs of a batch have the same key: making the names once for each key is faster.
+    for job, count in Counter(jobs).items():
+        for name in level_names(*job):
+            if limit_name(name) in limits:
+                counts[name] += count
+    return counts
 
 
-def miscounted(
-    jobs: Iterable[tuple[str, str, str | None]], limits: Mapping[str, Limit], levels: Mapping[str, int]
-) -> dict[str, int]:
-    """The levels, by name, that do not say how many of these jobs count for them, and what they have to say. jobs: all
-    that run, as (queue, task, lane)."""
-    counts = counted(jobs, limits)
-    names = counts.keys() | {name for name in levels if limit_of(name) in limits}
+def wrong_levels(jobs: Iterable[JobKey], limits: Mapping[str, Limit], levels: Mapping[str, int]) -> dict[str, int]:
+    """The right count for each level that has a wrong one, by name. jobs: all that run."""
+    counts = count_by_level(jobs, limits)
+    # Also levels for which nothing runs: they should be 0.
+    names = counts.keys() | {name for name in levels if limit_name(name) in limits}
     return {name: counts[name] for name in sorted(names) if counts[name] != levels.get(name, 0)}
 
 
 def is_wrongly_closed(limit: Limit | None, running: int, again: int | None, now: int) -> bool:
-    """Whether a lane that is closed may be opened: until an end (again: None) although it has room; or until a time
-    that is further ahead than its limit holds anything back, since the clock was set back."""
+    """Whether a closed lane must be opened: it waits for the end of an attempt (again: None) although it has room, or
+    for a time that is too far ahead."""
     if limit is None:
         return True
     if again is None:
         return limit.most is None or running < limit.most
+    # No limit delays a start that long: the clock was set back.
     return again > now + 2 * limit.period
 
 
-def laned(task: str, lane: str | None, limits: Mapping[str, Limit]) -> str | None:
-    """The lane of a new job: what its client says; if it says none and the task is limited all the same, that of the
-    task."""
-    return "" if lane is None and (TASK + task in limits or EACH + task in limits) else lane
-
-
-def dealt(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
-    """One from each line in turn, until there are so many, or none is left."""
-    given: list[Item] = []
+def take_in_turn(lines: Sequence[Sequence[Item]], most: int) -> list[Item]:
+    """One item from each line in turn, until there are `most`, or none is left."""
+    taken: list[Item] = []
     for turn in range(max(map(len, lines), default=0)):
-        given += [line[turn] for line in lines if len(line) > turn]
-        if len(given) >= most:
+        taken += [line[turn] for line in lines if len(line) > turn]
+        if len(taken) >= most:
             break
-    return given[:most]
+    return taken[:most]
 
 
-def merged(lines: Sequence[Sequence[tuple[Place, Item]]], most: int) -> list[Item]:
-    """From lines whose own order stays: again and again the first of one of them.
+def merge_lines(lines: Sequence[Sequence[tuple[Position, Item]]], most: int) -> list[Item]:
+    """Merges lines, each in its own order, into the first `most` items.
 
-    Of those of the highest priority, late ones and those on time take turns, so that many jobs that fall due at once
-    hold up nobody; of these the line whose first is due first; on a tie the line that is named first. Who begins is
-    drawn anew for each priority, from the ids: nobody has to keep whose turn it is, and claims of one job at a time are
-    fair all the same.
+    The highest priority comes first. Within a priority, late jobs and jobs on time alternate. Of each kind, the line
+    whose first job is due first is next; on a tie, the line that comes first in `lines`. The ids decide which kind
+    begins, anew for each priority.
     """
+    # They alternate so that many jobs that fall due at once do not delay the others. The ids stand for a random draw:
+    # so claims of one job at a time are fair too, and no store has to remember whose turn it is.
     turns, heads = _Alternation(), [0] * len(lines)
-    given: list[Item] = []
-    while len(given) < most:
-        heading = enumerate(zip(lines, heads, strict=True))
-        firsts = [(line[head][0], number) for number, (line, head) in heading if head < len(line)]
+    taken: list[Item] = []
+    while len(taken) < most:
+        pending = enumerate(zip(lines, heads, strict=True))
+        firsts = [(line[head][0], number) for number, (line, head) in pending if head < len(line)]
         if len(firsts) < 2:
-            # Mostly a few jobs take turns with many.
-            last = [lines[number][heads[number] : heads[number] + most - len(given)] for _, number in firsts]
-            return given + [item for line in last for _, item in line]
-        number = _chosen(firsts, turns)
-        given.append(lines[number][heads[number]][1])
+            # Usually a few jobs take turns with many others, so the rest comes from one line at once.
+            rest = [lines[number][heads[number] : heads[number] + most - len(taken)] for _, number in firsts]
+            return taken + [item for line in rest for _, item in line]
+        number = _next_line(firsts, turns)
+        taken.append(lines[number][heads[number]][1])
         heads[number] += 1
-    return given
+    return taken
 
 
-def _chosen(firsts: Sequence[tuple[Place, int]], turns: "_Alternation") -> int:
-    """The number of the line that gives next. firsts: those that head the lines, each with the number of its line."""
-    rank = min(place[0] for place, _ in firsts)
-    best: dict[bool, tuple[Place, int]] = {}
-    for place, number in firsts:
-        late = place[2]
-        if place[0] == rank and (late not in best or place[1] < best[late][0][1]):
-            best[late] = place, number
-    kind = turns.late(best[True][0], best[False][0]) if len(best) == 2 else next(iter(best))
+def _next_line(firsts: Sequence[tuple[Position, int]], turns: "_Alternation") -> int:
+    """The number of the line to take from next. firsts: the first position in each line, and the line's number."""
+    rank = min(position[0] for position, _ in firsts)
+    best: dict[bool, tuple[Position, int]] = {}
+    for position, number in firsts:
+        late = position[2]
+        if position[0] == rank and (late not in best or position[1] < best[late][0][1]):
+            best[late] = position, number
+    kind = turns.is_late_next(best[True][0], best[False][0]) if len(best) == 2 else next(iter(best))
     return best[kind][1]
 
 
 class _Alternation:
-    """Of late jobs and those on time, within one claim."""
+    """Decides within one claim whether a late job is next, or one on time."""
 
     def __init__(self) -> None:
         self._rank: int | None = None
         self._late = False
 
-    def late(self, late: Place, on_time: Place) -> bool:
-        """Whether the late one goes first."""
+    def is_late_next(self, late: Position, on_time: Position) -> bool:
+        """Whether the late job is next."""
+        # The last bits of two UUIDs are as good as the toss of a coin.
         self._late = not self._late if self._rank == late[0] else bool((late[3][-1] ^ on_time[3][-1]) & 1)
         self._rank = late[0]
         return self._late
 
 
 class Levels:
-    """The limits, how far they are used, and from when on there is room again where there was none: one claim's view.
-
-    `levels` are those that a store has kept; what is not in it is unused.
-    """
+    """How far the limits are used, as one claim sees it. A level that is not in `levels` is unused."""
 
     def __init__(self, limits: Mapping[str, Limit], levels: Mapping[str, Level], now: int) -> None:
-        self._limits = limits
-        self._levels = levels
-        self.now = now
+        self._limits, self._levels, self._now = limits, levels, now
         self.again: int | None = None
+        """When a rate allows a start that it refused before; 0: not all lanes were examined, come again at once."""
+
+    def has_room(self, name: str) -> bool:
+        """Whether anything may start under the limit of that level."""
+        limit = self._limits.get(limit_name(name))
+        return limit is None or self._levels.get(name, Level()).room(limit, self._now) > 0
 
     def room(self, name: str, most: int) -> int:
-        """How many of at most `most` may start under the limit of that level."""
-        limit = self._limits.get(limit_of(name))
+        """How many of at most `most` may start under the limit of that level; if none, notes when."""
+        limit = self._limits.get(limit_name(name))
         if limit is None:
             return most
         level = self._levels.get(name, Level())
-        room = level.room(limit, self.now)
-        if not room and (again := level.again(limit, self.now)) is not None:
-            self.again = again if self.again is None else min(self.again, again)
+        room = level.room(limit, self._now)
+        if not room:
+            self.again = earliest(self.again, level.again(limit, self._now))
         return min(room, most)

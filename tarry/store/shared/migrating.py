@@ -1,7 +1,8 @@
-"""Schemas that are brought up to date when somebody says so: those on servers, which workers of several versions share.
+"""Migrates the schemas of stores on servers, when an operator asks for it.
 
-An embedded store does it by itself when it is opened, and Redis has none.
+An embedded store migrates itself when it is opened, and Redis has no schema.
 """
+# Not at the opening: workers of several versions share these stores.
 
 import importlib
 from typing import Any
@@ -17,13 +18,13 @@ _MODULES = {
 
 
 def pending(url: str) -> list[str]:
-    """What `migrate` would do to the store at that URL, a line for each step; raises what opening it raises."""
+    """What `migrate` would do to the store at that URL, one line for each step; raises what opening it raises."""
     module = _module(url)
     return list(module.pending(url)) if module else []
 
 
 def migrate(url: str) -> list[str]:
-    """Does it, while workers of the version before go on; answers what was done here, in the same lines."""
+    """Migrates the store while workers of the version before go on; returns the steps that this call did."""
     module = _module(url)
     return list(module.migrate(url)) if module else []
 

@@ -1,13 +1,15 @@
-"""Names that begin alike stand together in an index: where they end, so that nobody reads beyond."""
+"""Where the names with a common prefix end in an index."""
 
 _LAST = "\U0010ffff"
 _SURROGATES = range(0xD800, 0xE000)
 
 
-def beyond(prefix: str) -> str:
-    """The first text after all that begin so, by code points; of those of the very last character there is no end."""
+def prefix_end(prefix: str) -> str:
+    """The first text after all texts with this prefix, by code points."""
     stem = prefix.rstrip(_LAST)
     if not stem:
+        # Nothing comes after the last character: only a text that is longer than any name.
         return _LAST * 500
     following = ord(stem[-1]) + 1
+    # Surrogates are no characters, and databases refuse them.
     return stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)

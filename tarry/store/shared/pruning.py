@@ -1,8 +1,10 @@
-"""Forgetting finished jobs, for stores that have them in the order in which they are to go, and keep no sums.
+"""Deletes finished jobs, for stores that can read them in the order of `keep_until` and keep no sums of their bytes.
 
-Everything is done in steps of a bounded size, so that nobody waits for more than one of them. What the finished jobs of
-each queue weigh is summed up step by step too: at most `SUMMED` jobs a call, and the next call goes on from there.
+The bytes of each queue's finished jobs are summed up step by step: at most `SUMMED` jobs in a call, and the next call
+goes on from there.
 """
+
+# All steps have a bounded size, so that other calls of the store wait for no more than one step.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,16 +15,16 @@ from msgspec import Struct
 from tarry.model.limit import EACH
 
 Place = tuple[int, bytes]
-"""`until` and id: where a job stands among the finished ones."""
+"""`keep_until` and id: where a job stands among the finished ones."""
 FORGOTTEN_AT_ONCE = 50
 LOOKED_AT_ONCE = 1000
 SUMMED = 100_000
-"""Jobs that one call looks at to sum up their bytes: with fewer, each call is exact."""
+"""How many jobs one call reads to sum up their bytes. With no more jobs than this, each call is exact."""
 BEFORE_ALL: Place = (-1, b"")
 
 
 class Finished(Struct, frozen=True, gc=False):
-    """A finished job. free: nothing but its room is the matter, since it holds no key."""
+    """A finished job. free: it holds no key, so it may be deleted early to save room."""
 
     until: int
     id: bytes
@@ -32,56 +34,57 @@ class Finished(Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Where the job stands."""
         return self.until, self.id
 
 
 class FinishedJobs(Protocol):
-    """What a store has to offer. Each call is short, whatever is kept."""
+    """What `Pruning` needs from a store. Each call is short, however many jobs are kept."""
 
     def bound(self) -> int:
-        """No queue keeps more bytes than that."""
+        """A number of bytes that no queue exceeds."""
 
     def after(self, place: Place, now: int, count: int) -> Sequence[Finished]:
-        """The next so many, in their order."""
+        """The next `count` jobs after this place, in order."""
 
     def weights(self, place: Place, count: int) -> tuple[Mapping[str, int], Place | None]:
-        """The bytes of the next so many by queue, and where the last of them stands; None: none come after them."""
+        """The bytes of the next `count` jobs by queue, and the place of the last of them; None: no more come after."""
 
     def forget(self, jobs: Sequence[Finished]) -> int:
-        """Deletes those that are still so; answers how many."""
+        """Deletes those of these jobs that have not changed; returns how many."""
 
     def drop_levels(self, name: str, now: int, count: int) -> str | None:
-        """Looks at the next so many levels of keys, and drops those that are not used any more; answers the last name,
-        None if none come after it."""
+        """Checks the next `count` levels of keys and drops unused ones; returns the last name, None at the end."""
 
 
 class Pruning:
-    """Of one store in one process; where it is lasts from call to call. For one thread at a time."""
+    """Prunes one store from one process. It keeps its place from call to call. For one thread at a time."""
 
     def __init__(self, jobs: FinishedJobs) -> None:
         self._jobs = jobs
         self._asked: tuple[int, Mapping[str, int]] = (0, {})
         self._level = EACH
-        """The level that was looked at last."""
+        """The level that was checked last."""
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._weights = Counter[str]()
         self._summed = BEFORE_ALL
-        """Up to there the weights have all."""
+        """The weights have all jobs up to this place."""
         self._excess: dict[str, int] = {}
-        """By queue: the bytes that are too many, once all are summed up."""
+        """By queue, once all jobs are summed up: the bytes above its limit."""
         self._lightened = BEFORE_ALL
-        """Up to there the excess has been taken off."""
+        """All jobs up to this place were considered for deletion."""
 
     def prune(self, now: int, most_bytes: int, limit: int, by_queue: Mapping[str, int]) -> int:
-        """As `Store.prune`."""
+        """The same as `Store.prune`."""
+        # The excess was computed for other limits.
         if self._asked != (most_bytes, by_queue):
             self._asked = most_bytes, dict(by_queue)
             self._start_anew()
         self._level = self._jobs.drop_levels(self._level, now, LOOKED_AT_ONCE) or EACH
         gone = self._forget_due(now, limit)
+        # The bound is cheap, and mostly no queue can be over its limit: then nothing needs to be summed up.
         if gone >= limit or self._jobs.bound() <= min([most_bytes, *by_queue.values()]):
             return gone
         if not self._excess and self._sum_up():
@@ -98,21 +101,23 @@ class Pruning:
             if due:
                 gone += self._jobs.forget(due)
                 self._unweigh(due)
+                # Go on behind them: those that have changed, and so were not deleted, must not be read again.
                 place = due[-1].place
             if len(due) < asked:
                 break
         return gone
 
     def _unweigh(self, jobs: Sequence[Finished]) -> None:
-        """These are gone: where they were counted, they weigh nothing any more."""
+        """Takes deleted jobs out of the sums."""
         for job in jobs:
+            # A job after the place of the sums was not counted yet.
             if job.place <= self._summed:
                 self._weights[job.queue] -= job.size
             if job.queue in self._excess:
                 _take_off(self._excess, job)
 
     def _sum_up(self) -> bool:
-        """Whether the sums have all now."""
+        """Sums up some more jobs; returns whether all are summed up."""
         for _ in range(0, SUMMED, LOOKED_AT_ONCE):
             weights, last = self._jobs.weights(self._summed, LOOKED_AT_ONCE)
             self._weights.update(weights)
@@ -122,20 +127,21 @@ class Pruning:
         return False
 
     def _lighten(self, now: int, limit: int) -> int:
-        """Forgets the earliest of those queues that keep too much, until they do not."""
+        """Deletes the earliest jobs of queues that keep too much, until they keep no more than they may."""
         gone = looked = 0
         while self._excess and gone < limit and looked < SUMMED:
             jobs = self._jobs.after(self._lightened, now, LOOKED_AT_ONCE)
             for start in range(0, len(jobs), FORGOTTEN_AT_ONCE):
                 heavy = self._heavy(jobs[start : start + FORGOTTEN_AT_ONCE], limit - gone)
                 gone += self._jobs.forget(heavy) if heavy else 0
+            # All jobs were considered: what is left of the excess belongs to jobs that hold keys or have changed.
             if len(jobs) < LOOKED_AT_ONCE and gone < limit:
                 self._start_anew()
             looked += len(jobs)
         return gone
 
     def _heavy(self, jobs: Sequence[Finished], most: int) -> list[Finished]:
-        """Those of the next jobs that have to go, at most so many."""
+        """Those of the next jobs that must be deleted, at most `most`."""
         heavy: list[Finished] = []
         for job in jobs:
             if len(heavy) == most or not self._excess:
@@ -148,7 +154,7 @@ class Pruning:
 
 
 def _take_off(excess: dict[str, int], job: Finished) -> None:
-    """A queue without any excess is not in it."""
+    """Takes the bytes of a job off its queue's excess; removes a queue that has none left."""
     excess[job.queue] -= job.size
     if excess[job.queue] <= 0:
         del excess[job.queue]

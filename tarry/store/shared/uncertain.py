@@ -1,16 +1,18 @@
-"""What a call may say whose answer was lost on an earlier try."""
+"""Errors of a call whose answer was lost on an earlier try."""
 
 import contextlib
 from collections.abc import Iterator
 
 from tarry.errors import StoreAway, StoreFull, StoreReadOnly, StoreUnavailable, TarryError
 
+# After one of these the caller may store a job elsewhere, under a new id. Were it stored here too, it would run twice.
 NOT_DONE = (StoreAway, StoreFull, StoreReadOnly)
-"""Errors that promise that nothing was done: a job of which that is said may be stored elsewhere, under a new id."""
+"""Errors that promise that nothing was done."""
 
 
 def uncertain(error: TarryError) -> TarryError:
-    """The error of a later try, without that promise: the earlier one may have been done."""
+    """The error of a later try, without the promise that nothing was done."""
+    # The earlier try may have been done.
     if not isinstance(error, NOT_DONE):
         return error
     return StoreUnavailable(f"{error}; an earlier try of this call may have been done")
@@ -18,7 +20,7 @@ def uncertain(error: TarryError) -> TarryError:
 
 @contextlib.contextmanager
 def a_part_is_done() -> Iterator[None]:
-    """What follows is the rest of a call: its errors do not say that nothing was done."""
+    """For the rest of a call of which a part is done: its errors do not promise that nothing was done."""
     try:
         yield
     except TarryError as error:

@@ -1,11 +1,11 @@
-"""What the store asks of a connection to its file: the same face whichever copy of SQLite is behind it, and whoever
-opened it."""
+"""What the store needs of a connection to its file: the same methods for each copy of SQLite, and for connections of
+the store and of the caller."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Answer(Protocol):
+class Result(Protocol):
     """What a statement answered."""
 
     @property
@@ -17,17 +17,19 @@ class Answer(Protocol):
 
 
 class Statements(Protocol):
-    """A connection, as far as statements go."""
+    """A connection that runs statements."""
 
-    def execute(self, statement: str, bindings: tuple[Any, ...] = ..., /) -> Answer:
+    def execute(self, statement: str, bindings: tuple[Any, ...] = ..., /) -> Result:
         """Runs one statement."""
 
-    def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]], /) -> Answer:
-        """Runs the statement with each of these; answers all rows."""
+    def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]], /) -> Result:
+        """Runs the statement once for each of these bindings; answers all rows."""
 
 
 class Rows(list[tuple[Any, ...]]):
-    """What a statement answered, all of it: a statement that is left half read would hold on to its snapshot."""
+    """All rows that a statement answered."""
+
+    # All are read at once: a statement that is only half read would hold its snapshot.
 
     @property
     def get(self) -> Any:

@@ -1,4 +1,4 @@
-"""Opens the connection to a file, by the copy of SQLite that the whole process has to use for it."""
+"""Opens the connection to a file, with the copy of SQLite that the whole process has to use for it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,20 +9,22 @@ if TYPE_CHECKING:
     from tarry.store.sqlite.python import PythonDatabase
 
 SHARED = ("", "yes", "apsw")
-"""Who else is in the file: nobody; a program that uses Python's sqlite3; one that uses apsw."""
+"""Other programs that use the file: none; one that uses Python's sqlite3; one that uses apsw."""
 
 
 class ApswDatabase(apsw.Connection):
-    """The usual one."""
+    """A connection of apsw, the usual one."""
 
+    # A whole array is one bound value: a thousand ids need neither a thousand statements nor a longer one.
     array = staticmethod(apsw.carray)
 
 
 Database: TypeAlias = "ApswDatabase | PythonDatabase"
 
 
-def connected(path: Path, shared: str) -> Database:
-    """A bare connection, by the copy of SQLite that the whole process has to use for this file."""
+def connect(path: Path, shared: str) -> Database:
+    """A bare connection, with the copy of SQLite that the whole process has to use for this file."""
+    # Two copies of SQLite in one process do not see each other's locks, and would damage the file.
     if shared != "yes":
         return ApswDatabase(str(path))
     from tarry.store.sqlite.python import PythonDatabase  # noqa: PLC0415 -- most processes never need that module

@@ -1,9 +1,9 @@
-"""A SQLite file opened the way a queue needs it: journal, durability, schema, waiting for one's turn, and errors.
+"""Opens a SQLite file the way a queue needs it: journal, durability, schema, taking turns at the lock, and errors.
 
-Through apsw, which brings a current SQLite of its own: the library's versions up to 3.51.2 could damage a database
+The store uses apsw, which brings a current SQLite of its own: SQLite's versions up to 3.51.2 could damage a database
 with several writers when the write-ahead log was reset. But two copies of SQLite in one process do not see each
-other's locks, and a file that both write is soon damaged; so where the file is shared with a program that uses
-Python's own sqlite3, that one is used here too.
+other's locks, and soon damage a file that both write. So the store uses Python's own sqlite3 for a file that it shares
+with a program that uses sqlite3.
 """
 
 import contextlib
@@ -15,31 +15,32 @@ from pathlib import Path
 import apsw
 
 from tarry import errors, files
-from tarry.store.base import Fact
+from tarry.store.base import Diagnostic
 from tarry.store.shared.deadline import left
 from tarry.store.sqlite import wal, wal_index
-from tarry.store.sqlite.database import Database, connected
+from tarry.store.sqlite.database import Database, connect
 from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
 BUSY_LIMIT = 5.0
 
 
-def opened(path: Path, durable: bool, shared: str = "") -> Database:
+def open_database(path: Path, durable: bool, shared: str = "") -> Database:
     """A connection in WAL mode with the schema in place.
 
-    durable: every commit is fsynced (FULL). Otherwise commits wait for the next checkpoint (NORMAL): after a power
-    cut the last ones may be missing, which for a claim or an outcome means that a job runs once more.
+    durable: every commit is fsynced (FULL). Otherwise commits wait for the next checkpoint (NORMAL): a power cut may
+    undo the last claims and outcomes, and those jobs run once more.
 
-    shared: the file is another program's too, which is in this process and uses "apsw", or Python's sqlite3 ("yes").
+    shared: another program in this process uses the file too, through "apsw" or through Python's sqlite3 ("yes").
     """
     if not path.parent.is_dir():
         raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
+    # Both checks come before SQLite opens the file: it deletes the log of an empty database, and rebuilds the index.
     wal.refuse_emptied(path)
     wal_index.refuse_cut(path)
-    with mapped(path):
-        # The write-ahead log has the rights of the file that it is of.
+    with translate_errors(path):
+        # SQLite gives its write-ahead log the rights of the database, so the file is made private before SQLite has it.
         files.make(path)
-        database = connected(path, shared)
+        database = connect(path, shared)
         try:
             _prepare(database, path, durable, bool(shared))
         except apsw.BusyError:
@@ -59,18 +60,22 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     database.set_busy_handler(TakeTurn(*(PRODUCERS if durable else WORKERS)))
     if database.readonly("main"):
         raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable for this user")
-    with transaction(database, "BEGIN"):  # the file as it is at one moment: another process may be making its schema
+    # In one transaction, to see the file as it is at one moment: another process may be making its schema.
+    with transaction(database, "BEGIN"):
         found = version(database, path, shared)
+    # Only now: a database of another program is refused before anything in it changes.
     to_wal(database)
     wal.check(database, path)
     database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
+    # 2000 pages are 8 MB: the room in reserve (`sqlite.reserve.ROOM`) has to be larger.
     database.execute("PRAGMA wal_autocheckpoint=2000")
     database.execute("PRAGMA journal_size_limit=67108864")
-    # Only if there is something to do: whoever opens it first may hold the write lock himself, in another connection.
+    # A write lock only if there is something to do: the caller may hold it already, in another connection.
     if found != SCHEMA_VERSION:
         with transaction(database):
+            # Read again: another process may have made the schema before this one had the lock.
             bring_up(database, version(database, path, shared), shared)
     if has_statistics(database):
         with transaction(database):
@@ -78,7 +83,8 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
 
 
 def to_wal(connection: Database) -> None:
-    """SQLite does not ask the busy handler when the journal mode changes, so several first openers take turns here."""
+    """Switches the file to WAL mode."""
+    # SQLite does not call the busy handler when the journal mode changes, so several first openers take turns here.
     until = time.monotonic() + BUSY_LIMIT
     while connection.pragma("journal_mode") != "wal":
         try:
@@ -90,12 +96,10 @@ def to_wal(connection: Database) -> None:
 
 
 class transaction:  # noqa: N801 - used as a function
-    """The write lock from the first statement on, unless another `begin` says otherwise; all or nothing.
+    """A transaction: all or nothing. It has the write lock from its start, unless `begin` is another statement."""
 
-    An exception may come between any two steps, from a signal's handler for instance. So no step stands outside a
-    `try` except the call of `__exit__` itself; what is left by that, the next transaction here rolls back.
-    """
-
+    # An exception may come between any two steps, from a signal's handler for instance. So every step stands inside a
+    # `try`, except the call of `__exit__` itself; the next transaction rolls back what that one exception leaves open.
     __slots__ = ("_begin", "_connection")
 
     def __init__(self, connection: Database, begin: str = "BEGIN IMMEDIATE") -> None:
@@ -103,6 +107,7 @@ class transaction:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         try:
+            # An exception at the call of `__exit__` left the last transaction open.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             self._connection.execute(self._begin)
@@ -124,13 +129,9 @@ class transaction:  # noqa: N801 - used as a function
 
 
 class TakeTurn:
-    """SQLite's busy handler: waits with jitter, and producers before workers.
+    """SQLite's busy handler: waits with jitter. shortest, longest: seconds of the first wait."""
 
-    A writer here holds the lock for a millisecond or less, and SQLite's own steps of up to 100 ms leave the file idle.
-    A producer's caller waits for the answer; a worker that waits a little longer has more to do at once. With equal
-    waits a producer beside two workers stores half as many jobs a second (measured: docs/performance.md).
-    """
-
+    # A writer holds the lock for a millisecond or less; SQLite's own waits of up to 100 ms would leave the file idle.
     def __init__(self, shortest: float, longest: float) -> None:
         self._range = (shortest, longest)
         self._until = 0.0
@@ -143,18 +144,22 @@ class TakeTurn:
         return now < self._until
 
 
+# Producers wait less than workers: a producer's caller waits for the answer, while a worker that waits a little longer
+# has more to do at once. With equal waits a producer beside two workers stores half as many jobs a second (measured:
+# docs/performance.md).
 PRODUCERS, WORKERS = (0.00003, 0.0001), (0.0005, 0.0015)
 """Seconds of a first wait, from and to."""
 
 
 @contextlib.contextmanager
-def mapped(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, each one line that says what to do."""
+def translate_errors(path: Path) -> Iterator[None]:
+    """Raises our error for each of SQLite's, with one line that says what to do."""
     try:
         yield
     except apsw.BusyError:
         busy = errors.StoreBusy(f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`")
-        busy.stored = False  # the lock comes first
+        # Every transaction takes the lock before it writes, so nothing was stored.
+        busy.stored = False
         raise busy from None
     except apsw.FullError:
         raise errors.StoreFull(f"{path}: the disk is full; free some space and try again") from None
@@ -174,8 +179,9 @@ def mapped(path: Path) -> Iterator[None]:
         raise errors.StoreError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def rights(path: Path) -> Fact:
-    """For `tarry check`: who may open the file. One that was there before tarry keeps the rights that it has."""
+def rights(path: Path) -> Diagnostic:
+    """For `tarry check`: who may open the file."""
+    # A file that was there before tarry keeps its rights, so others may be able to read it.
     mode = path.stat().st_mode & 0o777
     others = f"others may read what jobs are about: chmod o= {path}*" if mode & 0o007 else ""
-    return Fact("file rights", f"{mode:04o}", others)
+    return Diagnostic("file rights", f"{mode:04o}", others)

@@ -1,9 +1,4 @@
-"""SQLite and fork: the parent's connection must not be used in the child, and no fork may come amid a transaction.
-
-All connections of a process to one file share what SQLite knows of its locks, and a child inherits that. Were a
-transaction open at the fork, the child would find the file locked for ever, by nobody. So a fork waits for the calls
-that are under way.
-"""
+"""SQLite and fork: the child must not use the parent's connection, and no fork may happen during a transaction."""
 
 import os
 import threading
@@ -12,24 +7,25 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 from weakref import WeakSet
 
+# As long as a call may wait for the file's lock (`sqlite.file.BUSY_LIMIT`).
 LONGEST = 5.0
-"""Seconds that a fork waits for the calls that are under way, as long as those may take."""
+"""Seconds that a fork waits for the calls that are under way."""
 
 
 class Holder(Protocol):
-    """What has connections."""
+    """An object that has connections."""
 
     _lock: Any
     """Held during each call: a `threading.Lock`, or `OpenAgain`."""
 
-    def forked(self) -> None:
-        """In a forked child: makes a new lock, and lets go of the connections without closing them."""
+    def after_fork(self) -> None:
+        """In a forked child: makes a new lock, and drops the connections without closing them."""
 
 
 class OpenAgain:
-    """Stands in place of a store's lock in a forked child: whoever takes it first opens the store anew.
+    """Replaces a store's lock in a forked child: the first thread that takes it opens the store anew.
 
-    reopen: as the store's own `__init__`; it puts a new lock in this one's place.
+    reopen: as the store's own `__init__`; it replaces this lock by a new one.
     """
 
     def __init__(self, store: Any, reopen: Callable[[], None]) -> None:
@@ -38,11 +34,13 @@ class OpenAgain:
 
     def __enter__(self) -> None:
         with self._first:
+            # A thread that waited for `_first` finds the store open, with a new lock.
             if self._store._lock is self:
                 keep_alive(dict(self._store.__dict__))
                 try:
                     self._reopen()
                 except BaseException:
+                    # The next call tries again.
                     self._store._lock = self
                     raise
         self._store._lock.acquire()
@@ -57,22 +55,25 @@ _inherited: list[object] = []
 
 
 def watch(holder: Holder) -> None:
-    """From now on forks wait for its calls, and in children it is told."""
+    """From now on forks wait for the holder's calls, and call its `after_fork` in the child."""
     _holders.add(holder)
 
 
 def keep_alive(what: object) -> None:
-    """Of the parent's: a connection that is closed takes the locks of the file with it."""
+    """Keeps an object of the parent's for as long as this process lives."""
+    # A connection that is freed is closed, and closing any descriptor of a file drops all locks of the process on it.
     _inherited.append(what)
 
 
 class _Forking:
-    """One fork at a time."""
+    """The hooks of a fork; one fork at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
     def before(self) -> None:
+        # All connections of a process to one file share what SQLite knows of its locks, and the child inherits that.
+        # If a transaction were open at the fork, the child would find the file locked for ever, by nobody.
         self.lock.acquire()
         end = time.monotonic() + LONGEST
         for holder in sorted(_holders, key=id):
@@ -86,10 +87,11 @@ class _Forking:
         self.lock.release()
 
     def in_child(self) -> None:
+        # New locks: the threads that may have held the old ones do not exist in the child.
         self.lock = threading.Lock()
         _held.clear()
         for holder in list(_holders):
-            holder.forked()
+            holder.after_fork()
 
 
 _forking = _Forking()

@@ -1,65 +1,68 @@
-"""The jobs without a lane of one queue and band: a line of late ones and a line of those on time, which take turns."""
+"""The jobs without a lane of one queue and band: late jobs and jobs on time, which take turns."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from tarry.store.base import Want
-from tarry.store.shared.lanes import Place, merged
+from tarry.store.shared.lane_reader import Candidate, Line
+from tarry.store.shared.lanes import Position, merge_lines
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 
 Row = tuple[Any, ...]
-Line = list[tuple[Place, Row]]
 LATE, ON_TIME = 1, 0
-"""What the index has for `lifecycle.is_late`."""
+"""The values of `lifecycle.is_late` in the index."""
 ID, PRIORITY, DUE = 1, 5, 6
-"""Where these stand in a row of `sqlite.sql.CLAIMED`."""
+"""The places of these columns in a row of `sqlite.sql.CLAIMED`."""
 
 
 class OpenLine:
-    """As one claim sees it; what it gave is not given again, although nothing is written yet."""
+    """The line as one claim reads it."""
 
-    def __init__(self, db: Statements, want: Want) -> None:
-        self._db, self._want = db, want
-        self._gone = {LATE: 0, ON_TIME: 0}
+    def __init__(self, db: Statements, line: Line) -> None:
+        self._db = db
+        self._queue, self._band = line
+        # Nothing is written while the claim still chooses, so it has to skip what the line gave it before.
+        self._given = {LATE: 0, ON_TIME: 0}
         self.ended = False
-        """It gave less than it was asked for: no use in asking again."""
+        """The line gave less than asked for, so it has no more."""
 
-    def any(self) -> bool:
-        """Whether a job is there."""
+    def has_jobs(self) -> bool:
+        """Whether any job waits in the line."""
         return self._has(ON_TIME) or self._has(LATE)
 
-    def lines(self, most: int) -> tuple[Line, Line]:
-        """The first so many of the late ones and of those on time."""
-        return placed(self._first(LATE, most), True), placed(self._first(ON_TIME, most), False)
+    def fronts(self, most: int) -> tuple[list[Candidate[Row]], list[Candidate[Row]]]:
+        """The first late jobs and the first jobs on time, up to so many of each."""
+        return with_positions(self._first(LATE, most), True), with_positions(self._first(ON_TIME, most), False)
 
     def take(self, most: int) -> list[Row]:
-        """Up to so many, in turn."""
+        """Up to so many jobs; late jobs and jobs on time take turns."""
         late, on_time = self._first(LATE, most), self._first(ON_TIME, most)
-        given = merged([placed(late, True), placed(on_time, False)], most) if late and on_time else late or on_time
-        behind = {row[ID] for row in late}
+        given = late or on_time
+        if late and on_time:
+            given = merge_lines([with_positions(late, True), with_positions(on_time, False)], most)
+        late_ids = {row[ID] for row in late}
         for row in given:
-            self._gone[LATE if row[ID] in behind else ON_TIME] += 1
+            self._given[LATE if row[ID] in late_ids else ON_TIME] += 1
         self.ended = len(given) < most
         return given
 
     def _has(self, kind: int) -> bool:
-        return bool(self._db.execute(sql.ANY_READY[self._want.band], (self._want.queue, kind)).get)
+        return bool(self._db.execute(sql.ANY_READY[self._band], (self._queue, kind)).get)
 
     def _first(self, kind: int, most: int) -> list[Row]:
-        # A statement of many columns takes 20 us also where it finds nothing, and most lines are empty.
+        # A statement with many columns takes 20 us even if it finds nothing, and most lines are empty.
         if not self._has(kind):
             return []
-        values = (self._want.queue, kind, most, self._gone[kind])
-        rows: list[Row] = self._db.execute(sql.READY[self._want.band], values).fetchall()
+        values = (self._queue, kind, most, self._given[kind])
+        rows: list[Row] = self._db.execute(sql.READY[self._band], values).fetchall()
         return rows
 
 
-def placed(rows: Iterable[Row], late: bool) -> Line:
-    """The rows with their places, for `merged`."""
-    return [(place(row, late), row) for row in rows]
+def with_positions(rows: Iterable[Row], late: bool) -> list[Candidate[Row]]:
+    """The rows with their positions, for `merge_lines`."""
+    return [(position(row, late), row) for row in rows]
 
 
-def place(row: Row, late: bool) -> Place:
-    """Where it stands."""
+def position(row: Row, late: bool) -> Position:
+    """Where the job stands among those that wait."""
     return -row[PRIORITY], row[DUE], late, row[ID]

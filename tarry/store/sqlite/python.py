@@ -1,6 +1,7 @@
-"""Python's own sqlite3 with the face of an `apsw.Connection`, as far as the store uses it.
+"""Python's own sqlite3 with those methods of an `apsw.Connection` that the store uses.
 
-For files that are shared with a program that uses sqlite3, itself or through SQLAlchemy or Django: see `sqlite.file`.
+For files that the store shares with a program that uses sqlite3, itself or through SQLAlchemy or Django: see
+`sqlite.file`.
 """
 
 import contextlib
@@ -37,11 +38,14 @@ class PythonDatabase:
         self._path = path
         self._busy: Busy = _give_up
         with _as_apsw():
+            # timeout=0: `_patiently` waits, by our own busy handler, which sqlite3 cannot set. isolation_level=None:
+            # or the module would begin transactions by itself. The store's lock keeps threads apart.
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             self._db.create_function("tarry_item", 1, _item, deterministic=True)
 
     def set_busy_handler(self, handler: Busy) -> None:
-        """What waits when the file is locked: called with the number of tries up to now; False: give up."""
+        """Sets what waits when the file is locked. handler: takes the number of tries so far; answers False to give
+        up."""
         self._busy = handler
 
     def readonly(self, name: str) -> bool:
@@ -54,10 +58,11 @@ class PythonDatabase:
 
     def execute(self, statement: str, bindings: tuple[Any, ...] = ()) -> Rows:
         """Runs one statement to its end."""
-        return Rows(self._patiently(self._db.execute, _spelled(statement), bindings).fetchall())
+        return Rows(self._patiently(self._db.execute, _rewrite_arrays(statement), bindings).fetchall())
 
     def executemany(self, statement: str, bindings: Sequence[tuple[Any, ...]]) -> Rows:
-        """Runs the statement with each of these; answers all rows. Within a transaction."""
+        """Runs the statement once for each of these bindings; answers all rows. Within a transaction."""
+        # sqlite3's own `executemany` refuses statements that answer rows.
         if " RETURNING " in statement:
             return Rows(row for each in bindings for row in self.execute(statement, each))
         self._patiently(self._db.executemany, statement, bindings)
@@ -65,11 +70,12 @@ class PythonDatabase:
 
     @staticmethod
     def array(values: "array[int] | Sequence[bytes]") -> str:
-        """What is bound for `carray(?)`."""
+        """The value to bind for `carray(?)`."""
+        # Python's sqlite3 has no carray, and JSON too is a whole array in one bound value.
         return msgspec.json.encode([v.hex() if isinstance(v, bytes) else v for v in values]).decode()
 
     def changes(self) -> int:
-        """How many rows the last statement that changes any has changed."""
+        """How many rows the last INSERT, UPDATE or DELETE has changed."""
         return int(self.execute("SELECT changes()").get)
 
     @property
@@ -78,7 +84,7 @@ class PythonDatabase:
         return self._db.in_transaction
 
     def close(self, force: bool = False) -> None:
-        """Gives back the file."""
+        """Closes the connection."""
         self._db.close()
 
     def _patiently(self, call: Callable[[str, Any], sqlite3.Cursor], statement: str, bindings: Any) -> sqlite3.Cursor:
@@ -88,6 +94,7 @@ class PythonDatabase:
                 with _as_apsw():
                     return call(statement, bindings)
             except apsw.BusyError as error:
+                # A read transaction whose snapshot is outdated can never write: waiting does not help.
                 snapshot = getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT
                 if snapshot or not self._busy(tries):
                     raise
@@ -99,8 +106,8 @@ def _give_up(tries: int) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _spelled(statement: str) -> str:
-    """Arrays come as JSON here; blobs in it as hexadecimal text."""
+def _rewrite_arrays(statement: str) -> str:
+    """The statement for arrays that come as JSON, with blobs as hexadecimal text."""
     return statement.replace("SELECT value FROM carray(", "SELECT tarry_item(value) FROM json_each(")
 
 

@@ -1,18 +1,22 @@
-"""The embedded store's tables: making them, telling whether they are there, bringing older ones up to date.
+"""The embedded store's tables: makes them, tells their version, and brings older ones up to date.
 
-In a file of tarry's own the header says whose it is and which version. In a file that is shared with another program
-the header is that program's, and a table of ours says the version.
+In a file of tarry's own the header names tarry and the version. In a file that another program shares, the header
+belongs to that program, and a table of ours has the version.
 """
 
 import re
 from pathlib import Path
 
 from tarry import errors
+from tarry.store.shared.schema_steps import refuse_newer
 from tarry.store.sqlite.database import Database
 
-APPLICATION_ID = 0x74617279  # "tary": how `file` and we tell our databases from others
+# "tary": by it `file` and the store tell tarry's databases from others.
+APPLICATION_ID = 0x74617279
 SCHEMA_VERSION = 3
 
+# The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `since > due` splits late
+# jobs from jobs on time, so that a claim finds the first of both.
 SCHEMA = """
 CREATE TABLE tarry_job (
     n          INTEGER PRIMARY KEY,
@@ -61,7 +65,12 @@ CREATE INDEX tarry_again  ON tarry_lane (again)                   WHERE again IS
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""
 
-FROM_1 = """
+# Step 3 also runs on files that have some of these already.
+_WHAT_IS_MISSING = re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA)
+# 4611686018427387904 is 2^62, `model.job.HELD`. Step 2 makes no new tables or indexes: step 3 makes those that are
+# missing. It makes tarry_ready again, since the old index did not separate late jobs.
+UPGRADES = {
+    2: """
 ALTER TABLE job RENAME TO tarry_job;
 ALTER TABLE owner RENAME TO tarry_owner;
 ALTER TABLE hold RENAME TO tarry_hold;
@@ -77,21 +86,20 @@ ALTER TABLE tarry_job ADD COLUMN lane TEXT;
 ALTER TABLE tarry_job ADD COLUMN headers BLOB NOT NULL DEFAULT x'';
 ALTER TABLE tarry_job ADD COLUMN progress BLOB NOT NULL DEFAULT x'';
 UPDATE tarry_job SET holds = 4611686018427387904 WHERE key IS NOT NULL AND state < 3;
-"""
-"""2^62 is model.job.HELD; what is new beside the job's table is made by SCHEMA."""
-FROM_2 = """
+""",
+    3: f"""
+DROP INDEX IF EXISTS tarry_ready;
+{_WHAT_IS_MISSING}
 INSERT INTO tarry_lane (queue, band, task, lane)
     SELECT DISTINCT queue, -((rank > 0) - (rank < 0)), task, lane FROM tarry_job
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
-"""
-"""After SCHEMA."""
-BEFORE_3 = "DROP INDEX tarry_ready"
-"""It did not know of late jobs."""
+""",
+}
+"""The statements that lead from the version before to this one."""
 
 
 def version(database: Database, path: Path, shared: bool) -> int:
-    """The version of the tables that are there; 0: none are, and they may be made. Anything else is an error that
-    changes nothing."""
+    """The version of the tables; 0 if there are none, and they may be made. StoreForeign for another program's file."""
     application = database.pragma("application_id")
     if application == APPLICATION_ID:
         found = int(database.pragma("user_version"))
@@ -106,10 +114,7 @@ def version(database: Database, path: Path, shared: bool) -> int:
             f"{path} is a database of another program; give tarry a file of its own, or share this one:"
             f" sqlite:///{path}?shared=yes"
         )
-    if found > SCHEMA_VERSION:
-        raise errors.StoreNewer(
-            f"{path} has schema {found}, this tarry knows {SCHEMA_VERSION}: upgrade tarry on this host"
-        )
+    refuse_newer(found, SCHEMA_VERSION, str(path))
     return found
 
 
@@ -117,11 +122,11 @@ def bring_up(database: Database, found: int, shared: bool) -> None:
     """Makes the tables, or brings those of version `found` up to date; within a transaction of the caller."""
     if found == SCHEMA_VERSION:
         return
-    if found:
-        _run(database, FROM_1 if found == 1 else BEFORE_3)
-    _run(database, re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA) if found else SCHEMA)
-    if found == 2:
-        _run(database, FROM_2)
+    if not found:
+        _run(database, SCHEMA)
+    for number in range(found + 1, SCHEMA_VERSION + 1) if found else ():
+        _run(database, UPGRADES[number])
+    # A shared file that already was tarry's own keeps its version in the header.
     if shared and database.pragma("application_id") != APPLICATION_ID:
         database.execute(ABOUT)
         database.execute("INSERT INTO tarry_about VALUES ('schema', ?)", (SCHEMA_VERSION,))
@@ -131,14 +136,16 @@ def bring_up(database: Database, found: int, shared: bool) -> None:
 
 
 def has_statistics(database: Database) -> bool:
-    """Whether somebody has run ANALYZE, so that SQLite has an idea of how many rows there are."""
+    """Whether somebody has run ANALYZE, so that SQLite has row counts of our tables."""
     return _has(database, "sqlite_stat1") and bool(database.execute(f"SELECT 1 FROM {_STATISTICS} LIMIT 1").get)
 
 
 def drop_statistics(database: Database) -> None:
-    """Without any idea SQLite takes the index; told of a few jobs, it would go on reading all of them later, when they
-    are many. Within a transaction of the caller."""
+    """Deletes the row counts of our tables. Within a transaction of the caller."""
+    # Without counts SQLite uses the index. With counts from a time of few jobs it would read whole tables, later too,
+    # when there are many jobs.
     database.execute(f"DELETE FROM {_STATISTICS}")
+    # Makes SQLite read the counts again, which it keeps in memory.
     database.execute("ANALYZE sqlite_schema")
 
 

@@ -1,11 +1,11 @@
-"""A look at the write-ahead log before a database is used: SQLite passes over what is damaged there, and over all that
-was committed behind it, without a word.
+"""Checks the write-ahead log before the store uses a database: SQLite silently skips a damaged place in the log, and
+all that was committed behind it.
 
-Only what no crash leaves is refused. A crash may leave behind the last valid commit: frames of an older log, known by
-their salt; the part of a transaction that was never committed; a whole one that the process was killed in before it
-told the others; and pieces of several such. Two commits of this log in one unbroken run of checksums are never left by
-processes that were killed. A power failure can leave them, where the last commits were not synced: so if the log was
-not written since this machine started, that is only told.
+The check refuses only what no crash leaves. A crash may leave behind the last valid commit: frames of an older log,
+which have another salt; part of a transaction that was never committed; a whole transaction whose process was killed
+before it told the others; and pieces of several of these. Killed processes never leave two commits of this log in one
+unbroken run of checksums. A power failure can, where the last commits were not synced: so if the log was not written
+since this machine started, the damage is only logged.
 """
 
 import logging
@@ -26,8 +26,9 @@ log = logging.getLogger("tarry.store")
 HEADER, FRAME = 32, 24
 MAGIC = 0x377F0682
 """With the lowest bit set, checksums are of big-endian words."""
+# Few enough to cost 50 ms in the worst case.
 LOOKED_AT = 256
-"""Frames behind the last valid commit, at most: few enough to cost 50 ms in the worst case."""
+"""The most frames that are checked behind the last valid commit."""
 
 Sums = tuple[int, int]
 
@@ -36,11 +37,11 @@ class Frame(NamedTuple):
     """One page in the log."""
 
     commits: bool
-    """The last of its transaction."""
+    """Whether it is the last of its transaction."""
     salt: bytes
     sums: Sums
     content: bytes
-    """What the checksum is of."""
+    """The bytes that the checksum covers."""
 
 
 class Log:
@@ -48,7 +49,7 @@ class Log:
 
     def __init__(self, file: BinaryIO, page_size: int) -> None:
         self._file, self._page_size = file, page_size
-        # Others may cut it after whoever looked at its length; what is missing is then taken as zero.
+        # Another process may cut the log after its length was read; the missing bytes then count as zero.
         self.header = file.read(HEADER).ljust(HEADER, b"\0")
         (magic,) = struct.unpack(">I", self.header[:4])
         self._words = ">" if magic & 1 else "<"
@@ -56,7 +57,7 @@ class Log:
         self.salt = self.header[16:24]
 
     def frame(self, number: int) -> Frame | None:
-        """The frame, from 1; None: the log has no more, or that is none."""
+        """The frame with that number, from 1; None if the log does not have all of it."""
         size = FRAME + self._page_size
         self._file.seek(HEADER + (number - 1) * size)
         read = self._file.read(size)
@@ -65,12 +66,13 @@ class Log:
         return Frame(read[4:8] != bytes(4), read[8:16], _sums(read[16:24]), read[:8] + read[FRAME:])
 
     def follows(self, before: Sums, content: bytes, sums: Sums) -> bool:
-        """Whether that is the checksum of such content behind that one."""
+        """Whether `sums` is the checksum of the content that follows the checksum `before`."""
         return sums_of(self._words, before, content) == sums
 
 
 def refuse_emptied(path: Path) -> None:
-    """StoreCorrupt for a log beside an empty database: SQLite deletes such a log, and all that was committed in it."""
+    """StoreCorrupt for a log beside an empty database."""
+    # SQLite deletes such a log, and all that was committed in it.
     with suppress(FileNotFoundError):
         if path.stat().st_size == 0 and log_of(path).stat().st_size > HEADER:
             raise StoreCorrupt(
@@ -80,8 +82,8 @@ def refuse_emptied(path: Path) -> None:
 
 
 def check(database: Any, path: Path) -> None:
-    """StoreCorrupt if committed transactions lie behind a damaged place in the log, so that they are lost. database:
-    open, by a SQLite that can count frames; else it is not looked."""
+    """StoreCorrupt if committed transactions lie behind a damaged place in the log, and are lost. database: open."""
+    # Only this checkpoint mode tells how many frames SQLite reads without writing any of them back.
     if not isinstance(database, apsw.Connection) or not hasattr(apsw, "SQLITE_CHECKPOINT_NOOP"):
         return
     page_size = database.pragma("page_size")
@@ -89,7 +91,7 @@ def check(database: Any, path: Path) -> None:
         with log_of(path).open("rb", buffering=0) as file:
             header = _header(file)
             valid = _valid(database)
-            # Where others write meanwhile, what was read is in part from before, and in part from after.
+            # If another process wrote meanwhile, the bytes read are partly old and partly new: no alarm then.
             lost = _lost(file, valid, page_size) and _valid(database) == valid and _header(file) == header
             written = os.fstat(file.fileno()).st_mtime
     except OSError:
@@ -104,13 +106,14 @@ def check(database: Any, path: Path) -> None:
     try:
         refuse(told, written)
     except StoreCorrupt:
-        # Else whoever closes the database last merges what is valid into it, and deletes the rest.
+        # Otherwise the last connection that closes merges the valid part into the database and deletes the rest.
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         raise
 
 
 def refuse(told: str, written: float) -> None:
-    """StoreCorrupt that says so, if the files were last written since this machine started; else it is only logged."""
+    """StoreCorrupt with this text if the files were last written since this machine started; else only logs it."""
+    # Files from before the start may be what a power failure left, and that is no reason to refuse the database.
     if _since_start(written):
         raise StoreCorrupt(told)
     log.error("%s. After a power failure that may be transactions that were not synced yet", told)
@@ -123,6 +126,7 @@ def _lost(file: BinaryIO, valid: int, page_size: int) -> bool:
     log = Log(file, page_size)
     commits = 0
     for follows, frame in _behind(log, valid):
+        # One commit may be of a process that was killed before it told the others; two in one run are never left so.
         commits = (commits if follows else 0) + (frame.commits and follows)
         if commits == 2:
             return True
@@ -135,15 +139,17 @@ def _header(file: BinaryIO) -> bytes:
 
 
 def _valid(database: apsw.Connection) -> int:
-    """How many frames SQLite reads, by now."""
+    """How many frames SQLite reads at present."""
+    # SQLite answers -1 where it cannot count.
     return max(database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0], 0)
 
 
 def _behind(log: Log, valid: int) -> Iterator[tuple[bool, Frame]]:
-    """The frames behind a break, and whether each follows from the one before. What follows from the last valid one is
-    being written just now, or was never committed."""
+    """The frames behind the first break, and for each whether it follows from the frame before."""
+    # A frame that follows from the last valid one is no damage: it is being written now, or was never committed.
     before = log.frame(valid) if valid else None
     sums = before.sums if before is not None else _sums(log.header[24:32])
+    # With a damaged header SQLite reads nothing, so all frames are behind the break, and the salt is not known.
     broken = not log.is_sound
     for number in range(valid + 1, valid + 1 + LOOKED_AT):
         frame = log.frame(number)
@@ -157,21 +163,22 @@ def _behind(log: Log, valid: int) -> Iterator[tuple[bool, Frame]]:
 
 
 def _since_start(moment: float) -> bool:
-    """Whether that was since this machine started; False where that is not known."""
+    """Whether that moment is after this machine started; False where that is not known."""
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/stat").read_text().splitlines()
         started = int(next(line for line in lines if line.startswith("btime ")).split()[1])
+        # A time in the future proves nothing; one second is for the resolution of the two clocks.
         return started < moment <= time.time() + 1
     return False
 
 
 def log_of(path: Path) -> Path:
-    """Where the log of a database is."""
+    """The path of a database's log."""
     return path.with_name(f"{path.name}-wal")
 
 
 def sums_of(words: str, before: Sums, content: bytes) -> Sums:
-    """The checksum of such content behind that one. words: their byte order, as `struct` has it."""
+    """The checksum of content that follows the checksum `before`. words: the byte order, as `struct` writes it."""
     one, two = before
     each = iter(struct.unpack(f"{words}{len(content) // 4}I", content))
     for first, second in zip(each, each, strict=True):

@@ -1,12 +1,7 @@
-"""A look at the index of the write-ahead log (`-shm`) before a database is opened: it says how much the log must hold.
+"""Checks the index of the write-ahead log (`-shm`) before a database is opened: it says how much the log must hold.
 
-SQLite begins the index anew at the first opening after a crash, and takes a log that was cut or deleted as it is: what
-was committed in the rest is gone without a word. Until then the index that the crash left tells of it.
-
-Processes that use the database meanwhile raise no alarm. A commit is in the log before it is in the index; all of the
-log is in the database, and the index says so, before anybody deletes or cuts it or begins it anew; and where it is cut
-or begun anew, the index has another header by then. So what counts is a header that is the same before and after the
-look at the log.
+SQLite makes the index anew at the first opening after a crash, and accepts a log that was cut or deleted as it is: the
+commits in the missing part are silently gone. Until then the index that the crash left tells of them.
 """
 
 import contextlib
@@ -18,35 +13,38 @@ from typing import NamedTuple
 from tarry.store.sqlite import wal
 
 _HEADER, _SIZE = 48, 100
-"""Bytes: of the header, which is there twice; of both with the number of frames that are in the database."""
+"""Bytes: of one header, which is there twice; of both headers and the number of frames that are in the database."""
+# SQLite's locks are on this file, and all locks of this process on it end when any descriptor of it is closed. So one
+# descriptor stays open for as long as the file has a name.
 _kept: dict[int, tuple[int, int]] = {}
-"""Descriptors of indexes, and of which device and inode. SQLite's locks are on this file, and all that this process has
-there end when any descriptor of it is closed, so one is kept for as long as the file has a name."""
+"""Open descriptors of indexes, each with its device and inode."""
 
 
 class Index(NamedTuple):
-    """What is said about a log, in the byte order of this machine."""
+    """What the index says about a log, in the byte order of this machine."""
 
     header: bytes
     page_size: int
     frames: int
-    """That were committed."""
+    """How many frames were committed."""
     merged: int
     """How many of them are in the database already."""
     salt: bytes
-    """Of the log that it is of."""
+    """The salt of the log that the index belongs to."""
 
     @property
     def length(self) -> int:
-        """Bytes that the log has at least."""
+        """The least number of bytes that the log must have."""
         return wal.HEADER + self.frames * (wal.FRAME + self.page_size)
 
 
 def refuse_cut(path: Path) -> None:
-    """StoreCorrupt if the log lacks committed transactions that are not in the database. Before it is opened."""
-    path = Path(os.path.realpath(path))  # where SQLite has the other files
+    """StoreCorrupt if the log lacks committed transactions that are not in the database. Call it before opening."""
+    # SQLite follows links too: the log and the index are beside the file itself.
+    path = Path(os.path.realpath(path))
     with contextlib.suppress(OSError):
-        os.stat(path)  # whoever deleted the database, too, begins anew
+        # Without a database there is nothing to lose: its owner begins anew.
+        os.stat(path)
         descriptor = _descriptor(path.with_name(f"{path.name}-shm"))
         before = _index(descriptor)
         if before is None or before.frames <= before.merged:
@@ -54,10 +52,13 @@ def refuse_cut(path: Path) -> None:
         there = _length(path, before.salt)
         if there is None or there >= before.length:
             return
+        # Other processes may use the database meanwhile. A commit is in the log before it is in the index. Before a
+        # process cuts, deletes or restarts the log, all of it is in the database and the index says so; a log that was
+        # cut or restarted has another header in the index. So only a header that is still the same proves a loss.
         after = _index(descriptor)
         if after is None or after.header != before.header or after.frames <= after.merged:
             return
-        wal.refuse(_loss(path, after, there), max(os.fstat(descriptor).st_mtime, _changed(path)))
+        wal.refuse(_loss(path, after, there), max(os.fstat(descriptor).st_mtime, _modified_at(path)))
 
 
 def _loss(path: Path, index: Index, there: int) -> str:
@@ -71,7 +72,7 @@ def _loss(path: Path, index: Index, there: int) -> str:
 
 
 def _length(path: Path, salt: bytes) -> int | None:
-    """Of the log, 0 if there is none; None if it is another one."""
+    """The length of the log in bytes, 0 if there is none; None if it has another salt."""
     try:
         with wal.log_of(path).open("rb") as file:
             length = os.fstat(file.fileno()).st_size
@@ -81,7 +82,7 @@ def _length(path: Path, salt: bytes) -> int | None:
     return length if len(header) < wal.HEADER or header[16:24] == salt else None
 
 
-def _changed(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     try:
         return wal.log_of(path).stat().st_mtime
     except FileNotFoundError:
@@ -89,21 +90,22 @@ def _changed(path: Path) -> float:
 
 
 def _index(descriptor: int) -> Index | None:
-    """None: nothing that is whole."""
+    """What the index says; None if it is not whole."""
     read = os.pread(descriptor, 2 * _HEADER + 4, 0)
     header = read[:_HEADER]
+    # Two copies that differ: a process is writing the header now, or died while it did. Byte 12: it is complete.
     if len(read) < _SIZE or header != read[_HEADER : 2 * _HEADER] or not header[12]:
         return None
     if wal.sums_of("=", (0, 0), header[:40]) != struct.unpack("=2I", header[40:]):
         return None
     size, frames = struct.unpack("=HI", header[14:20])
     (merged,) = struct.unpack("=I", read[2 * _HEADER :])
-    # The largest page size, 65536, does not fit: it stands there as 1.
+    # The largest page size, 65536, does not fit into 16 bits: SQLite writes 1 for it.
     return Index(header, (size & 0xFE00) + ((size & 1) << 16), frames, merged, header[32:40])
 
 
 def _descriptor(path: Path) -> int:
-    """Of this file, open for as long as it has a name. OSError."""
+    """A descriptor of this file, open for as long as the file has a name. OSError."""
     found = os.stat(path)
     for descriptor, inode in list(_kept.items()):
         if not _is_still(descriptor, inode):
@@ -117,16 +119,18 @@ def _descriptor(path: Path) -> int:
 
 
 def _is_still(descriptor: int, inode: tuple[int, int]) -> bool:
-    """Whether that is open and of use; closes it if its file was deleted: nobody uses that any more."""
+    """Whether the descriptor is open and of use; closes it if its file was deleted."""
     try:
         found = os.fstat(descriptor)
     except OSError:
         return False
+    # Other code closed the descriptor, and its number belongs to another file now.
     if (found.st_dev, found.st_ino) != inode:
-        return False  # closed by somebody, and now another file's
+        return False
     if found.st_nlink:
         return True
-    # Of two threads only one may close it: the number may be another file's at once.
+    # Nobody uses a deleted index, so its locks may end. Only one of two threads may close it: right after that the
+    # number may belong to another file.
     if _kept.pop(descriptor, None) is not None:
         os.close(descriptor)
     return False

@@ -1,9 +1,6 @@
-"""Learning that somebody else's transaction was committed, to wake the workers for the jobs in it.
+"""Notices when a caller's transaction is committed, to wake the workers for the jobs in it.
 
-SQLite tells of commits only through hooks that belong to the connection's user. But one may ask cheaply whether the
-database has changed (`PRAGMA data_version`), and then look whether the jobs are there. While the transaction is open
-it has the write lock; so when somebody else can have that and they are not there, it was rolled back. All this is for
-a hint: a worker that is not woken looks by itself within a second.
+It is only a hint: a worker that is not woken looks by itself within a second.
 """
 
 import contextlib
@@ -15,21 +12,21 @@ from pathlib import Path
 
 import apsw
 
-from tarry.store.shared.bellboard import BellBoard
-from tarry.store.sqlite.database import Database, connected
+from tarry.model.wake import WakeReason
+from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
+from tarry.store.sqlite.database import Database, connect
 
 CLOSELY = 1.0
-"""Seconds for which a transaction is looked after every QUICK seconds; then every SLOW, and again closely with the
-next."""
+"""Seconds after an insert during which the thread looks every QUICK seconds; after that it looks every SLOW seconds."""
 QUICK, SLOW = 0.002, 0.05
 PROBE = 1.0
-"""Seconds between looks whether the transaction has ended at all."""
+"""Seconds between attempts to learn whether the transaction has ended at all."""
 AT_MOST = 600.0
-"""Seconds after which an open transaction is forgotten."""
+"""Seconds after which the thread gives up an open transaction."""
 
 
 class CommitWatch:
-    """For one store in one process; its thread lives while a transaction is pending."""
+    """Watches for one store in one process; its thread lives while a transaction is pending."""
 
     def __init__(self, path: Path, shared: str) -> None:
         self._path, self._shared = path, shared
@@ -41,11 +38,11 @@ class CommitWatch:
         self._closed = False
 
     def expect(self, ids: Collection[bytes]) -> None:
-        """These jobs were just inserted in a transaction that is still open."""
+        """Starts to look for these jobs, just inserted in a transaction that is still open."""
         if not ids:
             return
         with self._lock:
-            # One transaction may be rolled back in parts, so each of its inserts is looked for by itself.
+            # A transaction may be rolled back in part (SAVEPOINT), so each insert has a job of its own to look for.
             self._awaited.add(min(ids))
             self._since = time.monotonic()
             self._news.set()
@@ -62,9 +59,9 @@ class CommitWatch:
             thread.join(timeout=5)
 
     def _run(self) -> None:
-        board = BellBoard(Path(f"{self._path}-bells"))
+        board = WakeupBoard(board_directory(self._path))
         try:
-            database = connected(self._path, self._shared)
+            database = connect(self._path, self._shared)
             try:
                 self._watch(database, board)
             finally:
@@ -75,7 +72,9 @@ class CommitWatch:
         finally:
             board.close()
 
-    def _watch(self, database: Database, board: BellBoard) -> None:
+    def _watch(self, database: Database, board: WakeupBoard) -> None:
+        # SQLite tells of commits only through hooks, and those belong to the connection's user. But `data_version`
+        # tells cheaply that the database has changed, and only then is it worth a look for the jobs.
         seen: object = None
         probe_at = time.monotonic() + PROBE
         while awaited := self._pending():
@@ -91,19 +90,21 @@ class CommitWatch:
             self._news.clear()
 
     def _pending(self) -> frozenset[bytes]:
-        """What is awaited; when that is nothing, the thread is to end."""
+        """The jobs to look for; if there are none, the thread has to end."""
         with self._lock:
             if self._closed or time.monotonic() - self._since > AT_MOST:
                 self._awaited.clear()
+            # Under the lock: a later `expect` sees that it has to start a new thread.
             if not self._awaited:
                 self._thread = None
             return frozenset(self._awaited)
 
-    def _look(self, database: Database, board: BellBoard, awaited: frozenset[bytes], ended: bool) -> None:
+    def _look(self, database: Database, board: WakeupBoard, awaited: frozenset[bytes], ended: bool) -> None:
         there = {id for id in awaited if database.execute("SELECT 1 FROM tarry_job WHERE id = ?", (id,)).get}
         if there:
-            board.ring_work()
+            board.wake(WakeReason.WORK)
         with self._lock:
+            # Jobs that are not there after the end of the transaction were rolled back.
             self._awaited -= awaited if ended else there
 
     def _give_up(self) -> None:
@@ -113,6 +114,7 @@ class CommitWatch:
 
 
 def _nobody_writes(database: Database) -> bool:
+    # An open transaction that has inserted jobs has the write lock: if we can have it, the transaction has ended.
     try:
         database.execute("BEGIN IMMEDIATE")
     except apsw.BusyError:

@@ -1,79 +1,129 @@
-"""One attempt: from the job's body to an Outcome. Who calls it says where it runs, and may break in on it."""
+"""Runs one attempt, from the arguments to the outcome. There are two drivers, for sync and async tasks.
+
+The steps, in this order: decode the arguments, run the task within its middleware, `disarm`, find the outcome, call the
+hooks. Until `disarm` is called the attempt may be interrupted. `steps` has what differs between attempts.
+"""
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from typing import Any
 
 from tarry.errors import ArgumentError
+from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome
 from tarry.tasks import django_connections
 from tarry.tasks.django_connections import DJANGO
+from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Batch, Running, current
-from tarry.worker.run import report, together, wrapped
-from tarry.worker.run.terms import Terms, shown
+from tarry.worker.run import hook_calls
+from tarry.worker.run.context import AttemptContext, run_shown
+from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error
+from tarry.worker.run.steps import BATCH, ONE, WRAPPED, Call, End, Steps
+
+Disarm = Callable[[Running], None]
+"""Called once the task's own code is over: from then on nothing interrupts the attempt."""
 
 
-def nobody(running: Running) -> None:
-    """Nobody breaks in, so nobody has to be told to stop."""
+def ignore_disarm(running: Running) -> None:
+    """Used where nothing interrupts attempts."""
 
 
-def sync(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
-    """Runs a `def` here and now. leave: called once the task's own code is over; from then on nobody breaks in."""
-    if DJANGO not in sys.modules:
-        return _sync(running, terms, leave)
+def run_sync(running: Running, context: AttemptContext, disarm: Disarm = ignore_disarm) -> Outcome:
+    """Runs a `def` in the calling thread."""
+    drive = _drive_beside_django if DJANGO in sys.modules else _drive_sync
+    if isinstance(running, Batch):
+        return drive(running, BATCH, context, disarm)
+    if running.task.run_wrapper is None:
+        return drive(running, ONE, context, disarm)
+    # Middleware and carried variables set context variables, so they need a context of their own.
+    return copy_context().run(drive, running, WRAPPED, context, disarm)
+
+
+def run_async(
+    running: Running, context: AttemptContext, disarm: Disarm = ignore_disarm
+) -> Coroutine[Any, Any, Outcome]:
+    """Runs an `async def` in the calling asyncio task and its context; to interrupt it, cancel that task."""
+    steps = BATCH if isinstance(running, Batch) else ONE if running.task.run_wrapper is None else WRAPPED
+    attempt = _drive_async(running, steps, context, disarm)
+    return django_connections.run_attempt(attempt) if DJANGO in sys.modules else attempt
+
+
+def _drive_beside_django(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
     django_connections.close_old()
     try:
-        return _sync(running, terms, leave)
+        return _drive_sync(running, steps, context, disarm)
     finally:
         django_connections.close_old()
 
 
-def _sync(running: Running, terms: Terms, leave: Callable[[Running], None]) -> Outcome:
-    task = running.task
-    if isinstance(running, Batch):
-        return together.sync(running, terms, leave)
-    if task.wrapped is not None:
-        return copy_context().run(wrapped.sync, running, task.wrapped, terms, leave)
+def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
+    call: Call | None = None
+    value: Any = None
+    error: BaseException | None = None
+    outcome: Outcome | None = None
     try:
-        args, kwargs = task.codec.decode(running.job.body)
-    except ArgumentError as error:
-        leave(running)
-        return report.of_misfit(error)
-    token = current.set(running)
-    try:
-        value = task.fn(*args, **kwargs)
-    except BaseException as error:
-        leave(running)
-        return report.of_error(running, error)
-    finally:
-        current.reset(token)
-    leave(running)
-    return report.of_value(running, value, terms.most_result)
+        if call := steps.prepare(running):
+            fn, args, kwargs = call
+            token = current.set(running)
+            try:
+                value = fn(*args, **kwargs)
+            except BaseException as raised:
+                # Only noted: its outcome is worked out after `disarm`, where no interrupt can break in.
+                error = raised
+            finally:
+                current.reset(token)
+        disarm(running)
+    except ArgumentError as misfit:
+        disarm(running)
+        error, outcome = misfit, outcome_of_argument_error(misfit)
+    except Interrupted as late:
+        # The interrupt hit after the task's code was over, but before `disarm` was.
+        disarm(running)
+        value, error = None, late
+    if outcome is None:
+        if error is None:
+            outcome = steps.outcome(running, value, context.max_result)
+        else:
+            outcome = outcome_of_error(running, error)
+    around = running.task.run_wrapper
+    if around is not None and around.has_end_hooks:
+        for hooks, job, payload in steps.hook_calls(running, around, End(call, value, error, outcome), context):
+            # The task's own limit is over: without a new one, a hook that hangs would be blamed on the task's timeout.
+            context.show(job.running, time.monotonic() + hook_calls.WITHIN, HOOKS)
+            hook_calls.call_hooks(hooks, job, payload)
+    error = None  # its traceback refers to this frame: the cycle would keep alive all that the task had in variables
+    return outcome
 
 
-async def on_loop(running: Running, terms: Terms, leave: Callable[[Running], None] = nobody) -> Outcome:
-    """Runs an `async def` in the calling asyncio task, which may be cancelled to break in until `leave` is called; its
-    context is the job's."""
-    attempt = _on_loop(running, terms, leave)
-    return await (django_connections.run(attempt) if DJANGO in sys.modules else attempt)
-
-
-async def _on_loop(running: Running, terms: Terms, leave: Callable[[Running], None]) -> Outcome:
-    task = running.task
-    if isinstance(running, Batch):
-        return await together.on_loop(running, terms, leave)
-    if task.wrapped is not None:
-        return await wrapped.on_loop(running, task.wrapped, terms, leave)
+async def _drive_async(running: Running, steps: Steps, context: AttemptContext, disarm: Disarm) -> Outcome:
+    call: Call | None = None
+    value: Any = None
+    error: BaseException | None = None
+    outcome: Outcome | None = None
     try:
-        args, kwargs = task.codec.decode(running.job.body)
-    except ArgumentError as error:
-        leave(running)
-        return report.of_misfit(error)
-    current.set(running)
-    try:
-        value = await shown(task.fn(*args, **kwargs), running, terms, terms.kill_at(running))
-    except BaseException as error:
-        leave(running)
-        return report.of_error(running, error)
-    leave(running)
-    return report.of_value(running, value, terms.most_result)
+        call = steps.prepare(running)
+    except ArgumentError as misfit:
+        error, outcome = misfit, outcome_of_argument_error(misfit)
+    if call is not None:
+        fn, args, kwargs = call
+        # Never reset: the asyncio task has a context of its own.
+        current.set(running)
+        try:
+            value = await run_shown(fn(*args, **kwargs), running, context, context.kill_at(running))
+        except BaseException as raised:
+            error = raised
+    disarm(running)
+    if outcome is None:
+        if error is None:
+            outcome = steps.outcome(running, value, context.max_result)
+        else:
+            outcome = outcome_of_error(running, error)
+    around = running.task.run_wrapper
+    if around is not None and around.has_end_hooks:
+        for hooks, job, payload in steps.hook_calls(running, around, End(call, value, error, outcome), context):
+            calling = hook_calls.acall_hooks(hooks, job, payload)
+            await run_shown(calling, job.running, context, time.monotonic() + hook_calls.WITHIN)
+    error = None  # as above
+    return outcome

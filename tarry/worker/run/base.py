@@ -1,4 +1,4 @@
-"""What the pump asks of a runner."""
+"""What the pump needs of a runner."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,20 +6,21 @@ from collections.abc import Callable, Sequence
 from tarry.model.outcome import Outcome
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Running
-from tarry.worker.run.terms import TermsAt
+from tarry.worker.run.context import ContextAt
 
 
-class Outcomes:
-    """Where runners put what happened. The pump empties it; it is woken only when there is a reason to hurry."""
+class OutcomeQueue:
+    """Passes ended attempts from the runners to the pump."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.ended: deque[tuple[Running, Outcome]] = deque()
         self.awaited = False
-        """The pump sleeps, and wants to be woken."""
+        """The pump sleeps and wants to be woken."""
         self._wake = wake
 
     def add(self, running: Running, outcome: Outcome, hurry: bool) -> None:
-        """hurry: the runner is about to have nothing to do."""
+        """Adds an ended attempt. hurry: wakes the pump, since the runner will soon have nothing to do."""
+        # First, so that the pump finds it when it wakes.
         self.ended.append((running, outcome))
         if hurry and self.awaited:
             self.awaited = False
@@ -27,40 +28,40 @@ class Outcomes:
 
 
 class Runner:
-    """Takes jobs, runs `slots` of them at once, lets the others wait in line, and reports each outcome once."""
+    """Runs up to `slots` attempts at once, while others wait; puts each outcome into `outcomes` once."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt) -> None:
+    def __init__(self, slots: int, outcomes: OutcomeQueue, context_at: ContextAt) -> None:
         self.slots = slots
         self.outcomes = outcomes
-        self.terms = terms
-        self.low = 0
-        """With no more than so many in line it is time to bring new ones."""
+        self.context_at = context_at
+        self.refill_at = 0
+        """When no more than this many wait, the pump should bring more."""
 
     def put(self, batch: Sequence[Running]) -> None:
-        """Runs these in this order, as slots become free."""
+        """Runs these attempts, in this order, as slots become free."""
         raise NotImplementedError
 
     def withdraw(self) -> list[Running]:
-        """Takes back those in line that have not begun."""
+        """Removes and returns the attempts that have not begun."""
         raise NotImplementedError
 
     def waiting(self) -> int:
-        """How many are in line."""
+        """How many attempts have not begun."""
         raise NotImplementedError
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
-        """Breaks in on a running task, at most once."""
+        """Interrupts a running task, at most once."""
         raise NotImplementedError
 
-    def insist(self, now: float) -> Sequence[tuple[Running, Outcome]]:
-        """Does what follows where a task that was broken in on has not ended in time. Answers those that are over for
-        us, whatever is left of them, with their outcomes. now: time.monotonic()."""
+    def escalate(self, now: float) -> Sequence[tuple[Running, Outcome]]:
+        """Takes the next step against tasks that were interrupted and have not ended in time. Returns the attempts that
+        count as ended, even if they still run, with their outcomes. now: time.monotonic()."""
         return ()
 
-    def insists_at(self) -> float | None:
-        """When to call `insist`."""
+    def next_escalation(self) -> float | None:
+        """time.monotonic() at which to call `escalate`."""
         return None
 
     def stop(self) -> None:
-        """No more will be put; ends its threads when those that run have ended."""
+        """Ends the threads once the running attempts have ended."""
         raise NotImplementedError

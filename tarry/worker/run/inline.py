@@ -1,4 +1,4 @@
-"""A worker without threads: whoever wants its jobs run turns its pump and runs them, one after the other."""
+"""A worker without threads: its caller runs the jobs, one after the other."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,29 +11,30 @@ from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Running
-from tarry.worker.gauge import NoGauge
-from tarry.worker.pump import Pump, RulesFor
-from tarry.worker.room import Room
-from tarry.worker.run.base import Outcomes, Runner
-from tarry.worker.run.terms import Terms
-from tarry.worker.shares import BandShares
+from tarry.worker.capacity import Capacity
+from tarry.worker.claim_plan import BandShares
+from tarry.worker.exchanger import RulesFor
+from tarry.worker.pump import Pump
+from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run.context import AttemptContext
+from tarry.worker.status_reporter import NullReporter
 
-LOOKED_IN_VAIN = 1000
-"""A claim makes a thousand jobs ready at most, of whatever queue: so often it may take another to come to ours."""
+# One claim makes at most a thousand jobs ready, of any queue: it may take many until it is the turn of ours.
+MAX_EMPTY_CLAIMS = 1000
 
 
-class Inline(Runner):
-    """Takes one job at a time, and runs nothing by itself."""
+class InlineRunner(Runner):
+    """Takes jobs for the caller, and runs nothing by itself."""
 
-    def __init__(self, outcomes: Outcomes, most_result: int, pump: Pump) -> None:
-        super().__init__(1, outcomes, partial(Terms, most_result, pump.ends, NoGauge()))
+    def __init__(self, outcomes: OutcomeQueue, most_result: int, pump: Pump) -> None:
+        super().__init__(1, outcomes, partial(AttemptContext, most_result, pump.is_final, NullReporter()))
         self._line: deque[Running] = deque()
 
     def put(self, batch: Sequence[Running]) -> None:
         self._line.extend(batch)
 
     def next(self) -> Running | None:
-        """The one to run now, if there is any."""
+        """The attempt to run now, if there is one."""
         return self._line.popleft() if self._line else None
 
     def withdraw(self) -> list[Running]:
@@ -45,26 +46,27 @@ class Inline(Runner):
         return len(self._line)
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
-        """Nothing runs while the pump is turned."""
+        """Does nothing: no job runs during a step of the pump."""
 
     def stop(self) -> None:
-        """It has nothing to end."""
+        """Does nothing: there are no threads."""
 
 
-class OneByOne(Room):
-    """No job is held ahead, so that each finds the store as the one before left it."""
+class OneAtATime(Capacity):
+    """Claims one job at a time."""
 
-    def left(self) -> int:
+    def free(self) -> int:
+        # So each job finds the store as the one before left it.
         return 0 if any(self._count.values()) else 1
 
-    def stalled(self, now: float) -> list[bool]:
-        """There is no other worker that it would be better off with."""
+    def stalled_kinds(self, now: float) -> list[bool]:
+        """None: there are no other workers."""
         return []
 
 
 class InlineWorker:
-    """`for running in worker.steps():` run it, then say `worker.ended(running, outcome)`. Nothing waits in it: what
-    is due later stays, and a call for many jobs goes out with those that are there."""
+    """Use: `for running in worker.steps():` run it, then call `worker.record_end(running, outcome)`. It does not
+    wait: jobs that are due later stay, and a batch task is called for the jobs that there are."""
 
     def __init__(
         self,
@@ -76,34 +78,34 @@ class InlineWorker:
         rules: RulesFor,
         queues: Mapping[str, int] | None,
         shares: BandShares,
-        most_result: int,
+        max_result: int,
     ) -> None:
         self.name = name
         self._pump = Pump(store, tasks, owner=name, clock=clock, queues=queues, shares=shares, rules=rules)
-        self._runner = Inline(self._pump.outcomes, most_result, self._pump)
-        self._pump.attach(self._runner, self._runner, OneByOne)
-        self.terms = self._runner.terms(0)
+        self._runner = InlineRunner(self._pump.outcomes, max_result, self._pump)
+        self._pump.attach(self._runner, self._runner, OneAtATime)
+        self.context = self._runner.context_at(0)
 
     def steps(self) -> Iterator[Running]:
-        """What is to be run next, until nothing is left."""
-        in_vain = 0
-        while in_vain < LOOKED_IN_VAIN:
-            pause = self._pump.turn()
+        """The attempts to run, until there are none."""
+        empty_claims = 0
+        while empty_claims < MAX_EMPTY_CLAIMS:
+            pause = self._pump.step()
             running = self._runner.next()
             if running is not None:
                 yield running
-            elif pause > 0 and not self._pump.call_together():
-                in_vain = in_vain + 1 if self._pump.overdue else LOOKED_IN_VAIN
+            elif pause > 0 and not self._pump.flush_batches():
+                empty_claims = empty_claims + 1 if self._pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
 
-    def ended(self, running: Running, outcome: Outcome) -> None:
-        """How it went."""
+    def record_end(self, running: Running, outcome: Outcome) -> None:
+        """Records the outcome of an attempt."""
         self._runner.outcomes.add(running, outcome, hurry=False)
 
     def settle(self) -> None:
-        """Has what ended kept, and takes nothing more."""
+        """Settles what has ended, and claims nothing more."""
         self._pump.stop()
-        self._pump.turn()
+        self._pump.step()
 
     def close(self) -> None:
-        """Nothing rings for it any more; what it holds, it holds for ever, as a dead worker does."""
-        self._pump.bell.close()
+        """Ends it. Jobs that it holds stay claimed, as those of a worker that died."""
+        self._pump.wakeup.close()

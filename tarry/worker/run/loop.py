@@ -1,4 +1,4 @@
-"""Async tasks: one event loop in a thread of its own, many jobs at once."""
+"""Runs async tasks: one event loop in a thread of its own, with many jobs at once."""
 
 import contextlib
 import threading
@@ -9,27 +9,27 @@ from typing import Any
 
 from tarry.model.outcome import Outcome, Released
 from tarry.tasks.interrupts import Interrupted
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Running
 from tarry.worker.run import attempt
-from tarry.worker.run.base import Outcomes, Runner
-from tarry.worker.run.insistence import Insistence
-from tarry.worker.run.terms import TermsAt
+from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run.cancel_escalation import CancelEscalation
+from tarry.worker.run.context import ContextAt
 
-LAST_WORDS = 2.0
-"""Seconds that coroutines left behind have to end when they are cancelled."""
+CANCEL_WITHIN = 2.0
+"""Seconds that asyncio tasks which a job has left behind have to end when they are cancelled."""
 
 CULPRIT_WITHIN = 0.05
-"""Seconds that a sync job has to end and to be found to have closed the process's descriptors."""
+"""Seconds in which a sync job that has closed the process's descriptors should end, and be found out."""
 
 
-class Loop(Runner):
-    """`slots` coroutines at once; the others wait in line. The thread starts with the first job."""
+class LoopRunner(Runner):
+    """`slots` coroutines at once, while others wait. The thread starts with the first job."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt, cell: int) -> None:
-        super().__init__(slots, outcomes, terms)
-        self._terms = terms(cell)
-        self._insistence = Insistence(self._terms, cell + 1, self._soon)
+    def __init__(self, slots: int, outcomes: OutcomeQueue, context_at: ContextAt, cell: int) -> None:
+        super().__init__(slots, outcomes, context_at)
+        self._context = context_at(cell)
+        self._escalation = CancelEscalation(self._context, cell + 1, self._soon)
         self._line: deque[Running] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -46,6 +46,7 @@ class Loop(Runner):
         back: list[Running] = []
         try:
             while True:
+                # One by one: the loop's thread takes from the same queue meanwhile, so its length may not be relied on.
                 back.append(self._line.popleft())
         except IndexError:
             return back
@@ -55,36 +56,38 @@ class Loop(Runner):
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
         if self._loop is not None:
-            self._soon(_break_in, running, why)
-            self._insistence.expect(running, why, time.monotonic())
+            # An asyncio task may only be cancelled in the thread of its loop.
+            self._soon(_interrupt, running, why)
+            self._escalation.expect(running, why, time.monotonic())
 
-    def insist(self, now: float) -> Sequence[tuple[Running, Outcome]]:
-        return list(self._insistence.over(now))
+    def escalate(self, now: float) -> Sequence[tuple[Running, Outcome]]:
+        return list(self._escalation.escalate(now))
 
-    def insists_at(self) -> float | None:
-        return self._insistence.next()
+    def next_escalation(self) -> float | None:
+        return self._escalation.next_step()
 
     def stop(self) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
         if self._thread is not None:
+            # Limited: a job may block the loop for ever, and the thread is a daemon.
             self._thread.join(timeout=5)
 
-    def end_cut_off(self) -> None:
-        """Ends the process, whose descriptors a job has closed. If it was a sync one that ends just now, it says so
-        itself; else it may be the one that had the last step here, which is shown as on."""
+    def exit_cut_off(self) -> None:
+        """Ends the process, since a job has closed its descriptors."""
+        # A sync job that ends now ends the process itself. Else the cause may be the job that ran the last step here.
         time.sleep(CULPRIT_WITHIN)
-        self._terms.show_last()
-        self._terms.cut_off()
+        self._context.show_last()
+        self._context.exit_process()
 
-    def last(self) -> Running | None:
-        """Who had the last step; None while somebody is in one."""
-        return None if self._terms.at else self._terms.last
+    def last_running(self) -> Running | None:
+        """The job that ran the last step; None while a step runs."""
+        return None if self._context.current else self._context.last
 
-    def forget(self, last: Running | None) -> None:
-        """All was well after that one had the last step, so it is not to blame for what comes."""
-        if self._terms.last is last:
-            self._terms.last = None
+    def clear_last(self, last: Running | None) -> None:
+        """Called after the descriptors were found open: this job, which ran the last step, is not to blame later."""
+        if self._context.last is last:
+            self._context.last = None
 
     def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -93,20 +96,21 @@ class Loop(Runner):
 
     def _serve(self, loop: "asyncio.AbstractEventLoop") -> None:
         asyncio.set_event_loop(loop)
-        self._terms.gauge.thread(self._terms.cell, threading.get_ident())
+        self._context.reporter.thread(self._context.cell, threading.get_ident())
         try:
             loop.run_forever()
             loop.run_until_complete(_cancel_the_rest())
             loop.run_until_complete(loop.shutdown_asyncgens())
         except OSError:
-            if self._terms.is_open():
+            # A loop whose descriptors were closed by a job fails with OSError in its next poll.
+            if self._context.is_open():
                 raise
-            self.end_cut_off()
+            self.exit_cut_off()
         finally:
             loop.close()
 
     def _soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Calls it in the loop, from any thread; if that is over, not at all."""
+        """Calls it in the loop; does nothing if the loop has ended. Thread-safe."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(call, *args)
@@ -118,8 +122,11 @@ class Loop(Runner):
                 running = self._line.popleft()
             except IndexError:
                 return
-            if running.interrupt is not None and not running.task.steered:
-                self.outcomes.add(running, Released(), len(self._line) <= self.low)
+            # It was interrupted while it waited; `_interrupt` only notes that.
+            if running.interrupt is not None:
+                if running.task.runner is not None:
+                    running.task.runner.note_not_started(running.job)
+                self.outcomes.add(running, Released(), len(self._line) <= self.refill_at)
                 continue
             running.started = time.monotonic()
             running.handle = task = self._loop.create_task(self._attempt(running))
@@ -127,33 +134,33 @@ class Loop(Runner):
 
     async def _attempt(self, running: Running) -> None:
         task = running.handle
-        outcome = await attempt.on_loop(running, self._terms, _leave)
-        self._terms.end_if_cut_off(running)
-        self.outcomes.add(running, outcome, len(self._line) <= self.low)
-        # Not by a done callback: that would be one more turn of the loop for each job.
+        outcome = await attempt.run_async(running, self._context, _disarm)
+        self._context.exit_if_cut_off(running)
+        self.outcomes.add(running, outcome, len(self._line) <= self.refill_at)
+        # Not in a done callback, which would take one more turn of the loop for each job.
         self._tasks.discard(task)
         if self._line:
             self._fill()
 
 
 async def _cancel_the_rest() -> None:
-    """What tasks started and left behind; not waited for without end."""
+    """Cancels the asyncio tasks that jobs have left behind, and waits for them for a limited time."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
     if rest:
-        await asyncio.wait(rest, timeout=LAST_WORDS)
+        await asyncio.wait(rest, timeout=CANCEL_WITHIN)
 
 
-def _leave(running: Running) -> None:
-    """Nothing may break in on the hooks and the report."""
+def _disarm(running: Running) -> None:
+    """From here on nothing interrupts the job: hooks follow."""
     running.handle = None
 
 
-def _break_in(running: Running, why: type[Interrupted]) -> None:
+def _interrupt(running: Running, why: type[Interrupted]) -> None:
     task = running.handle
     if task is None and not running.started:
-        running.interrupt = why  # it is in line, and is not to begin
+        running.interrupt = why  # it still waits, and is not to begin
     elif isinstance(task, asyncio.Task) and running.interrupt is None and not task.done():
         running.interrupt = why
         task.cancel(why.__name__)

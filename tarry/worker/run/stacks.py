@@ -1,4 +1,4 @@
-"""Where a coroutine waits: its own frames, and those of what it waits for."""
+"""Where a coroutine waits: its own frames, then the frames of the coroutine or task that it waits for."""
 
 import traceback
 from collections.abc import Iterator
@@ -6,13 +6,13 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from tarry.tasks.lazily import asyncio
+from tarry.tasks.lazy_asyncio import asyncio
 
 MOST_FRAMES = 50
 
 
-def of_task(task: "asyncio.Task[Any]", coroutine: Any) -> str:
-    """As a traceback, the innermost call last; empty if it is over. Of one that runs, only how far it has come.
+def format_task_stack(task: "asyncio.Task[Any]", coroutine: Any) -> str:
+    """The stack of an asyncio task, formatted as a traceback, the innermost call last; empty if the task is over.
 
     coroutine: the part of the asyncio task that is of interest.
     """
@@ -31,7 +31,7 @@ def _frames(task: "asyncio.Task[Any]", coroutine: Any) -> Iterator[FrameType]:
             if frame is not None:
                 yield frame
             coroutine = _first(coroutine, "cr_await", "gi_yieldfrom", "ag_await")
-        waited_for = getattr(task, "_fut_waiter", None)  # nothing public tells it
+        waited_for = getattr(task, "_fut_waiter", None)  # there is no public way to ask
         if not isinstance(waited_for, asyncio.Task):
             return
         task, coroutine = waited_for, waited_for.get_coro()

@@ -1,7 +1,5 @@
-"""Sync tasks: plain threads on one line. One of them may be the main thread, which some code insists on.
-
-A SimpleQueue hands a job over in half a microsecond; an executor's futures cost forty times that.
-"""
+"""Runs sync tasks: plain threads that take jobs from one queue. One of them may be the main thread, which some code
+needs."""
 
 import contextlib
 import ctypes
@@ -13,32 +11,33 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 
 from tarry.model.killing import TIMEOUT
-from tarry.model.outcome import Outcome
 from tarry.tasks import own_loop
 from tarry.tasks.interrupts import CalledBack, Interrupted
 from tarry.tasks.running import Running
 from tarry.tasks.shield import Shield
 from tarry.worker.run import attempt, report
-from tarry.worker.run.base import Outcomes, Runner
-from tarry.worker.run.terms import TermsAt
+from tarry.worker.run.base import OutcomeQueue, Runner
+from tarry.worker.run.context import ContextAt
 
-BREAK_IN = signal.SIGURG
-"""Nothing happens to who gets it by mistake."""
+# A process that gets this signal by mistake ignores it.
+INTERRUPT = signal.SIGURG
+# A store's calls take 5 s at most.
 INSIDE = 6.0
-"""Seconds that tarry's own code may take to end once its thread is interrupted: a store's calls take 5 at most."""
+"""Seconds that tarry's own code may take to end once its thread is interrupted."""
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
-class Threads(Runner):
-    """`slots` threads; with `main`, the caller of `serve` is the first of them."""
+class ThreadRunner(Runner):
+    """`slots` threads. With `use_main_thread`, the caller of `serve` is the first of them."""
 
-    def __init__(self, slots: int, outcomes: Outcomes, terms: TermsAt, main: bool = True) -> None:
-        super().__init__(slots, outcomes, terms)
+    def __init__(self, slots: int, outcomes: OutcomeQueue, context_at: ContextAt, use_main_thread: bool = True) -> None:
+        super().__init__(slots, outcomes, context_at)
+        # A SimpleQueue passes on a job in half a microsecond. The futures of an executor take forty times as long.
         self._line: SimpleQueue[Running | None] = SimpleQueue()
         self._slots = [Slot(self, cell) for cell in range(slots)]
-        self._main = main
-        for slot in self._slots[1 if main else 0 :]:
+        self._main = use_main_thread
+        for slot in self._slots[1 if use_main_thread else 0 :]:
             threading.Thread(target=slot.serve, args=(self._line,), name=f"tarry-slot-{slot.cell}", daemon=True).start()
 
     def serve(self) -> None:
@@ -56,6 +55,7 @@ class Threads(Runner):
             while True:
                 running = self._line.get_nowait()
                 if running is None:
+                    # The end of a thread, by `stop`: it is put back, else that thread would wait for ever.
                     self._line.put(None)
                     return back
                 back.append(running)
@@ -75,115 +75,116 @@ class Threads(Runner):
 
 
 class Slot:
-    """One thread's place: it works on one job at a time, and can be broken in on."""
+    """One thread: it runs one job at a time, and can be interrupted."""
 
-    def __init__(self, runner: Threads, cell: int) -> None:
+    def __init__(self, runner: ThreadRunner, cell: int) -> None:
         self.cell = cell
         self._runner = runner
-        self._terms = runner.terms(cell)
+        self._context = runner.context_at(cell)
         self._thread = 0
         self._current: Running | None = None
+        """The job that may be interrupted."""
         self._lock = threading.Lock()
         self._by_signal = False
-        self._shield = Shield(self._throw, self._late)
+        self._shield = Shield(self._throw, self._extend_limit)
 
     def serve(self, line: "SimpleQueue[Running | None]") -> None:
-        """Runs what comes along the line until None does."""
+        """Runs what comes from the queue until it is None."""
         self._shield.attach()
-        with self._listening():
+        with self._interruptible():
             self._serve(line)
 
     def _serve(self, line: "SimpleQueue[Running | None]") -> None:
         self._thread = threading.get_ident()
-        outcomes, gauge, runner = self._runner.outcomes, self._terms.gauge, self._runner
-        kill_at, end_if_cut_off = self._terms.kill_at, self._terms.end_if_cut_off
-        gauge.thread(self.cell, self._thread)
+        context, runner, shield, disarm = self._context, self._runner, self._shield, self._disarm
+        outcomes, reporter, cell, run = runner.outcomes, context.reporter, self.cell, attempt.run_sync
+        reporter.thread(cell, self._thread)
         while (running := line.get()) is not None:
             job = running.job
             running.started = time.monotonic()
             running.handle = self
-            gauge.on(self.cell, job.id, job.epoch, running.task.label, kill_at(running))
-            ended = self._attempt(running)
-            end_if_cut_off(running)
-            gauge.off(self.cell)
-            outcomes.add(running, ended, line.qsize() <= runner.low)
+            kill_at = 0.0 if running.timeout is None else context.kill_at(running)
+            reporter.on(cell, job.id, job.epoch, running.task.label, kill_at)
+            shield.begin()
+            self._current = running
+            try:
+                outcome = run(running, context, disarm)
+            except Interrupted as late:
+                # The interrupt hit just before the task began.
+                disarm(running)
+                outcome = report.outcome_of_error(running, late)
+            context.exit_if_cut_off(running)
+            reporter.off(cell)
+            outcomes.add(running, outcome, line.qsize() <= runner.refill_at)
 
     def interrupt(self, running: Running, why: type[Interrupted]) -> None:
-        """Raises `why` in the thread if it is still at that job: at its next bytecode, and in the main thread also in a
-        call that waits; but not inside tarry's own code, where it is raised on the way out. The master ends the process
-        if that does not end the job soon."""
+        """Raises `why` in the thread if it still runs that job, at its next bytecode. In the main thread that also ends
+        a call that waits. Inside tarry's own code it is raised on the way out. If the job does not end soon after, the
+        master kills the process."""
         with self._lock:
             if self._current is running and running.interrupt is None:
                 running.interrupt = why
-                if why is CalledBack:  # of its timeout, its cell tells from the start
-                    limit = time.monotonic() + self._terms.kill_after
-                    if not 0 < self._terms.kill_at(running) <= limit:
-                        self._terms.gauge.limit(self.cell, limit, running.kill_reason)
+                if why is CalledBack:  # the limit of a timeout is shown from the start
+                    limit = time.monotonic() + self._context.kill_after
+                    if not 0 < self._context.kill_at(running) <= limit:
+                        self._context.reporter.limit(self.cell, limit, running.kill_reason)
                 if self._shield.interrupt(why):
                     self._limit(INSIDE)
+                # The thread may sleep inside its own event loop, where no bytecode runs.
                 own_loop.wake(self._thread)
 
     def _throw(self, why: type[BaseException]) -> bool:
         if self._by_signal:
-            signal.pthread_kill(self._thread, BREAK_IN)
+            # The handler runs in the main thread, and also ends a system call that waits.
+            signal.pthread_kill(self._thread, INTERRUPT)
             return False
         _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(why))
         return True
 
-    def _late(self) -> None:
-        """What was held back is raised now: from here on the task has the usual time to end."""
+    def _extend_limit(self) -> None:
+        # Called when an interrupt that was held back is raised: only now does the task's usual time to end begin.
         self._limit(0.0)
 
     def _limit(self, seconds: float) -> None:
         reason = self._current.kill_reason if self._current else TIMEOUT
-        self._terms.gauge.limit(self.cell, time.monotonic() + seconds + self._terms.kill_after, reason)
+        self._context.reporter.limit(self.cell, time.monotonic() + seconds + self._context.kill_after, reason)
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Within, the main thread can be broken in on by signal, for whose handler a waiting call is left."""
+    def _interruptible(self) -> Iterator[None]:
+        """Inside, the main thread is interrupted by a signal."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(BREAK_IN, self._on_signal)
+        before = signal.signal(INTERRUPT, self._on_signal)
         self._by_signal = True
         try:
             yield
         finally:
             self._by_signal = False
-            signal.signal(BREAK_IN, signal.SIG_DFL if before is None else before)
+            signal.signal(INTERRUPT, signal.SIG_DFL if before is None else before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._shield.arrived()
+        self._shield.on_signal()
 
-    def _attempt(self, running: Running) -> Outcome:
-        self._shield.begin()
-        self._current = running
-        try:
-            return attempt.sync(running, self._terms, self._leave)
-        except Interrupted as late:
-            # It hit between the end of the task and the moment we stopped listening for it.
-            self._leave(running)
-            return report.of_error(running, late)
-
-    def _leave(self, running: Running) -> None:
-        """From here on nobody breaks in; what was thrown and has not arrived is taken back."""
+    def _disarm(self, running: Running) -> None:
+        """From here on nothing interrupts the job; an interrupt that was raised and has not arrived is taken back."""
         with self._lock:
             self._current = None
+            # A signal's handler looks at `_shield`, which `begin` resets; a raised exception must be taken back itself.
             if running.interrupt is not None and not self._by_signal:
                 _take_back(self._thread)
             self._shield.begin()
 
 
 class _TakenBack(BaseException):
-    """Comes in place of what was thrown."""
+    """Replaces the interrupt."""
 
 
 def _take_back(thread: int) -> None:
-    """What was thrown into the calling thread, and may not have arrived, does not arrive any more.
-
-    CPython (3.11 at least) keeps a flag up from a throw until something arrives in any thread; with none to come it
-    would slow down every call, and a debugger or a coverage tool would hang. So one more is thrown, and caught.
-    """
+    """Makes sure that no interrupt arrives in the calling thread any more."""
+    # CPython (at least 3.11) sets a flag when an exception is raised in a thread and clears it when one arrives. If the
+    # exception were only removed, the flag would slow down every call, and a debugger or a coverage tool would hang. So
+    # it is replaced with another one, which is caught here.
     try:
         _set_exception(ctypes.c_ulong(thread), ctypes.py_object(_TakenBack))
         for _ in range(100):

@@ -1,200 +1,208 @@
--- Changes, as `tarry.store.redis.changes` packs them: those that differ only in their job share one description.
-lib.M_DUE, lib.M_RANK, lib.M_EXPIRES, lib.M_HOLDS, lib.M_QUEUE, lib.M_BODY = 1, 2, 4, 8, 16, 32
+-- Makes changes of jobs: the first half of `exchange`. `tarry.store.redis.changes` packs them; changes that differ only
+-- in their job share one description.
 
-function lib.has(flags, bit) return math.floor(flags / bit) % 2 == 1 end
+-- Bits of a description: which fields it changes besides the state.
+lib.CHANGES_DUE, lib.CHANGES_RANK, lib.CHANGES_EXPIRES = 1, 2, 4
+lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY = 8, 16, 32
+-- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
+-- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
+lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
+lib.freed_counts, lib.ending_groups, lib.plain_jobs = {}, {}, {}
 
-function lib.described(text)
-  local was, to, epoch, flags, modified, until_, length = lib.parsed('>BBc4BBc8I4', text)
+-- Reads a description. quick: it ends an attempt for good and changes nothing else.
+function lib.parse_change(text)
+  local was, to, epoch, flags, modified, keep_until, length = lib.parse('>BBc4BBc8I4', text)
   local at = 21 + length
-  local alike = {
-    was = was, to = to, epoch = epoch, until_ = until_, modified = modified, fields = lib.sub(text, 21, at - 1),
+  local change = {
+    was = was, to = to, epoch = epoch, keep_until = keep_until, modified = modified, fields = lib.sub(text, 21, at - 1),
     start = string.char(to) .. epoch, flags = string.char(flags), ranked = string.char(flags + 1), note = 0,
     quick = was == lib.RUNNING and to >= lib.DONE and modified == 0, endings = {}, seen = {},
   }
-  alike.outcome = alike.start .. alike.flags .. alike.fields
-  if flags >= 16 then alike.note = lib.parsed('>I4', text, lib.FIXED[flags - 16] + 6) end
-  local function taken(size)
+  change.outcome = change.start .. change.flags .. change.fields
+  if flags >= 16 then change.note = lib.parse('>I4', text, lib.FIXED_SIZES[flags - 16] + 6) end
+  local function take(size)
     at = at + size
     return lib.sub(text, at - size, at - 1)
   end
-  if lib.has(modified, lib.M_DUE) then alike.due = taken(8) end
-  if lib.has(modified, lib.M_RANK) then
-    alike.rank = taken(6)
-    if alike.rank == '\128\0\0\0\0\0' then alike.rank = '' end
+  if lib.has_flag(modified, lib.CHANGES_DUE) then change.due = take(8) end
+  if lib.has_flag(modified, lib.CHANGES_RANK) then
+    change.rank = take(6)
+    if change.rank == '\128\0\0\0\0\0' then change.rank = '' end
   end
-  if lib.has(modified, lib.M_EXPIRES) then alike.expires = taken(8) end
-  if lib.has(modified, lib.M_HOLDS) then alike.holds = taken(8) end
-  if lib.has(modified, lib.M_QUEUE) then alike.queue = taken(lib.parsed('>I2', taken(2))) end
-  if lib.has(modified, lib.M_BODY) then alike.body = taken(lib.parsed('>I4', taken(4))) end
-  alike.owner = lib.sub(text, at)
-  return alike
+  if lib.has_flag(modified, lib.CHANGES_EXPIRES) then change.expires = take(8) end
+  if lib.has_flag(modified, lib.CHANGES_HOLD) then change.key_held_until = take(8) end
+  if lib.has_flag(modified, lib.CHANGES_QUEUE) then change.queue = take(lib.parse('>I2', take(2))) end
+  if lib.has_flag(modified, lib.CHANGES_BODY) then change.body = take(lib.parse('>I4', take(4))) end
+  change.owner = lib.sub(text, at)
+  return change
 end
 
-
 function lib.stop_running(id, entry)
-  lib.unrun[#lib.unrun + 1] = id
-  lib.freed[entry] = (lib.freed[entry] or 0) + 1
+  lib.ended_ids[#lib.ended_ids + 1] = id
+  lib.freed_counts[entry] = (lib.freed_counts[entry] or 0) + 1
 end
 
 -- The record as the change makes it; its tail is given.
-function lib.remade(alike, due, rank, tail)
-  if rank == '' then return alike.start .. due .. alike.flags .. alike.fields .. tail end
-  return alike.start .. due .. alike.ranked .. rank .. alike.fields .. tail
+function lib.build_record(change, due, rank, tail)
+  if rank == '' then return change.start .. due .. change.flags .. change.fields .. tail end
+  return change.start .. due .. change.ranked .. rank .. change.fields .. tail
 end
 
 function lib.forget(id)
-  lib.gone[#lib.gone + 1] = id
-  lib.drop(lib.IDS, id)
+  lib.gone_ids[#lib.gone_ids + 1] = id
+  lib.remove_from_line(lib.IDS, id)
 end
 
--- What plain jobs of the same queue and task that end in the same way have in common.
-function lib.ending(alike, names)
-  local queue = lib.split(names)
-  local line = alike.to ~= lib.GONE and lib.listed(lib.added, lib.finished_line(queue))
-  local common = {line = line, queue = queue, names = names, to = alike.to, count = 0, before = 0, after = 0}
-  alike.endings[names] = common
-  lib.alike_names[#lib.alike_names + 1] = common
+-- What is counted of plain jobs of one queue and task that end alike.
+function lib.ending_group(change, names)
+  local queue = lib.split_names(names)
+  local line = change.to ~= lib.GONE and lib.get_list(lib.line_adds, lib.finished_line(queue))
+  local common = {line = line, queue = queue, names = names, to = change.to, count = 0, before = 0, after = 0}
+  change.endings[names] = common
+  lib.ending_groups[#lib.ending_groups + 1] = common
   return common
 end
 
 -- Names and size of a plain job that runs, as its entry in `run` has them; else false.
-function lib.told_by(entry)
+function lib.plain_job_of(entry)
   local queue, task = lib.byte(entry, 17, 18)
-  local of = queue > 0 and {names = lib.sub(entry, 17, 18 + queue + task), size = lib.parsed('>I4', entry, 13)}
-  lib.told[entry] = of
+  local of = queue > 0 and {names = lib.sub(entry, 17, 18 + queue + task), size = lib.parse('>I4', entry, 13)}
+  lib.plain_jobs[entry] = of
   return of
 end
 
--- An attempt of a plain job that has ended for good: by far the most changes are this one. Its record is not even read.
-function lib.finish(alike, id, entry, of)
-  local common = alike.endings[of.names] or lib.ending(alike, of.names)
+-- Ends the attempt of a plain job for good: by far the most changes are this one. Its record is not even read.
+function lib.finish(change, id, entry, of)
+  local common = change.endings[of.names] or lib.ending_group(change, of.names)
   common.count, common.before = common.count + 1, common.before + of.size
   lib.stop_running(id, entry)
-  if alike.to == lib.GONE then return lib.forget(id) end
-  local line, count = common.line, #lib.outcomes
-  line[#line + 1] = alike.until_ .. id
-  common.after = common.after + of.size + alike.note
-  lib.outcomes[count + 1], lib.outcomes[count + 2] = id, alike.outcome
+  if change.to == lib.GONE then return lib.forget(id) end
+  local line, count = common.line, #lib.new_outcomes
+  line[#line + 1] = change.keep_until .. id
+  common.after = common.after + of.size + change.note
+  lib.new_outcomes[count + 1], lib.new_outcomes[count + 2] = id, change.outcome
 end
 
 function lib.tally_endings()
-  for _, common in ipairs(lib.alike_names) do
+  for _, common in ipairs(lib.ending_groups) do
     lib.tally(lib.RUNNING, common.names, -common.count, -common.before)
     if common.to ~= lib.GONE then
       lib.tally(common.to, common.names, common.count, common.after)
-      lib.weigh(common.queue, common.after)
+      lib.add_weight(common.queue, common.after)
     end
   end
 end
 
-function lib.modified(alike, old)
+function lib.modify_tail(change, old)
   local tail = {}
   for name, value in pairs(old) do tail[name] = value end
-  tail.expires, tail.holds = alike.expires or tail.expires, alike.holds or tail.holds
-  tail.queue, tail.body = alike.queue or tail.queue, alike.body or tail.body
-  tail.names = lib.names_of(tail.queue, tail.task)
+  tail.expires, tail.key_held_until = change.expires or tail.expires, change.key_held_until or tail.key_held_until
+  tail.queue, tail.body = change.queue or tail.queue, change.body or tail.body
+  tail.names = lib.join_names(tail.queue, tail.task)
   return tail
 end
 
-function lib.leave(state, id, record, tail, entry)
-  local size = lib.tail_size(tail, (select(2, lib.tail_at(record))))
+function lib.leave_state(state, id, record, tail, entry)
+  local size = lib.tail_size(tail, (select(2, lib.tail_position(record))))
   lib.tally(state, tail.names, -1, -size)
   if state == lib.RUNNING then return lib.stop_running(id, entry) end
   if state >= lib.DONE then
-    lib.weigh(tail.queue, -size)
+    lib.add_weight(tail.queue, -size)
     lib.call('HDEL', lib.ENDS, id)
   end
-  lib.drop(lib.place(id, record, tail))
+  lib.remove_from_line(lib.line_and_entry(id, record, tail))
 end
 
-function lib.enter(alike, id, due, rank, tail)
-  local size = lib.tail_size(tail, alike.note)
-  lib.tally(alike.to, tail.names, 1, size)
-  if alike.to >= lib.DONE then lib.weigh(tail.queue, size) end
-  local record = lib.remade(alike, due, rank, lib.tail_text(tail))
-  lib.enlist(lib.place(id, record, tail))
+function lib.enter_state(change, id, due, rank, tail)
+  local size = lib.tail_size(tail, change.note)
+  lib.tally(change.to, tail.names, 1, size)
+  if change.to >= lib.DONE then lib.add_weight(tail.queue, size) end
+  local record = lib.build_record(change, due, rank, lib.format_tail(tail))
+  lib.add_to_line(lib.line_and_entry(id, record, tail))
   lib.call('HSET', lib.JOBS, id, record)
 end
 
--- Any change of any job, one at a time; false if it would let two jobs hold a key.
-function lib.change(alike, id, record, entry, limits, now)
-  local old = lib.tail_in(record)
-  local tail = lib.modified(alike, old)
-  if alike.was >= lib.DONE then tail.lane = lib.lane_for(limits, tail.task, tail.lane) end
-  local holds = alike.to ~= lib.GONE and tail.key and tail.holds ~= lib.NOTHING
-  if holds and lib.holder(lib.key_field(tail.task, tail.key), id, now) then return false end
-  lib.leave(alike.was, id, record, old, entry)
-  lib.let_go(old, id)
-  if alike.to == lib.GONE then
+-- Makes any change of any job; answers whether, and the tail of the job as it was. False if it would let two jobs hold
+-- a key.
+function lib.make_change(change, id, record, entry, limits, now)
+  local old = lib.tail_of(record)
+  local tail = lib.modify_tail(change, old)
+  if change.was >= lib.DONE then tail.lane = lib.lane_for(limits, tail.task, tail.lane) end
+  local holds = change.to ~= lib.GONE and tail.key and tail.key_held_until ~= lib.NO_TIME
+  if holds and lib.key_holder(lib.key_field(tail.task, tail.key), id, now) then return false end
+  lib.leave_state(change.was, id, record, old, entry)
+  lib.release_key(old, id)
+  if change.to == lib.GONE then
     lib.forget(id)
   else
-    lib.take_hold(tail, id)
-    lib.enter(alike, id, alike.due or lib.due_of(record), alike.rank or lib.rank_of(record), tail)
+    lib.hold_key(tail, id)
+    lib.enter_state(change, id, change.due or lib.due_of(record), change.rank or lib.rank_of(record), tail)
   end
   return true, old
 end
 
 function lib.write_changes()
-  lib.in_parts('HSET', lib.ENDS, lib.outcomes)
-  lib.in_parts('HDEL', lib.JOBS, lib.gone)
-  lib.in_parts('HDEL', lib.RUN, lib.unrun)
-  for entry, count in pairs(lib.freed) do
+  lib.call_in_batches('HSET', lib.ENDS, lib.new_outcomes)
+  lib.call_in_batches('HDEL', lib.JOBS, lib.gone_ids)
+  lib.call_in_batches('HDEL', lib.RUN, lib.ended_ids)
+  for entry, count in pairs(lib.freed_counts) do
     local owner = lib.owner_of(entry)
     if lib.call('HINCRBY', lib.HELD, owner, -count) <= 0 then lib.call('HDEL', lib.HELD, owner) end
   end
   lib.tally_endings()
-  lib.write_places()
+  lib.write_lines()
 end
 
-function lib.record_of(id)
-  return lib.with_outcome(lib.call('HGET', lib.JOBS, id), lib.call('HGET', lib.ENDS, id))
+function lib.fetch_record(id)
+  return lib.merge_outcome(lib.call('HGET', lib.JOBS, id), lib.call('HGET', lib.ENDS, id))
 end
 
-function lib.fits(alike, record)
-  return record and alike.was == lib.byte(record, 1) and lib.sub(record, 2, 5) == alike.epoch
+function lib.is_as_seen(change, record)
+  return record and change.was == lib.byte(record, 1) and lib.sub(record, 2, 5) == change.epoch
 end
 
--- Whether a job that runs is the attempt that was seen: of many that began together the entry is the same text.
-function lib.runs(alike, entry)
-  local same = alike.seen[entry]
+-- Whether a running job is in the attempt that was seen. Many that began together have the same entry: it is compared
+-- once.
+function lib.runs_as_seen(change, entry)
+  local same = change.seen[entry]
   if same == nil then
-    same = alike.was == lib.RUNNING and lib.sub(entry, 1, 4) == alike.epoch and lib.owner_of(entry) == alike.owner
-    alike.seen[entry] = same
+    same = change.was == lib.RUNNING and lib.sub(entry, 1, 4) == change.epoch and lib.owner_of(entry) == change.owner
+    change.seen[entry] = same
   end
   return same
 end
 
 -- Makes one change if it is still valid; answers whether, and queue, task and lane of a job that no longer runs.
-function lib.apply_one(alike, id, entry, limits, now)
+function lib.apply_one(change, id, entry, limits, now)
   if entry then
-    if not lib.runs(alike, entry) then return false end
-    local of = alike.quick and (lib.told[entry] or lib.told_by(entry))
+    if not lib.runs_as_seen(change, entry) then return false end
+    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry))
     if of then
-      lib.finish(alike, id, entry, of)
+      lib.finish(change, id, entry, of)
       return true, of
     end
-    return lib.change(alike, id, lib.record_of(id), entry, limits, now)
+    return lib.make_change(change, id, lib.fetch_record(id), entry, limits, now)
   end
-  local record = alike.was ~= lib.RUNNING and lib.record_of(id)
-  return lib.fits(alike, record) and (lib.change(alike, id, record, nil, limits, now))
+  local record = change.was ~= lib.RUNNING and lib.fetch_record(id)
+  return lib.is_as_seen(change, record) and (lib.make_change(change, id, record, nil, limits, now))
 end
 
-function lib.end_under(limits, job)
-  if job.queue then return lib.ended(limits, job.queue, job.task, job.lane) end
-  local queue, task = lib.split(job.names)
-  lib.ended(limits, queue, task, nil)
+function lib.lower_levels_of(limits, job)
+  if job.queue then return lib.lower_levels(limits, job.queue, job.task, job.lane) end
+  local queue, task = lib.split_names(job.names)
+  lib.lower_levels(limits, queue, task, nil)
 end
 
--- Makes each change that is still valid; answers a text of 1 and 0. Numbers tell which description is whose.
+-- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.
+-- Cost: one read of as many entries as there are ids; a job that is not plain takes some eight commands more.
 function lib.apply(descriptions, ids, numbers, limits, now)
-  lib.outcomes, lib.gone, lib.unrun, lib.freed, lib.alike_names, lib.told = {}, {}, {}, {}, {}, {}
-  local alikes, valid = {}, {}
-  for number, text in ipairs(descriptions) do alikes[number] = lib.described(text) end
-  local alike = alikes[1]
-  for place, entry in ipairs(lib.fetched(lib.RUN, ids)) do
-    if alikes[2] then alike = alikes[lib.parsed('>I2', numbers, 2 * place - 1)] end
-    local good, job = lib.apply_one(alike, ids[place], entry, limits, now)
-    if good and job and limits then lib.end_under(limits, job) end
+  local parsed, valid = {}, {}
+  for number, text in ipairs(descriptions) do parsed[number] = lib.parse_change(text) end
+  local change = parsed[1]
+  for place, entry in ipairs(lib.fetch(lib.RUN, ids)) do
+    if parsed[2] then change = parsed[lib.parse('>I2', numbers, 2 * place - 1)] end
+    local good, job = lib.apply_one(change, ids[place], entry, limits, now)
+    if good and job and limits then lib.lower_levels_of(limits, job) end
     valid[place] = good and '1' or '0'
   end
   lib.write_changes()

@@ -1,18 +1,83 @@
--- ARGV: now, owner, lease, limit, whether due jobs become ready, the wants (how many; queue, band, count), the
+-- exchange: makes changes, and gives ready jobs to an owner.
+-- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
+-- Arguments: now, owner, lease, limit, 1 if due jobs become ready, the wants (how many; queue, band, count), the
 -- descriptions of changes (how many; each), the numbers of the descriptions, then the ids of the jobs they are for.
-local now, owner, lease, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local now8, at = lib.pack('>I8', now), 7
+-- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
+-- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing.
+-- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
+-- task and level that is touched a few writes.
 
-local function read_wants()
-  local wants = {}
+-- The answer if there is nothing to do and nothing to claim, as most of the time: then the rest of the script need not
+-- even be begun. Else nil.
+function lib.exchange_nothing()
+  local call, P, args = redis.call, string.sub(KEYS[1], 1, -5), ARGV
+  local after = 7 + 3 * args[6]
+  if args[after] ~= '0' then return nil end
+  local lines, page = {}, call('ZRANGE', P .. 'due', 0, 0)[1]
+  if page and after > 7 and struct.unpack('>I8', page) <= tonumber(args[1]) then return nil end
+  for at = 7, after - 3, 3 do
+    local count, band, name = #lines, args[at + 1], ':' .. args[at]
+    lines[count + 1], lines[count + 2] = P .. band .. name, P .. string.upper(band) .. name
+    lines[count + 3] = P .. 't' .. band .. name
+  end
+  for from = 1, #lines, 5000 do
+    if call('EXISTS', unpack(lines, from, math.min(#lines, from + 4999))) > 0 then return nil end
+  end
+  return {'', {}, page and string.sub(page, 1, 8) or '', ''}
+end
+
+function lib.exchange()
+  local now, owner, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[4])
+  local now8 = lib.pack('>I8', now)
+  local wants, after = lib.read_wants()
+  local descriptions, ids, numbers = lib.read_changes(after)
+  local limits, valid, reasons = lib.read_limits(), '', ''
+  if #ids > 0 then
+    valid = lib.apply(descriptions, ids, numbers, limits, now)
+    reasons = lib.wake_reasons(descriptions, limits)
+    -- Now already: whatever may go wrong with the claim, the changes are whole.
+    if limits then lib.write_levels(now) end
+    lib.write_tallies()
+  end
+  local jobs, fine, why = {}, true, nil
+  wants = limit > 0 and lib.unpaused(wants) or {}
+  if #wants > 0 then
+    if ARGV[5] == '1' then lib.promote(now, now8) end
+    local claimed = {}
+    -- What was taken out of its lines before an error must run: else it is never found again.
+    if limits or lib.any_exists(wants, lib.tasks_key) then
+      fine, why = pcall(lib.choose_limited, limits, wants, limit, now, claimed)
+    else
+      fine, why = pcall(lib.choose_unlimited, wants, limit, claimed)
+    end
+    if #claimed > 0 then
+      jobs = lib.start_jobs(claimed, owner, now8)
+      lib.extend_lease(owner, tonumber(ARGV[3]), now)
+      lib.write_lines()
+      if reasons == '' then reasons = 'f' end
+      -- There may be more: each worker that is woken wakes the next.
+      if #claimed == limit then reasons = 'w' .. reasons end
+      lib.retry_at = nil
+    end
+  end
+  if limits then lib.write_levels(now) end
+  lib.write_tallies()
+  if reasons ~= '' then lib.wake(reasons) end
+  if not fine then error(why) end
+  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or ''}
+end
+
+-- The wants, and which argument follows them.
+function lib.read_wants()
+  local wants, at = {}, 7
   for number = 1, tonumber(ARGV[6]) do
     wants[number] = {queue = ARGV[at], band = ARGV[at + 1], count = tonumber(ARGV[at + 2])}
     at = at + 3
   end
-  return wants
+  return wants, at
 end
 
-local function read_changes()
+function lib.read_changes(at)
   local descriptions, ids = {}, {}
   local last = at + tonumber(ARGV[at])
   for number = at + 1, last do descriptions[#descriptions + 1] = ARGV[number] end
@@ -20,48 +85,162 @@ local function read_changes()
   return descriptions, ids, ARGV[last + 1]
 end
 
-local function rings(descriptions, limits)
-  local work, result = limits, false
+-- As `wake_reasons` in tarry/model/wake.py.
+function lib.wake_reasons(descriptions, limits)
+  local work, ended = limits, false
   for _, text in ipairs(descriptions) do
-    local to = lib.byte(text, 2)
-    if to >= lib.DONE then result = true else work = true end
+    if lib.byte(text, 2) >= lib.DONE then ended = true else work = true end
   end
-  return (work and 'w' or '') .. (result and 'r' or '') .. 'f'
+  return (work and 'w' or '') .. (ended and 'r' or 'f')
 end
 
-local wants = read_wants()
-local descriptions, ids, numbers = read_changes()
-local limits, valid, bell = lib.read_limits(), '', ''
-if #ids > 0 then
-  valid = lib.apply(descriptions, ids, numbers, limits, now)
-  bell = rings(descriptions, limits)
-  -- Now already: whatever may go wrong with the claim, the changes are whole.
-  if limits then lib.write_levels(now) end
-  lib.write_tallies()
-end
-local jobs, fine, why = {}, true, nil
-wants = limit > 0 and lib.open(wants) or {}
-if #wants > 0 then
-  if ARGV[5] == '1' then lib.promote(now, now8) end
-  local claimed = {}
-  -- What was taken out of its lines before an error must run: else nobody would ever find it again.
-  if limits or lib.any_there(wants, lib.tasks_key) then
-    fine, why = pcall(lib.choose_by_turn, limits, wants, limit, now, claimed)
-  else
-    fine, why = pcall(lib.choose, wants, limit, claimed)
+-- Takes the earliest of the scheduled jobs whose time has come out of their line.
+function lib.take_due_ids(now)
+  local ids = {}
+  while #ids < lib.BATCH do
+    local page = lib.call('ZRANGE', lib.DUE, 0, 0)[1]
+    if not page or lib.parse('>I8', page) > now then break end
+    local size = 0
+    while size < #page and #ids < lib.BATCH and lib.parse('>I8', page, size + 1) <= now do
+      ids[#ids + 1] = lib.sub(page, size + 9, size + 24)
+      size = size + 24
+    end
+    lib.pop(lib.DUE, 24, size / 24)
   end
-  if #claimed > 0 then
-    jobs = lib.start(claimed, owner, now8)
-    lib.prolong(owner, lease, now)
-    lib.write_places()
-    if bell == '' then bell = 'f' end
-    -- There may be more: whoever was woken for these wakes the next.
-    if #claimed == limit then bell = 'w' .. bell end
-    lib.again = nil
+  return ids
+end
+
+-- Makes scheduled jobs whose time has come ready, the earliest first.
+function lib.promote(now, now8)
+  local ids = lib.take_due_ids(now)
+  if #ids == 0 then return end
+  local ready = {}
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    local id, flags = ids[number], lib.byte(record, 14)
+    local at, note = lib.tail_position(record)
+    local tail = lib.parse_tail(record, at)
+    local from = lib.FIXED_SIZES[flags % 2]
+    local rest = lib.sub(record, from + (lib.has_flag(flags, 2) and 8 or 0))
+    if not lib.has_flag(flags, 2) then flags = flags + 2 end
+    record = string.char(lib.READY) .. lib.sub(record, 2, 13) .. string.char(flags) .. lib.sub(record, 15, from - 1)
+      .. now8 .. rest
+    ready[2 * number - 1], ready[2 * number] = id, record
+    local size = lib.tail_size(tail, note)
+    lib.tally(lib.SCHEDULED, tail.names, -1, -size)
+    lib.tally(lib.READY, tail.names, 1, size)
+    lib.add_to_line(lib.line_and_entry(id, record, tail))
+  end
+  lib.call_in_batches('HSET', lib.JOBS, ready)
+  lib.write_lines()
+end
+
+function lib.append_ids(ids, width, entries)
+  local count = #ids
+  for at = width - 15, #entries, width do
+    count = count + 1
+    ids[count] = lib.sub(entries, at, at + 15)
   end
 end
-if limits then lib.write_levels(now) end
-lib.write_tallies()
-if bell ~= '' then lib.ring(bell) end
-if not fine then error(why) end
-return {valid, jobs, lib.next_due(), lib.again and string.format('%.0f', lib.again) or ''}
+
+-- Takes up to so many of the first of a line; one that had fewer is not looked at again.
+function lib.take_first(key, width, most, empty, ids)
+  if most == 0 or empty[key] then return end
+  local entries = lib.pop(key, width, most)
+  empty[key] = #entries < most * width
+  lib.append_ids(ids, width, entries)
+end
+
+-- Takes ready jobs out of their lines and adds their ids: first up to its count for each want, then whatever there is,
+-- in turn.
+function lib.choose_unlimited(wants, limit, ids)
+  local empty, any_late = {}, lib.any_exists(wants, lib.late_line)
+  for _, fill in ipairs({false, true}) do
+    for _, want in ipairs(wants) do
+      local most = math.min(fill and limit or want.count, limit - #ids)
+      if most > 0 then
+        local width, late = lib.WIDTHS[want.band], any_late and lib.late_share(want, most) or 0
+        lib.take_first(lib.open_line(want.queue, want.band, true), width, late, empty, ids)
+        lib.take_first(lib.open_line(want.queue, want.band), width, most - late, empty, ids)
+      end
+    end
+  end
+end
+
+-- The record of a claimed job; one that was to hold its key only while it waits releases it.
+function lib.release_waiting_key(id, record, tail)
+  if not tail.key or tail.key_ttl ~= lib.WHILE_WAITING or tail.key_held_until == lib.NO_TIME then return record end
+  lib.release_key(tail, id)
+  tail.key_held_until = lib.NO_TIME
+  record = lib.replace_tail(record, tail)
+  lib.call('HSET', lib.JOBS, id, record)
+  return record
+end
+
+-- What `run` says of a claimed job, its owner left out. names: with the size, as in the entry.
+function lib.running_entry(epochs, epoch, now8, names)
+  local since = epochs[epoch]
+  if not since then
+    since = lib.pack('>I4', lib.parse('>I4', epoch) + 1) .. now8
+    epochs[epoch] = since
+  end
+  return since .. names
+end
+
+-- Whether any key is there that `key_of` makes of these wants.
+function lib.any_exists(wants, key_of)
+  for from = 1, #wants, lib.BATCH do
+    local keys = {}
+    for number = from, math.min(#wants, from + lib.BATCH - 1) do
+      keys[#keys + 1] = key_of(wants[number].queue, wants[number].band)
+    end
+    if lib.call('EXISTS', unpack(keys)) > 0 then return true end
+  end
+  return false
+end
+
+-- Makes jobs run. Answers ids and records in turn, as they were but for keys that were released.
+function lib.start_jobs(ids, owner, now8)
+  local jobs, entries, epochs, counts, sizes, texts = {}, {}, {}, {}, {}, {}
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    local id, epoch = ids[number], lib.sub(record, 2, 5)
+    local names, size, at = lib.plain_names(record)
+    local text = '\0\0\0\0\0\0'
+    if not names then
+      local note
+      at, note = lib.tail_position(record)
+      local tail = lib.parse_tail(record, at)
+      names, size = tail.names, lib.tail_size(tail, note)
+      record = lib.release_waiting_key(id, record, tail)
+    elseif lib.byte(record, 14) < 16 then
+      local of = lib.get_list(texts, names)
+      text = of[size] or lib.pack('>I4', size) .. names
+      of[size] = text
+    end
+    counts[names], sizes[names] = (counts[names] or 0) + 1, (sizes[names] or 0) + size
+    local last = 2 * number
+    jobs[last - 1], jobs[last], entries[last - 1] = id, record, id
+    entries[last] = lib.running_entry(epochs, epoch, now8, text) .. owner
+  end
+  for names, count in pairs(counts) do
+    lib.tally(lib.READY, names, -count, -sizes[names])
+    lib.tally(lib.RUNNING, names, count, sizes[names])
+  end
+  lib.call_in_batches('HSET', lib.RUN, entries)
+  lib.call('HINCRBY', lib.HELD, owner, #ids)
+  return jobs
+end
+
+-- The wants whose queues are not paused.
+function lib.unpaused(wants)
+  if lib.call('EXISTS', lib.PAUSED) == 0 then return wants end
+  local left = {}
+  for _, want in ipairs(wants) do
+    if lib.call('SISMEMBER', lib.PAUSED, want.queue) == 0 then left[#left + 1] = want end
+  end
+  return left
+end
+
+function lib.next_due()
+  local page = lib.call('ZRANGE', lib.DUE, 0, 0)[1]
+  return page and lib.sub(page, 1, 8) or ''
+end

@@ -1,20 +1,193 @@
--- Claiming where there are limits or lanes: as `tarry.store.lanes` and `tarry.store.sqlite.lanes` do it.
+-- Whose turn it is: late jobs and those on time take turns, and so do the lanes of a task. `tarry.store.shared.lanes`
+-- has the same rules.
 --
--- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
--- takes longer.
-lib.EXAMINED, lib.FULL = 1000, 100
-lib.turns = {}
+-- What waits in a queue and band stands in several lines, each of which keeps its order: two open ones, and what the
+-- lanes of each task give in turn. A candidate is a line and an entry of it.
 
-function lib.turn_of(task)
-  if lib.turns[task] == nil then lib.turns[task] = lib.call('HGET', lib.TURNS, task) end
-  return lib.turns[task]
+function lib.late_line(queue, band) return lib.open_line(queue, band, true) end
+
+-- The open line of late jobs, and that of those on time.
+function lib.open_lines(want)
+  local late = {key = lib.late_line(want.queue, want.band), queue = want.queue, late = true}
+  return late, {key = lib.open_line(want.queue, want.band), queue = want.queue, late = false}
 end
 
--- Names of lanes after that one, then those up to it; all, if none was served yet.
-function lib.circle(key, turn)
-  if not turn then return lib.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, lib.EXAMINED + 1) end
-  local names = lib.call('ZRANGEBYLEX', key, '(' .. turn, '+', 'LIMIT', 0, lib.EXAMINED + 1)
-  for _, name in ipairs(lib.call('ZRANGEBYLEX', key, '-', '[' .. turn, 'LIMIT', 0, lib.EXAMINED + 1)) do
+-- Reads so many of the first entries of a line.
+function lib.peek_line(line, width, most)
+  line.entries, line.width = lib.peek(line.key, width, most), width
+  line.count = #line.entries / width
+end
+
+function lib.entry_at(line, number) return lib.sub(line.entries, (number - 1) * line.width + 1, number * line.width) end
+
+-- The first candidates of an open line.
+function lib.candidates_in(line, band, most)
+  local found = {}
+  lib.peek_line(line, lib.WIDTHS[band], most)
+  for number = 1, line.count do found[number] = {line, lib.entry_at(line, number)} end
+  return found
+end
+
+-- Reads what a head is compared by from the entry that ends there in the text.
+function lib.read_head(head, text, last, band)
+  head.rank = band == 'n' and 0 or lib.parse('>I6', text, last - 29)
+  head.due = lib.parse('>I8', text, last - 23)
+  head.odd = lib.byte(text, last) % 2 == 1
+end
+
+-- Goes on to the next candidate of a line; `one` is nil after the last.
+function lib.advance(head, band)
+  head.at = head.at + 1
+  head.one = head.line[head.at]
+  if not head.one then return end
+  local line, entry, width = head.one[1], head.one[2], lib.WIDTHS[band]
+  lib.read_head(head, entry, width, band)
+  head.late = line.late
+  if line.lane then head.late = lib.byte(entry, width + 1) == 1 end
+end
+
+-- Whether the one stands before the other: by rank and due alone.
+function lib.is_ahead(a, b)
+  if a.rank ~= b.rank then return a.rank < b.rank end
+  return a.due < b.due
+end
+
+-- The first of those that are late, or of those that are not; on a tie, of the line that is named first.
+function lib.first_of_kind(heads, late)
+  local first
+  for _, head in ipairs(heads) do
+    if head.one and head.late == late and (not first or lib.is_ahead(head, first)) then first = head end
+  end
+  return first
+end
+
+-- The head whose turn it is: of one rank, late and on time alternate. Who begins is drawn anew for each rank.
+function lib.whose_turn(turns, late, on_time)
+  if not late or not on_time then return late or on_time end
+  if late.rank ~= on_time.rank then return late.rank < on_time.rank and late or on_time end
+  if turns.rank == late.rank then turns.late = not turns.late else turns.late = late.odd ~= on_time.odd end
+  turns.rank = late.rank
+  return turns.late and late or on_time
+end
+
+-- Up to so many candidates from lines of these.
+function lib.merge_by_turn(lines, band, most)
+  local heads, given, turns = {}, {}, {}
+  for number, line in ipairs(lines) do
+    heads[number] = {line = line, at = 0}
+    lib.advance(heads[number], band)
+  end
+  while #given < most do
+    local head = lib.whose_turn(turns, lib.first_of_kind(heads, true), lib.first_of_kind(heads, false))
+    if not head then break end
+    given[#given + 1] = head.one
+    lib.advance(head, band)
+  end
+  return given
+end
+
+-- A line as its own head, at the entry of that number; false after the last.
+function lib.move_head(line, number, band)
+  line.at = number
+  if number > line.count then return false end
+  lib.read_head(line, line.entries, number * line.width, band)
+  return line
+end
+
+-- How many of the first so many are late where nothing has a lane: as `merge_by_turn` has it, yet no entry is copied.
+function lib.late_share(want, most)
+  local late, on_time = lib.open_lines(want)
+  lib.peek_line(late, lib.WIDTHS[want.band], most)
+  lib.peek_line(on_time, lib.WIDTHS[want.band], most)
+  if late.count == 0 or on_time.count == 0 then return late.count end
+  local first, other, turns = lib.move_head(late, 1, want.band), lib.move_head(on_time, 1, want.band), {}
+  for _ = 1, most do
+    local line = lib.whose_turn(turns, first, other)
+    if not line then break end
+    if line == late then
+      first = lib.move_head(late, late.at + 1, want.band)
+    else
+      other = lib.move_head(on_time, on_time.at + 1, want.band)
+    end
+  end
+  return late.at - 1
+end
+
+-- A claim looks only at lanes that are open. One that it finds full is closed, and opened again when one of its
+-- attempts ends, its rate allows a start or its limit changes. `CLOSED` has, by task and lane, where such a lane is to
+-- be opened: band 1, length 2, queue, one after another; `REOPEN_AT` has those that wait for a rate, by the time when
+-- it lets one start.
+function lib.close_lane(queue, band, task, lane, again)
+  local name, place = task .. lib.SEPARATOR .. lane, band .. lib.pack('>I2', #queue) .. queue
+  local places = lib.call('HGET', lib.CLOSED, name) or ''
+  local at = 1
+  while at <= #places and lib.sub(places, at, at + #place - 1) ~= place do
+    at = at + 3 + lib.parse('>I2', places, at + 1)
+  end
+  if at > #places then lib.call('HSET', lib.CLOSED, name, places .. place) end
+  if again then lib.call('ZADD', lib.REOPEN_AT, string.format('%.0f', again), name) end
+  lib.call('ZREM', lib.open_lanes_key(queue, band, task), lane)
+end
+
+-- Opens a closed lane. name: its task and lane; places: where, as in `CLOSED`.
+function lib.open_lane(name, places)
+  local task, lane = string.match(name, '^([^' .. lib.SEPARATOR .. ']*)' .. lib.SEPARATOR .. '(.*)$')
+  local at = 1
+  while at <= #places do
+    local band, length = lib.sub(places, at, at), lib.parse('>I2', places, at + 1)
+    local queue = lib.sub(places, at + 3, at + 2 + length)
+    if lib.call('EXISTS', lib.lane_line(queue, band, task, lane)) == 1 then
+      lib.call('ZADD', lib.open_lanes_key(queue, band, task), 0, lane)
+    end
+    at = at + 3 + length
+  end
+  lib.call('HDEL', lib.CLOSED, name)
+  lib.call('ZREM', lib.REOPEN_AT, name)
+end
+
+-- Opens those of the lanes of these names that are closed.
+function lib.open_lanes(names)
+  for number, places in ipairs(lib.fetch(lib.CLOSED, names)) do
+    if places then lib.open_lane(names[number], places) end
+  end
+end
+
+-- A lane is known by its name while anything waits in it: adds it to those that are, or removes it.
+function lib.register_lane(key, of)
+  local queue, band, task, lane = of[1], of[2], of[3], of[4]
+  local tasks, lanes = lib.tasks_key(queue, band), lib.lanes_key(queue, band, task)
+  local open = lib.open_lanes_key(queue, band, task)
+  if lib.call('EXISTS', key) == 1 then
+    lib.call('ZADD', tasks, 0, task)
+    lib.call('SADD', lib.QUEUES, queue)
+    if lib.call('ZADD', lanes, 0, lane) == 0 then return end
+    if lib.call('HEXISTS', lib.CLOSED, task .. lib.SEPARATOR .. lane) == 1 then
+      lib.close_lane(queue, band, task, lane)
+    else
+      lib.call('ZADD', open, 0, lane)
+    end
+  elseif lib.call('ZREM', lanes, lane) == 1 then
+    lib.call('ZREM', open, lane)
+    if lib.call('EXISTS', lanes) == 0 then lib.call('ZREM', tasks, task) end
+  end
+end
+
+-- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
+-- takes longer.
+lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
+-- By task, the lane that was served last.
+lib.last_lanes = {}
+
+function lib.last_lane_of(task)
+  if lib.last_lanes[task] == nil then lib.last_lanes[task] = lib.call('HGET', lib.TURNS, task) end
+  return lib.last_lanes[task]
+end
+
+-- Names of lanes after the last one, then those up to it; all, if none was served yet.
+function lib.lanes_after(key, last)
+  if not last then return lib.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, lib.MAX_EXAMINED + 1) end
+  local names = lib.call('ZRANGEBYLEX', key, '(' .. last, '+', 'LIMIT', 0, lib.MAX_EXAMINED + 1)
+  for _, name in ipairs(lib.call('ZRANGEBYLEX', key, '-', '[' .. last, 'LIMIT', 0, lib.MAX_EXAMINED + 1)) do
     names[#names + 1] = name
   end
   return names
@@ -23,13 +196,14 @@ end
 -- Lanes with room, and how much, beginning after the one served last.
 function lib.roomy_lanes(limits, want, task, most, now)
   local found, full = {}, 0
-  for number, lane in ipairs(lib.circle(lib.open_key(want.queue, want.band, task), lib.turn_of(task))) do
-    if number > lib.EXAMINED or full == lib.FULL then
+  local open = lib.open_lanes_key(want.queue, want.band, task)
+  for number, lane in ipairs(lib.lanes_after(open, lib.last_lane_of(task))) do
+    if number > lib.MAX_EXAMINED or full == lib.MAX_CLOSED then
       -- Not all were looked at, so it is worth coming again at once.
-      lib.again = 0
+      lib.retry_at = 0
       break
     end
-    local left, again = lib.room(limits, 'each:' .. task .. lib.OF .. lane, most, now)
+    local left, again = lib.room(limits, 'each:' .. task .. lib.SEPARATOR .. lane, most, now)
     if left > 0 then
       local key = lib.lane_line(want.queue, want.band, task, lane)
       found[#found + 1] = {task = task, lane = lane, room = left, key = key}
@@ -42,88 +216,149 @@ function lib.roomy_lanes(limits, want, task, most, now)
   return found
 end
 
--- One from each lane in turn, until there are so many, or none is left.
-function lib.dealt(limits, want, task, most, now)
+-- Candidates of a task's lanes: one from each in turn, until there are so many, or none is left.
+function lib.deal(limits, want, task, most, now)
   most = lib.room(limits, 'task:' .. task, most, now)
   if most == 0 then return {} end
   local lanes, width, total = lib.roomy_lanes(limits, want, task, most, now), lib.WIDTHS[want.band] + 1, 0
   local fair = math.ceil(most / math.max(1, #lanes))
   for _, line in ipairs(lanes) do
-    lib.seen(line, width, math.min(line.room, fair))
+    lib.peek_line(line, width, math.min(line.room, fair))
     total = total + line.count
   end
   if total < most then
     -- Some gave less than their part: what they leave is the others'.
     for _, line in ipairs(lanes) do
-      if line.count == fair then lib.seen(line, width, line.room) end
+      if line.count == fair then lib.peek_line(line, width, line.room) end
     end
   end
   local given, turn = {}, 1
   repeat
-    local before_ = #given
+    local had = #given
     for _, line in ipairs(lanes) do
-      if line.count >= turn and #given < most then given[#given + 1] = {line, lib.entry_of(line, turn)} end
+      if line.count >= turn and #given < most then given[#given + 1] = {line, lib.entry_at(line, turn)} end
     end
     turn = turn + 1
-  until #given == before_
+  until #given == had
   return given
 end
 
--- What may be taken from an open line: so many of its first.
-function lib.waiting(line, band, most, laying)
-  if laying and not lib.laid(line.key, lib.WIDTHS[band], most, laying) then
+-- Candidates of an open line: so many of its first.
+function lib.open_candidates(line, band, most, migrating)
+  if migrating and not lib.migrate_first(line.key, lib.WIDTHS[band], most, migrating) then
     -- More than can be done at once: what stands in this line comes next time.
-    lib.again = 0
+    lib.retry_at = 0
     return {}
   end
-  return lib.first_in(line, band, most)
+  return lib.candidates_in(line, band, most)
 end
 
-function lib.take(limits, want, count, now, laying)
+-- What a want may take, in the order in which it is to be taken.
+function lib.candidates(limits, want, count, now, migrating)
   local tasks = lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1)
   local late, on_time = lib.open_lines(want)
   if #tasks == 0 and lib.call('EXISTS', late.key, on_time.key) == 0 then return {} end
   local most = lib.room(limits, 'queue:' .. want.queue, count, now)
   if most == 0 then return {} end
-  local lines = {lib.waiting(late, want.band, most, laying), lib.waiting(on_time, want.band, most, laying)}
-  tasks = laying and lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1) or tasks
-  for _, task in ipairs(tasks) do lines[#lines + 1] = lib.dealt(limits, want, task, most, now) end
-  return lib.first_of(lines, want.band, most)
+  local lines = {
+    lib.open_candidates(late, want.band, most, migrating), lib.open_candidates(on_time, want.band, most, migrating),
+  }
+  tasks = migrating and lib.call('ZRANGE', lib.tasks_key(want.queue, want.band), 0, -1) or tasks
+  for _, task in ipairs(tasks) do lines[#lines + 1] = lib.deal(limits, want, task, most, now) end
+  return lib.merge_by_turn(lines, want.band, most)
 end
 
--- Takes what was chosen out of its lines: of each, so many of its first.
-function lib.taken_out(want, given, ids, limits, now)
+-- Takes the chosen candidates out of their lines, of each so many of its first; adds their ids.
+function lib.remove_chosen(want, given, ids, limits, now)
   local counts, width = {}, lib.WIDTHS[want.band]
   for _, one in ipairs(given) do
     local line, entry = one[1], one[2]
     counts[line] = (counts[line] or 0) + 1
     ids[#ids + 1] = lib.sub(entry, width - 15, width)
-    if limits then lib.started(limits, want.queue, line.task, line.lane, now) end
-    if line.lane then lib.turns[line.task] = line.lane end
+    if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now) end
+    if line.lane then lib.last_lanes[line.task] = line.lane end
   end
   for line, count in pairs(counts) do
     lib.pop(line.key, line.width, count)
-    if line.lane then lib.register(line.key, {want.queue, want.band, line.task, line.lane}) end
+    if line.lane then lib.register_lane(line.key, {want.queue, want.band, line.task, line.lane}) end
   end
 end
 
--- Lanes whose rate lets one start by now; `again` says when that of the next does.
-function lib.open_by_time(now)
-  lib.open_lanes(lib.call('ZRANGEBYSCORE', lib.AGAIN, '-inf', string.format('%.0f', now), 'LIMIT', 0, lib.FULL))
-  local first = lib.call('ZRANGE', lib.AGAIN, 0, 0, 'WITHSCORES')[2]
-  if first then lib.again = tonumber(first) > now and tonumber(first) or 0 end
+-- Opens lanes whose rate lets one start by now; `retry_at` gets the time of the next.
+function lib.reopen_due_lanes(now)
+  local until_now = string.format('%.0f', now)
+  lib.open_lanes(lib.call('ZRANGEBYSCORE', lib.REOPEN_AT, '-inf', until_now, 'LIMIT', 0, lib.MAX_CLOSED))
+  local first = lib.call('ZRANGE', lib.REOPEN_AT, 0, 0, 'WITHSCORES')[2]
+  if first then lib.retry_at = tonumber(first) > now and tonumber(first) or 0 end
 end
 
-function lib.choose_by_turn(limits, wants, limit, now, ids)
-  local laying = lib.laying()
-  lib.open_by_time(now)
+-- As `choose_unlimited`, where there are limits or lanes.
+function lib.choose_limited(limits, wants, limit, now, ids)
+  local migrating = lib.migrating_tasks()
+  lib.reopen_due_lanes(now)
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
       local most = math.min(fill and limit or want.count, limit - #ids)
-      if most > 0 then lib.taken_out(want, lib.take(limits, want, most, now, laying), ids, limits, now) end
+      if most > 0 then lib.remove_chosen(want, lib.candidates(limits, want, most, now, migrating), ids, limits, now) end
     end
   end
-  for task, lane in pairs(lib.turns) do
+  for task, lane in pairs(lib.last_lanes) do
     if lane then lib.call('HSET', lib.TURNS, task, lane) end
   end
+end
+
+-- Jobs that came before their task was limited get its lane. There may be a million of them: so not all in one script,
+-- and until all have it, claims give one to those that they are about to take.
+
+-- migrate: gives a task's waiting jobs after that id a lane, if they have none.
+-- Keys: ids, jobs, run, laying, lines and lanes.
+-- Arguments: the task, and an id.
+-- Answer: where to go on; nothing once all have one.
+-- Cost: reads some 2,000 records; three commands for each that had none.
+function lib.migrate()
+  local task, after = ARGV[1], ARGV[2]
+  local on = lib.walk(after, 33, function(id, record, entry)
+    local waits = not entry and lib.byte(record, 1) <= lib.READY
+    if waits and lib.tail_of(record).task == task then lib.migrate_to_lane(id, record, nil) end
+  end)
+  lib.write_lines()
+  if on == '' then lib.call('SREM', lib.MIGRATING, task) end
+  return on
+end
+-- Answers whether the job had none. entry: of `run`, if it runs.
+function lib.migrate_to_lane(id, record, entry)
+  local tail = lib.tail_of(record)
+  if tail.lane then return false end
+  local ready = not entry and lib.byte(record, 1) == lib.READY
+  if ready then lib.remove_from_line(lib.line_and_entry(id, record, tail)) end
+  tail.lane = ''
+  if ready then lib.add_to_line(lib.line_and_entry(id, record, tail)) end
+  lib.call('HSET', lib.JOBS, id, lib.replace_tail(record, tail))
+  if entry then lib.call('HSET', lib.RUN, id, lib.mark_unusual(entry)) end
+  return true
+end
+
+function lib.migrate_some(ids, tasks)
+  local any = false
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    if tasks[lib.tail_of(record).task] then any = lib.migrate_to_lane(ids[number], record, nil) or any end
+  end
+  lib.write_lines()
+  return any
+end
+
+function lib.migrating_tasks()
+  local tasks = {}
+  for _, task in ipairs(lib.call('SMEMBERS', lib.MIGRATING)) do tasks[task] = true end
+  return next(tasks) and tasks
+end
+
+-- Gives the first jobs of an open line their lanes. Answers false where there are too many for one script.
+function lib.migrate_first(key, width, most, tasks)
+  for _ = 1, 3 do
+    local ids = {}
+    lib.append_ids(ids, width, lib.peek(key, width, math.min(most, lib.BATCH)))
+    if not lib.migrate_some(ids, tasks) then return most <= lib.BATCH end
+  end
+  return false
 end

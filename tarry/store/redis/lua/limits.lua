@@ -1,7 +1,9 @@
--- Limits and how far they are used: `tarry.model.limit` has the arithmetic, which is done here in the same way.
-lib.levels, lib.touched, lib.lowered, lib.again = {}, {}, {}, nil
+-- Limits and how far each is used, its level. `tarry.model.limit` has the arithmetic; it is the same here.
 
-local function read_limit(limits, name)
+-- Levels that were read, those that have changed, those that sank; and when to claim again, for a rate's sake.
+lib.levels, lib.touched, lib.lowered, lib.retry_at = {}, {}, {}, nil
+
+function lib.read_limit(limits, name)
   local text, limit = lib.call('HGET', lib.LIMITS, name), false
   if text then
     local most, count, period, at_once, spacing = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
@@ -14,14 +16,14 @@ local function read_limit(limits, name)
   return limit
 end
 
--- By name, false for what has none; nil if there are none at all. Each is read when it is asked for: of thousands a
--- claim needs a few.
+-- Limits by name, false for a name without one; nil if there are none at all. Each is read when it is used: a claim
+-- needs a few of thousands.
 function lib.read_limits()
   if lib.call('EXISTS', lib.LIMITS) == 0 then return nil end
-  return setmetatable({}, {__index = read_limit})
+  return setmetatable({}, {__index = lib.read_limit})
 end
 
-function lib.limit_of(limits, name) return limits[string.match(name, '^[^' .. lib.OF .. ']*')] end
+function lib.limit_of(limits, name) return limits[lib.limit_name(name)] end
 
 function lib.level_of(name)
   local level = lib.levels[name]
@@ -33,26 +35,26 @@ function lib.level_of(name)
   return level
 end
 
--- When the next start would be on time; now, if that is further ahead than it can be: the clock was set back.
-local function following(level, limit, now)
+-- When the next start would be on time. A time that is too far ahead means that the clock was set back: then now.
+function lib.next_start(level, limit, now)
   return level.next <= now + limit.at_once * limit.spacing + limit.period and level.next or now
 end
 
--- How many of at most so many may start; where there is no room for a rate's sake, also when there will be, which
--- `again` has too.
+-- How many of at most so many may start; where a rate leaves no room, also when there will be some. `retry_at` has the
+-- earliest such time.
 function lib.room(limits, name, most, now)
   local limit = limits and lib.limit_of(limits, name)
   if not limit then return most end
   local level = lib.level_of(name)
   local left = limit.most and math.max(0, limit.most - level.running) or most
   if limit.count > 0 then
-    local following_ = following(level, limit, now)
-    local ahead = math.max(following_ - now, 0)
+    local next_start = lib.next_start(level, limit, now)
+    local ahead = math.max(next_start - now, 0)
     left = math.min(left, math.max(0, limit.at_once - math.ceil(ahead / limit.spacing)))
-    local at = following_ - (limit.at_once - 1) * limit.spacing
+    local at = next_start - (limit.at_once - 1) * limit.spacing
     local full = limit.most and level.running >= limit.most
     if left == 0 and not full and at > now then
-      lib.again = math.min(lib.again or at, at)
+      lib.retry_at = math.min(lib.retry_at or at, at)
       return 0, at
     end
   end
@@ -61,22 +63,22 @@ end
 
 function lib.level_names(queue, task, lane)
   if not lane then return {'queue:' .. queue} end
-  return {'queue:' .. queue, 'task:' .. task, 'each:' .. task .. lib.OF .. lane}
+  return {'queue:' .. queue, 'task:' .. task, 'each:' .. task .. lib.SEPARATOR .. lane}
 end
 
-function lib.started(limits, queue, task, lane, now)
+function lib.raise_levels(limits, queue, task, lane, now)
   for _, name in ipairs(lib.level_names(queue, task, lane)) do
     local limit = lib.limit_of(limits, name)
     if limit then
       local level = lib.level_of(name)
       level.running = level.running + 1
-      if limit.count > 0 then level.next = math.max(following(level, limit, now), now) + limit.spacing end
+      if limit.count > 0 then level.next = math.max(lib.next_start(level, limit, now), now) + limit.spacing end
       lib.touched[name] = true
     end
   end
 end
 
-function lib.ended(limits, queue, task, lane)
+function lib.lower_levels(limits, queue, task, lane)
   for _, name in ipairs(lib.level_names(queue, task, lane)) do
     if lib.limit_of(limits, name) then
       local level = lib.level_of(name)
@@ -87,7 +89,7 @@ function lib.ended(limits, queue, task, lane)
 end
 
 -- Lanes of which an attempt has ended, or whose level was wrong.
-local function open_lowered()
+function lib.open_lowered_lanes()
   local names = {}
   for name in pairs(lib.lowered) do
     if lib.sub(name, 1, 5) == 'each:' then names[#names + 1] = lib.sub(name, 6) end
@@ -96,7 +98,7 @@ local function open_lowered()
   lib.lowered = {}
 end
 
--- A key that is as good as never used leaves nothing behind.
+-- The level of a lane that tells nothing any more is removed.
 function lib.write_levels(now)
   for name in pairs(lib.touched) do
     local level = lib.levels[name]
@@ -107,11 +109,152 @@ function lib.write_levels(now)
     end
   end
   lib.touched = {}
-  open_lowered()
+  lib.open_lowered_lanes()
 end
 
 -- The lane of a new job: what it says; if it says none and its task is limited all the same, that of the task.
 function lib.lane_for(limits, task, lane)
   if lane or not limits then return lane end
   return (limits['task:' .. task] or limits['each:' .. task]) and '' or nil
+end
+
+-- set_limit: sets a limit, or lifts it, and counts what runs under it.
+-- Keys: limits, levels, run, jobs, closed, again, laying, and lanes; wakes for `w`.
+-- Arguments: the limit's name, its kind and whose it is, and its numbers; no numbers: it is lifted.
+-- Answer: 1 if jobs wait that may have no lane: then `migrate` has to be called.
+-- Cost: one read if the limit is there already; else one of all running jobs.
+function lib.set_limit()
+  local name, kind, which, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+  lib.open_lanes_of(kind, which)
+  if numbers and lib.call('HEXISTS', lib.LIMITS, name) == 1 then
+    -- What runs is counted since the limit is there, and jobs have lanes or get them: no need to read all of them.
+    lib.call('HSET', lib.LIMITS, name, numbers)
+    lib.wake('w')
+    return kind == 'queue' and 0 or lib.call('SISMEMBER', lib.MIGRATING, which)
+  end
+  local left = 0
+  lib.reset_levels(name, kind, numbers)
+  if numbers then
+    lib.call('HSET', lib.LIMITS, name, numbers)
+    lib.count_running(name, kind, which)
+    lib.write_levels(0)
+    left = kind == 'queue' and 0 or lib.begin_migration(which)
+  else
+    lib.call('HDEL', lib.LIMITS, name)
+    if lib.call('HEXISTS', lib.LIMITS, 'task:' .. which) + lib.call('HEXISTS', lib.LIMITS, 'each:' .. which) == 0 then
+      lib.call('SREM', lib.MIGRATING, which)
+    end
+  end
+  lib.wake('w')
+  return left
+end
+
+function lib.open_lanes_of(kind, task)
+  local names = {}
+  for _, closed in ipairs(kind == 'each' and lib.call('HKEYS', lib.CLOSED) or {}) do
+    if lib.sub(closed, 1, #task + 1) == task .. lib.SEPARATOR then names[#names + 1] = closed end
+  end
+  lib.open_lanes(names)
+end
+
+-- The name of the limit whose level this is: only those of lanes have levels of other names than their own.
+function lib.limit_name(level) return string.match(level, '^[^' .. lib.SEPARATOR .. ']*') end
+
+function lib.reset_levels(name, kind, numbers)
+  for _, level in ipairs(kind == 'each' and lib.call('HKEYS', lib.LEVELS) or {name}) do
+    local text = lib.limit_name(level) == name and lib.call('HGET', lib.LEVELS, level)
+    if text and numbers then
+      lib.call('HSET', lib.LEVELS, level, '0 ' .. string.match(text, '(%S+)$'))
+    elseif text then
+      lib.call('HDEL', lib.LEVELS, level)
+    end
+  end
+end
+
+-- Running jobs of a task that gets a limit get its lane, too.
+function lib.count_running(name, kind, which)
+  local limits, ids = lib.read_limits(), lib.call('HKEYS', lib.RUN)
+  local entries = lib.fetch(lib.RUN, ids)
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    local tail = lib.tail_of(record)
+    local limited = kind ~= 'queue' and tail.task == which
+    if limited and lib.migrate_to_lane(ids[number], record, entries[number]) then tail.lane = '' end
+    for _, level in ipairs(lib.level_names(tail.queue, tail.task, tail.lane)) do
+      if lib.limit_name(level) == name and lib.limit_of(limits, level) then
+        lib.level_of(level).running = lib.level_of(level).running + 1
+        lib.touched[level] = true
+      end
+    end
+  end
+end
+
+-- Answers 1 if jobs of the task wait that may have no lane.
+function lib.begin_migration(which)
+  for _, field in ipairs(lib.call('HKEYS', lib.COUNTS)) do
+    local _, task = lib.split_names(lib.sub(field, 2))
+    if lib.byte(field) <= 48 + lib.READY and task == which then
+      lib.call('SADD', lib.MIGRATING, which)
+      return 1
+    end
+  end
+  return 0
+end
+
+-- recount: counts anew how many jobs run under each limit.
+-- Keys: limits, levels, run, jobs, closed, again, and lanes; wakes for `w`.
+-- Arguments: now.
+-- Answer: how many levels were wrong.
+-- Cost: one read of all of `run`, of all levels, and of the records of running jobs that are not plain.
+function lib.recount()
+  local now, limits, wrong = tonumber(ARGV[1]), lib.read_limits(), 0
+  if not limits then return 0 end
+  for name, running in pairs(lib.running_counts(limits)) do
+    if lib.level_of(name).running ~= running then
+      lib.level_of(name).running = running
+      lib.touched[name], lib.lowered[name], wrong = true, true, wrong + 1
+    end
+  end
+  lib.reopen_wrongly_closed(limits, now)
+  lib.write_levels(0)
+  if wrong > 0 then lib.wake('w') end
+  return wrong
+end
+
+-- How many jobs run, by the name of each level that is or should be there.
+function lib.running_counts(limits)
+  local counts, unusual, entries = {}, {}, lib.call('HGETALL', lib.RUN)
+  local function count(queue, task, lane)
+    for _, name in ipairs(lib.level_names(queue, task, lane)) do
+      if lib.limit_of(limits, name) then counts[name] = (counts[name] or 0) + 1 end
+    end
+  end
+  -- The entry of a plain job has its names, and it has no lane; of the others the record is read.
+  for at = 1, #entries, 2 do
+    local queue, task = lib.byte(entries[at + 1], 17, 18)
+    if queue > 0 then
+      count((lib.split_names(lib.sub(entries[at + 1], 17, 18 + queue + task))))
+    else
+      unusual[#unusual + 1] = entries[at]
+    end
+  end
+  for _, record in ipairs(lib.fetch(lib.JOBS, unusual)) do
+    local tail = lib.tail_of(record)
+    count(tail.queue, tail.task, tail.lane)
+  end
+  for _, name in ipairs(lib.call('HKEYS', lib.LEVELS)) do
+    if not counts[name] and lib.limit_of(limits, name) then counts[name] = 0 end
+  end
+  return counts
+end
+
+-- Has `write_levels` open each lane that is closed although it has room, or until a time further ahead than its limit
+-- allows, since the clock was set back.
+function lib.reopen_wrongly_closed(limits, now)
+  for _, name in ipairs(lib.call('HKEYS', lib.CLOSED)) do
+    local limit = limits['each:' .. lib.limit_name(name)]
+    local again = limit and lib.call('ZSCORE', lib.REOPEN_AT, name)
+    local stays = limit and limit.most and lib.level_of('each:' .. name).running >= limit.most
+    if again then stays = tonumber(again) <= now + 2 * limit.period end
+    if not stays then lib.lowered['each:' .. name] = true end
+  end
 end

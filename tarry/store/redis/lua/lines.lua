@@ -1,26 +1,25 @@
 -- Sorted lines of entries of one width, kept as pages: a member of a sorted set, whose scores are all 0, is many
 -- entries one after another. So a waiting job costs its own bytes and little more, and a claim of a thousand touches
 -- some fifty members. Pages do not overlap; each begins with its least entry.
---
--- All parts of a script are in one table. As locals they would be quicker to call and much slower to make: in Lua 5.1 a
--- function is made by a walk over all that was captured before, and that at each run of the script.
-local lib = {}
+
 lib.call, lib.sub, lib.byte, lib.concat = redis.call, string.sub, string.byte, table.concat
-lib.pack, lib.parsed = struct.pack, struct.unpack
+lib.pack, lib.parse = struct.pack, struct.unpack
 lib.P = lib.sub(KEYS[1], 1, -5)
 
-lib.PAGE = 480
--- Of an entry in a lane, one byte longer than others, what the last byte says is left out: the id decides before.
-lib.DIGITS = {
+-- At most so many bytes make a page.
+lib.PAGE_BYTES = 480
+-- The numbers by which entries of a size are compared. Of those in lanes the last byte is left out: the id decides
+-- before.
+lib.COMPARED_AS = {
   [8] = '>I4I4', [16] = '>I6I6I4', [24] = '>I6I6I6I6', [25] = '>I6I6I6I6', [30] = '>I6I6I6I6I6', [31] = '>I6I6I6I6I6',
 }
 
 -- By bytes: Lua's own comparison goes by the server's locale.
 function lib.less(a, b)
   if a == b then return false end
-  local digits = lib.DIGITS[#a]
-  local a1, a2, a3, a4, a5 = lib.parsed(digits, a)
-  local b1, b2, b3, b4, b5 = lib.parsed(digits, b)
+  local digits = lib.COMPARED_AS[#a]
+  local a1, a2, a3, a4, a5 = lib.parse(digits, a)
+  local b1, b2, b3, b4, b5 = lib.parse(digits, b)
   if a1 ~= b1 then return a1 < b1 end
   if a2 ~= b2 then return a2 < b2 end
   if a3 ~= b3 then return a3 < b3 end
@@ -28,7 +27,8 @@ function lib.less(a, b)
   return a5 < b5
 end
 
-function lib.cut(key, text, size)
+-- Writes a sorted text as pages of that size.
+function lib.write_pages(key, text, size)
   local members = {}
   for at = 1, #text, size do
     members[#members + 1] = 0
@@ -43,15 +43,16 @@ function lib.cut(key, text, size)
 end
 
 -- As many bytes as whole entries take in a full page.
-function lib.page_size(width) return lib.PAGE - lib.PAGE % width end
+function lib.page_bytes(width) return lib.PAGE_BYTES - lib.PAGE_BYTES % width end
 
--- Into pages of about the same size, so that each has room for what comes between.
-function lib.cut_evenly(key, width, text)
-  local pages = math.ceil(#text / lib.page_size(width))
-  lib.cut(key, text, math.ceil(#text / width / pages) * width)
+-- Writes pages of about the same size, so that each has room for what comes between.
+function lib.write_even_pages(key, width, text)
+  local pages = math.ceil(#text / lib.page_bytes(width))
+  lib.write_pages(key, text, math.ceil(#text / width / pages) * width)
 end
 
-function lib.merged(width, a, b)
+-- Two sorted runs as one.
+function lib.merge(width, a, b)
   if lib.less(lib.sub(a, -width), lib.sub(b, 1, width)) then return a .. b end
   if lib.less(lib.sub(b, -width), lib.sub(a, 1, width)) then return b .. a end
   local out, i, j = {}, 1, 1
@@ -67,7 +68,7 @@ function lib.merged(width, a, b)
 end
 
 -- How many bytes of the run come before the entry.
-function lib.before(width, run, entry)
+function lib.bytes_before(width, run, entry)
   local low, high = 0, #run / width
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -80,24 +81,26 @@ function lib.before(width, run, entry)
   return low * width
 end
 
+-- The page in which the entry is, or would be; nil if it comes before all.
 function lib.page_with(key, entry)
   return lib.call('ZREVRANGEBYLEX', key, '(' .. entry .. '\255', '-', 'LIMIT', 0, 1)[1]
 end
 
+-- Adds a sorted run that does not come after all others.
 function lib.add_between(key, width, run)
   while run ~= '' do
     local page = lib.page_with(key, lib.sub(run, 1, width)) or lib.call('ZRANGE', key, 0, 0)[1]
     local following = lib.call('ZRANGEBYLEX', key, '(' .. page, '+', 'LIMIT', 0, 1)[1]
-    local size = following and lib.before(width, run, lib.sub(following, 1, width)) or #run
+    local size = following and lib.bytes_before(width, run, lib.sub(following, 1, width)) or #run
     lib.call('ZREM', key, page)
-    lib.cut_evenly(key, width, lib.merged(width, page, lib.sub(run, 1, size)))
+    lib.write_even_pages(key, width, lib.merge(width, page, lib.sub(run, 1, size)))
     run = lib.sub(run, size + 1)
   end
 end
 
--- Adds a sorted run of entries that are not there. Answers whether the line had none before.
+-- Adds a sorted run of entries that are not there. Answers whether the line was empty.
 function lib.add(key, width, run)
-  local last, size = lib.call('ZRANGE', key, -1, -1)[1], lib.page_size(width)
+  local last, size = lib.call('ZRANGE', key, -1, -1)[1], lib.page_bytes(width)
   if last and not lib.less(lib.sub(last, -width), lib.sub(run, 1, width)) then
     lib.add_between(key, width, run)
     return false
@@ -106,6 +109,63 @@ function lib.add(key, width, run)
     lib.call('ZREM', key, last)
     run = last .. run
   end
-  if #run <= size then lib.call('ZADD', key, 0, run) else lib.cut(key, run, size) end
+  if #run <= size then lib.call('ZADD', key, 0, run) else lib.write_pages(key, run, size) end
   return not last
+end
+
+-- Removes the entries, a sorted list of some that are there.
+function lib.remove(key, width, entries)
+  local at = 1
+  while at <= #entries do
+    local page = lib.page_with(key, entries[at])
+    local last, doomed, kept = page and lib.sub(page, -width), {}, {}
+    repeat
+      doomed[entries[at]] = true
+      at = at + 1
+    until at > #entries or not page or lib.less(last, entries[at])
+    if page then
+      for from = 1, #page, width do
+        local entry = lib.sub(page, from, from + width - 1)
+        if not doomed[entry] then kept[#kept + 1] = entry end
+      end
+      lib.call('ZREM', key, page)
+      if #kept > 0 then lib.call('ZADD', key, 0, lib.concat(kept)) end
+    end
+  end
+end
+
+-- Takes up to so many of the first entries; answers them in one text.
+function lib.pop(key, width, most)
+  local taken, left = {}, most * width
+  while left > 0 do
+    local pages = lib.call('ZPOPMIN', key, math.max(1, math.floor(left / lib.PAGE_BYTES)))
+    if #pages == 0 then break end
+    for number = 1, #pages, 2 do
+      local page = pages[number]
+      if #page > left then
+        lib.call('ZADD', key, 0, lib.sub(page, left + 1))
+        page = lib.sub(page, 1, left)
+      end
+      taken[#taken + 1] = page
+      left = left - #page
+    end
+  end
+  return lib.concat(taken)
+end
+
+-- Up to so many of the first entries, which stay.
+function lib.peek(key, width, most)
+  local seen, left, from = {}, most * width, 0
+  while left > 0 do
+    local pages = lib.call('ZRANGE', key, from, from + math.floor(left / lib.PAGE_BYTES))
+    if #pages == 0 then break end
+    from = from + #pages
+    for _, page in ipairs(pages) do
+      page = lib.sub(page, 1, left)
+      seen[#seen + 1] = page
+      left = left - #page
+      if left == 0 then break end
+    end
+  end
+  return lib.concat(seen)
 end

@@ -1,15 +1,17 @@
--- A job's record: state 1, epoch 4, due 8, flags 1, [rank 6] [since 8] [failures 4, losses 4] [until 8] [length 4,
--- note], then the tail, which seldom changes: flags 1, [expires 8] [unique 8, holds 8] [length 2, key] [length 2, lane]
--- [length 4, headers] [length 4, progress], names, body. Numbers run the same way as bytes do.
+-- A job's record: state 1, epoch 4, due 8, flags 1, [rank 6] [state_since 8] [failures 4, crashes 4]
+-- [keep_until 8] [length 4, note], then the tail, which seldom changes: flags 1, [expires 8] [key_ttl 8,
+-- key_held_until 8] [length 2, key] [length 2, lane] [length 4, headers] [length 4, progress], names, body. Numbers are
+-- big-endian, so that they sort as bytes do. `tarry.store.redis.record` writes records.
 --
--- Lua is slow with long texts, so on its usual way a job's record is left alone. That it runs is said by an entry in
--- `run`: epoch 4, since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. How it
--- ended may be said by an entry in `ends`: state 1, epoch 4, flags 1, and a record's fields from `since` to the note.
+-- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
+-- epoch 4, state_since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. A finished
+-- job may have its outcome in `ends`: state 1, epoch 4, flags 1, and a record's fields from state_since to the note.
 lib.SCHEDULED, lib.READY, lib.RUNNING, lib.DONE, lib.GONE = 0, 1, 2, 3, 6
-lib.NOTHING, lib.WAITING = string.rep('\0', 8), string.rep('\255', 8)
-lib.FIXED = {}
+lib.NO_TIME, lib.WHILE_WAITING = string.rep('\0', 8), string.rep('\255', 8)
+-- Where the tail begins, or a note's length, by the record's flags.
+lib.FIXED_SIZES = {}
 for flags = 0, 15 do
-  lib.FIXED[flags] = 15 + flags % 2 * 6 + math.floor(flags / 2) % 2 * 8 + math.floor(flags / 4) % 2 * 8
+  lib.FIXED_SIZES[flags] = 15 + flags % 2 * 6 + math.floor(flags / 2) % 2 * 8 + math.floor(flags / 4) % 2 * 8
     + math.floor(flags / 8) * 8
 end
 
@@ -18,18 +20,18 @@ function lib.due_of(record) return lib.sub(record, 6, 13) end
 function lib.rank_of(record) return lib.byte(record, 14) % 2 == 1 and lib.sub(record, 15, 20) or '' end
 
 -- Where the tail begins, and how long the note is.
-function lib.tail_at(record)
+function lib.tail_position(record)
   local flags = lib.byte(record, 14)
-  if flags < 16 then return lib.FIXED[flags], 0 end
-  local at = lib.FIXED[flags - 16]
-  local length = lib.parsed('>I4', record, at)
+  if flags < 16 then return lib.FIXED_SIZES[flags], 0 end
+  local at = lib.FIXED_SIZES[flags - 16]
+  local length = lib.parse('>I4', record, at)
   return at + 4 + length, length
 end
 
--- Of a job that has nothing unusual in its tail: its names, its size and where the tail begins; else nil.
-function lib.plain(record)
-  local at, note = lib.FIXED[lib.byte(record, 14)], 0
-  if not at then at, note = lib.tail_at(record) end
+-- Names and size of a job that has nothing unusual in its tail, and where that begins; else nil.
+function lib.plain_names(record)
+  local at, note = lib.FIXED_SIZES[lib.byte(record, 14)], 0
+  if not at then at, note = lib.tail_position(record) end
   local flags, queue, task = lib.byte(record, at, at + 2)
   if flags ~= 0 or queue == 255 then return nil end
   local last = at + 2 + queue + task
@@ -37,12 +39,12 @@ function lib.plain(record)
 end
 
 -- The record with the outcome that `ends` has for it, if it has one.
-function lib.with_outcome(record, outcome)
+function lib.merge_outcome(record, outcome)
   if not record or not outcome then return record end
   local rank = lib.rank_of(record)
   local flags = string.char(lib.byte(outcome, 6) + (rank == '' and 0 or 1))
   return lib.sub(outcome, 1, 5) .. lib.due_of(record) .. flags .. rank .. lib.sub(outcome, 7)
-    .. lib.sub(record, (lib.tail_at(record)))
+    .. lib.sub(record, (lib.tail_position(record)))
 end
 
 function lib.owner_of(entry)
@@ -50,81 +52,81 @@ function lib.owner_of(entry)
   return lib.sub(entry, 19 + queue + task)
 end
 
--- The same entry, yet not saying any more that the job is plain.
-function lib.unusual(entry) return lib.sub(entry, 1, 12) .. '\0\0\0\0\0\0' .. lib.owner_of(entry) end
+-- The entry without what it says of a plain job.
+function lib.mark_unusual(entry) return lib.sub(entry, 1, 12) .. '\0\0\0\0\0\0' .. lib.owner_of(entry) end
 
 function lib.since_of(record)
   local flags = lib.byte(record, 14)
   if math.floor(flags / 2) % 2 == 0 then return lib.due_of(record) end
-  local at = lib.FIXED[flags % 2]
+  local at = lib.FIXED_SIZES[flags % 2]
   return lib.sub(record, at, at + 7)
 end
 
--- Of a ready job, as `lifecycle.is_late` has it.
+-- Of a ready job; the rule is `lifecycle.is_late`.
 function lib.is_late(record) return lib.less(lib.due_of(record), lib.since_of(record)) end
 
-function lib.until_of(record)
+function lib.keep_until_of(record)
   local flags = lib.byte(record, 14)
-  if math.floor(flags / 8) % 2 == 0 then return lib.NOTHING end
-  local at = lib.FIXED[flags % 8]
+  if math.floor(flags / 8) % 2 == 0 then return lib.NO_TIME end
+  local at = lib.FIXED_SIZES[flags % 8]
   return lib.sub(record, at, at + 7)
 end
 
--- Queue and task are told by one text, which is also what is counted by.
-function lib.split(names)
+-- Queue and task, and where names end. Names are both in one text, by which jobs are also counted.
+function lib.split_names(names)
   local queue, task, at = lib.byte(names, 1), lib.byte(names, 2), 3
   if queue == 255 then
-    queue, task = lib.parsed('>I2I2', names, 2)
+    queue, task = lib.parse('>I2I2', names, 2)
     at = 6
   end
   return lib.sub(names, at, at + queue - 1), lib.sub(names, at + queue, at + queue + task - 1), at + queue + task
 end
 
-function lib.tail_of(record, at)
-  local tail = {unique = lib.NOTHING, holds = lib.NOTHING, headers = '', progress = ''}
+function lib.parse_tail(record, at)
+  local tail = {key_ttl = lib.NO_TIME, key_held_until = lib.NO_TIME, headers = '', progress = ''}
   local flags, length = lib.byte(record, at), nil
   at = at + 1
   if flags % 2 == 1 then
     tail.expires, at = lib.sub(record, at, at + 7), at + 8
   end
   if math.floor(flags / 2) % 2 == 1 then
-    tail.unique, tail.holds, at = lib.parsed('>c8c8', record, at)
+    tail.key_ttl, tail.key_held_until, at = lib.parse('>c8c8', record, at)
   end
   if math.floor(flags / 32) % 2 == 1 then
-    length = lib.parsed('>I2', record, at)
+    length = lib.parse('>I2', record, at)
     tail.key, at = lib.sub(record, at + 2, at + 1 + length), at + 2 + length
   end
   if math.floor(flags / 4) % 2 == 1 then
-    length = lib.parsed('>I2', record, at)
+    length = lib.parse('>I2', record, at)
     tail.lane, at = lib.sub(record, at + 2, at + 1 + length), at + 2 + length
   end
   if math.floor(flags / 8) % 2 == 1 then
-    length = lib.parsed('>I4', record, at)
+    length = lib.parse('>I4', record, at)
     tail.headers, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
   end
   if math.floor(flags / 16) % 2 == 1 then
-    length = lib.parsed('>I4', record, at)
+    length = lib.parse('>I4', record, at)
     tail.progress, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
   end
   local rest = lib.sub(record, at)
-  local queue, task, body = lib.split(rest)
+  local queue, task, body = lib.split_names(rest)
   tail.queue, tail.task, tail.names, tail.body = queue, task, lib.sub(rest, 1, body - 1), lib.sub(rest, body)
   return tail
 end
 
-function lib.names_of(queue, task)
+function lib.join_names(queue, task)
   if #queue < 255 and #task < 256 then return string.char(#queue, #task) .. queue .. task end
   return lib.pack('>BI2I2', 255, #queue, #task) .. queue .. task
 end
 
-function lib.tail_text(tail)
+function lib.format_tail(tail)
   local flags, parts = 0, {''}
-  if tail.expires and tail.expires ~= lib.NOTHING then
+  if tail.expires and tail.expires ~= lib.NO_TIME then
     flags, parts[2] = 1, tail.expires
   end
-  if tail.unique ~= lib.NOTHING or tail.holds ~= lib.NOTHING then
+  if tail.key_ttl ~= lib.NO_TIME or tail.key_held_until ~= lib.NO_TIME then
     flags = flags + 2
-    parts[#parts + 1] = tail.unique .. tail.holds
+    parts[#parts + 1] = tail.key_ttl .. tail.key_held_until
   end
   if tail.key then
     flags = flags + 32
@@ -149,3 +151,11 @@ function lib.tail_text(tail)
 end
 
 function lib.tail_size(tail, note) return #tail.body + #tail.headers + #tail.progress + note end
+
+function lib.tail_of(record) return lib.parse_tail(record, (lib.tail_position(record))) end
+
+function lib.replace_tail(record, tail)
+  return lib.sub(record, 1, lib.tail_position(record) - 1) .. lib.format_tail(tail)
+end
+
+function lib.has_flag(flags, bit) return math.floor(flags / bit) % 2 == 1 end

@@ -1,0 +1,218 @@
+"""Inserts new jobs: in batches; into another shard if their own is away; or into the outbox."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from tarry.client.batcher import Batcher
+from tarry.client.duplicates import DuplicateResolver
+from tarry.client.forwarder import Forwarder, Insert, try_insert
+from tarry.client.handle import Handle, MakeHandle
+from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from tarry.model.job import Job
+from tarry.store.base import Store
+from tarry.store.entry import Entry
+from tarry.store.shared.deadline import until
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.options import Options
+
+CHUNK = 5000
+"""Jobs in one call of the store."""
+# After any other error the job may be stored, and in another shard it would be there twice.
+NOT_STORED = (StoreAway, StoreFull, StoreReadOnly)
+"""Errors after which a job is surely not stored, so it may go to another shard."""
+_TRIES = 5
+_NOTE_NOT_STORED = "Surely not stored. error.send_again() sends the very same."
+_NOTE_UNSURE = (
+    "It may be stored all the same. error.send_again() sends the very same, which is stored once however often."
+)
+
+
+class Inserter:
+    """Inserts the jobs of one client.
+
+    insert: inserts into the store, as `Store.insert`. insert_again: what `error.send_again()` calls. timeout: seconds
+    that an enqueue takes at most, with its wait for other calls.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        insert: Insert,
+        *,
+        duplicates: DuplicateResolver,
+        make_handle: MakeHandle,
+        insert_again: Callable[[Sequence[Job], Options], list[Handle[Any]]],
+        forwarder: Forwarder | None,
+        timeout: float | None,
+    ) -> None:
+        self._store, self._insert = store, insert
+        self._duplicates, self._make_handle = duplicates, make_handle
+        # The client's, since the inserter itself does not survive a fork.
+        self._insert_again = insert_again
+        self._forwarder = forwarder
+        self._timeout = timeout
+        self.batcher: Batcher[Job, bytes] = Batcher(insert, limit=timeout)
+        self._outbox_batcher: Batcher[Entry, bool] | None = None
+        if forwarder is not None:
+            self._outbox_batcher = Batcher(forwarder.outbox.keep, limit=timeout)
+
+    def insert(self, job: Job, options: Options) -> Handle[Any]:
+        """Inserts a job, into the store or the outbox; StoreError."""
+        # One limit for all shards together, else each would get the whole timeout.
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        for _ in range(_TRIES):
+            try:
+                with until(end):
+                    return self.resolve(job, self.batcher.do(job, end), options)
+            except StoreError as error:
+                is_late = end is not None and time.monotonic() >= end
+                rerouted = None if is_late else self._reroute(job, error)
+                if rerouted is None:
+                    return self._insert_into_outbox(job, options, error)
+                job = rerouted
+        raise StoreUnavailable(f"{self._store.url}: no shard took the job")
+
+    async def ainsert(self, job: Job, options: Options) -> Handle[Any]:
+        """The same, awaited."""
+        for _ in range(_TRIES):
+            try:
+                id = await self.batcher.ado(job)
+                # A new job needs no call of the store; a duplicate does, and must not block the event loop.
+                if id == job.id:
+                    return self._make_handle(id, True)
+                return await asyncio.to_thread(self.resolve, job, id, options)
+            except StoreError as error:
+                rerouted = self._reroute(job, error)
+                if rerouted is None:
+                    return await self._ainsert_into_outbox(job, options, error)
+                job = rerouted
+        raise StoreUnavailable(f"{self._store.url}: no shard took the job")
+
+    def insert_many(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
+        """Inserts many jobs, thousands in one call of the store; StoreError."""
+        if options.durable is not None and not self._store.can_confirm:
+            raise ConfigError(f"{self._store.url} has no replica that could confirm a job: leave out durable=")
+        jobs, handles = list(jobs), list[Handle[Any]]()
+        for start in range(0, len(jobs), CHUNK):
+            chunk = jobs[start : start + CHUNK]
+            try:
+                handles += self._insert_chunk(chunk, options)
+            except StoreError as error:
+                # The chunk has the ids under which rerouted jobs may be stored: the next try must use the same.
+                jobs[start : start + CHUNK] = chunk
+                error.again = lambda: self._insert_again(jobs, options)
+                # Earlier chunks are stored already, so `stored` cannot be a clear no for the whole call.
+                error.stored = error.stored if start == 0 else None
+                raise
+        if options.durable is not None:
+            # By the ids of the handles: a rerouted job is in another shard than its first id says.
+            self._store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
+        return handles
+
+    def resolve(self, job: Job, id: bytes, options: Options) -> Handle[Any]:
+        """The handle for an inserted job. id: what the store returned: the job's own, or that of its key's holder."""
+        if id != job.id:
+            id = self._duplicates.resolve(job, id, options)
+        return self._make_handle(id, id == job.id)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.batcher.close()
+        if self._outbox_batcher is not None:
+            self._outbox_batcher.close()
+
+    def _insert_chunk(self, jobs: list[Job], options: Options) -> list[Handle[Any]]:
+        """Inserts the jobs in one call. A rerouted job gets another id, also in the list."""
+        handles: dict[int, Handle[Any]] = {}
+        failed: dict[int, StoreError] = {}
+        left = list(range(len(jobs)))
+        for _ in range(_TRIES):
+            ids, errors = try_insert(self._insert, [jobs[at] for at in left])
+            for position, at in enumerate(left):
+                if position in errors:
+                    failed[at] = errors[position]
+                else:
+                    handles[at] = self.resolve(jobs[at], ids[position], options)
+                    failed.pop(at, None)
+            left = self._reroute_failed(jobs, failed)
+            if not left:
+                break
+        if failed:
+            handles |= self._insert_failed_into_outbox(jobs, failed, options, any_stored=bool(handles))
+        return [handles[at] for at in range(len(jobs))]
+
+    def _reroute_failed(self, jobs: list[Job], failed: dict[int, StoreError]) -> list[int]:
+        """Gives failed jobs ids of other shards, where that is allowed; returns the positions of these jobs."""
+        positions = []
+        for at, error in failed.items():
+            rerouted = self._reroute(jobs[at], error)
+            if rerouted is not None:
+                jobs[at] = rerouted
+                positions.append(at)
+        return positions
+
+    def _reroute(self, job: Job, error: StoreError) -> Job | None:
+        """The job with an id of another shard; None if there is none, or if the job may be stored already."""
+        if not isinstance(error, NOT_STORED):
+            return None
+        id = self._store.reroute(job)
+        return None if id is None else replace(job, id=id)
+
+    def _insert_failed_into_outbox(
+        self, jobs: Sequence[Job], failed: dict[int, StoreError], options: Options, any_stored: bool
+    ) -> dict[int, Handle[Any]]:
+        """Keeps the failed jobs in the outbox; raises one of the errors if it must not."""
+        errors = list(failed.values())
+        # An error that is not about a store that is away must not be hidden by the outbox.
+        error = next((each for each in errors if not isinstance(each, StoreUnavailable)), errors[0])
+        forwarder = self._forwarder_for(options, error)
+        if forwarder is None:
+            is_sure = not any_stored and all(each.stored is False for each in errors)
+            raise _copy_error(error, False if is_sure else None) from None
+        positions = sorted(failed)
+        forwarder.outbox.keep([_entry(jobs[at], options) for at in positions])
+        return {at: forwarder.track(jobs[at]) for at in positions}
+
+    def _forwarder_for(self, options: Options, error: StoreError) -> Forwarder | None:
+        """The forwarder, if there is an outbox and the job may go there after this error."""
+        is_away = isinstance(error, StoreUnavailable) and options.durable is None
+        # durable= asks for a replica's word, which an outbox on this host cannot give.
+        return self._forwarder if is_away else None
+
+    def _insert_into_outbox(self, job: Job, options: Options, error: StoreError) -> Handle[Any]:
+        forwarder = self._forwarder_for(options, error)
+        if forwarder is None or self._outbox_batcher is None:
+            self._raise_own(error, job, options)
+        self._outbox_batcher.do(_entry(job, options))
+        return forwarder.track(job)
+
+    async def _ainsert_into_outbox(self, job: Job, options: Options, error: StoreError) -> Handle[Any]:
+        forwarder = self._forwarder_for(options, error)
+        if forwarder is None or self._outbox_batcher is None:
+            self._raise_own(error, job, options)
+        await self._outbox_batcher.ado(_entry(job, options))
+        return forwarder.track(job)
+
+    def _raise_own(self, error: StoreError, job: Job, options: Options) -> NoReturn:
+        """Raises the error for the caller of one enqueue."""
+        own = _copy_error(error, error.stored)
+        own.job = self._make_handle(job.id, None)
+        own.again = lambda: self._insert_again([job], options)[0]
+        raise own from None
+
+
+def _copy_error(error: StoreError, stored: bool | None) -> StoreError:
+    """A copy of the error for one caller. The original may be raised in other callers of the same batch."""
+    # Not by its constructor: the classes of errors differ in their arguments.
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.stored, own.__cause__ = stored, error.__cause__
+    own.add_note(_NOTE_NOT_STORED if stored is False else _NOTE_UNSURE)
+    return own
+
+
+def _entry(job: Job, options: Options) -> Entry:
+    return Entry(job, options.on_duplicate, options.idempotency)

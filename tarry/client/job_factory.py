@@ -1,0 +1,149 @@
+"""Makes new jobs: encodes the arguments of a call, and applies its options and the settings of its task."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.client.clock import Clock
+from tarry.errors import BodyTooLarge, StoreUnavailable
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND, microseconds
+from tarry.model.job import HELD, UNFINISHED, Job
+from tarry.store.base import Store
+from tarry.tasks.call import AnyCall, arguments_of
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.new_job import NewJob
+from tarry.tasks.options import NO_OPTIONS, Options, with_overrides
+from tarry.tasks.shield import shielded
+
+
+class _UnlistedTask(Struct, frozen=True):
+    """Stands for a task that this app does not have; only its workers know the settings."""
+
+    name: str
+    queue: str = "default"
+    priority: int = 0
+    expires: None = None
+
+
+class JobFactory:
+    """Makes the jobs of one client.
+
+    max_body: bytes that the arguments of a job may take. has_outbox: jobs can be kept while the store is away.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Mapping[str, TaskDefinition[Any, Any]],
+        clock: Clock,
+        *,
+        max_body: int,
+        has_outbox: bool,
+    ) -> None:
+        self._store, self.tasks, self._clock = store, tasks, clock
+        self.max_body = max_body
+        self._has_outbox = has_outbox
+
+    def make(
+        self, task: TaskDefinition[Any, Any], body: bytes, lane: str | None, options: Options, headers: bytes = b""
+    ) -> Job:
+        """The job of one call with encoded arguments; BodyTooLarge, StoreUnavailable. Call it inside `shielded`."""
+        # A time that the caller gave counts more than the task's own.
+        if task.due_after and options.delay is None and options.at is None:
+            options = replace(options, delay=task.due_after / SECOND)
+        if options is not NO_OPTIONS and options.has_overrides:
+            headers = task.add_overrides(headers, options)
+        job = self._fill_in(task, body, lane, options, headers)
+        return job if task.runner is None else replace(job, headers=task.runner.add_headers(headers, job.due))
+
+    def make_from(self, new: NewJob) -> Job:
+        """The job of a call that has passed the middleware; ArgumentError."""
+        task, body, lane = new.definition, *encode_call(new.definition, new.args, new.kwargs)
+        headers = new.encode_headers()
+        with shielded:
+            return self.make(task, body, lane, new.options, headers)
+
+    def make_many(self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options) -> list[Job]:
+        """The jobs of many calls with the same options."""
+        encode, lane_of = task.codec.encode, task.lane
+        arguments = [arguments_of(task, call) for call in calls]
+        encoded = [(encode(*each), lane_of and lane_of(*each)) for each in arguments]
+        with shielded:
+            # Options and time are worked out once; the other jobs differ only in body, lane and id.
+            first = [self.make(task, body, lane, options) for body, lane in encoded[:1]]
+            return first + [self._make_alike(first[0], body, lane) for body, lane in encoded[1:]]
+
+    def make_by_name(self, name: str, body: bytes, options: Options) -> Job:
+        """The job of a task by name, with encoded arguments. They are checked if the app has the task."""
+        task = self.tasks.get(name)
+        if task is None:
+            headers = with_overrides(name, b"", options) if options.has_overrides else b""
+            with shielded:
+                return self._fill_in(_UnlistedTask(name), body, None, options, headers)
+        args, kwargs = task.codec.decode(body)
+        # Decoded first: limit_by= gets the arguments as the task will.
+        lane = task.lane and task.lane(args, kwargs)
+        with shielded:
+            return self.make(task, body, lane, options)
+
+    def _fill_in(
+        self,
+        task: TaskDefinition[Any, Any] | _UnlistedTask,
+        body: bytes,
+        lane: str | None,
+        options: Options,
+        headers: bytes,
+    ) -> Job:
+        if len(body) > self.max_body:
+            raise self._body_too_large(task.name, body)
+        now = self._now()
+        due = max(options.due(now, self._clock.unsure), 0)
+        expires = task.expires if options.expires is None else options.expires
+        key = options.held_key
+        return Job(
+            self._store.new_id(task.name, key, lane),
+            task.name,
+            body,
+            options.queue or task.queue,
+            task.priority if options.priority is None else options.priority,
+            due,
+            lifecycle.initial_state(due, now),
+            state_since=now,
+            # From when it is due, not from now: a delay must not use up the time to start.
+            expires=0 if expires is None else due + microseconds(expires),
+            key=key,
+            key_ttl=UNFINISHED if key is None else options.key_ttl,
+            key_held_until=0 if key is None else HELD,
+            lane=lane,
+            headers=headers,
+        )
+
+    def _make_alike(self, job: Job, body: bytes, lane: str | None) -> Job:
+        """Another job of the same call of `enqueue_many`."""
+        if len(body) > self.max_body:
+            raise self._body_too_large(job.task, body)
+        return replace(job, id=self._store.new_id(job.task, job.key, lane), body=body, lane=lane)
+
+    def _now(self) -> int:
+        try:
+            return self._clock.now()
+        except StoreUnavailable:
+            if not self._has_outbox:
+                raise
+            # The store was never asked for its time in this process. For jobs in the outbox this host's time will do.
+            return time.time_ns() // 1000
+
+    def _body_too_large(self, task: str, body: bytes) -> BodyTooLarge:
+        return BodyTooLarge(f"{task}: the arguments take {len(body)} bytes; max_body is {self.max_body}")
+
+
+def encode_call(
+    task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[bytes, str | None]:
+    """The body and the lane of a call; ArgumentError. Runs the user's code (limit_by=, encoders): not in `shielded`."""
+    lane = task.lane and task.lane(args, kwargs)
+    return task.codec.encode(args, kwargs), lane

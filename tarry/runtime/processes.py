@@ -1,0 +1,74 @@
+"""The processes of a master: the groups of its roles, the canary of a reload, and the deaths to report."""
+
+from collections.abc import Iterable
+
+from tarry.runtime.child_process import ChildProcess
+from tarry.runtime.pipe import Message
+from tarry.runtime.process_group import ProcessGroup
+from tarry.runtime.role import KEEPER
+
+
+class Processes:
+    """All children of the master. Groups have the key (role, pool)."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, str], ProcessGroup] = {}
+        self.canary: ChildProcess | None = None
+
+    def all(self) -> list[ChildProcess]:
+        """Every child, those that wait for their start included."""
+        children = [child for group in self.groups.values() for child in group.children]
+        return children if self.canary is None else [*children, self.canary]
+
+    def pids(self) -> list[int]:
+        """The pids of the living children."""
+        return [child.pid for child in self.all() if child.pid]
+
+    def workers(self) -> list[ChildProcess]:
+        """The living children that are not keepers."""
+        return [child for child in self.all() if child.pid and not child.is_keeper]
+
+    def ready_keepers(self) -> list[ChildProcess]:
+        """The keepers to which messages can be sent."""
+        return [child for child in self.all() if child.is_keeper and child.is_ready]
+
+    def pools(self) -> list[ProcessGroup]:
+        """The groups of workers, one for each pool."""
+        return [group for group in self.groups.values() if group.role.pool]
+
+    def worker_groups(self) -> list[ProcessGroup]:
+        """All groups but the keeper's."""
+        return [group for group in self.groups.values() if group.role.name != KEEPER]
+
+    def group_of(self, child: ChildProcess) -> ProcessGroup | None:
+        """The child's group; None for a canary, and for a child that has been removed."""
+        return next((group for group in self.groups.values() if child in group.children), None)
+
+
+class DeathReports:
+    """Deaths of processes that claimed jobs. Each is sent to the keepers until one has brought the jobs back."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._unconfirmed: dict[str, Message] = {}
+
+    def owners(self) -> list[str]:
+        """The owners whose deaths no keeper has confirmed yet."""
+        return list(self._unconfirmed)
+
+    def report(self, message: Message) -> None:
+        """Sends a death to the keepers."""
+        # Kept, since a keeper may die before it has brought the jobs back.
+        self._unconfirmed[message["gone"]] = message
+        for keeper in self._processes.ready_keepers():
+            keeper.send(message)
+
+    def resend(self, keepers: Iterable[ChildProcess]) -> None:
+        """Sends all unconfirmed deaths to these keepers."""
+        for keeper in keepers:
+            for message in self._unconfirmed.values():
+                keeper.send(message)
+
+    def confirm(self, owner: str) -> None:
+        """A keeper has brought back that owner's jobs."""
+        self._unconfirmed.pop(owner, None)

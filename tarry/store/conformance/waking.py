@@ -1,0 +1,174 @@
+"""Wake-ups: no promise depends on them, but a working store sends them."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import HOUR
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.limit import Limit
+from tarry.model.outcome import Released, Returned, Snoozed
+from tarry.model.wake import wake_reasons
+from tarry.store.base import Store
+from tarry.store.conformance.cases import FORGETS, NOW, Promises, in_state, put, running, settle, taken
+from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, heard_reasons
+
+# A wake-up that comes at all comes at once; the rest is for slow machines.
+WAIT = 10.0
+"""Seconds that a wake-up may take."""
+CHANGES: list[tuple[State, Callable[[Job], Change]]] = [
+    (State.RUNNING, lambda job: lifecycle.after(job, Returned(), DEFAULT, NOW)),
+    (State.RUNNING, lambda job: lifecycle.after(job, Returned(), FORGETS, NOW)),
+    (State.RUNNING, lambda job: lifecycle.after(job, Released(), DEFAULT, NOW)),
+    (State.RUNNING, lambda job: lifecycle.after(job, Snoozed(HOUR), DEFAULT, NOW)),
+    (State.SCHEDULED, lambda job: lifecycle.run_now(job, NOW)),
+    (State.READY, lambda job: lifecycle.cancel(job, DEFAULT, NOW)),
+    (State.DEAD, lambda job: lifecycle.run_now(job, NOW)),
+    (State.DONE, lifecycle.forget),
+]
+
+
+class Waking(Promises):
+    """Wake-ups: no promise depends on them, but a working store sends them."""
+
+    def test_insert_wakes_for_work(self, store: Store) -> None:
+        """A sleeper that listens for work before an insert wakes soon after it; also if the job is scheduled."""
+        # A worker sleeps until the next job is due, and the new one may be due earlier.
+        for due in (NOW, NOW + HOUR):
+            with Sleepers(store) as sleepers:
+                sleeper = sleepers.listen(WORK + "default")
+                put(store, due=due)
+                assert wakes(sleeper)
+
+    def test_what_comes_before_the_wait_wakes(self, store: Store) -> None:
+        """A sleeper wakes for events since `listen`, not only since `wait`; also from another thread."""
+        with Sleepers(store) as sleepers:
+            sleeper = sleepers.listen(WORK)
+            thread = threading.Timer(0.05, put, [store])
+            thread.start()
+            assert wakes(sleeper)
+            thread.join()
+
+    def test_one_of_each_kind(self, store: Store) -> None:
+        """One worker of each kind wakes for work."""
+        with Sleepers(store) as sleepers:
+            listening = [sleepers.listen(WORK + "a"), sleepers.listen(WORK + "b")]
+            put(store)
+            assert all(wakes(sleeper) for sleeper in listening)
+
+    @pytest.mark.parametrize(("state", "change"), CHANGES)
+    def test_a_change_wakes_whom_the_model_says(
+        self, store: Store, state: State, change: Callable[[Job], Change]
+    ) -> None:
+        """All sleepers that listen for a reason of `wake_reasons`."""
+        job = in_state(store, state)
+        made = change(job)
+        reasons = wake_reasons([made], has_limits=False)
+        with Sleepers(store) as sleepers:
+            topics = [topic for topic in (WORK, RESULT, FOLLOW) if heard_reasons(topic).intersection(reasons)]
+            # Followers twice: of these all wake, and not only one of a kind.
+            listening = [sleepers.listen(topic) for topic in (*topics, *topics[-1:])]
+            assert store.apply([made], NOW) == [True]
+            assert all(wakes(sleeper) for sleeper in listening)
+
+    def test_several_changes_wake_whom_each_would_wake(self, store: Store) -> None:
+        """In one call of the store."""
+        given_back, finished = running(store, 2)
+        with Sleepers(store) as sleepers:
+            listening = [sleepers.listen(topic) for topic in (WORK, RESULT, FOLLOW)]
+            changes = [
+                lifecycle.after(given_back, Released(), DEFAULT, NOW),
+                lifecycle.after(finished, Returned(), DEFAULT, NOW),
+            ]
+            assert store.apply(changes, NOW) == [True, True]
+            assert all(wakes(sleeper) for sleeper in listening)
+
+    def test_a_claim_and_progress_wake_followers(self, store: Store) -> None:
+        """When a job starts, and when it reports progress."""
+        with Sleepers(store) as sleepers:
+            put(store)
+            sleeper = sleepers.listen(FOLLOW)
+            (job,) = taken(store)
+            assert wakes(sleeper)
+            sleeper.listen(FOLLOW)
+            store.save_progress("ann", [(job.id, job.epoch, b"[0.5]")])
+            assert wakes(sleeper)
+
+    def test_room_under_a_limit_wakes_for_work(self, store: Store) -> None:
+        """A job that was held back may start now."""
+        with Sleepers(store) as sleepers:
+            store.limit("task:mail", Limit(1))
+            put(store, 2, lane="")
+            (job,) = taken(store)
+            sleeper = sleepers.listen(WORK)
+            settle(store, job, Returned())
+            assert wakes(sleeper)
+
+    def test_a_limit_that_is_raised_wakes_for_work(self, store: Store) -> None:
+        """Raised from 0: the waiting jobs may start now, and do."""
+        with Sleepers(store) as sleepers:
+            for most in (1, 0):
+                store.limit("task:mail", Limit(most))
+            put(store, 2, lane="")
+            assert taken(store) == []
+            sleeper = sleepers.listen(WORK)
+            store.limit("task:mail", Limit(2))
+            assert wakes(sleeper)
+            assert len(taken(store)) == 2
+
+    def test_recall_wakes_workers(self, store: Store) -> None:
+        """Workers with and without room wake, to check whether their jobs are still wanted."""
+        with Sleepers(store) as sleepers:
+            listening = [sleepers.listen(FULL), sleepers.listen(WORK)]
+            store.wake_for_recall()
+            assert all(wakes(sleeper) for sleeper in listening)
+
+    def test_a_wait_ends_by_itself(self, store: Store) -> None:
+        """When its time is over, if nothing wakes the sleeper; `ignore` stops events from waking it."""
+        with Sleepers(store) as sleepers:
+            sleeper = sleepers.listen(WORK)
+            sleeper.ignore()
+            put(store)
+            start = time.monotonic()
+            assert sleeper.wait(0.05) == b""
+            assert time.monotonic() - start >= 0.04
+
+    def test_any_thread_may_wake(self, store: Store) -> None:
+        """Any thread of the sleeper's own process."""
+        with Sleepers(store) as sleepers:
+            sleeper = sleepers.listen(FULL)
+            sleeper.wake()
+            assert wakes(sleeper)
+
+
+class Sleepers:
+    """Sleepers on a store, closed at the end of the block."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._sleepers = store, list[Wakeup]()
+
+    def listen(self, topic: str) -> Wakeup:
+        """A new sleeper, which listens."""
+        sleeper = self._store.wakeup()
+        sleeper.listen(topic)
+        self._sleepers.append(sleeper)
+        return sleeper
+
+    def __enter__(self) -> "Sleepers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sleeper in self._sleepers:
+            sleeper.close()
+
+
+def wakes(sleeper: Wakeup) -> bool:
+    """Whether the sleeper is woken, well before its time limit."""
+    start = time.monotonic()
+    sleeper.wait(WAIT)
+    return time.monotonic() - start < WAIT / 2

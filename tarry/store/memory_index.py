@@ -1,0 +1,100 @@
+"""The jobs of the memory store, and where each is found: by id, by key, in its line.
+
+Every write goes through `put` and `remove`, so that the indexes agree with the jobs.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+
+from msgspec.structs import replace
+
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import holds_key, is_late
+from tarry.store.base import band
+from tarry.store.shared.lanes import Position
+
+Rank = tuple[int, int, bytes]
+
+
+class JobIndex:
+    """Not thread-safe: the store calls it under its own lock."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[bytes, Job] = {}
+        self.ready: defaultdict[tuple[str, int, bool], list[Rank]] = defaultdict(list)
+        """Ready jobs without a lane: by queue, band, and whether they are late."""
+        self.laned: defaultdict[tuple[str, int], defaultdict[str, defaultdict[str, list[Rank]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )
+        """Ready jobs with a lane: by queue and band, by task, by lane."""
+        self._scheduled: list[Rank] = []
+        self._keys: dict[tuple[str, str], bytes] = {}
+
+    def put(self, id: bytes, job: Job) -> Job:
+        """Adds the job, or replaces the one of that id."""
+        # Its place in the lines depends on its fields, so it must leave with the old ones.
+        if old := self.jobs.get(id):
+            self._drop_from_indexes(old)
+        self.jobs[id] = job
+        if (line := self._line(job)) is not None:
+            insort(line, _spot(job))
+        if job.key is not None and job.key_held_until:
+            self._keys[job.task, job.key] = id
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Removes a job. job: exactly as it was put, since its fields say where it is."""
+        self._drop_from_indexes(job)
+        self.jobs.pop(job.id, None)
+
+    def _drop_from_indexes(self, job: Job) -> None:
+        # An exception may come between any two steps, from a signal handler for instance, so an entry may be missing.
+        if (line := self._line(job)) is not None:
+            at, spot = bisect_left(line, _spot(job)), _spot(job)
+            if line[at : at + 1] == [spot]:
+                del line[at]
+        if job.key is not None and self._keys.get((job.task, job.key)) == job.id:
+            del self._keys[job.task, job.key]
+
+    def due_ids(self, now: int) -> list[bytes]:
+        """The ids of scheduled jobs whose time has come, the earliest first."""
+        count = bisect_left(self._scheduled, now + 1, key=lambda item: item[1])
+        return [id for _, _, id in self._scheduled[:count]]
+
+    def next_due(self) -> int | None:
+        """When the earliest scheduled job falls due."""
+        return self._scheduled[0][1] if self._scheduled else None
+
+    def find_holder(self, job: Job, now: int) -> bytes | None:
+        """The job that holds this job's key; None if none does. Takes the key from a holder whose time is over."""
+        if job.key is None or (id := self._keys.get((job.task, job.key))) is None:
+            return None
+        # Nothing happens when a holder's time is over, so check it when another job wants the key.
+        if holds_key(self.jobs[id], now):
+            return id
+        self.put(id, replace(self.jobs[id], key_held_until=0))
+        return None
+
+    def _line(self, job: Job) -> list[Rank] | None:
+        match job.state:
+            case State.READY if job.lane is not None:
+                return self.laned[job.queue, band(job.priority)][job.task][job.lane]
+            case State.READY:
+                return self.ready[job.queue, band(job.priority), is_late(job.due, job.state_since)]
+            case State.SCHEDULED:
+                return self._scheduled
+        return None
+
+
+def rank(job: Job) -> Rank:
+    """The order of ready jobs that are equally late: higher priority first, then earlier due, then id."""
+    return -job.priority, job.due, job.id
+
+
+def position(job: Job) -> Position:
+    """The same, as `merge_lines` wants it."""
+    return -job.priority, job.due, is_late(job.due, job.state_since), job.id
+
+
+def _spot(job: Job) -> Rank:
+    return rank(job) if job.state is State.READY else (0, job.due, job.id)

@@ -1,0 +1,154 @@
+"""What a claim under limits reads and writes in MySQL, in few round trips.
+
+Each queue, task and key with a limit has a row that says how far the limit is used, its level. A claim raises it, and
+the change that ends an attempt lowers it, in any process. A transaction that reads or writes levels has the turn
+(`mysql.settings.TAKE_TURN`), so these transactions run one by one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tarry.model.job import Job
+from tarry.model.limit import EACH, TASK, Level
+from tarry.store.base import band
+from tarry.store.mysql import open_lanes
+from tarry.store.mysql.claim import Reader, Start, last_of_each
+from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
+from tarry.store.mysql.halves import Half, exists, halves
+from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
+from tarry.store.mysql.settings import StoreSettings
+from tarry.store.mysql.sql import bounded_statements, id_list, text
+from tarry.store.shared.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    Stretch,
+    TaskLine,
+)
+from tarry.store.shared.lanes import JobKey
+
+# Levels of keys, of which there may be any number, begin with "each:"; ";" is the character after ":".
+NOT_EACH = "(name < 'each:' OR name >= 'each;')"
+_LEVELS = f"SELECT name, running, next, turn FROM tarry_level WHERE {NOT_EACH}"
+_LINE = "queue = {} AND band = {}"
+# One column, since the driver takes a microsecond for each column of each row.
+_CANDIDATE = "CONCAT_WS(' ', HEX(id), grade, due, late)"
+_LANE = f"""SELECT {_CANDIDATE} FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = {{}}
+    AND band = {{}} AND task = {{}} AND lane = {{}} ORDER BY grade, due, id LIMIT {{}} FOR UPDATE{{}}"""
+_WRITE_LEVELS = "INSERT INTO tarry_level (name, running, next) VALUES "
+_SET_LEVELS = " ON DUPLICATE KEY UPDATE running = VALUES(running), next = VALUES(next)"
+_WRITE_TURNS = "INSERT INTO tarry_level (name, turn) VALUES "
+_SET_TURNS = " ON DUPLICATE KEY UPDATE turn = VALUES(turn)"
+_ALL = 10**6
+
+
+class MysqlLaneReader(LaneReader[bytes]):
+    """For one claim, within a transaction that has the turn. Its items are ids; `claimed` gets the jobs."""
+
+    def __init__(self, link: MysqlConnection, settings: StoreSettings, reader: Reader, start: Start, now: int) -> None:
+        self._link, self._limits, self._reader, self._start, self._now = link, settings.limits, reader, start, now
+        self._open: dict[Line, list[Half]] = {}
+        """The halves of each open line that have any jobs."""
+        self._tasks: dict[Line, list[str]] = {}
+        self._served: set[TaskLine] = set()
+        self.claimed: list[Job] = []
+
+    def look(self, lines: Sequence[Line]) -> LaneState:
+        """Also opens lanes whose time has come."""
+        next_open = open_lanes.reopen_due(self._link, self._now) if self._limits else None
+        # All lines at once: one round trip, where SQLite reads each line when the claim comes to it.
+        look = "SELECT " + ", ".join(exists([half]) for line in lines for half in halves(*line))
+        rows, ready = self._link.run(_LEVELS, look)
+        has_jobs = iter(ready.rows[0])
+        self._open = {line: [half for half in halves(*line) if next(has_jobs)] for line in lines}
+        scans = [DistinctScan("tarry_laned", "task", _LINE.format(text(q), -band), _ALL) for q, band in lines]
+        tasks = zip(lines, scan_distinct(self._link, scans), strict=True)
+        self._tasks = {line: [task.decode() for task in found] for line, found in tasks if found or self._open[line]}
+        return LaneState(
+            self._limits,
+            {name.decode(): Level(running, following) for name, running, following, _ in rows.rows},
+            {name.decode().removeprefix(TASK): turn.decode() for name, _, _, turn in rows.rows if turn is not None},
+            next_open,
+        )
+
+    def tasks(self, line: Line) -> list[str] | None:
+        return self._tasks.get(line)
+
+    def has_open_jobs(self, line: Line) -> bool:
+        return bool(self._open[line])
+
+    def open_fronts(self, line: Line, most: int) -> list[list[Candidate[bytes]]]:
+        fronts = [self._reader.front(half, most, what=_CANDIDATE) for half in self._open[line]]
+        found = self._link.run(*(statement for front in fronts for statement in front)) if fronts else []
+        return [_candidates(answer) for answer in last_of_each(found, len(fronts))]
+
+    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+        found = scan_distinct(self._link, [self._scan(line, task, stretch) for task, stretch in stretches.items()])
+        return {
+            task: [FoundLane(lane.decode()) for lane in lanes] for task, lanes in zip(stretches, found, strict=True)
+        }
+
+    def _scan(self, line: Line, task: str, stretch: Stretch) -> DistinctScan:
+        # Without a limit for each key no lane is ever full, so all lanes with jobs count.
+        table = "tarry_open" if EACH + task in self._limits else "tarry_laned"
+        where = f"{_LINE.format(text(line[0]), -line[1])} AND task = {text(task)}"
+        if stretch.last is not None:
+            where += f" AND lane <= {text(stretch.last)}"
+        return DistinctScan(table, "lane", where, stretch.count, None if stretch.after is None else text(stretch.after))
+
+    def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
+        wanted = id_list(name.encode() for name in names)
+        rows = self._link.rows(f"SELECT name, running, next FROM tarry_level WHERE name IN ({wanted})")
+        return {name.decode(): Level(running, following) for name, running, following in rows}
+
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[bytes]]]:
+        look = [
+            _LANE.format(text(line[0]), -line[1], text(task), text(lane), most, self._reader.skip)
+            for (task, lane), most in counts.items()
+        ]
+        return dict(zip(counts, map(_candidates, self._link.run(*look)), strict=True))
+
+    def start(self, items: Sequence[bytes]) -> list[JobKey]:
+        found = {job.id: job for job in self._start.read(items)}
+        jobs = [found[id] for id in items if id in found]
+        if jobs:
+            self._link.run(*self._start.statements(jobs))
+        self._served |= {(job.queue, band(job.priority), job.task) for job in jobs if job.lane is not None}
+        self.claimed += jobs
+        return [(job.queue, job.task, job.lane) for job in jobs]
+
+    def save(self, use: LaneUse) -> None:
+        """Writes levels and turns, closes full lanes, and removes empty ones."""
+        levels = (f"({text(name)},{one.running},{one.next})" for name, one in sorted(use.levels.items()))
+        turns = (f"({text(TASK + task)},{text(turn)})" for task, turn in sorted(use.turns.items()))
+        self._run(
+            [
+                *bounded_statements(_WRITE_LEVELS, levels, _SET_LEVELS),
+                *bounded_statements(_WRITE_TURNS, turns, _SET_TURNS),
+            ]
+        )
+        for line in sorted({*use.short, *use.full}):
+            full = use.full.get(line, {})
+            # A lane that gave less than asked for may be empty, or its jobs are locked: `close_and_remove` looks.
+            open_lanes.close_and_remove(self._link, line, full, use.short.get(line, set()) - full.keys())
+        # Inserts always add rows to tarry_open, also for tasks that never need them.
+        for line in sorted(self._served):
+            if EACH + line[-1] not in self._limits:
+                open_lanes.remove_unneeded(self._link, line)
+
+    def _run(self, statements: Iterable[str]) -> None:
+        if statements := list(statements):
+            self._link.run(*statements)
+
+
+def _candidates(answer: StatementResult) -> list[Candidate[bytes]]:
+    return [_candidate(text) for (text,) in answer.rows]
+
+
+def _candidate(text: str) -> Candidate[bytes]:
+    digits, grade, due, late = text.split()
+    id = bytes.fromhex(digits)
+    return (int(grade), int(due), late == "1", id), id

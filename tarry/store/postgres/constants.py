@@ -1,0 +1,28 @@
+"""Constants that Python and SQL share in the PostgreSQL store. `functions/exchange.sql` explains lines and orders."""
+
+STORED_WITHIN = 1_000_000
+"""Microseconds: a job is in order if it is stored at most this long after it was due."""
+SEEN_WITHIN = 2_000_000
+"""Microseconds: a scan start stays this far behind the clock."""
+UNTIL_AN_END = 2**62
+"""The opening time of a lane that is closed until one of its attempts ends (`open_lanes`)."""
+CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+# One number, so that one look finds both lines of a band. The index cannot hold the bare condition `since > due`: where
+# it must be false the planner rewrites it, and does not use the index.
+LINE = "((rank > 0)::int - (rank < 0)::int) * 2 + (since > due)::int"
+"""The band and the line of a ready job."""
+
+_IN_SQL = {
+    "{clock}": CLOCK,
+    "{line}": LINE,
+    "{stored_within}": str(STORED_WITHIN),
+    "{seen_within}": str(SEEN_WITHIN),
+    "{until_an_end}": str(UNTIL_AN_END),
+}
+
+
+def with_constants(text: str) -> str:
+    """The SQL with its constants in place; `{s}`, the schema, stays."""
+    for name, value in _IN_SQL.items():
+        text = text.replace(name, value)
+    return text

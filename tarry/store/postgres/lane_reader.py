@@ -1,0 +1,154 @@
+"""Reads and writes for a claim under limits in PostgreSQL, in few round trips.
+
+Two claims of jobs of one task take turns: a claim locks the task's level row. The ends of attempts do not wait for it:
+they lower levels at any time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.store.postgres import open_lanes, sql
+from tarry.store.postgres import packing as pack
+from tarry.store.postgres.connection import PostgresConnection, Row
+from tarry.store.shared.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    Stretch,
+)
+from tarry.store.shared.lanes import JobKey, decode_limit, lane_level
+
+
+class WaitingJob(Struct, frozen=True, gc=False):
+    """A job that may be claimed. rank: minus its priority."""
+
+    id: bytes
+    rank: int
+    due: int
+    late: bool
+    queue: str
+    task: str
+    lane: str | None
+
+
+class PostgresLaneReader(LaneReader[WaitingJob]):
+    """Reads and writes for one claim of this owner, in its own transaction. `claimed` gets the rows of `sql.TAKE`."""
+
+    def __init__(self, link: PostgresConnection, schema: str, owner: str, now: int) -> None:
+        self._link, self._schema, self._owner, self._now = link, schema, owner, now
+        self._limits: dict[str, Limit] = {}
+        """The limits that count here."""
+        self._stored_limits: dict[str, bytes] = {}
+        """The same limits as they are stored: closing a lane compares them (`open_lanes.close`)."""
+        self._tasks: dict[Line, list[str]] = {}
+        self._lane_levels: dict[str, Level] = {}
+        self.claimed: list[Row] = []
+
+    def look(self, lines: Sequence[Line]) -> LaneState:
+        """What a claim of these lines begins with, without paused queues. Locks the levels of queues and tasks."""
+        paused = {queue for (queue,) in self._rows(sql.PAUSED)}
+        tasks = {line: self._find_tasks(line) for line in lines if line[0] not in paused}
+        all_tasks = sorted({task for names in tasks.values() for task in names})
+        queues = {QUEUE + queue for queue, _ in tasks}
+        # Only these: there may be thousands of other limits.
+        names = {*queues, *(kind + task for task in all_tasks for kind in (TASK, EACH))}
+        self._stored_limits = dict(self._rows(sql.LIMITS_OF, (pack.texts(sorted(names)),)))
+        self._limits = {name: decode_limit(value) for name, value in self._stored_limits.items()}
+        rows = self._lock_levels({*(TASK + task for task in all_tasks), *queues.intersection(self._limits)})
+        self._tasks = tasks
+        return LaneState(
+            self._limits,
+            {name: Level(running, following) for name, running, following, _ in rows},
+            {name.removeprefix(TASK): turn for name, _, _, turn in rows if name.startswith(TASK)},
+        )
+
+    def _find_tasks(self, line: Line) -> list[str]:
+        queue, band = line
+        return [task for (task,) in self._rows(sql.TASKS, (queue, -band))]
+
+    def _lock_levels(self, names: set[str]) -> list[Row]:
+        packed = pack.texts(sorted(names))
+        if not names:
+            return []
+        # A row that is not there cannot be locked. All lock in the order of names, so that claims do not deadlock.
+        self._run(sql.LEVELS_THERE, (packed,))
+        return self._rows(sql.LEVELS, (packed,))
+
+    def tasks(self, line: Line) -> list[str] | None:
+        return self._tasks.get(line)
+
+    def has_open_jobs(self, line: Line) -> bool:
+        queue, band = line
+        return bool(self._rows(sql.OPEN_LINES, (queue, -band, 1)))
+
+    def open_fronts(self, line: Line, most: int) -> list[list[Candidate[WaitingJob]]]:
+        queue, band = line
+        jobs = _candidates(self._rows(sql.OPEN_LINES, (queue, -band, most)))
+        return [[job for job in jobs if job[1].late is late] for late in (True, False)]
+
+    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+        return {task: self._read_lanes(line, task, stretch) for task, stretch in stretches.items()}
+
+    def _read_lanes(self, line: Line, task: str, stretch: Stretch) -> list[FoundLane]:
+        """The lanes of one task. One statement brings their levels, too, for `lane_levels`."""
+        # With a limit for each key only open lanes are read, however many are full.
+        first, after = (
+            (sql.OPEN_FROM, sql.OPEN_AFTER) if EACH + task in self._limits else (sql.LANES_FROM, sql.LANES_AFTER)
+        )
+        statement, start = (first, "") if stretch.after is None else (after, stretch.after)
+        rows = self._rows(statement, (line[0], -line[1], task, start, stretch.count))
+        rows = [row for row in rows if stretch.last is None or row[0] <= stretch.last]
+        self._lane_levels |= {lane_level(task, lane): Level(running, next) for lane, running, next, _ in rows}
+        return [FoundLane(lane, has_jobs) for lane, _, _, has_jobs in rows]
+
+    def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
+        return self._lane_levels
+
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[WaitingJob]]]:
+        fronts: dict[Lane, list[Candidate[WaitingJob]]] = {lane: [] for lane in counts}
+        for task in dict.fromkeys(task for task, _ in counts):
+            lanes = {lane: count for (of, lane), count in counts.items() if of == task}
+            names, most = pack.texts(lanes), pack.big_ints(lanes.values())
+            for job in _candidates(self._rows(sql.LINES, (line[0], -line[1], task, names, most))):
+                fronts[task, job[1].lane or ""].append(job)
+        return {**fronts}
+
+    def start(self, items: Sequence[WaitingJob]) -> list[JobKey]:
+        # A job that another claim has locked or taken is skipped: only what comes back is ours.
+        rows = self._rows(sql.TAKE, (pack.uuids([job.id for job in items]), self._owner, self._now))
+        self.claimed += rows
+        got = {row[0] for row in rows}
+        return [(job.queue, job.task, job.lane) for job in items if job.id in got]
+
+    def save(self, use: LaneUse) -> None:
+        if use.started:
+            # Starts are added: ends of attempts may have lowered the levels since they were read. Sorted, so that
+            # claims lock rows in one order.
+            names = sorted(use.started)
+            counts, following = [use.started[name] for name in names], [use.levels[name].next for name in names]
+            self._run(sql.RAISE_LEVELS, (pack.texts(names), pack.big_ints(counts), pack.big_ints(following)))
+        if use.turns:
+            self._run(sql.SAVE_TURNS, (pack.texts(TASK + task for task in use.turns), pack.texts(use.turns.values())))
+        for line, lanes in use.empty.items():
+            open_lanes.remove(self._link, self._schema, line, sorted(lanes))
+        # Last: after closing lanes a claim must not wait for any lock (`open_lanes.close`).
+        for line, full in use.full.items():
+            limit = self._limits[EACH + line[-1]], self._stored_limits[EACH + line[-1]]
+            open_lanes.close(self._link, self._schema, line, sorted(full), limit, self._now)
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._link.rows(sql.for_schema(statement, self._schema), values)
+
+    def _run(self, statement: str, values: Sequence[Any]) -> None:
+        self._link.run(sql.for_schema(statement, self._schema), values)
+
+
+def _candidates(rows: Iterable[Row]) -> list[Candidate[WaitingJob]]:
+    return [((job.rank, job.due, job.late, job.id), job) for job in (WaitingJob(*row) for row in rows)]

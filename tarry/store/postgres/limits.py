@@ -1,0 +1,81 @@
+"""Sets, lifts and recounts limits. Each function works in one transaction of its caller."""
+
+from collections.abc import Sequence
+
+import msgspec
+import psycopg
+
+from tarry.model.limit import QUEUE, Level, Limit
+from tarry.store.postgres import open_lanes, sql
+from tarry.store.postgres import packing as pack
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.shared.lanes import count_by_level, decode_limit
+
+
+def read_limits(link: PostgresConnection, schema: str) -> dict[str, Limit]:
+    """The limits that are set."""
+    return {name: decode_limit(value) for name, value in link.rows(sql.for_schema(sql.LIMITS, schema))}
+
+
+def change_limit(link: PostgresConnection, schema: str, name: str, limit: Limit) -> bool:
+    """Changes a limit that is set; False if it is not set."""
+    # Since the limit was set, running jobs are counted and jobs have lanes. So there is nothing to count, and others
+    # need not wait.
+    changed = link.run(sql.for_schema(sql.CHANGE_LIMIT, schema), (name, msgspec.json.encode(limit))) > 0
+    if changed:
+        open_lanes.reopen_task(link, schema, name)
+    return changed
+
+
+class NotAlone(Exception):
+    """Another transaction that inserted, claimed or changed jobs is still open."""
+
+
+def set_limit(link: PostgresConnection, schema: str, name: str, limit: Limit | None) -> None:
+    """Sets or lifts a limit, and counts what runs now. NotAlone: try again."""
+    try:
+        link.run(sql.for_schema(sql.NOBODY_ELSE, schema))
+    except psycopg.errors.LockNotAvailable:
+        raise NotAlone from None
+    if limit is None:
+        link.run(sql.for_schema(sql.LIFT_LIMIT, schema), (name,))
+    else:
+        link.run(sql.for_schema(sql.SET_LIMIT, schema), (name, msgspec.json.encode(limit)))
+    # What an earlier limit has counted is not true any more. Only a lifted limit loses its rate's next start, too.
+    link.run(sql.for_schema(sql.UNUSED, schema), (name, limit is None))
+    kind, _, which = name.partition(":")
+    # Jobs of a limited task wait in lanes. Those that came before have none yet.
+    if limit is not None and kind + ":" != QUEUE:
+        link.run(sql.for_schema(sql.INTO_LANES, schema), (which,))
+    open_lanes.reset_lanes(link, schema, name, limit)
+    if limit is None:
+        return
+    running = link.rows(sql.for_schema(sql.RUNNING_IN[kind + ":" == QUEUE], schema), (which,))
+    levels = count_by_level([(queue, task, lane) for queue, task, lane in running], {name: limit})
+    if levels:
+        link.run(sql.for_schema(sql.RUNNING_NOW, schema), (pack.texts(levels), pack.big_ints(levels.values())))
+
+
+def all_limits(link: PostgresConnection, schema: str) -> dict[str, tuple[Limit, Level]]:
+    """Limits and levels, by name."""
+    limits = read_limits(link, schema)
+    rows = link.rows(sql.for_schema(sql.LEVELS_SEEN, schema), (pack.texts(limits),))
+    levels = {name: Level(running, following) for name, running, following in rows}
+    return {name: (limit, levels.get(name, Level())) for name, limit in limits.items()}
+
+
+def recount(link: PostgresConnection, schema: str, names: Sequence[str]) -> int:
+    """Sets these levels to the number of jobs that run; answers how many were wrong."""
+    packed = pack.texts(names)
+    link.run(sql.for_schema(sql.LEVELS_THERE, schema), (packed,))
+    link.run(sql.for_schema(sql.LOCK_LEVELS, schema), (packed,))
+    # With the locks held, all earlier changes of these levels are committed, and later ones add to this count.
+    return link.run(sql.for_schema(sql.RECOUNT, schema), (packed,))
+
+
+def reopen_wrongly_closed(link: PostgresConnection, schema: str, now: int) -> int:
+    """Opens lanes that need not be closed; answers how many."""
+    lanes = open_lanes.find_wrongly_closed(link, schema, read_limits(link, schema), now)
+    if lanes:
+        open_lanes.reopen(link, schema, lanes)
+    return len(lanes)

@@ -1,0 +1,114 @@
+"""Tells other processes of news through the database: soon, but not too often.
+
+A process sends a limited number of NOTIFY for each reason. Those beyond the limit are sent a little later, so the last
+one is never lost. The first after a pause is sent by the transaction that it tells of, the others afterwards.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable
+
+from tarry.errors import TarryError
+from tarry.model.wake import WakeReason
+from tarry.store.postgres.pool import PostgresPool
+
+# Commits that notify are made one at a time in the whole server: too many of them slow down all others.
+EVERY = dict.fromkeys(WakeReason, 0.05) | {WakeReason.WORK: 0.01}
+"""Seconds from one NOTIFY for a reason to the next, in the long run. News of waiting work matters most."""
+AT_ONCE = 5
+"""So many may come together after a pause."""
+# A notice is a hint, so it need not wait for the disk, and the next one may commit sooner.
+_SEND = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+
+
+def channel(schema: str, reason: WakeReason) -> str:
+    """The channel for this reason to wake."""
+    return f"{schema}_{reason}"
+
+
+class NotifySender:
+    """Sends NOTIFY. A thread sends those that have to wait."""
+
+    def __init__(self, connections: PostgresPool, token: str) -> None:
+        self._connections, self._token = connections, token
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._next = dict.fromkeys(EVERY, 0.0)
+        """For each reason, when the next would come if all were evenly spaced."""
+        self._late: set[WakeReason] = set()
+        self._thread: threading.Thread | None = None
+
+    def _begin_in_child(self) -> None:
+        if self._pid != os.getpid():
+            # The thread runs only in the parent, and the lock may have been held when it forked.
+            self._begin()
+
+    def try_reserve(self, reason: WakeReason) -> bool:
+        """Whether none was sent for a while; then one is counted as sent now."""
+        self._begin_in_child()
+        # Stricter than `send`: in a burst the transactions with jobs should not queue up for their commits.
+        with self._changed:
+            return reason not in self._late and self._next[reason] <= time.monotonic() and self._try_count(reason)
+
+    def send(self, reasons: Collection[WakeReason]) -> None:
+        """Tells all other processes of these reasons: now, or as soon as they may be told again."""
+        self._begin_in_child()
+        with self._changed:
+            at_once = [reason for reason in reasons if reason not in self._late and self._try_count(reason)]
+            late = set(reasons).difference(at_once, self._late)
+            if late and not self._closed:
+                self._late |= late
+                self._start()
+                self._changed.notify()
+        self._send(at_once)
+
+    def _try_count(self, reason: WakeReason) -> bool:
+        """Whether one may be sent now; then it is counted."""
+        if self._wait(reason) > 0:
+            return False
+        self._next[reason] = max(self._next[reason], time.monotonic()) + EVERY[reason]
+        return True
+
+    def _wait(self, reason: WakeReason) -> float:
+        return self._next[reason] - (AT_ONCE - 1) * EVERY[reason] - time.monotonic()
+
+    def _send(self, reasons: Iterable[WakeReason]) -> None:
+        for reason in reasons:
+            values = channel(self._connections.url.schema, reason), self._token
+            # A lost hint does no harm: sleepers look by themselves, also when they are connected again.
+            with contextlib.suppress(TarryError):
+                self._connections.call(lambda link: link.run(_SEND, values))  # noqa: B023
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._send_late, name="tarry-notify", daemon=True)
+            self._thread.start()
+
+    def _send_late(self) -> None:
+        while True:
+            with self._changed:
+                while not self._late and not self._closed:
+                    self._changed.wait()
+                if not self._late:
+                    return
+                # When closed all are due: what still has to be sent is sent at once.
+                due = {reason for reason in self._late if self._try_count(reason) or self._closed}
+                self._late -= due
+                if not due:
+                    self._changed.wait(min(map(self._wait, self._late)))
+            # Without the lock: a slow server must not hold up threads that have news.
+            self._send(due)
+
+    def close(self) -> None:
+        """Sends at once what still has to be sent, and ends the thread."""
+        with self._changed:
+            self._closed, thread = True, self._thread
+            self._changed.notify()
+        if thread is not None:
+            thread.join(timeout=2 * self._connections.url.timeout)

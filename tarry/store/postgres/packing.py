@@ -1,0 +1,147 @@
+"""Packs jobs and changes as arrays in PostgreSQL's binary form, and unpacks its rows.
+
+The fields that many jobs or changes of a batch have in common are sent once, as a *kind*; each job or change has the
+number of its kind.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tarry.model.change import Change
+from tarry.model.job import Job, State
+from tarry.store.postgres.connection import BigIntArray, ByteaArray, IntArray, Row, SmallIntArray, TextArray, UuidArray
+from tarry.store.shared.state_codes import CODE
+
+RUNNING = State.RUNNING
+
+_head = struct.Struct(">iiiii").pack
+_small, _int, _big, _size = (struct.Struct(form).pack for form in (">ih", ">ii", ">iq", ">i"))
+_NULL = b"\xff\xff\xff\xff"
+_OF_16 = b"\0\0\0\x10"
+
+
+def _array(parts: Sequence[bytes], oid: int) -> bytes:
+    if not parts:
+        return _head(0, 0, oid, 0, 0)[:12]  # an empty array has no dimension, so the last two numbers are left out
+    return _head(1, 1, oid, len(parts), 1) + b"".join(parts)
+
+
+def uuids(values: Sequence[bytes]) -> UuidArray:
+    """Values of 16 bytes."""
+    if not values:
+        return UuidArray(_array((), 2950))
+    # All elements have the same size, so one join makes the array.
+    return UuidArray(_head(1, 0, 2950, len(values), 1) + _OF_16 + _OF_16.join(values))
+
+
+def small_ints(values: Iterable[int | None]) -> SmallIntArray:
+    """Values of 16 bits; None is NULL."""
+    return SmallIntArray(_array([_NULL if value is None else _small(2, value) for value in values], 21))
+
+
+def ints(values: Iterable[int]) -> IntArray:
+    """Values of 32 bits."""
+    return IntArray(_array([_int(4, value) for value in values], 23))
+
+
+def big_ints(values: Iterable[int | None]) -> BigIntArray:
+    """Values of 64 bits; None is NULL."""
+    return BigIntArray(_array([_NULL if value is None else _big(8, value) for value in values], 20))
+
+
+def texts(values: Iterable[str | None]) -> TextArray:
+    """None is NULL."""
+    return TextArray(_array([_NULL if value is None else _with_size(value.encode()) for value in values], 25))
+
+
+def blobs(values: Iterable[bytes | None]) -> ByteaArray:
+    """None is NULL."""
+    return ByteaArray(_array([_NULL if value is None else _size(len(value)) + value for value in values], 17))
+
+
+def _with_size(data: bytes) -> bytes:
+    return _size(len(data)) + data
+
+
+# The order of the arguments of the SQL functions. `_job_kind` and `_change_kind` have the same order.
+_Pack = Callable[[Iterable[Any]], Any]
+_JOB_KINDS: tuple[_Pack, ...] = (
+    texts, texts, big_ints, small_ints, ints, ints, ints, big_ints, big_ints, texts, blobs, big_ints, big_ints, texts,
+    blobs, blobs,
+)  # fmt: skip
+_CHANGE_KINDS: tuple[_Pack, ...] = (
+    small_ints, ints, small_ints, big_ints, big_ints, ints, ints, big_ints, texts, big_ints, big_ints, big_ints, blobs,
+    texts,
+)  # fmt: skip
+
+
+def new_jobs(jobs: Sequence[Job]) -> list[Any]:
+    """The first arguments of `insert_v1`: columns of the jobs (p_*), then columns of their kinds (k_*)."""
+    kinds: dict[Row, int] = {}
+    # Kinds have numbers from 1, as PostgreSQL's arrays have.
+    which = [kinds.setdefault(_job_kind(job), len(kinds) + 1) for job in jobs]
+    return [
+        uuids([job.id for job in jobs]),
+        ints(which),
+        big_ints([job.due for job in jobs]),
+        big_ints([job.state_since for job in jobs]),
+        blobs([job.body for job in jobs]),
+        *(pack(column) for pack, column in zip(_JOB_KINDS, zip(*kinds, strict=True), strict=True)),
+    ]
+
+
+def _job_kind(job: Job) -> Row:
+    return (
+        job.task, job.queue, -job.priority, CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until,
+        job.expires, job.key, job.note, job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress,
+    )  # fmt: skip
+
+
+def changes(batch: Sequence[Change]) -> list[Any]:
+    """The arguments of `apply_v1`, without now_."""
+    if not batch:
+        return _NO_CHANGES
+    kinds: dict[Row, int] = {}
+    which = [kinds.setdefault(_change_kind(change), len(kinds) + 1) for change in batch]
+    ids = [change.id for change in batch]
+    # One statement for all changes does not see its own rows. So they are made one by one if another job may hold the
+    # key by now, or if several changes of one job have an order.
+    singly = len(set(ids)) < len(ids) or any(change.key_held_until for change in batch)
+    return [
+        uuids(ids),
+        ints(which),
+        blobs([change.note for change in batch]),
+        *(pack(column) for pack, column in zip(_CHANGE_KINDS, zip(*kinds, strict=True), strict=True)),
+        singly,
+    ]
+
+
+def _change_kind(change: Change) -> Row:
+    priority = change.priority
+    return (
+        CODE[change.was], change.epoch, None if change.to is None else CODE[change.to], change.state_since, change.due,
+        change.failures, change.crashes, change.keep_until, change.queue, None if priority is None else -priority,
+        change.expires, change.key_held_until, change.body, change.owner or None,
+    )  # fmt: skip
+
+
+_NO_CHANGES: list[Any] = [uuids(()), ints(()), blobs(()), *(pack(()) for pack in _CHANGE_KINDS), False]
+
+
+def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
+    """The jobs in rows of `exchange_v1`, in the order to run them."""
+    jobs = [
+        Job(
+            id, task, body, queue, priority, due, RUNNING, epoch, failures, losses, owner, now, 0, expires, key, note,
+            unique, holds, lane, headers, progress,
+        )
+        for id, task, body, queue, priority, due, epoch, failures, losses, expires, key, note, unique, holds, lane,
+            headers, progress in rows
+    ]  # fmt: skip
+    jobs.sort(key=_run_order)
+    return jobs
+
+
+def _run_order(job: Job) -> tuple[int, int, bytes]:
+    return (-job.priority, job.due, job.id)

@@ -1,0 +1,148 @@
+"""Stores jobs in the caller's own transaction: they are stored if, and only if, the caller commits.
+
+One statement runs on a cursor of our own. The caller gets its errors, and must roll back. NOTIFY is part of the
+transaction, so PostgreSQL sends it at the commit.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tarry.errors import OtherDatabase, StoreError
+from tarry.model.job import Job
+from tarry.model.wake import WakeReason
+from tarry.store.postgres import sql
+from tarry.store.postgres.connection import Row
+from tarry.store.postgres.notify import channel
+from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.caller_connection import NO_TRANSACTION, is_a, is_alchemy, underneath
+from tarry.store.shared.state_codes import CODE
+
+ACCEPTED = (
+    "a connection or cursor of psycopg or psycopg2, a Connection or Session of SQLAlchemy (with aenqueue also the"
+    " asynchronous ones) on one of these, or a connection of Django"
+)
+_TYPES = (
+    "uuid[]", "int[]", "bigint[]", "bigint[]", "bytea[]", "text[]", "text[]", "bigint[]", "smallint[]", "int[]",
+    "int[]", "int[]", "bigint[]", "bigint[]", "text[]", "bytea[]", "bigint[]", "bigint[]", "text[]", "bytea[]",
+    "bytea[]", "boolean", "boolean", "text", "text",
+)  # fmt: skip
+_INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({', '.join(f'%s::{kind}' for kind in _TYPES)})"
+_EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
+# A copy of a database has the same `identity`; the server's identifier and the database's name tell the two apart.
+_IDENTITY = """SELECT current_database()::text, (SELECT system_identifier::text FROM pg_control_system()),
+    (SELECT value FROM {s}.about WHERE name = 'identity')"""
+_DRIVERS = ("psycopg", "psycopg2.extensions")
+
+
+class _CallerConnection(Protocol):
+    driver: Any
+    """The driver's connection."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]: ...
+
+
+class _DriverConnection:
+    """A connection of psycopg or psycopg2."""
+
+    def __init__(self, connection: Any) -> None:
+        self.driver = connection
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        # Not connection.cursor(): that one has the caller's row factory.
+        if is_a(self.driver, "psycopg", "Connection"):
+            cursor = sys.modules["psycopg"].Cursor(self.driver, row_factory=sys.modules["psycopg.rows"].tuple_row)
+        else:
+            cursor = self.driver.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor)
+        with cursor:
+            cursor.execute(statement, tuple(values))
+            return [tuple(row) for row in cursor.fetchall()]
+
+
+class _AlchemyConnection:
+    """A SQLAlchemy `Connection`."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.driver = connection.connection.driver_connection
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        # Through its own API, so that SQLAlchemy knows that a transaction has begun and commits it.
+        return [tuple(row) for row in self._connection.exec_driver_sql(statement, tuple(values)).fetchall()]
+
+
+def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> list[bytes]:
+    """`Store.insert_within`."""
+    caller = _recognise(connection)
+    _check_transactional(caller.driver)
+    _check_same(caller, pool)
+    statement = sql.for_schema(_INSERT, pool.url.schema)
+    lives = [job.id for job in jobs]
+    for place, id in caller.rows(statement, _values(jobs, pool.url)) if jobs else ():
+        lives[place - 1] = bytes(id)
+    return lives
+
+
+def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
+    """Arguments of `insert_v1`."""
+    # Each job has a kind of its own: that is simple, and works with every driver.
+    columns = zip(
+        *[
+            (
+                job.id.hex(), number, job.due, job.state_since, job.body, job.task, job.queue, -job.priority,
+                CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until, job.expires, job.key, job.note,
+                job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress,
+            )
+            for number, job in enumerate(jobs, 1)
+        ],
+        strict=True,
+    )  # fmt: skip
+    keyed = any(job.key is not None for job in jobs)
+    # True: all are out of order, since nobody knows when the caller will commit.
+    return [*map(list, columns), keyed, True, channel(url.schema, WakeReason.WORK) if url.notify else None, ""]
+
+
+def _recognise(connection: Any) -> _CallerConnection:
+    if is_a(connection, "psycopg", "Cursor") or is_a(connection, "psycopg2.extensions", "cursor"):
+        connection = connection.connection
+    connection = underneath(connection, ("postgresql",), "PostgreSQL")
+    if is_a(connection, "psycopg", "Connection") or is_a(connection, "psycopg2.extensions", "connection"):
+        return _DriverConnection(connection)
+    if is_alchemy(connection):
+        _check_driver(connection.dialect.driver)
+        return _AlchemyConnection(connection)
+    if is_a(connection, "psycopg", "AsyncConnection") or is_a(connection, "psycopg", "AsyncCursor"):
+        raise TypeError(
+            "connection= is psycopg's asynchronous one: give one of SQLAlchemy (AsyncSession), or a sync one"
+        )
+    if any(is_a(connection, *other) for other in _OTHERS):
+        raise OtherDatabase("connection= is to another kind of database, and the jobs are kept in PostgreSQL")
+    raise TypeError(f"connection={connection!r}: give {ACCEPTED}")
+
+
+_OTHERS = (
+    ("sqlite3", "Connection"), ("sqlite3", "Cursor"), ("apsw", "Connection"), ("apsw", "Cursor"),
+    ("pymysql.connections", "Connection"), ("pymysql.cursors", "Cursor"), ("MySQLdb.connections", "Connection"),
+)  # fmt: skip
+
+
+def _check_driver(driver: str) -> None:
+    if driver not in ("psycopg", "psycopg_async", "psycopg2"):
+        raise TypeError(f"connection= is SQLAlchemy's on {driver}: use postgresql+psycopg:// (or psycopg2)")
+
+
+def _check_transactional(driver: Any) -> None:
+    """StoreError if no transaction is open or about to begin."""
+    # With autocommit, too, the caller may have begun a transaction.
+    if driver.autocommit and not driver.info.transaction_status:
+        raise StoreError(NO_TRANSACTION)
+
+
+def _check_same(caller: _CallerConnection, pool: PostgresPool) -> None:
+    url = pool.url
+    identity = sql.for_schema(_IDENTITY, url.schema)
+    # First whether the table is there: a failing statement would break the caller's transaction.
+    ((exists,),) = caller.rows(sql.for_schema(_EXISTS, url.schema))
+    if not exists or tuple(caller.rows(identity)[0]) != pool.identity(identity):
+        raise OtherDatabase(f"connection= is to another database than {url.shown}, where the jobs are kept")

@@ -1,1 +1,0 @@
-local lib = {call = redis.call, P = string.sub(KEYS[1], 1, -5)}

@@ -1,0 +1,216 @@
+-- What is asked of jobs and queues; nothing is changed, but for names of queues that are found empty.
+
+-- get: jobs by id.
+-- Keys: reads jobs, ends, run.
+-- Arguments: ids.
+-- Answer: their records, and their entries of `run`.
+-- Cost: three reads.
+function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} end
+
+-- find: jobs that match, by id.
+-- Keys: reads ids, jobs, ends, run.
+-- Arguments: after which id, limit, states (a text of digits, or nothing), before, then pairs of what a job's queue,
+-- task or key must be.
+-- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
+-- Cost: reads at most some 2,000 records.
+function lib.find()
+  local after, limit, states, before = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+  local found = {}
+  local is_narrow = states ~= '' or before or #ARGV > 4
+  local pages = is_narrow and 33 or math.min(33, math.ceil(limit / 15))
+  local on = lib.walk(after, pages, function(id, record, entry)
+    if lib.matches(record, entry, states, before) then
+      found[#found + 1], found[#found + 2], found[#found + 3] = id, record, entry
+    end
+    return #found == 3 * limit
+  end)
+  return {found, on}
+end
+
+function lib.matches(record, entry, states, before)
+  local state = entry and lib.RUNNING or lib.byte(record, 1)
+  if states ~= '' and not string.find(states, state, 1, true) then return false end
+  if before then
+    local since = entry and lib.sub(entry, 5, 12) or lib.since_of(record)
+    if lib.parse('>I8', since) >= before then return false end
+  end
+  if #ARGV == 4 then return true end
+  local tail = lib.tail_of(record)
+  for number = 5, #ARGV, 2 do
+    if tail[ARGV[number]] ~= ARGV[number + 1] then return false end
+  end
+  return true
+end
+
+-- oldest: the earliest due by state, queue and task.
+-- Keys: reads ids, jobs, ends, run.
+-- Arguments: after which id.
+-- Answer: state and names, and the earliest due among them, in turn; and where to go on, nothing if there is no more.
+-- Cost: reads some 2,000 records.
+function lib.oldest()
+  local oldest, found = {}, {}
+  local on = lib.walk(ARGV[1], 33, function(_, record, entry)
+    local names = lib.plain_names(record) or lib.tail_of(record).names
+    local group, due = (entry and lib.RUNNING or lib.byte(record, 1)) .. names, lib.due_of(record)
+    local other = oldest[group]
+    if not other or lib.parse('>I8', due) < lib.parse('>I8', other) then oldest[group] = due end
+  end)
+  for group, due in pairs(oldest) do
+    found[#found + 1] = group
+    found[#found + 1] = due
+  end
+  return {found, on}
+end
+
+lib.MAX_WALKED = 2000
+
+-- Shows each job after that id, until `show` answers true or has seen enough; answers where to go on, nothing if there
+-- is no more. pages: of ids, at a time.
+function lib.walk(after, pages, show)
+  local looked, more = 0, true
+  while more and looked < lib.MAX_WALKED do
+    local ids
+    ids, more = lib.ids_after(after, pages)
+    local records, runs = lib.fetch_records(ids), lib.fetch(lib.RUN, ids)
+    for number, id in ipairs(ids) do
+      if show(id, records[number], runs[number]) then return '' end
+    end
+    looked, after = looked + #ids, ids[#ids] or after
+    if #ids == 0 then pages = pages + 1 end
+  end
+  return more and after or ''
+end
+
+-- The ids after that one, of so many pages, and whether there are more.
+function lib.ids_after(after, pages)
+  local first = lib.page_with(lib.IDS, after)
+  local ids, from = {}, first and '[' .. first or '-'
+  local found = lib.call('ZRANGEBYLEX', lib.IDS, from, '+', 'LIMIT', 0, pages + 1)
+  for number = 1, math.min(#found, pages) do
+    local page = found[number]
+    for at = 1, #page, 16 do
+      local id = lib.sub(page, at, at + 15)
+      if number > 1 or lib.less(after, id) then ids[#ids + 1] = id end
+    end
+  end
+  return ids, #found > pages
+end
+
+-- expiring: finished jobs whose keep_until lies between two moments, by that and id.
+-- Keys: reads finished and its lines, jobs, ends.
+-- Arguments: the first moment, the one after the last, limit.
+-- Answer: ids, records and nothing in place of entries of `run`, in turn.
+-- Cost: two reads a queue, and two of all jobs found.
+function lib.expiring()
+  local limit = ARGV[3] + 0
+  -- As long as entries are.
+  local first, last = lib.pack('>I8', ARGV[1] + 0) .. ('\0'):rep(16), lib.pack('>I8', ARGV[2] + 0) .. ('\0'):rep(16)
+  local entries, ids, found = {}, {}, {}
+  for _, queue in ipairs(lib.call('SMEMBERS', lib.FINISHED)) do
+    lib.append_between(entries, lib.finished_line(queue), first, last, limit)
+  end
+  lib.sort(entries)
+  for number = 1, math.min(#entries, limit) do ids[number] = lib.sub(entries[number], 9) end
+  for number, record in ipairs(lib.fetch_records(ids)) do
+    found[3 * number - 2], found[3 * number - 1], found[3 * number] = ids[number], record, false
+  end
+  return found
+end
+
+-- Adds the first entries of a line from one to before another, so many at most.
+function lib.append_between(entries, key, first, last, limit)
+  local page, count = lib.page_with(key, first), 0
+  local from = page and '[' .. page or '-'
+  for _, part in ipairs(lib.call('ZRANGEBYLEX', key, from, '(' .. last, 'LIMIT', 0, limit + 1)) do
+    for at = 1, #part, 24 do
+      local entry = lib.sub(part, at, at + 23)
+      if count < limit and not lib.less(entry, first) and lib.less(entry, last) then
+        count = count + 1
+        entries[#entries + 1] = entry
+      end
+    end
+  end
+end
+
+-- queues: which queues there are.
+-- Keys: queues, paused, and whether lines are there.
+-- Arguments: none.
+-- Answer: the queues that have ready jobs, and those that are paused.
+-- Cost: one read a queue.
+function lib.queues()
+  local ready = {}
+  for _, queue in ipairs(lib.call('SMEMBERS', lib.QUEUES)) do
+    local keys = {}
+    for band in pairs(lib.WIDTHS) do
+      keys[#keys + 1] = lib.open_line(queue, band)
+      keys[#keys + 1] = lib.open_line(queue, band, true)
+      keys[#keys + 1] = lib.tasks_key(queue, band)
+    end
+    if lib.call('EXISTS', unpack(keys)) > 0 then
+      ready[#ready + 1] = queue
+    else
+      lib.call('SREM', lib.QUEUES, queue)
+    end
+  end
+  return {ready, lib.call('SMEMBERS', lib.PAUSED)}
+end
+
+-- backlog: how many jobs could run now.
+-- Keys: reads paused, queues, due, jobs, lines and lanes.
+-- Arguments: now, how many to count at most, 1 for all queues, else 0 and their names.
+-- Answer: how many, and the earliest due among them.
+-- Cost: as many entries as it counts, and a few reads a queue.
+function lib.backlog()
+  local now, most, all = ARGV[1] + 0, ARGV[2] + 0, ARGV[3] == '1'
+  local names, asked = {}, {}
+  for number = 4, #ARGV do names[number - 3] = ARGV[number] end
+  if all then names = lib.call('SMEMBERS', lib.QUEUES) end
+  for _, queue in ipairs(names) do asked[queue] = true end
+  local paused = {}
+  for _, queue in ipairs(lib.call('SMEMBERS', lib.PAUSED)) do paused[queue] = true end
+  local found = {count = 0, oldest = now, most = most}
+  lib.count_due(found, now, function(queue) return not paused[queue] and (all or asked[queue]) end)
+  for queue in pairs(asked) do
+    for band in pairs(lib.WIDTHS) do
+      if found.count < most and not paused[queue] then
+        lib.count_line(found, lib.open_line(queue, band, true), lib.WIDTHS[band], 0)
+        lib.count_line(found, lib.open_line(queue, band), lib.WIDTHS[band], 0)
+        lib.count_lanes(found, queue, band)
+      end
+    end
+  end
+  return {found.count, found.oldest}
+end
+
+-- Counts scheduled jobs whose time has come, of those queues.
+function lib.count_due(found, now, is_asked)
+  local entries, ids, dues = lib.peek(lib.DUE, 24, found.most), {}, {}
+  for at = 1, #entries, 24 do
+    local due = lib.parse('>I8', entries, at)
+    if due > now then break end
+    ids[#ids + 1], dues[#dues + 1] = lib.sub(entries, at + 8, at + 23), due
+  end
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    if is_asked(lib.tail_of(record).queue) then
+      found.count, found.oldest = found.count + 1, math.min(found.oldest, dues[number])
+    end
+  end
+end
+
+-- Counts what is in a line. longer: by how many bytes its entries are longer than the band's.
+function lib.count_line(found, key, width, longer)
+  local entries = lib.peek(key, width + longer, found.most - found.count)
+  for at = width - 23, #entries, width + longer do
+    found.count, found.oldest = found.count + 1, math.min(found.oldest, (lib.parse('>I8', entries, at)))
+  end
+end
+
+-- Each lane that is known by name has something in it, so the count bounds the cost.
+function lib.count_lanes(found, queue, band)
+  for _, task in ipairs(lib.call('ZRANGE', lib.tasks_key(queue, band), 0, found.most)) do
+    for _, lane in ipairs(lib.call('ZRANGE', lib.lanes_key(queue, band, task), 0, found.most)) do
+      if found.count >= found.most then return end
+      lib.count_line(found, lib.lane_line(queue, band, task, lane), lib.WIDTHS[band], 1)
+    end
+  end
+end

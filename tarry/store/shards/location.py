@@ -1,0 +1,67 @@
+"""Which of several stores has a job: the one where it belongs, or the one where it was seen."""
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from itertools import islice
+
+from tarry.model.job import Job
+
+# Far more jobs than a process has in hand at a time.
+REMEMBERED = 200_000
+"""The most jobs whose shard a process remembers."""
+
+
+class RendezvousHash:
+    """Which of several places a name belongs to. A new place takes only its own part from the others. Places have
+    numbers, but only their names count."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.numbers = tuple(names)
+        # Hashed once here and copied for each id. The zero byte keeps name and id apart.
+        self._hashes = {number: blake2b(name.encode() + b"\0", digest_size=8) for number, name in names.items()}
+
+    def place(self, name: bytes) -> int:
+        """The number of the place where this belongs: the place whose hash with the name is the highest."""
+        if len(self.numbers) == 1:
+            return self.numbers[0]
+        return max(self.numbers, key=lambda number: self._weight(number, name))
+
+    def order(self, name: bytes) -> list[int]:
+        """All places: first the one where it belongs, then the one where it would belong without the first, and on."""
+        return sorted(self.numbers, key=lambda number: self._weight(number, name), reverse=True)
+
+    def _weight(self, number: int, name: bytes) -> bytes:
+        digest = self._hashes[number].copy()
+        digest.update(name)
+        return digest.digest()
+
+
+class LocatedJobs:
+    """Remembers on which shard jobs were seen. home: the shard that an id says."""
+
+    def __init__(self, home: Callable[[bytes], int]) -> None:
+        self._home = home
+        self._seen: dict[bytes, int] = {}
+
+    def group(self, ids: Iterable[bytes]) -> dict[int, list[int]]:
+        """The positions of the ids, by the shard where each job is, as far as is known."""
+        # What was seen comes first: a job that was moved, or put on the shard of its key, is not where its id says.
+        places: dict[int, list[int]] = {}
+        seen = self._seen
+        for position, id in enumerate(ids):
+            number = seen.get(id)
+            places.setdefault(self._home(id) if number is None else number, []).append(position)
+        return places
+
+    def note(self, number: int, jobs: Iterable[Job]) -> None:
+        """Notes that these jobs were seen on that shard."""
+        seen = self._seen
+        seen.update(dict.fromkeys([job.id for job in jobs], number))
+        if len(seen) > REMEMBERED:
+            # The older half goes at once, so that this is rare. `pop` with a default: other threads forget jobs, too.
+            for id in list(islice(seen, REMEMBERED // 2)):
+                seen.pop(id, None)
+
+    def forget(self, id: bytes) -> int | None:
+        """Forgets where it was seen, and answers that; None: nowhere."""
+        return self._seen.pop(id, None)

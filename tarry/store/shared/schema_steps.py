@@ -1,0 +1,63 @@
+"""Creates and migrates tables in numbered steps: step n turns version n - 1 into version n."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tarry.errors import StoreError, StoreNewer
+
+
+class SchemaStep(Struct, frozen=True):
+    """One step of a migration. says: what it does, for people."""
+
+    # An older tarry must still work with the tables after the step: workers of both versions run side by side.
+
+    says: str
+    statements: Sequence[str]
+
+
+def refuse_newer(found: int, newest: int, where: str) -> None:
+    """StoreNewer if only a newer tarry knows this version of the tables."""
+    if found > newest:
+        raise StoreNewer(f"{where} has schema {found}, this tarry knows {newest}: upgrade tarry on this host")
+
+
+class ServerSchema(ABC):
+    """The tables of one store on a server, which workers of several versions share. where: its name for messages."""
+
+    def __init__(self, where: str, steps: Sequence[SchemaStep]) -> None:
+        self.where, self.steps = where, steps
+
+    @abstractmethod
+    def version(self) -> int:
+        """The version of the tables; 0: there are none, and they may be created. An error if they may not be."""
+
+    @abstractmethod
+    def make(self, number: int) -> bool:
+        """Does that step, whole or not at all; False if another process has done it."""
+
+    def missing(self) -> range:
+        """The numbers of the steps that are still to do."""
+        return range(self.version() + 1, len(self.steps) + 1)
+
+    def ensure(self) -> None:
+        """Creates the tables if there are none; StoreNewer or StoreError, before anything is written, if they have
+        another version."""
+        # Existing tables are not migrated here: an operator decides when, since older workers may be running.
+        missing = self.missing()
+        if missing.start == 1:
+            for number in missing:
+                self.make(number)
+        elif missing:
+            raise StoreError(
+                f"{self.where} has schema {missing.start - 1}, this tarry knows {len(self.steps)}: run `tarry migrate`"
+            )
+
+    def pending(self) -> list[str]:
+        """What `migrate` would do, one line for each step."""
+        return [self.steps[number - 1].says for number in self.missing()]
+
+    def migrate(self) -> list[str]:
+        """Migrates the tables; returns the lines of the steps that this call did."""
+        return [self.steps[number - 1].says for number in self.missing() if self.make(number)]

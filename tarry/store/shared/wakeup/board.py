@@ -1,0 +1,180 @@
+"""Wake-up between the processes that share a database file: Unix datagram sockets beside it, and a board of flags.
+
+A sleeper takes a slot K: it holds the lock of `K.lock` as long as it lives and listens at `K.sock`. While it sleeps,
+its byte of the file `board` holds a code for its topic. A process with news reads the board, clears the flag of a
+sleeper and sends it one datagram. Without sockets, sleepers wake by their own time limit.
+"""
+
+# The board is mapped memory: while nobody sleeps, news cost next to nothing.
+
+import contextlib
+import fcntl
+import mmap
+import os
+import socket
+from pathlib import Path
+from zlib import crc32
+
+from tarry import files
+from tarry.model.wake import WakeReason
+from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers, drain
+
+SLOTS = 256
+_NOBODY = bytes(SLOTS)
+_CODES = {FULL: 1, RESULT: 2, FOLLOW: 3}
+_FIRST_WORK_CODE = 4
+# A flag is one byte, so a worker's topic is known here only by a hash of it.
+_TOPICS = {code: topic for topic, code in _CODES.items()} | {
+    code: f"{WORK}{code}" for code in range(_FIRST_WORK_CODE, 256)
+}
+
+
+def board_directory(database: Path) -> Path:
+    """Where the board of a database file is."""
+    # The name is old, but processes of an older version use the same directory.
+    return Path(f"{database}-bells")
+
+
+class WakeupBoard:
+    """The sleepers on one database file, seen from one process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        # As text, once: to build a path takes longer than to look whether it is there, and each insert looks.
+        self._path = str(directory / "board")
+        self._flags: mmap.mmap | None = None
+        self._socket: socket.socket | None = None
+        self._folder = -1
+
+    def wakeup(self) -> Wakeup:
+        """A new sleeper. If all slots are taken, it has none, and only its own process can wake it."""
+        self._directory.mkdir(mode=0o750, exist_ok=True)
+        flags = self._board(create=True)
+        assert flags is not None
+        return BoardWakeup(self, flags)
+
+    def wake(self, *reasons: WakeReason) -> None:
+        """Wakes those who sleep for one of the reasons."""
+        flags = self._board()
+        if flags is None or (seen := flags[:SLOTS]) == _NOBODY:
+            return
+        sleepers = [(slot, _TOPICS[code]) for slot, code in enumerate(seen) if code]
+        for slot in choose_sleepers(sleepers, reasons):
+            self._wake(slot)
+
+    def close(self) -> None:
+        """Releases the sockets and the mapped memory."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._folder >= 0:
+            os.close(self._folder)
+        if self._flags is not None:
+            self._flags.close()
+        self._socket, self._folder, self._flags = None, -1, None
+
+    def _board(self, create: bool = False) -> mmap.mmap | None:
+        if self._flags is None:
+            if not create and not os.path.exists(self._path):
+                return None
+            fd = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                if os.fstat(fd).st_size < SLOTS:
+                    os.ftruncate(fd, SLOTS)
+                self._flags = mmap.mmap(fd, SLOTS)
+            finally:
+                os.close(fd)
+        return self._flags
+
+    def _wake(self, slot: int) -> None:
+        assert self._flags is not None
+        # It is awake from now on, so other processes need not wake it again.
+        self._flags[slot] = 0
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+        # The sleeper is gone, or its buffer is full: then it wakes anyway.
+        with contextlib.suppress(OSError):
+            self._socket.sendto(b"\1", self.address(slot))
+
+    def address(self, slot: int) -> str:
+        """The path of the slot's socket."""
+        # The kernel takes at most 108 bytes. The path through a descriptor is short, however deep the directory is.
+        if self._folder < 0:
+            self._folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        near = f"/proc/self/fd/{self._folder}"
+        return f"{near}/{slot}.sock" if os.path.exists(near) else str(self._directory / f"{slot}.sock")
+
+    def lock_path(self, slot: int) -> Path:
+        """The file whose lock marks the slot as taken."""
+        return self._directory / f"{slot}.lock"
+
+
+class BoardWakeup(Wakeup):
+    """A sleeper's slot on the board."""
+
+    def __init__(self, board: WakeupBoard, flags: mmap.mmap) -> None:
+        super().__init__()
+        self._flags = flags
+        self._slot, self._lock = _take_slot(board)
+        self._socket: socket.socket | None = None
+        if self._slot >= 0:
+            self._flags[self._slot] = 0
+            self._socket = _bind(board.address(self._slot))
+
+    def listen(self, topic: str) -> None:
+        if self._socket is not None and not self._flags.closed:
+            self._flags[self._slot] = _code(topic)
+
+    def ignore(self) -> None:
+        if self._socket is not None and not self._flags.closed:
+            self._flags[self._slot] = 0
+
+    def filenos(self) -> list[int]:
+        heard = super().filenos()
+        return heard if self._socket is None else [*heard, self._socket.fileno()]
+
+    def clear(self) -> bytes:
+        if self._socket is not None:
+            drain(self._socket)
+        return super().clear()
+
+    def close(self) -> None:
+        super().close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _code(topic: str) -> int:
+    return _CODES.get(topic) or _FIRST_WORK_CODE + crc32(topic.encode()) % (256 - _FIRST_WORK_CODE)
+
+
+def _take_slot(board: WakeupBoard) -> tuple[int, int]:
+    for slot in range(SLOTS):
+        # A lock ends with its process, so a crash leaves no slot taken.
+        fd = files.open_private(board.lock_path(slot), os.O_RDWR | os.O_CREAT, files.OURS)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+        else:
+            return slot, fd
+    return -1, -1
+
+
+def _bind(path: str) -> socket.socket | None:
+    """A socket at this path; None if there can be none."""
+    # The slot's lock is ours, so a dead process left the socket that is there.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.setblocking(False)
+    try:
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        return None
+    return listener

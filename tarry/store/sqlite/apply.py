@@ -1,0 +1,89 @@
+"""Makes changes in the embedded store, within the transaction of an exchange."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import astuple
+
+from tarry.model.change import Change
+from tarry.model.job import State
+from tarry.store.shared.state_codes import CODE
+from tarry.store.sqlite import sql
+from tarry.store.sqlite.database import Database
+from tarry.store.sqlite.lanes import SqliteLanes
+
+GROUP_FROM = 4
+"""The least number of changes, alike but for their job, that are made by one statement."""
+
+
+def apply_changes(db: Database, lanes: SqliteLanes, changes: Sequence[Change], now: int) -> list[bool]:
+    """Makes the valid changes and lowers the levels of limits for attempts that ended; answers which were valid."""
+    for change in changes:
+        # A holder whose time is over must lose the key first, or the unique index would refuse the change.
+        if change.key_held_until:
+            db.execute(sql.OUTLIVED_BY, (now, change.id, CODE[change.was], change.epoch))
+    if not lanes.limits:
+        return _make(db, changes)
+    # Read before the changes: afterwards these jobs no longer run, and their queue may be another one.
+    running = lanes.running_keys(changes)
+    valid = _make(db, changes)
+    made = [change for change, good in zip(changes, valid, strict=True) if good]
+    lanes.lower_levels([running[change.id] for change in made if change.was is State.RUNNING], now)
+    # The limit may be younger than the job's end, so a finished job that comes back may have no lane yet.
+    if revived := [change.id for change in made if change.was.finished]:
+        db.execute(sql.INTO_LANES, (db.array(tuple(revived)),))
+    lanes.open_lanes_of([change.id for change in made if change.to is State.READY])
+    return valid
+
+
+def _make(db: Database, changes: Sequence[Change]) -> list[bool]:
+    # Several changes of one job depend on each other, so all are made one by one, in their order.
+    if len({change.id for change in changes}) < len(changes):
+        return [bool(_change_each(db, [change])) for change in changes]
+    groups: dict[tuple[Any, ...], list[Change]] = {}
+    for change in changes:
+        groups.setdefault(_all_but_id(change), []).append(change)
+    made: set[bytes] = set()
+    rest: list[Change] = []
+    for alike in groups.values():
+        if len(alike) < GROUP_FROM or alike[0].to is None:
+            rest += alike
+        else:
+            made |= _change_group(db, alike)
+    made |= _change_each(db, rest)
+    return [change.id in made for change in changes]
+
+
+def _change_group(db: Database, alike: list[Change]) -> set[bytes]:
+    ids = db.array(tuple([change.id for change in alike]))
+    rows: list[Any] = db.execute(sql.CHANGE_GROUP, (*new_values(alike[0]), ids, *_fence(alike[0]))).fetchall()
+    return {id for (id,) in rows}
+
+
+def _change_each(db: Database, changes: list[Change]) -> set[bytes]:
+    kept = [(*new_values(c), c.id, *_fence(c)) for c in changes if c.to is not None]
+    gone = [(c.id, *_fence(c)) for c in changes if c.to is None]
+    rows: list[Any] = db.executemany(sql.CHANGE, kept).fetchall() if kept else []
+    rows += db.executemany(sql.FORGET, gone).fetchall() if gone else []
+    return {id for (id,) in rows}
+
+
+def new_values(change: Change) -> tuple[Any, ...]:
+    """The values of `sql.SET`."""
+    assert change.to is not None
+    rank = None if change.priority is None else -change.priority
+    return (
+        CODE[change.to], change.state_since, change.due, change.failures, change.crashes, change.keep_until,
+        change.note, change.queue, rank, change.expires, change.key_held_until, change.body,
+    )  # fmt: skip
+
+
+def _fence(change: Change) -> tuple[int, int, str | None]:
+    """What the job must still be: the last values of a statement that changes it."""
+    # A job that does not run has NULL as its owner.
+    return CODE[change.was], change.epoch, change.owner or None
+
+
+def _all_but_id(change: Change) -> tuple[Any, ...]:
+    # The id comes first.
+    return astuple(change)[1:]

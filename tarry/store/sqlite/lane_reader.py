@@ -1,0 +1,117 @@
+"""What a claim under limits reads and writes in the embedded store."""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
+from tarry.store.shared.lane_claim import FULL
+from tarry.store.shared.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    Stretch,
+)
+from tarry.store.shared.lanes import JobKey
+from tarry.store.sqlite import sql
+from tarry.store.sqlite.database import Database
+from tarry.store.sqlite.levels import read_level, read_turn, save_levels, save_turns
+from tarry.store.sqlite.open_lanes import OpenLanes
+from tarry.store.sqlite.open_line import OpenLine, Row, position
+
+TASK_OF, QUEUE_OF, LANE = 2, 4, 15
+"""The places of these columns in a row of `sqlite.sql.CLAIMED`."""
+
+
+class SqliteLaneReader(LaneReader[Row]):
+    """For one claim of this owner. Its items are rows of `sqlite.sql.CLAIMED`; `claimed` gets the claimed ones."""
+
+    def __init__(self, db: Database, limits: Mapping[str, Limit], owner: str, now: int) -> None:
+        self._db, self._limits, self._owner, self._now = db, limits, owner, now
+        self._open = OpenLanes(db)
+        self._state = LaneState(limits, {}, {})
+        self._tasks: dict[Line, list[str] | None] = {}
+        self.claimed: list[Row] = []
+
+    def look(self, lines: Sequence[Line]) -> LaneState:
+        """Also opens lanes whose time has come."""
+        next_open = self._open.reopen_due(self._now, FULL)
+        # Lines are read only when the claim comes to them: a statement costs little here, since there is no server.
+        levels = self.lane_levels([name for queue, _ in lines if (name := QUEUE + queue) in self._limits])
+        self._state = LaneState(self._limits, levels, {}, next_open)
+        return self._state
+
+    def tasks(self, line: Line) -> list[str] | None:
+        if line not in self._tasks:
+            found = list(self._find_tasks(line))
+            self._tasks[line] = found if found or self.has_open_jobs(line) else None
+            for task in found:
+                if task not in self._state.turns:
+                    self._add_task(task)
+        return self._tasks[line]
+
+    def _find_tasks(self, line: Line) -> Iterator[str]:
+        task, (queue, band) = "", line
+        # One look into the index for each task: DISTINCT would read all jobs.
+        while (task := self._db.execute(sql.NEXT_TASK, (queue, -band, task)).get) is not None:
+            yield task
+
+    def _add_task(self, task: str) -> None:
+        self._state.turns[task] = read_turn(self._db, task)
+        if (name := TASK + task) in self._limits:
+            self._state.levels[name] = read_level(self._db, name)
+
+    def has_open_jobs(self, line: Line) -> bool:
+        return OpenLine(self._db, line).has_jobs()
+
+    def open_fronts(self, line: Line, most: int) -> Sequence[Sequence[Candidate[Row]]]:
+        return OpenLine(self._db, line).fronts(most)
+
+    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> Mapping[str, Sequence[FoundLane]]:
+        return {
+            task: (self._open.read if EACH + task in self._limits else self._read_lanes)((*line, task), stretch)
+            for task, stretch in stretches.items()
+        }
+
+    def _read_lanes(self, place: tuple[str, int, str], stretch: Stretch) -> list[FoundLane]:
+        """Lanes of a task without a limit for each key."""
+        queue, band, task = place
+        found: list[FoundLane] = []
+        lane = stretch.after
+        # One look into the index for each lane: DISTINCT would read all jobs of the task.
+        while len(found) < stretch.count:
+            if lane is None:
+                lane = self._db.execute(sql.FIRST_LANE, (queue, -band, task)).get
+            else:
+                lane = self._db.execute(sql.NEXT_LANE, (queue, -band, task, lane)).get
+            if lane is None or (stretch.last is not None and lane > stretch.last):
+                break
+            found.append(FoundLane(lane))
+        return found
+
+    def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
+        return {name: read_level(self._db, name) for name in names}
+
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Row]]]:
+        return {lane: self._lane_front(line, lane, most) for lane, most in counts.items()}
+
+    def _lane_front(self, line: Line, lane: Lane, most: int) -> list[Candidate[Row]]:
+        queue, band = line
+        rows = self._db.execute(sql.LANE, (queue, -band, *lane, most)).fetchall()
+        return [(position(row, bool(row[-1])), row[:-1]) for row in rows]
+
+    def start(self, items: Sequence[Row]) -> list[JobKey]:
+        self._db.execute(sql.CLAIM, (self._owner, self._now, self._db.array(array("q", [row[0] for row in items]))))
+        self.claimed += items
+        return [(row[QUEUE_OF], row[TASK_OF], row[LANE]) for row in items]
+
+    def save(self, use: LaneUse) -> None:
+        save_levels(self._db, use.levels, self._now)
+        save_turns(self._db, use.turns)
+        for place, full in use.full.items():
+            self._open.close(place, full)
+        for place, empty in use.empty.items():
+            self._open.remove(place, empty)

@@ -1,0 +1,156 @@
+"""Arguments and results as JSON, checked against the task's signature at enqueue and again at run. Never pickle.
+
+A body is a JSON array of the positional arguments. If the call named some, it is an object by parameter name; values
+for `*rest` are under `"*"`. A client in any language can write either.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from inspect import Parameter
+from operator import contains
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, astuple
+
+from tarry.errors import ArgumentError
+from tarry.tasks.arguments import errors, json_values
+from tarry.tasks.arguments.signature import TaskSignature
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class Codec:
+    """Encodes and decodes the arguments and results of one task."""
+
+    def __init__(self, task: str, fn: Callable[..., Any]) -> None:
+        self._signature = TaskSignature(task, fn)
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The body of a call; ArgumentError, with the argument's name, if it does not fit or cannot be JSON."""
+        signature = self._signature
+        try:
+            if not kwargs:
+                required, kinds = signature.exact_types
+                content: Any = args
+                values: Sequence[Any] = args
+                is_sure = required <= len(args) <= len(kinds)
+            elif signature.is_simple:
+                # The struct takes arguments just as the function does, and much faster than inspect can bind them.
+                content = signature.object_type(*args, **kwargs)
+                values, kinds, is_sure = astuple(content), signature.object_exact_types, True
+            else:
+                content, values, kinds, is_sure = signature.bind_by_name(args, kwargs), (), [], False
+            body = json_values.encode_checked(content)
+            # These types are sure to fit and to come back the same, so there is no need to decode the body.
+            if is_sure and all(map(contains, kinds, map(type, values))):
+                return body
+            self.decode(body)
+            if not is_sure or any(kind and type(value) not in kind for value, kind in zip(values, kinds, strict=False)):
+                self._check_types(args, kwargs)
+        except errors.CAUSES as error:
+            raise errors.call_error(signature, error, args, kwargs) from None
+        return body
+
+    def decode(self, body: bytes) -> Arguments:
+        """The arguments in a body, of the annotated types; ArgumentError if they do not fit."""
+        try:
+            # Other clients may write white space first.
+            if body[:1] == b"[" or body.lstrip()[:1] == b"[":
+                return self._decode_array(body), {}
+            return self._decode_object(body)
+        except ArgumentError:
+            raise
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise errors.body_error(self._signature, error) from None
+
+    def encode_result(self, value: Any) -> bytes:
+        """The result as JSON; TypeError or ValueError if it cannot be JSON."""
+        return json_values.encode(value)
+
+    def decode_result(self, note: bytes) -> Any:
+        """The result, of the type of the return annotation; plain JSON data if the function returned another type."""
+        # A result that does not fit its annotation is no reason to lose it: the job is done.
+        try:
+            return self._result.decode(note)
+        except msgspec.ValidationError:
+            return msgspec.json.decode(note)
+
+    @cached_property
+    def _array(self) -> msgspec.json.Decoder[Any]:
+        # An array has no names, so it can never give a keyword-only argument.
+        needed = [parameter for parameter in self._signature.keyword_only if parameter.default is Parameter.empty]
+        if needed:
+            raise ValueError(f"missing a required argument: {needed[0].name!r}")
+        return json_values.decoder(self._signature.array_type)
+
+    @cached_property
+    def _object(self) -> msgspec.json.Decoder[Any]:
+        return json_values.decoder(self._signature.object_type)
+
+    @cached_property
+    def _result(self) -> msgspec.json.Decoder[Any]:
+        try:
+            return json_values.decoder(self._signature.result_type)
+        except TypeError:
+            # The annotation cannot be read from JSON: people then get plain data.
+            return json_values.decoder(Any)
+
+    def _decode_array(self, body: bytes) -> tuple[Any, ...]:
+        if self._signature.rest_name:
+            return self._decode_with_rest(msgspec.json.decode(body, type=list[msgspec.Raw]))
+        values = astuple(self._array.decode(body))
+        return tuple(v for v in values if v is not msgspec.UNSET) if self._signature.has_defaults else values
+
+    def _decode_with_rest(self, raw: list[msgspec.Raw]) -> tuple[Any, ...]:
+        types = [self._signature.type_of(parameter) for parameter in self._signature.positional]
+        types += [self._signature.rest_type] * (len(raw) - len(types))
+        pairs = enumerate(zip(raw, types, strict=False))
+        values = tuple(
+            self._decode_one(item, kind, errors.name_at(self._signature, index)) for index, (item, kind) in pairs
+        )
+        # Only for its error: here no struct checks whether arguments are missing.
+        self._signature.signature.bind(*values)
+        return values
+
+    def _decode_object(self, body: bytes) -> Arguments:
+        found = asdict(self._object.decode(body))
+        rest = found.pop(self._signature.rest_field) if self._signature.rest_name else []
+        given = {name: value for name, value in found.items() if value is not msgspec.UNSET}
+        if self._signature.is_simple:
+            return [], given
+        given |= self._decode_extra(body, given)
+        args = [given.pop(p.name) for p in self._signature.of_kind(Parameter.POSITIONAL_ONLY) if p.name in given]
+        if rest:
+            # Python takes values for `*rest` only after all positional ones, so these cannot go by name.
+            before = self._signature.of_kind(Parameter.POSITIONAL_OR_KEYWORD)
+            args += [given.pop(p.name, p.default) for p in before] + rest
+        return args, given
+
+    def _decode_extra(self, body: bytes, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments for `**extra`."""
+        extra = self._signature.of_kind(Parameter.VAR_KEYWORD)
+        if not extra:
+            return {}
+        raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        fixed = self._signature.signature.parameters
+        names = [name for name in raw if name not in fixed and name != "*" and name not in known]
+        return {name: self._decode_one(raw[name], self._signature.type_of(extra[0]), name) for name in names}
+
+    def _decode_one(self, raw: msgspec.Raw, kind: Any, name: str) -> Any:
+        """Decodes one argument whose type is not part of a struct type."""
+        try:
+            return json_values.decoder(kind).decode(raw)
+        except msgspec.ValidationError as error:
+            raise errors.value_error(self._signature, error, name) from None
+
+    def _check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """ArgumentError for a value that would come back as another type."""
+        # Bytes, datetimes and the like are text in JSON. Annotated as text, or not at all, they come back as text.
+        for parameter, name, value in self._signature.iterate_values(args, kwargs):
+            kinds = json_values.exact_types(self._signature.type_of(parameter))
+            if parameter.name in self._signature.unannotated:
+                if not json_values.survives_json(value):
+                    raise errors.unannotated_error(self._signature, name, value)
+            elif kinds and not json_values.is_one_of(value, kinds):
+                raise errors.type_error(self._signature, name, value, kinds)

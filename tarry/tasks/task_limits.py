@@ -1,0 +1,77 @@
+"""The limits of a task: how many jobs run at once, how many start in a period, and by which key."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tarry.model.limit import EACH, TASK, Limit, parse_limit
+
+LaneFunction = Callable[[Sequence[Any], Mapping[str, Any]], str]
+"""Takes the arguments of a call, and returns the lane in which its job waits."""
+MAX_KEY = 100
+
+
+def make_limits(
+    task: str, limit: int | None, rate: str | None, *, by: object, limit_all: int | None, rate_all: str | None
+) -> dict[str, Limit]:
+    """The limits of a task by name, from its settings; ValueError."""
+    if by is None and (limit_all is not None or rate_all is not None):
+        raise ValueError(f"{task}: limit_all= and rate_all= stand beside limit_by=; without it say limit= and rate=")
+    found = {(TASK if by is None else EACH) + task: parse_limit(limit, rate)}
+    if by is not None:
+        found[TASK + task] = parse_limit(limit_all, rate_all)
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
+def make_lane_function(
+    task: str, fn: Callable[..., Any], by: Callable[..., Any] | None, *, is_limited: bool
+) -> LaneFunction | None:
+    """The lane function of a task; None if its jobs are in no lane.
+
+    `by` takes some of the task's arguments, by name; or all of them if it takes `*args` or `**kwargs`. It returns the
+    key: text or a whole number.
+    """
+    if by is None:
+        return _only_lane if is_limited else None
+    if not callable(by):
+        raise TypeError(f"{task}: limit_by={by!r}: a function of the task's arguments")
+    call_by = _with_chosen_arguments(task, fn, by)
+
+    def lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        key = call_by(args, kwargs)
+        if not isinstance(key, str | int):
+            raise TypeError(f"{task}: limit_by gave {key!r}: the key must be text or a whole number")
+        return _shorten(str(key))
+
+    return lane
+
+
+def _only_lane(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    return ""
+
+
+def _with_chosen_arguments(task: str, fn: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls `by` with the arguments that it names, defaults filled in."""
+    wanted, signature = inspect.signature(by).parameters.values(), inspect.signature(fn)
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in wanted):
+        return lambda args, kwargs: by(*args, **kwargs)
+    names = [parameter.name for parameter in wanted]
+    if unknown := [name for name in names if name not in signature.parameters]:
+        raise TypeError(f"{task}: limit_by asks for {', '.join(unknown)}, which the task has no parameter for")
+
+    def call_by(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        # The key must be the same whether the caller gives a default or leaves it out.
+        bound.apply_defaults()
+        return by(*(bound.arguments[name] for name in names))
+
+    return call_by
+
+
+def _shorten(key: str) -> str:
+    """The key; a long one is cut and ends with a hash."""
+    # Stores have the name of a lane in an index, so it must be short. The hash keeps long keys apart.
+    if len(key) <= MAX_KEY:
+        return key
+    return key[: MAX_KEY - 33] + "~" + hashlib.blake2b(key.encode(), digest_size=16).hexdigest()

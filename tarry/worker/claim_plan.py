@@ -1,0 +1,140 @@
+"""What to claim from each queue and band of priority, by their weights.
+
+`WeightedQueues` is a smooth weighted round robin. What empty queues leave over is shared among the others by the same
+weights.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from tarry.errors import StoreError
+from tarry.model.job import Job
+from tarry.store.base import BANDS, NORMAL, Store, Want, band
+from tarry.store.shared.partial_result import reachable_part
+
+BandShares = Sequence[int] | Literal["strict"]
+DEFAULT_SHARES = (5, 3, 2)
+Queues = str | Sequence[str] | Mapping[str, int]
+"""The queues that a worker serves: one name, several names, or weights by name."""
+
+FIND_QUEUES_EVERY = 1.0
+"""Seconds. A busy worker looks for new queues so often; an idle one looks at each turn."""
+_NO_JOBS = Want("", NORMAL, 0)
+"""Asks for nothing: no queue has this name."""
+
+
+class ClaimPlan:
+    """The wants of each claim: for the configured queues with their weights, or for "*" all queues that have jobs."""
+
+    def __init__(self, store: Store, queues: Mapping[str, int], shares: BandShares) -> None:
+        self._store = store
+        self._serves_all = "*" in queues
+        self._queues: Mapping[str, int] = {} if self._serves_all else dict(queues)
+        self._weighted = WeightedQueues(shares)
+        self._weighted.set_queues(self._queues)
+        self._searched_at = 0.0
+
+    def wants(self, limit: int, due: bool) -> Sequence[Want]:
+        """What to claim, at most `limit` jobs. due: the store has scheduled jobs to make ready."""
+        if self._serves_all and (not self._queues or time.monotonic() - self._searched_at >= FIND_QUEUES_EVERY):
+            self.find_new_queues()
+        wants = self._weighted.plan(limit) if self._queues else []
+        # A claim makes due jobs ready, also those of queues that are not known yet. Without any want there is no claim.
+        return [*wants, _NO_JOBS] if due else wants
+
+    def record(self, wants: Sequence[Want], jobs: Sequence[Job]) -> None:
+        """Records what a claim with these wants brought."""
+        self._weighted.record(wants, jobs)
+
+    def find_new_queues(self) -> bool:
+        """Whether there are new queues to serve; always False if the queues are configured."""
+        if not self._serves_all:
+            return False
+        self._searched_at = time.monotonic()
+        try:
+            queues = reachable_part(self._store.queues)
+        except StoreError:
+            return False
+        found = {queue: 1 for queue, paused in queues.items() if not paused}
+        if not found.keys() - self._queues.keys():
+            return False
+        self._queues = found
+        self._weighted.set_queues(found)
+        return True
+
+
+class WeightedQueues:
+    """Shares claims among queues by weight, and in each queue among the bands, 5:3:2 or strict."""
+
+    def __init__(self, bands: BandShares = DEFAULT_SHARES) -> None:
+        self._strict = bands == "strict"
+        self._bands = dict(zip(BANDS, (1, 1, 1) if isinstance(bands, str) else bands, strict=True))
+        self._weights: dict[tuple[str, int], float] = {}
+        # A claim is for whole jobs: what a queue was not given this time is owed to it next time. So the weights hold
+        # for claims of one job as for claims of a thousand.
+        self._owed: dict[tuple[str, int], float] = {}
+        self._owed_more: dict[tuple[str, int], float] = {}
+        """As `_owed`, for what empty queues leave over."""
+        self._empty: set[tuple[str, int]] = set()
+
+    def set_queues(self, queues: Mapping[str, int]) -> None:
+        """Sets the queues and their weights."""
+        total = sum(queues.values()) * sum(self._bands.values())
+        self._weights = {
+            (queue, band): weight * share / total
+            for band, share in self._bands.items()
+            for queue, weight in queues.items()
+        }
+        # What is owed stays: a queue must not lose its turn because another queue is new.
+        self._owed = {line: self._owed.get(line, 0.0) for line in self._weights}
+        self._owed_more = dict.fromkeys(self._weights, 0.0)
+        self._empty &= self._weights.keys()
+
+    def plan(self, limit: int) -> list[Want]:
+        """The wants for a claim of `limit` jobs."""
+        if self._strict:
+            return [Want(queue, band, limit) for queue, band in self._weights]
+        counts = _split(limit, self._weights, self._owed)
+        left = sum(counts[line] for line in self._empty)
+        full = {line: weight for line, weight in self._weights.items() if line not in self._empty}
+        more = _split(left, full, self._owed_more) if left and full else {}
+        return [Want(*line, count) for line, count in (*counts.items(), *more.items())]
+
+    def record(self, wants: Sequence[Want], jobs: Sequence[Job]) -> None:
+        """Records what a claim brought: a queue and band that gave less than wanted counts as empty for now."""
+        if self._strict or len(self._weights) == len(BANDS):
+            # Between the bands of one queue it does not matter enough to count every job.
+            return
+        got = Counter((job.queue, band(job.priority)) for job in jobs)
+        wanted = Counter[tuple[str, int]]()
+        for want in wants:
+            wanted[want.queue, want.band] += want.count
+        for line in self._weights:
+            if got[line] > wanted[line] or got[line] == wanted[line] > 0:
+                self._empty.discard(line)
+            elif wanted[line]:
+                self._empty.add(line)
+
+
+def _split(
+    limit: int, weights: Mapping[tuple[str, int], float], owed: dict[tuple[str, int], float]
+) -> dict[tuple[str, int], int]:
+    """Splits `limit` into whole numbers by weight, in the order of what is owed; updates `owed`."""
+    total = sum(weights.values())
+    counts = {}
+    for line, weight in weights.items():
+        owed[line] += weight / total * limit
+        counts[line] = max(0, int(owed[line]))
+        owed[line] -= counts[line]
+    order = sorted(weights, key=lambda line: -owed[line])
+    over = sum(counts.values()) - limit
+    for line in order[:-over] if over < 0 else ():
+        owed[line] -= 1
+        counts[line] += 1
+    # Where some were given more than they were owed before, the whole numbers add up to too many: the last one waits.
+    for line in [line for line in reversed(order) if counts[line]][: max(over, 0)]:
+        owed[line] += 1
+        counts[line] -= 1
+    return {line: counts[line] for line in order}

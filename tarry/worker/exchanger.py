@@ -1,0 +1,271 @@
+"""The jobs that a worker holds, and all its calls of the store about them. Used by the pump.
+
+While the store is away: `exchange` logs it now and then, keeps all outcomes, and answers None. The pump makes no other
+exchange until `away_for` is 0; the pauses grow. Running jobs go on. Leases cannot be extended, so after a long outage
+other workers may have the jobs: then the store refuses the outcomes, or names the jobs when leases are extended again.
+
+After a call that failed, the store may have claimed jobs for us in a reply that was lost: `release_unseen` gives them
+back.
+
+While only some of several stores are away: their outcomes are postponed, with growing pauses, and the other stores are
+used as usual.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tarry.client.clock import Clock
+from tarry.errors import PartlyUnavailable, StoreError
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.job import Job
+from tarry.model.killing import reason_for
+from tarry.model.lifecycle import Rules
+from tarry.model.outcome import Outcome, Released
+from tarry.model.quantity import quantity
+from tarry.store import ids
+from tarry.store.base import Exchange, Store, Want
+from tarry.store.shared.backoff import Backoff
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.log_facts import about
+from tarry.tasks.progress import ProgressBuffer, make_rows
+from tarry.tasks.running import Running
+from tarry.worker.capacity import CLAIMED_AT_ONCE
+from tarry.worker.claim_plan import ClaimPlan
+from tarry.worker.events import EventLog
+
+log = logging.getLogger("tarry.worker")
+
+EXTEND_EVERY = 1.0
+"""Seconds."""
+
+RulesFor = Callable[[str, str], Rules]
+"""The rules for a task and a queue."""
+
+
+class Exchanger:
+    """lease: microseconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        *,
+        clock: Clock,
+        plan: ClaimPlan,
+        lease: int,
+        rules: RulesFor,
+        marks: ProgressBuffer,
+    ) -> None:
+        self.store = store
+        self.owner = owner
+        self.events = EventLog()
+        self.held: dict[bytes, Running] = {}
+        """The jobs that are claimed and have not ended, by id."""
+        self.unsettled: list[tuple[Running, Outcome]] = []
+        # Kept apart from `unsettled`, so that it is not sent with each call.
+        self.postponed: list[tuple[Running, Outcome]] = []
+        """The outcomes of stores that are away."""
+        self.next_due: int | None = None
+        """When the next scheduled job is due, as far as the last claim showed."""
+        self.claimed_at = 0
+        """The store's time of the last claim."""
+        self._clock, self._plan, self._lease, self._rules, self._marks = clock, plan, lease, rules, marks
+        self._store_backoff, self._part_backoff, self._lease_backoff = Backoff(), Backoff(), Backoff()
+        """For the store as a whole, for the shards that are away, and for the extension of leases."""
+        self._error = ""
+        """Why the last call failed."""
+        self._may_hold_unseen = False
+        """A reply was lost: the store may have claimed jobs for us that we do not know of."""
+        self._extended_at = 0.0
+
+    def count(self) -> int:
+        """How many jobs are claimed and not settled."""
+        return len(self.held) + len(self.unsettled) + len(self.postponed)
+
+    def holds(self, running: Running) -> bool:
+        """Whether this very attempt is held."""
+        # By identity, not by id: the same job may be here again, while its first attempt still runs.
+        return self.held.get(running.job.id) is running
+
+    def end(self, running: Running, outcome: Outcome) -> bool:
+        """Puts a held job in line to be settled; False if it is not held any more."""
+        if self.held.get(running.job.id) is not running:
+            return False
+        del self.held[running.job.id]
+        self.unsettled.append((running, outcome))
+        return True
+
+    def reject(self, job: Job, outcome: Outcome) -> None:
+        """Puts a claimed job that is not run in line to be settled."""
+        self.unsettled.append((Running(job, _NO_TASK), outcome))
+
+    def release_all(self) -> None:
+        """Puts all jobs in line to be settled, running ones as released. The caller makes an exchange next."""
+        self.unsettled += [(running, Released()) for running in self.held.values()]
+        self.unsettled += self.postponed
+        self.postponed = []
+        self.held.clear()
+
+    def decide(self, job: Job, outcome: Outcome, moment: int) -> Change:
+        """The change that this outcome makes to the job."""
+        return lifecycle.after(job, outcome, self._rules(job.task, job.queue), moment, self._clock.unsure)
+
+    # The store, and what to do while it is away
+
+    @property
+    def trouble(self) -> str:
+        """Why the store, or a part of it, is not available; empty: it is."""
+        return self._error if self.is_away else ""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last call failed, or one of several stores is away."""
+        return bool(self._store_backoff.tries or self._part_backoff.tries)
+
+    def away_for(self, now: float) -> float:
+        """Seconds until the store as a whole may be called again; 0.0: now."""
+        return self._store_backoff.left(now)
+
+    def part_away_for(self, now: float) -> float:
+        """Seconds until the shards that are away may be called again; 0.0: now."""
+        return self._part_backoff.left(now)
+
+    def resume_postponed(self, now: float) -> bool:
+        """Puts postponed outcomes in line again, if it is time for that."""
+        if self._part_backoff.left(now):
+            return False
+        if self.postponed:
+            self.unsettled += self.postponed
+            self.postponed = []
+        return True
+
+    def exchange(self, limit: int, now: float) -> list[Job] | None:
+        """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
+        if self._marks.pending:
+            self._save_progress(now)
+        try:
+            moment = self._clock.now()
+            changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
+            due = self.next_due is not None and self.next_due <= moment
+            wants: Sequence[Want] = self._plan.wants(limit, due) if limit else ()
+            answer = self.store.exchange(changes, wants, limit if wants else 0, self.owner, self._lease, moment)
+        except StoreError as error:
+            self._note_failure(error, now)
+            return None
+        self._store_backoff.succeed()
+        self._record(changes, answer, moment)
+        self._postpone(answer, now)
+        self.unsettled.clear()
+        self.next_due, self.claimed_at = answer.next_due, moment
+        if wants:
+            self._plan.record(wants, answer.jobs)
+        return answer.jobs
+
+    def release_unseen(self, retried: bool) -> None:
+        """Gives back jobs that were claimed in a reply that was lost. retried: as `resume_postponed` answered."""
+        # Only when the stores that were away are tried again: before that they cannot answer.
+        if not self._may_hold_unseen or not (retried or not self._part_backoff.tries):
+            return
+        known = {(running.job.id, running.job.epoch) for running in self.held.values()}
+        known |= {(running.job.id, running.job.epoch) for running, _ in (*self.unsettled, *self.postponed)}
+        try:
+            # A claim is for so many jobs at most, so these are all that a lost reply can have brought.
+            ours = self.store.reclaim(self._clock.now(), self.owner, len(known) + CLAIMED_AT_ONCE)
+            self._may_hold_unseen = False
+        except PartlyUnavailable as error:
+            ours = error.answer
+        except StoreError:
+            return
+        for job in (job for job in ours if (job.id, job.epoch) not in known):
+            self.reject(job, Released())
+
+    def check_leases_soon(self) -> None:
+        """Makes the next `extend_leases` act at once."""
+        self._extended_at = 0.0
+
+    def extend_leases(self, now: float) -> Sequence[Running]:
+        """Extends the leases of all held jobs if it is time; returns the jobs that are not ours any more."""
+        if not (self.held and now - self._extended_at >= EXTEND_EVERY and not self._lease_backoff.left(now)):
+            return ()
+        # Before the call: if it fails, the back-off decides when to try again.
+        self._extended_at = now
+        held = [(id, running.job.epoch) for id, running in self.held.items()]
+        try:
+            lost = self.store.extend(self.owner, held, self._lease, self._clock.now())
+            self._lease_backoff.succeed()
+        except PartlyUnavailable as error:
+            # Answers of the stores that are there still count: jobs that they say are lost must end.
+            lost = error.answer
+            self._note_lease_failure(error)
+        except StoreError as error:
+            self._note_lease_failure(error)
+            return ()
+        taken = [self.held[id] for id in lost if id in self.held]
+        self._note_kill_reasons(taken)
+        return taken
+
+    def _save_progress(self, now: float) -> None:
+        """Stores the progress and output of running jobs and, one last time, of jobs that ended."""
+        taken = self._marks.take(now, (running for running, _ in self.unsettled))
+        if not taken:
+            return
+        try:
+            self.store.save_progress(self.owner, make_rows(taken))
+        except StoreError as error:
+            # Nothing depends on it, so the outcomes are settled all the same.
+            log.debug("progress of %s not kept: %s", quantity(len(taken)), error)
+            self._marks.put_back(taken)
+
+    def _record(self, changes: Sequence[Change], answer: Exchange, moment: int) -> None:
+        ended = zip(self.unsettled, changes, answer.valid, strict=True)
+        for at, ((running, outcome), change, is_valid) in enumerate(ended):
+            if is_valid:
+                self.events.record_end(running.job, outcome, change, moment)
+            # Not for a store that is away: its answer is only not known yet.
+            elif at not in answer.missing:
+                job = running.job
+                log.debug("%s %s: its outcome came too late", job.task, ids.text(job.id), extra=about(job))
+                if running.task.runner is not None:
+                    running.task.runner.note_late_outcome(job, running.output_text, outcome)
+
+    def _postpone(self, answer: Exchange, now: float) -> None:
+        """Keeps the outcomes of stores that are away."""
+        self._may_hold_unseen = self._may_hold_unseen or answer.unheard
+        self.postponed += [self.unsettled[at] for at in answer.missing]
+        self._error = answer.away
+        if not answer.away:
+            self._part_backoff.succeed()
+        elif not self._part_backoff.left(now) and self._part_backoff.fail(now):
+            log.error("%s; holding %s for it, trying again", answer.away, quantity(len(self.postponed)))
+
+    def _note_failure(self, error: StoreError, now: float) -> None:
+        """The store is away or full: nothing is lost, and the next exchange is tried after a pause."""
+        if self._store_backoff.fail(now):
+            log.error("%s; holding %s, trying again", error, quantity(self.count()))
+        self._may_hold_unseen, self._error = True, str(error)
+
+    def _note_lease_failure(self, error: StoreError) -> None:
+        # While the whole store is away, that is in the log already.
+        if self._lease_backoff.fail(time.monotonic()) and not self._store_backoff.tries:
+            log.warning("leases not extended: %s", error)
+
+    def _note_kill_reasons(self, taken: Iterable[Running]) -> None:
+        """Notes why jobs are not ours any more: if they do not end, the worker is killed for this reason."""
+        # An attempt that was interrupted before has its reason.
+        fresh = [running for running in taken if running.interrupt is None]
+        if not fresh:
+            return
+        jobs: Sequence[Job | None]
+        try:
+            jobs = self.store.get([running.job.id for running in fresh])
+        except StoreError:
+            jobs = [None] * len(fresh)
+        for running, job in zip(fresh, jobs, strict=True):
+            running.kill_reason = reason_for(job)
+
+
+_NO_TASK: TaskDefinition[Any, Any] = TaskDefinition(print, name="tarry.unknown")
+"""Stands for the task of a job that is not run here."""

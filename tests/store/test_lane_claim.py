@@ -1,0 +1,109 @@
+"""Which lanes a claim reads, and how often, over a reader that keeps lanes in a dict."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tarry.model.limit import Level, Limit
+from tarry.store.base import Want
+from tarry.store.shared.lane_claim import EXAMINED, FULL, claim_in_lanes
+from tarry.store.shared.lane_reader import (
+    Candidate,
+    FoundLane,
+    Lane,
+    LaneReader,
+    LaneState,
+    LaneUse,
+    Line,
+    Stretch,
+)
+from tarry.store.shared.lanes import JobKey, lane_level
+
+NOW = 1_800_000_000_000_000
+WANTS = [Want("a", 0, 10**6)]
+
+
+class FakeReader(LaneReader[JobKey]):
+    """One task, `mail`, in one queue. jobs: how many wait in each lane; running: how many run of it."""
+
+    def __init__(self, jobs: dict[str, int], running: dict[str, int], most: int, turn: str | None = None) -> None:
+        self.jobs, self.running, self.most, self.turn = jobs, running, most, turn
+        self.calls = Counter[str]()
+        self.started: list[str | None] = []
+        self.use = LaneUse()
+
+    def look(self, lines: Sequence[Line]) -> LaneState:
+        return LaneState({"each:mail": Limit(self.most)}, {}, {"mail": self.turn})
+
+    def tasks(self, line: Line) -> list[str]:
+        return ["mail"]
+
+    def has_open_jobs(self, line: Line) -> bool:
+        return False
+
+    def open_fronts(self, line: Line, most: int) -> list[list[Candidate[JobKey]]]:
+        return [[], []]
+
+    def lanes(self, line: Line, stretches: Mapping[str, Stretch]) -> dict[str, list[FoundLane]]:
+        self.calls["lanes"] += 1
+        one = stretches["mail"]
+        names = [name for name in sorted(self.jobs) if one.after is None or name > one.after]
+        return {"mail": [FoundLane(name) for name in names if one.last is None or name <= one.last][: one.count]}
+
+    def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
+        self.calls["levels"] += 1
+        return {lane_level("mail", lane): Level(count) for lane, count in self.running.items()}
+
+    def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[JobKey]]]:
+        self.calls["fronts"] += 1
+        return {(task, lane): self._front(lane, most) for (task, lane), most in counts.items()}
+
+    def _front(self, lane: str, most: int) -> list[Candidate[JobKey]]:
+        return [((0, n, False, bytes([n])), ("a", "mail", lane)) for n in range(min(self.jobs[lane], most))]
+
+    def start(self, items: Sequence[JobKey]) -> Sequence[JobKey]:
+        for _, _, lane in items:
+            assert lane is not None
+            self.jobs[lane] -= 1
+            self.started.append(lane)
+        return items
+
+    def save(self, use: LaneUse) -> None:
+        self.use = use
+
+
+def test_lanes_are_served_in_a_circle_after_the_last_one() -> None:
+    reader = FakeReader({"a": 2, "b": 2, "c": 2, "d": 2}, {}, 10, turn="b")
+    assert claim_in_lanes(reader, WANTS, 4, NOW) is None
+    assert reader.started == ["c", "d", "a", "b"]
+    assert reader.use.turns == {"mail": "b"}
+    assert reader.calls == {"lanes": 2, "levels": 1, "fronts": 1}
+
+
+def test_what_a_short_lane_leaves_of_its_share_is_for_the_others() -> None:
+    reader = FakeReader({"a": 9, "b": 1}, {}, 100)
+    assert claim_in_lanes(reader, WANTS, 8, NOW) is None
+    assert Counter(reader.started) == {"a": 7, "b": 1}
+    assert reader.calls["fronts"] == 2
+    assert reader.use.short == {("a", 0, "mail"): {"b"}}
+
+
+def test_a_full_lane_is_passed_by_and_noted() -> None:
+    reader = FakeReader({"a": 2, "b": 2, "c": 2}, {"a": 1}, 1)
+    assert claim_in_lanes(reader, WANTS, 2, NOW) is None
+    assert reader.started == ["b", "c"]
+    assert reader.use.full == {("a", 0, "mail"): {"a": None}}
+
+
+def test_behind_many_full_lanes_a_claim_gives_up_and_comes_again() -> None:
+    names = [f"{n:04}" for n in range(2 * EXAMINED)]
+    reader = FakeReader(dict.fromkeys(names, 1), dict.fromkeys(names, 1), 1)
+    assert claim_in_lanes(reader, WANTS, 10, NOW) == 0
+    assert len(reader.use.full["a", 0, "mail"]) == FULL
+    assert reader.calls["lanes"] <= 3
+
+
+def test_a_line_that_is_at_its_end_is_not_asked_again() -> None:
+    reader = FakeReader({"a": 1}, {}, 9)
+    claim_in_lanes(reader, [Want("a", 0, 3)], 9, NOW)
+    assert reader.started == ["a"]
+    assert reader.calls["lanes"] == 1
