@@ -52,6 +52,11 @@ class CommandResult(NamedTuple):
     out: str
     err: str
 
+    @property
+    def complaints(self) -> list[str]:
+        """The lines on stderr, but for those that a slow reload or stop prints while it waits."""
+        return [line for line in self.err.splitlines() if not line.startswith(("reloading: ", "waiting for "))]
+
 
 def until(look: Callable[[], T], limit: float = 30.0) -> T:
     """The first true answer."""
@@ -113,7 +118,7 @@ class Project:
     def said(self, *words: object, **rest: Any) -> str:
         """What a command that succeeds prints."""
         result = self.tarry(*words, **rest)
-        assert (result.status, result.err) == (0, ""), result
+        assert (result.status, result.complaints) == (0, []), result
         return result.out.rstrip("\n")
 
     def facts(self, *words: object, **rest: Any) -> Any:
