@@ -107,8 +107,7 @@ class Batcher(Generic[T, R]):
         if turn._is_owned():
             raise StoreAway("an enqueue inside an enqueue of the same thread: nothing was sent to the store")
         self._waiting.append(ticket)
-        # An exception may come between any two steps here, for instance from a signal's handler. So at the end we ask
-        # the lock whether it is ours, instead of a variable.
+        # An exception may come between any two steps here, for instance from a signal's handler.
         try:
             if not turn.acquire(blocking=False):
                 # Not in one long acquire: an interrupt of the task must end the wait.
@@ -122,8 +121,13 @@ class Batcher(Generic[T, R]):
             self._withdraw(ticket)
             raise
         finally:
-            if turn._is_owned():
+            # This call comes first, with no question before it: CPython lets an exception in after each call, and one
+            # after the question would leave the lock held.
+            try:  # noqa: SIM105
                 turn.release()
+            except RuntimeError:
+                # The lock was never ours: the limit was over first.
+                pass
         if ticket.error is not None:
             raise ticket.error
         return ticket.result  # type: ignore[return-value]
