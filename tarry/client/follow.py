@@ -1,7 +1,6 @@
 """The changes of a job, as they happen: `for event in job.follow()`, `async for event in job.follow()`."""
 
 import contextlib
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -46,7 +45,7 @@ class Follow:
         self._timeout = timeout
 
     def __iter__(self) -> Iterator[Event]:
-        changed = threading.Event()
+        changed = shield.Flag()
         newest: list[Job | None] = []
 
         def notify(job: Job | None) -> None:
@@ -61,8 +60,6 @@ class Follow:
                 with shielded:
                     if not shield.wait(changed.wait, _left(end)):
                         raise self._timeout_error()
-                    # Clear before reading, so that the next change sets it again.
-                    changed.clear()
                 # Outside the block: the caller's code runs at the yield, and must stay interruptible.
                 last, before = self._check_found(newest[0]), last
                 yield make_event(last, before)

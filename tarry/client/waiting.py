@@ -69,7 +69,7 @@ class Waiting:
 
     def wait(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
         """Waits up to `timeout` seconds: (True, the finished job or None if there is none), or (False, None)."""
-        ended = threading.Event()
+        ended = shield.Flag()
         found: list[Job | None] = []
 
         def notify(job: Job | None) -> None:

@@ -10,6 +10,7 @@ Waits in such a block use `wait`, which ends at once when an interrupt is noted.
 iterables of calls) must run outside.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -127,6 +128,27 @@ class _Shielded:
 
 
 shielded = _Shielded()
+
+
+class Flag:
+    """One thread sets it, another waits for it. Unlike `threading.Event`, no exception that comes amid a wait leaves a
+    lock held, on which the thread that sets it would hang."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        # Held while it is not set. Its methods are C, so an exception comes before or after them.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        # Two threads may set it at once, so it is tried and not asked first.
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until it is set, and clears it. False: time is up."""
+        return self._lock.acquire(timeout=seconds)
 
 
 def wait(wait_for: Callable[[float], bool], seconds: float | None) -> bool:

@@ -1,5 +1,4 @@
 import asyncio
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 
@@ -9,6 +8,7 @@ from tarry import App
 from tarry.client.batcher import Batcher
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable
 from tarry.model.job import Job
+from tests.every_store.struck import StruckThread
 from tests.worker.bench import LIMIT, until, wait_for
 
 
@@ -353,46 +353,8 @@ def test_of_a_batch_some_may_fail() -> None:
         Batcher(half).do(3)
 
 
-class _Thrown(BaseException):
-    """What somebody throws into a thread."""
-
-
-class _Interrupted(threading.Thread):
-    """A thread that asks without end; another throws exceptions into it."""
-
-    def __init__(self, batcher: "Batcher[int, int]") -> None:
-        super().__init__(daemon=True)
-        self.batcher = batcher
-        self.hits = 0
-        self.error: BaseException | None = None
-        self.ended = False
-
-    def run(self) -> None:
-        while not self.ended:
-            try:
-                self._ask()
-            except _Thrown:
-                self.hits += 1
-            except BaseException as error:
-                self.error, self.ended = error, True
-
-    def _ask(self) -> None:
-        while not self.ended:
-            self.batcher.do(1)
-
-    def throw(self) -> None:
-        """Throws once, and waits until it has come."""
-        hits = self.hits
-        kind = ctypes.py_object(_Thrown)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), kind)
-        until(lambda: self.hits > hits or self.ended)
-
-
 def test_what_is_thrown_at_any_moment_leaves_the_lock_free() -> None:
-    thread = _Interrupted(Batcher(lambda items: items))
-    thread.start()
-    for _ in range(500):
-        thread.throw()
-    thread.ended = True
-    thread.join(LIMIT)
-    assert thread.error is None
+    batcher = Batcher[int, int](lambda items: items)
+    with StruckThread(lambda: batcher.do(1)) as thread:
+        thread.throw(times=500)
+    assert thread.errors == []

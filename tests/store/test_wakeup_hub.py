@@ -13,6 +13,7 @@ from tarry.model.wake import WakeReason
 from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
 from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, choose_sleepers
+from tests.every_store.struck import StruckThread
 from tests.worker.bench import until
 
 LIMIT = 15.0
@@ -189,3 +190,16 @@ def test_a_forked_child_has_a_listener_of_its_own(server: Server, hub: WakeupHub
     assert sleeper.clear() == b""
     server.connections[0].send(b"r")
     assert sleeper.wait(LIMIT) == b"\0"
+
+
+def test_what_is_thrown_at_any_moment_leaves_the_hub_free() -> None:
+    hub = WakeupHub()
+    sleeper = hub.wakeup()
+    sleeper.listen(WORK + "a")
+    # Wakes nobody: a call of the system would be where most exceptions come.
+    with StruckThread(lambda: hub.wake(WakeReason.RESULT)) as thread:
+        thread.throw(times=300)
+    assert thread.errors == []
+    # Hangs where the lock is held.
+    hub.wake_all()
+    sleeper.close()

@@ -147,7 +147,7 @@ class NewsListener(WakeupListener):
 
     def subscribe(self, topic: str) -> None:
         """Starts the listener, and returns at once: news from other hosts comes a little later."""
-        with self.changed:
+        with self.lock:
             self.start()
 
     def is_receiving(self, topic: str) -> bool:
@@ -173,7 +173,7 @@ class NewsListener(WakeupListener):
 
     def _await_sleeper(self) -> bool:
         """Waits for a sleeper; False if the listener is closed."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: self.is_closed or self.hub.has_sleepers())
             return not self.is_closed
 
@@ -202,7 +202,7 @@ class NewsListener(WakeupListener):
             if sums != seen:
                 self.hub.wake(*(reason for reason, old, new in zip(COLUMNS, seen, sums, strict=True) if old != new))
                 seen, pause = sums, SOON
-            with self.changed:
+            with self.lock:
                 self.changed.wait_for(lambda: self.is_closed or self.hub.listens != listens, pause)  # noqa: B023
             pause = min(SELDOM, pause * GROWTH)
         return seen

@@ -38,7 +38,9 @@ class NotifySender:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._changed = threading.Condition()
+        # Entered as it is, not through the condition: see WakeupHub.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._next = dict.fromkeys(EVERY, 0.0)
         """For each reason, when the next would come if all were evenly spaced."""
         self._late: set[WakeReason] = set()
@@ -53,13 +55,13 @@ class NotifySender:
         """Whether none was sent for a while; then one is counted as sent now."""
         self._begin_in_child()
         # Stricter than `send`: in a burst the transactions with jobs should not queue up for their commits.
-        with self._changed:
+        with self._lock:
             return reason not in self._late and self._next[reason] <= time.monotonic() and self._try_count(reason)
 
     def send(self, reasons: Collection[WakeReason]) -> None:
         """Tells all other processes of these reasons: now, or as soon as they may be told again."""
         self._begin_in_child()
-        with self._changed:
+        with self._lock:
             at_once = [reason for reason in reasons if reason not in self._late and self._try_count(reason)]
             late = set(reasons).difference(at_once, self._late)
             if late and not self._closed:
@@ -92,7 +94,7 @@ class NotifySender:
 
     def _send_late(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._late and not self._closed:
                     self._changed.wait()
                 if not self._late:
@@ -107,7 +109,7 @@ class NotifySender:
 
     def close(self) -> None:
         """Sends at once what still has to be sent, and ends the thread."""
-        with self._changed:
+        with self._lock:
             self._closed, thread = True, self._thread
             self._changed.notify()
         if thread is not None:

@@ -125,7 +125,7 @@ class PollingTransport:
 
     def close(self) -> None:
         """Ends the thread: nobody is woken any more."""
-        with self._hub.changed:
+        with self._hub.lock:
             self._closed = True
             self._hub.changed.notify_all()
         # A thread cannot wait for its own end.

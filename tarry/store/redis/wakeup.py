@@ -63,7 +63,7 @@ class RedisTransport:
             listener.close()
 
     def _sources_of(self, topic: str) -> list[tuple[WakeupListener, Collection[str]]]:
-        with self._hub.changed:
+        with self._hub.lock:
             if topic not in self._sources:
                 self._sources[topic] = self._create_sources(topic)
             return self._sources[topic]
@@ -113,7 +113,7 @@ class ChannelListener(WakeupListener):
 
     def _due(self) -> list[tuple[str, ...]]:
         """The commands to send to the server now."""
-        with self.changed:
+        with self.lock:
             more, less = self.wanted - self._subscribed, self._subscribed - self.wanted
             self._subscribed = set(self.wanted)
             self._unconfirmed.update(more)
@@ -147,7 +147,7 @@ class ChannelListener(WakeupListener):
             if isinstance(frame, list) and frame[0] == b"message":
                 self._receive(frame[1].decode())
             elif isinstance(frame, list) and frame[0] == b"subscribe":
-                with self.changed:
+                with self.lock:
                     self._unconfirmed[frame[1].decode()] -= 1
                     self._confirm_answered()
 
@@ -158,7 +158,7 @@ class ChannelListener(WakeupListener):
             self.confirm(channels)
 
     def _receive(self, channel: str) -> None:
-        with self.changed:
+        with self.lock:
             if self.hub.wake(WakeReason(channel[-1])):
                 self._unused.pop(channel, None)
                 return

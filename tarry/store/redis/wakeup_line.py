@@ -55,7 +55,7 @@ class LineListener(WakeupListener):
 
     def listen(self) -> None:
         connection = self._connect(self.deadline())
-        with self.changed:
+        with self.lock:
             self._wire = connection
         try:
             # Confirmed before it waits in line: from the announcement on there are tokens for this kind, and a token
@@ -69,7 +69,7 @@ class LineListener(WakeupListener):
                 if self._await_token(connection) and not self.hub.wake_one(self._topic):
                     self._ask(connection, PASS_ON, self._line)
         finally:
-            with self.changed:
+            with self.lock:
                 self._wire = None
             connection.close()
 
@@ -84,7 +84,7 @@ class LineListener(WakeupListener):
 
     def _await_sleeper(self) -> bool:
         """Waits until a sleeper of this process listens. False: the listener is closed."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: self.is_closed or self.hub.has_sleepers(self._topic))
             return not self.is_closed
 

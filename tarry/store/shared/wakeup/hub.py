@@ -37,8 +37,12 @@ class WakeupHub:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self.changed = threading.Condition()
-        """Guards the sleepers and the state of the transport; notified when either changes."""
+        # Entered as it is, not through the condition: that does it in Python, and an exception from a signal's handler
+        # amid that would leave it held.
+        self.lock = threading.RLock()
+        """Guards the sleepers and the state of the transport."""
+        self.changed = threading.Condition(self.lock)
+        """Notified when either changes."""
         self.listens = 0
         """How often somebody began to listen."""
         self.transport: WakeupTransport | None = None
@@ -57,7 +61,7 @@ class WakeupHub:
         """From now on, the next news for the topic wakes the sleeper."""
         if self._is_inherited():
             self._begin()
-        with self.changed:
+        with self.lock:
             self._topics[sleeper] = topic
             self.listens += 1
             if self.transport is None and self._create_transport is not None and not self._closed:
@@ -71,7 +75,7 @@ class WakeupHub:
     def ignore(self, sleeper: Wakeup) -> None:
         """Nothing wakes it any more."""
         if sleeper in self._topics and not self._is_inherited():
-            with self.changed:
+            with self.lock:
                 # It may have been woken meanwhile.
                 self._topics.pop(sleeper, None)
 
@@ -81,7 +85,7 @@ class WakeupHub:
         return transport is None or transport.is_receiving(topic)
 
     def has_sleepers(self, topic: str | None = None) -> bool:
-        """Whether any sleeper listens; with a topic, whether one listens to it. `changed` must be held."""
+        """Whether any sleeper listens; with a topic, whether one listens to it. `lock` must be held."""
         return bool(self._topics) if topic is None else topic in self._topics.values()
 
     def wake(self, *reasons: WakeReason) -> bool:
@@ -89,21 +93,21 @@ class WakeupHub:
         # Checked without the lock, since this is the usual case. A sleeper that begins to listen now looks once more.
         if not self._topics or self._is_inherited():
             return False
-        with self.changed:
+        with self.lock:
             sleepers = choose_sleepers(self._topics.items(), reasons)
             self._wake(sleepers)
         return bool(sleepers)
 
     def wake_one(self, topic: str) -> bool:
         """Wakes one that listens to the topic. False: nobody does."""
-        with self.changed:
+        with self.lock:
             sleepers = [sleeper for sleeper, heard in self._topics.items() if heard == topic][:1]
             self._wake(sleepers)
         return bool(sleepers)
 
     def wake_all(self) -> None:
         """Wakes all sleepers: some news may have been missed."""
-        with self.changed:
+        with self.lock:
             self._wake(list(self._topics))
 
     def _wake(self, sleepers: Sequence[Wakeup]) -> None:
@@ -116,7 +120,7 @@ class WakeupHub:
         """Ends the transport. In a forked child it does nothing, since the transport is the parent's."""
         if self._is_inherited():
             return
-        with self.changed:
+        with self.lock:
             # No transport may be made from now on: nobody would close it.
             self._closed = True
             transport, self.transport = self.transport, None

@@ -29,7 +29,7 @@ class WakeupListener(ABC):
 
     def __init__(self, name: str, hub: WakeupHub, timeout: float) -> None:
         self.hub, self.timeout = hub, timeout
-        self.changed = hub.changed
+        self.lock, self.changed = hub.lock, hub.changed
         self.wanted: set[str] = set()
         self.heard: set[str] = set()
         """The channels whose news arrive; no news on them is missed."""
@@ -52,7 +52,7 @@ class WakeupListener(ABC):
         # Without the lock: nearly always the channels are subscribed already.
         if self.heard.issuperset(channels):
             return
-        with self.changed:
+        with self.lock:
             self.wanted.update(channels)
             self.start()
             self.wake_thread()
@@ -61,13 +61,13 @@ class WakeupListener(ABC):
             )
 
     def start(self) -> None:
-        """Starts the thread if it does not run; `changed` must be held."""
+        """Starts the thread if it does not run; `lock` must be held."""
         if self._thread.ident is None and not self.is_closed:
             self._thread.start()
 
     def confirm(self, channels: Collection[str]) -> None:
         """News on these channels arrive from now on."""
-        with self.changed:
+        with self.lock:
             self.heard.update(channels)
             self._heard_since = self._heard_since or time.monotonic()
             if self._is_lost:
@@ -95,7 +95,7 @@ class WakeupListener(ABC):
 
     def close(self) -> None:
         """Returns once the thread has ended."""
-        with self.changed:
+        with self.lock:
             self.is_closed = True
             self.wake_thread()
             self.changed.notify_all()
@@ -113,13 +113,13 @@ class WakeupListener(ABC):
             if self._lose(now) > LASTS:
                 backoff.succeed()
             backoff.fail(now)
-            with self.changed:
+            with self.lock:
                 # Only `close` ends this wait: a subscriber must not make the thread try again without a pause.
                 self.changed.wait_for(lambda: self.is_closed, backoff.left(now))
 
     def _lose(self, now: float) -> float:
         """Notes that the connection is gone. Returns for how many seconds it received news."""
-        with self.changed:
+        with self.lock:
             lasted = 0.0 if self._heard_since is None else now - self._heard_since
             self.heard, self._heard_since = set(), None
             if not self._is_lost and not self.is_closed:
