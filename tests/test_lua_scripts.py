@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.store.redis import scripts
+from tarry.store.redis import lua_sources, scripts
 from tarry.store.redis.link.base import Script
 from tests.lua_scripts import SCRIPTS, check, main
 
@@ -34,4 +34,4 @@ def test_without_luacheck_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caps
 def test_each_definition_is_part_of_a_script() -> None:
     found = [script for script in vars(scripts).values() if isinstance(script, Script)]
     assert len(found) > 15
-    assert set(scripts._LIBRARY) == {name for script in found for name in scripts._NAME.findall(script.text)}
+    assert set(lua_sources.DEFINITIONS) == {name for script in found for name in lua_sources.NAME.findall(script.text)}

@@ -13,6 +13,7 @@ from tarry.store.memory import MemoryStore
 from tarry.store.mysql.store import MysqlStore
 from tarry.store.opening import open_store
 from tarry.store.postgres.store import PostgresStore
+from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.store import RedisStore
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
@@ -113,6 +114,14 @@ class TestRedis(Ours):
 
     def line(self, store: Store) -> Iterator[Line]:
         return lossy(store, "?timeout=1s")
+
+
+class TestRedisWithoutFunctions(TestRedis):
+    """As where the account may call none, or the server has none."""
+
+    @pytest.fixture(autouse=True)
+    def only_scripts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RedisConnection, "calls_functions", False)
 
 
 class TestRedisCluster(OfTwoShards):

@@ -8,6 +8,7 @@ from typing import Any
 from tarry.errors import StoreError
 from tarry.store.base import Diagnostic
 from tarry.store.redis.link.base import RedisLink
+from tarry.store.redis.scripts import GET
 
 _KEPT = {
     "always": ("each call is on disk when it is answered", ""),
@@ -43,8 +44,8 @@ def refuse_eviction(link: RedisLink) -> None:
         )
 
 
-def diagnostics(link: RedisLink) -> list[Diagnostic]:
-    """Version, durability, memory, replicas, clock and distance."""
+def diagnostics(link: RedisLink, key: str) -> list[Diagnostic]:
+    """Version, durability, memory, replicas, functions, clock and distance. key: any that the store has."""
     server, memory = info(link, "server"), info(link, "memory")
     return [
         _version(server),
@@ -52,6 +53,7 @@ def diagnostics(link: RedisLink) -> list[Diagnostic]:
         _eviction(memory.get("maxmemory_policy", "unknown")),
         _memory(memory),
         _replicas(info(link, "replication")),
+        _functions(link, key),
         *_clock(lambda: _server_time(link)),
     ]
 
@@ -99,6 +101,16 @@ def _replicas(replication: dict[str, str]) -> Diagnostic:
     behind = sum("state=online" not in text.split(",") for text in states)
     advice = _advice_if(behind, f"{behind} not in step: see INFO replication, and the log of the replica")
     return Diagnostic("replicas", replication.get("connected_slaves", "0"), advice, len(states) - behind)
+
+
+def _functions(link: RedisLink, key: str) -> Diagnostic:
+    try:
+        # The key says which node of a cluster answers. Nothing else is asked.
+        link.command("FCALL", GET.function, 1, key)
+    except StoreError:
+        advice = "allow the account +fcall and +function|load: then Redis needs less CPU for each call"
+        return Diagnostic("functions", "not called: scripts do the same", advice)
+    return Diagnostic("functions", "called")
 
 
 def _memory(memory: dict[str, str]) -> Diagnostic:

@@ -242,7 +242,7 @@ class RedisStore(Store):
 
     def diagnostics(self) -> list[Diagnostic]:
         way = [self._transport.fact(SAFER)] if self._transport else []
-        return [*diagnostics(self._link), Diagnostic("schema", str(SCHEMA)), *way]
+        return [*diagnostics(self._link, *self._keys), Diagnostic("schema", str(SCHEMA)), *way]
 
     def close(self) -> None:
         self._link.close()

@@ -17,6 +17,13 @@ from tarry.store.shared.wakeup.sleeper import Wakeup
 Word: TypeAlias = bytes | str | int | float
 
 
+class FunctionLibrary(Struct, frozen=True):
+    """Redis Functions: the server makes them once and keeps them, while it makes a script's functions at each call."""
+
+    name: str
+    text: str
+
+
 class Script(Struct, frozen=True):
     """A Lua script."""
 
@@ -25,6 +32,10 @@ class Script(Struct, frozen=True):
     repeatable: bool = False
     """Running it twice leaves and answers the same as running it once. So after a lost answer the link sends it again
     instead of raising StoreUnavailable. A claim is never repeatable."""
+    library: FunctionLibrary | None = None
+    """Has a function that does the same; it is called instead where the server knows functions and allows them."""
+    function: str = ""
+    """The function's name."""
     sha: str = ""
 
     def __post_init__(self) -> None:

@@ -22,6 +22,9 @@ _NOTHING = object()
 class RedisConnection:
     """One connection; for one thread at a time. Deadlines are moments of the monotonic clock."""
 
+    calls_functions = True
+    """False once the server has refused to load or call functions: then scripts do the same."""
+
     def __init__(self, address: ServerAddress, access: Access, deadline: float) -> None:
         self.address = address
         self.loaded_scripts: set[str] = set()

@@ -39,7 +39,7 @@ TRANSIENT = frozenset({"LOADING", "BUSY", "UNKILLABLE", "MASTERDOWN", "CLUSTERDO
 
 _WHILE_TRANSIENT = {
     "LOADING": "it has just started and is still reading its data; send it again",
-    "BUSY": "a script runs on it for too long; SCRIPT KILL ends that",
+    "BUSY": "a script runs on it for too long; SCRIPT KILL or FUNCTION KILL ends that",
     "UNKILLABLE": "a script runs on it for too long and has written: it goes on until that has ended",
     "MASTERDOWN": "it is a replica that has lost its master",
     "CLUSTERDOWN": "nobody serves a part of the cluster's slots; CLUSTER INFO tells more",
@@ -62,6 +62,7 @@ _BY_TEXT: dict[str, tuple[type[TarryError], str]] = {
     "max number of clients": (StoreUnavailable, "it has as many clients as its maxclients allows; raise that"),
     "without any password configured": (ConfigError, "it has no password: take yours out of the URL"),
     "DB index is out of range": (ConfigError, "it has no database of that number"),
+    "Function not found": (StoreUnavailable, "its functions were removed again and again; send it again"),
     "SELECT is not allowed": (ConfigError, "it has only database 0"),
 }
 

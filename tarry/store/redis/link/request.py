@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarry.errors import ConfigError, StoreUnavailable, TarryError
+from tarry.store.redis.link import functions
 from tarry.store.redis.link.base import Script, ScriptCall, Word
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.link.errors import TRANSIENT, ErrorReply, NothingSent, ReplyLost, error_of
@@ -29,10 +30,12 @@ class Request(NamedTuple):
     script: Script | None
     words: tuple[Word, ...]
 
-    def command(self, known: set[str]) -> tuple[Word, ...]:
+    def command(self, known: set[str], calls_functions: bool) -> tuple[Word, ...]:
         """The command for a server that has the known scripts."""
         if self.script is None:
             return self.words
+        if calls_functions and self.script.library is not None:
+            return ("FCALL", self.script.function, *self.words)
         if self.script.sha in known:
             return ("EVALSHA", self.script.sha, *self.words)
         return ("EVAL", self.script.text, *self.words)
@@ -50,17 +53,43 @@ def script_request(call: ScriptCall, *more: str) -> Request:
 
 def send_requests(connection: RedisConnection, requests: Sequence[Request], deadline: float) -> list[Any]:
     """The answers, with error replies among them."""
-    answers = connection.ask([request.command(connection.loaded_scripts) for request in requests], deadline)
-    refused = [n for n, answer in enumerate(answers) if isinstance(answer, ErrorReply)]
-    if not refused:
-        connection.loaded_scripts.update([request.script.sha for request in requests if request.script is not None])
-    elif forgotten := [n for n in refused if answers[n].code == "NOSCRIPT"]:
+    answers = _ask(connection, requests, deadline, connection.calls_functions)
+    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, ErrorReply) and _is_unknown(answer)]
+    if unknown:
         # The server forgets all scripts at once, for instance when it restarts or fails over. It gets the texts again.
         connection.loaded_scripts.clear()
-        again = connection.ask([requests[n].command(connection.loaded_scripts) for n in forgotten], deadline)
-        for n, answer in zip(forgotten, again, strict=True):
+        again = [requests[n] for n in unknown]
+        calls_functions = _offer_functions(connection, again, [answers[n] for n in unknown], deadline)
+        for n, answer in zip(unknown, _ask(connection, again, deadline, calls_functions), strict=True):
             answers[n] = answer
     return answers
+
+
+def _ask(connection: RedisConnection, requests: Sequence[Request], deadline: float, calls_functions: bool) -> list[Any]:
+    known = connection.loaded_scripts
+    commands = [request.command(known, calls_functions) for request in requests]
+    answers = connection.ask(commands, deadline)
+    for request, words, answer in zip(requests, commands, answers, strict=True):
+        if words[0] == "EVAL" and request.script is not None and not isinstance(answer, ErrorReply):
+            known.add(request.script.sha)
+    return answers
+
+
+def _is_unknown(reply: ErrorReply) -> bool:
+    """Whether the server did not even begin, since it lacks the script or the function."""
+    return reply.code == "NOSCRIPT" or functions.is_not_loaded(reply) or functions.is_refused(reply)
+
+
+def _offer_functions(
+    connection: RedisConnection, requests: Sequence[Request], replies: Sequence[ErrorReply], deadline: float
+) -> bool:
+    """Loads the library that the server lacks. Answers whether the requests are to be sent as functions again."""
+    if any(map(functions.is_refused, replies)):
+        connection.calls_functions = False
+    libraries = [script.library for script, _ in requests if script is not None and script.library is not None]
+    if not libraries or not connection.calls_functions:
+        return False
+    return functions.load(connection, libraries[0], deadline)
 
 
 class OutageBudget:

@@ -1,0 +1,138 @@
+"""Makes scripts, and a library of functions, of what the files in `lua/` define.
+
+Redis knows no modules. A definition is what a file defines at its left margin, as `function lib.NAME` or `lib.NAME =`.
+A script has the definitions that its verb uses, each after the definitions that it uses itself. The server makes them
+anew at each run, which takes longer than running them. It makes a library's once.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha1
+from importlib.resources import files
+from typing import NamedTuple
+
+from tarry.store.redis.link.base import FunctionLibrary, Script
+
+_COMMENT = re.compile(r"^ *--.*\n", re.M)
+_BEGINS = re.compile(r"^(?=(?:function )?lib\.)", re.M)
+NAME = re.compile(r"\blib\.(\w+)")
+_OF_KEYS = re.compile(r"\bKEYS\b|\blib\.P\b")
+_LASTING = re.compile(r"function |lib\.[A-Z]|.*= (?:redis|string|struct)\.")
+
+PREFIX = "tarry_"
+"""What the names of all libraries of tarry begin with."""
+_LIBRARY = """\
+#!lua name={name}
+local lib, KEYS, ARGV, is_defined, named_for = {{}}
+local function define()
+{lasting}end
+local function name_keys()
+{keys}end
+local function begin()
+{state}end
+local function register(verb, flags, shortcut)
+  local function call(keys, args)
+    KEYS, ARGV = keys, args
+    if not is_defined then
+      define()
+      is_defined = true
+    end
+    if named_for ~= keys[1] then
+      name_keys()
+      named_for = keys[1]
+    end
+    local answer = shortcut and lib[shortcut]()
+    if not answer then
+      begin()
+      answer = lib[verb]()
+    end
+    ARGV = nil
+    return answer
+  end
+  redis.register_function{{function_name = '{name}_' .. verb, callback = call, flags = flags}}
+end
+{verbs}"""
+
+
+class Definition(NamedTuple):
+    """What a file defines: names, and which names that uses."""
+
+    names: list[str]
+    text: str
+    uses: list[str]
+
+    @property
+    def kind(self) -> str:
+        """What a library does with it: `lasting` is made once, `keys` once for each store, `state` for each call."""
+        if not self.text.startswith("function ") and _OF_KEYS.search(self.text):
+            return "keys"
+        # Names in capital letters are constants. All others may change during a call.
+        return "lasting" if _LASTING.match(self.text) else "state"
+
+
+class Verb(NamedTuple):
+    """What can be called. shortcut: a function that may answer for it; the rest begins only if it answers nil.
+    repeatable: see `Script`."""
+
+    name: str
+    flags: str = "allow-oom"
+    repeatable: bool = True
+    shortcut: str = ""
+
+
+def _definitions() -> Iterator[Definition]:
+    for file in sorted((files("tarry.store.redis") / "lua").iterdir(), key=lambda file: file.name):
+        for text in _BEGINS.split(_COMMENT.sub("", file.read_text(encoding="utf-8")))[1:]:
+            head = re.split(r"[=(]", text, maxsplit=1)[0]
+            yield Definition(NAME.findall(head), text.rstrip() + "\n", NAME.findall(text))
+
+
+DEFINITIONS = {name: definition for definition in _definitions() for name in definition.names}
+
+
+def make_scripts(verbs: Iterable[Verb]) -> dict[str, Script]:
+    """A script for each verb, by its name, and a library of all of them."""
+    found = list(verbs)
+    library = _library(found)
+    return {
+        verb.name: Script(verb.name, _script(verb), verb.repeatable, library, f"{library.name}_{verb.name}")
+        for verb in found
+    }
+
+
+def _script(verb: Verb) -> str:
+    seen: set[str] = set()
+    # All functions are in one table: as locals they would be quicker to call but much slower to make.
+    parts = [f"#!lua flags={verb.flags}\nlocal lib = {{}}\n" if verb.flags else "#!lua\nlocal lib = {}\n"]
+    # First, so that a call that the shortcut answers makes none of the other functions.
+    if verb.shortcut:
+        parts += [definition.text for definition in _collect(verb.shortcut, seen)]
+        parts.append(f"local answer = lib.{verb.shortcut}()\nif answer then return answer end\n")
+    parts += [definition.text for definition in _collect(verb.name, seen)]
+    return "".join([*parts, f"return lib.{verb.name}()\n"])
+
+
+def _collect(name: str, seen: set[str]) -> Iterator[Definition]:
+    """A definition and all that it uses, except those already seen."""
+    if name in seen:
+        return
+    definition = DEFINITIONS[name]
+    seen.update(definition.names)
+    for used in definition.uses:
+        yield from _collect(used, seen)
+    yield definition
+
+
+def _library(verbs: Iterable[Verb]) -> FunctionLibrary:
+    seen: set[str] = set()
+    parts = {"lasting": "", "keys": "", "state": "", "verbs": ""}
+    for verb in verbs:
+        for root in filter(None, (verb.shortcut, verb.name)):
+            for definition in _collect(root, seen):
+                parts[definition.kind] += definition.text
+        flags, shortcut = (f"'{word}'" if word else "" for word in (verb.flags, verb.shortcut))
+        parts["verbs"] += f"register('{verb.name}', {{{flags}}}, {shortcut or 'nil'})\n"
+    # The name says what is in it: workers of different versions each call their own.
+    text = _LIBRARY.format(name=PREFIX, **parts)
+    name = PREFIX + sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
+    return FunctionLibrary(name, _LIBRARY.format(name=name, **parts))
