@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tarry.model.change import Change
-from tarry.model.job import Job, State
+from tarry.model.job import UNFINISHED, Job, State
 from tarry.store.postgres.connection import BigIntArray, ByteaArray, IntArray, Row, SmallIntArray, TextArray, UuidArray
 from tarry.store.shared.state_codes import CODE
 
@@ -89,6 +89,23 @@ def new_jobs(jobs: Sequence[Job]) -> list[Any]:
         blobs([job.body for job in jobs]),
         *(pack(column) for pack, column in zip(_JOB_KINDS, zip(*kinds, strict=True), strict=True)),
     ]
+
+
+_PLAIN = (None, None, b"", b"", 0, 0, 0, 0, 0, UNFINISHED)
+
+
+def plain_job(job: Job) -> Row | None:
+    """The values of `sql.INSERT_PLAIN`; None if the job has a key, or is not new."""
+    others = (
+        job.key, job.lane, job.note, job.progress, job.epoch, job.failures, job.crashes, job.keep_until,
+        job.key_held_until, job.key_ttl,
+    )  # fmt: skip
+    if others != _PLAIN:
+        return None
+    return (
+        job.id, job.task, job.body, job.queue, -job.priority, job.due, job.state_since, CODE[job.state], job.expires,
+        job.headers,
+    )  # fmt: skip
 
 
 def _job_kind(job: Job) -> Row:

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from tarry.store.postgres.constants import CLOCK, LINE
+from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN
 from tarry.store.shared.columns import column_list
 from tarry.store.shared.sql_store import SqlStatements
 
@@ -66,6 +66,18 @@ def _arguments(count: int) -> str:
     return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
+_IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' || $2) LIMIT 1"
+# For one job this costs the server a quarter less than `insert_v1`, and the client a third. As there, the job joins the
+# lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
+INSERT_PLAIN = f"""WITH in_lane AS (
+        INSERT INTO {{s}}.lane (queue, band, task, lane)
+        SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $8 = 1)
+    INSERT INTO {{s}}.job (id, task, body, queue, rank, due, since, state, expires, headers, lane, aside, epoch,
+        failures, losses, until, key, note, unique_for, holds, progress)
+    VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
+        $6 < {CLOCK} - {STORED_WITHIN} OR ($8 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '')
+    ON CONFLICT (id) DO NOTHING"""
+INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($11, $12)"
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(26)}, $27::int, $28::int, $29, $30)"
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.

@@ -94,17 +94,30 @@ class PostgresStore(SqlStore):
     def _insert_batch(self, jobs: Sequence[Job]) -> list[bytes]:
         # If none was sent for a while, the transaction itself sends the notice, which is soonest.
         notice = self._hub.reserve(WakeReason.WORK)
-        keyed = any(job.key is not None for job in jobs)
-        with translate_errors(self._url):
-            values = (*pack.new_jobs(jobs), keyed, False, *notice)
+        plain = pack.plain_job(jobs[0]) if len(jobs) == 1 else None
         began = time.monotonic()
-        others = self._rows(sql.INSERT, values)
+        others = self._insert_any(jobs, notice) if plain is None else self._insert_plain(plain, notice)
         self._set_aside_if_slow(began, [job.id for job in jobs])
         self._hub.notify(WakeReason.WORK, is_sent=notice[0] is not None)
         lives = [job.id for job in jobs]
         for place, id in others:
             lives[place - 1] = id
         return lives
+
+    def _insert_plain(self, values: Row, notice: tuple[str | None, str]) -> list[Row]:
+        if notice[0] is None:
+            self._call(lambda connection: connection.run(self._for_schema(sql.INSERT_PLAIN), values))
+        else:
+            text = self._for_schema(sql.INSERT_PLAIN_AND_NOTIFY)
+            self._call(lambda connection: connection.run(text, (*values, *notice)))
+        return []
+
+    def _insert_any(self, jobs: Sequence[Job], notice: tuple[str | None, str]) -> list[Row]:
+        """The places of the jobs whose key is held, and its holders."""
+        keyed = any(job.key is not None for job in jobs)
+        with translate_errors(self._url):
+            values = (*pack.new_jobs(jobs), keyed, False, *notice)
+        return self._rows(sql.INSERT, values)
 
     def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None:
         """Sets jobs aside if they took long to store: they may come before the scan starts of others."""
