@@ -54,10 +54,10 @@ DROP_LEVELS = """WITH next_ AS MATERIALIZED (
         DELETE FROM {s}.level WHERE name = ANY (ARRAY(SELECT l.name FROM {s}.level l JOIN next_ USING (name)
             WHERE l.running = 0 AND l.next <= $2 FOR UPDATE OF l SKIP LOCKED)))
     SELECT max(name), count(*) FROM next_"""
-# `+ 0` hides the index of running jobs from the planner: planned when there were few, the statement would read all
-# running jobs for each job.
+# `+ 0` hides the index of running jobs from the planner, and ANY makes it use that of ids: planned when there were few,
+# the statement would read all running jobs, or all jobs.
 SAVE_PROGRESS = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
-    WHERE j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4"""
+    WHERE j.id = ANY ($1) AND j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4"""
 SET_ASIDE = "UPDATE {s}.job SET aside = true WHERE id = ANY ($1) AND state <= 1 AND NOT aside"
 TIME = f"SELECT {CLOCK}"
 
