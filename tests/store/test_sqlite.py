@@ -17,6 +17,7 @@ from tarry import errors
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
+from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
@@ -144,6 +145,28 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(tmp_path: Path) -> 
     store = SqliteStore(tmp_path / "x.db")
     assert len(ids) >= 1000
     assert None not in store.get(ids)
+
+
+def test_a_limit_of_another_process_holds_for_the_next_single_insert(tmp_path: Path, close: ExitStack) -> None:
+    producer, other = opened(close, tmp_path / "x.db"), opened(close, tmp_path / "x.db")
+    for limit, lane in ((Limit(1), ""), (None, None)):
+        other.limit("task:t", limit)
+        for one in (job(), job()):
+            producer.insert([one])
+            assert [found.lane for found in producer.get([one.id]) if found] == [lane]
+
+
+def test_a_single_insert_sent_again_stores_nothing_new(tmp_path: Path, close: ExitStack) -> None:
+    store, one = opened(close, tmp_path / "x.db"), job()
+    assert store.insert([one]) == store.insert([one]) == [one.id]
+    assert [tally.count for tally in store.counts()] == [1]
+
+
+def test_a_single_insert_is_no_part_of_a_transaction_that_was_left_open(tmp_path: Path, close: ExitStack) -> None:
+    store, one = opened(close, tmp_path / "x.db"), job()
+    store._db.execute("BEGIN IMMEDIATE")
+    store.insert([one])
+    assert opened(close, tmp_path / "x.db").get([one.id]) != [None]
 
 
 def test_a_ring_from_another_process_wakes(tmp_path: Path, close: ExitStack) -> None:

@@ -6,10 +6,8 @@ other's locks, and soon damage a file that both write. So the store uses Python'
 with a program that uses sqlite3.
 """
 
-import contextlib
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -151,32 +149,49 @@ PRODUCERS, WORKERS = (0.00003, 0.0001), (0.0005, 0.0015)
 """Seconds of a first wait, from and to."""
 
 
-@contextlib.contextmanager
-def translate_errors(path: Path) -> Iterator[None]:
+class translate_errors:  # noqa: N801 - used as a function
     """Raises our error for each of SQLite's, with one line that says what to do."""
-    try:
-        yield
-    except apsw.BusyError:
-        busy = errors.StoreBusy(f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`")
-        # Every transaction takes the lock before it writes, so nothing was stored.
-        busy.stored = False
-        raise busy from None
-    except apsw.FullError:
-        raise errors.StoreFull(f"{path}: the disk is full; free some space and try again") from None
-    except apsw.ReadOnlyError:
-        raise errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable") from None
-    except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise errors.StoreCorrupt(
-            f"{path} is damaged or no database ({error}): restore it, or move it away to start anew"
-        ) from None
-    except apsw.CantOpenError:
-        raise errors.StoreUnavailable(f"{path} cannot be opened: check that it is a file this user may write") from None
-    except PermissionError as error:
-        raise errors.StoreUnavailable(str(error)) from None
-    except apsw.IOError as error:
-        raise errors.StoreUnavailable(f"{path}: the disk fails ({error})") from None
-    except apsw.Error as error:
-        raise errors.StoreError(f"{path}: {type(error).__name__}: {error}") from error
+
+    # A class, since every call of the store enters it: a generator takes three times as long.
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, apsw.Error | PermissionError):
+            # SQLite's own error stays visible only where ours says no more than that one.
+            translated = _translate(error, self._path)
+            raise translated from (error if type(translated) is errors.StoreError else None)
+
+
+def _translate(error: apsw.Error | PermissionError, path: Path) -> errors.StoreError:
+    match error:
+        case apsw.BusyError():
+            busy = errors.StoreBusy(
+                f"{path} is locked by another program for over {BUSY_LIMIT:g} s: see `fuser {path}`"
+            )
+            # Every transaction takes the lock before it writes, so nothing was stored.
+            busy.stored = False
+            return busy
+        case apsw.FullError():
+            return errors.StoreFull(f"{path}: the disk is full; free some space and try again")
+        case apsw.ReadOnlyError():
+            return errors.StoreReadOnly(f"{path} is read-only: make it and its directory writable")
+        case apsw.NotADBError() | apsw.CorruptError():
+            return errors.StoreCorrupt(
+                f"{path} is damaged or no database ({error}): restore it, or move it away to start anew"
+            )
+        case apsw.CantOpenError():
+            return errors.StoreUnavailable(f"{path} cannot be opened: check that it is a file this user may write")
+        case PermissionError():
+            return errors.StoreUnavailable(str(error))
+        case apsw.IOError():
+            return errors.StoreUnavailable(f"{path}: the disk fails ({error})")
+    return errors.StoreError(f"{path}: {type(error).__name__}: {error}")
 
 
 def rights(path: Path) -> Diagnostic:
