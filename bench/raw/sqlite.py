@@ -17,6 +17,7 @@ from tarry.store.shared.state_codes import CODE
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.apply import new_values
 from tarry.store.sqlite.file import open_database as opened_file
+from tarry.store.sqlite.open_line import ON_TIME
 
 _LONG_LEASE = 3_600_000_000
 _QUEUE = "default"
@@ -49,7 +50,7 @@ class SqliteRaw:
             these = self._db.array(tuple(finished))
             execute(sql.CHANGE_GROUP, (*new_values(done), these, CODE[done.was], done.epoch, self._owner)).fetchall()
         execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))
-        rows: list[tuple[Any, ...]] = execute(sql.READY[NORMAL], (_QUEUE, size, 0)).fetchall()
+        rows: list[tuple[Any, ...]] = execute(sql.READY[NORMAL], (_QUEUE, ON_TIME, size, 0)).fetchall()
         if rows:
             execute(sql.CLAIM, (self._owner, now, self._db.array(array("q", [row[0] for row in rows]))))
             execute(sql.LEASE, (self._owner, now + _LONG_LEASE, now + _LONG_LEASE // 2))
