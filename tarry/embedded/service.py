@@ -118,11 +118,11 @@ class LocalWorker(Worker):
             # Also after a crash: `Background` waits for it.
             self.ended.set()
 
-    def _is_finished(self, seconds: float) -> bool:
+    def is_finished(self, seconds: float) -> bool:
         self._enforce_limits(time.monotonic())
         return (
             self._gave_up
-            or super()._is_finished(seconds)
+            or super().is_finished(seconds)
             or (self._is_draining and seconds > 0 and self._has_nothing_left())
         )
 
@@ -132,7 +132,7 @@ class LocalWorker(Worker):
         self._empty_claims = self._empty_claims + 1 if self.pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
         return self._empty_claims >= MAX_EMPTY_CLAIMS
 
-    def _sleep_seconds(self, seconds: float) -> float:
+    def sleep_seconds(self, seconds: float) -> float:
         if self._is_draining and self.pump.is_idle:
             # Another claim at once, until enough of them were empty: what is due later stays, so there is nothing to
             # wait for.
@@ -158,7 +158,7 @@ class LocalWorker(Worker):
     def _enforce_limits(self, now: float) -> None:
         """Enforces the time limits: first claims nothing more, then interrupts the running jobs, then gives up."""
         if now >= self._stop_at:
-            # Once is enough; and with the old value `_sleep_seconds` would return 0 from now on.
+            # Once is enough; and with the old value `sleep_seconds` would return 0 from now on.
             self._stop_at = math.inf
             self.pump.stop()
         if now < self._limit or not self.pump.held_count:

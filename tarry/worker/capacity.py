@@ -65,6 +65,10 @@ class Capacity:
         """Whether the runner takes one more job after `further` others."""
         return self._count[kind] + further < self._prefetch[kind].target()
 
+    def is_ahead(self) -> bool:
+        """Whether a runner holds more jobs than it runs at once."""
+        return any(self._count[kind] > runner.slots for kind, runner in self._runners.items())
+
     def load(self) -> float:
         """The part of the slots in use, 0 to 1: that of the busier runner."""
         runners = self._runners.items()

@@ -146,6 +146,9 @@ class Exchanger:
         """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
         if self._marks.pending:
             self._save_progress(now)
+        # All slots run jobs: there is nothing to say or to ask.
+        if self.held and not limit and not self.unsettled and not self.is_away:
+            return []
         try:
             moment = self._clock.now()
             changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
@@ -162,6 +165,9 @@ class Exchanger:
         self.next_due, self.claimed_at = answer.next_due, moment
         if wants:
             self._plan.record(wants, answer.jobs)
+        if answer.jobs and not self.held:
+            # Their lease is new: the next extension is due in a while.
+            self._extended_at = now
         return answer.jobs
 
     def release_unseen(self, retried: bool) -> None:

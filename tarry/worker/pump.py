@@ -47,6 +47,8 @@ class Pump:
 
     max_jobs: float = math.inf
     """After so many jobs it claims no more."""
+    has_started = False
+    """The last step has passed jobs to the runners."""
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Pump:
         self._delay = SettleDelay()
         self._store_is_drained = False
         """The last claim brought fewer jobs than it asked for, or there were no free slots."""
+        self._was_busy = self._search_due = False
 
     def attach(self, sync: Runner, loop: Runner, capacity: type[Capacity] = Capacity) -> None:
         """Sets the runners for `def` and for `async def`; they put ended attempts into `self.outcomes`."""
@@ -114,6 +117,13 @@ class Pump:
     def has_free_slots(self) -> bool:
         """More jobs can be claimed."""
         return self._free() > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        """The next step has something to do at once: to settle, or to claim jobs that the store has."""
+        if self._exchanger.unsettled or self.outcomes.ended:
+            return True
+        return not self._store_is_drained and (self._capacity.is_ahead() or self.has_free_slots)
 
     @property
     def has_overdue_jobs(self) -> bool:
@@ -153,7 +163,7 @@ class Pump:
         """Gives back all jobs, also running ones: the process must end right after."""
         self.stopping = True
         # Jobs that have ended are settled by their outcomes, not released: they would run again.
-        self._collect()
+        self.collect()
         self._exchanger.release_all()
         self._exchange(0, time.monotonic())
 
@@ -168,9 +178,10 @@ class Pump:
         for running in self.deadlines.take_overdue(now, self._is_alive):
             self._runners[running.task.is_async].interrupt(running, TimeLimit)
 
-    def check_leases_soon(self) -> None:
-        """Makes the next step ask whether the running jobs are still wanted."""
-        # A wake-up for a cancelled job is lost if the worker did not listen when it was sent.
+    def look_thoroughly(self) -> None:
+        """Makes the next step look for new queues, and ask whether the running jobs are still wanted."""
+        # Wake-ups for these are lost if the worker did not listen when they were sent.
+        self._search_due = True
         self._exchanger.check_leases_soon()
 
     # The loop
@@ -179,7 +190,7 @@ class Pump:
         """Does everything that is due; returns the seconds to sleep unless woken (0: step again)."""
         now = time.monotonic()
         exchanger = self._exchanger
-        self._collect()
+        self.collect()
         # Timeouts and interrupts go on while the store is away.
         if left := exchanger.away_for(now):
             self._do_timed_work(now)
@@ -191,6 +202,7 @@ class Pump:
         free = self._free()
         settled = bool(exchanger.unsettled)
         jobs = self._exchange(free, now)
+        self.has_started, self._was_busy = bool(jobs), bool(jobs or settled)
         if jobs is None:
             return exchanger.away_for(now)
         self._store_is_drained = not free or len(jobs) < free
@@ -199,9 +211,16 @@ class Pump:
         # After the new jobs are held, so that they are not taken for unseen ones.
         exchanger.release_unseen(retried)
         self._do_timed_work(now)
-        if jobs or settled or exchanger.unsettled or self.outcomes.ended:
+        if jobs or exchanger.unsettled or self.outcomes.ended:
             return 0.0
-        return 0.0 if free and self._plan.find_new_queues() else self._idle_seconds(free)
+        return 0.0 if free and self._has_new_queues() else self._idle_seconds(free)
+
+    def _has_new_queues(self) -> bool:
+        # After a wake-up the claim itself finds the job, mostly: a look for its queue would only delay the next step.
+        if self._was_busy and not self._search_due:
+            return False
+        self._search_due = False
+        return self._plan.find_new_queues()
 
     def _exchange(self, limit: int, now: float) -> list[Job] | None:
         settles = bool(self._exchanger.unsettled)
@@ -213,7 +232,7 @@ class Pump:
     def settle_delay(self) -> float:
         """Seconds to sleep after a busy step, so that more jobs end before the next one."""
         # Only if the store has no more jobs for us, as under a limit. Else there would be a call for every few ends.
-        if self.stopping or not self._store_is_drained:
+        if self.stopping or not self._was_busy or not self._store_is_drained:
             return 0.0
         delay, next_due = self._delay.seconds(len(self._held), len(self.outcomes.ended)), self._exchanger.next_due
         due = math.inf if next_due is None else (next_due - self._exchanger.claimed_at) / SECOND
@@ -226,7 +245,7 @@ class Pump:
         left = self.max_jobs - self.events.processed - self.held_count
         return 0 if self.stopping or left <= 0 else int(min(self._capacity.free(), left))
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Takes the ended attempts from the runners."""
         ended, end = self.outcomes.ended, self._exchanger.end
         if not ended:

@@ -21,13 +21,14 @@ from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.store.shared.wakeup.sleeper import FULL, WORK
+from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
 from tarry.worker import capture, owner
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
 from tarry.worker.deadlines import DeadlineThread
 from tarry.worker.exchanger import RulesFor
 from tarry.worker.pump import Pump
+from tarry.worker.pump_loop import PumpLoop
 from tarry.worker.run.context import KILL_AFTER, AttemptContext
 from tarry.worker.run.loop import LoopRunner
 from tarry.worker.run.threads import ThreadRunner
@@ -40,8 +41,6 @@ BEAT_EVERY = 1.0
 NO_ANSWER = "it has not answered yet"
 NAMED = 5
 """The most jobs that are named in the log at the end."""
-READ_NEWS_EVERY = 0.05
-"""Seconds between two reads of signals while busy."""
 
 
 class WorkerSettings(Struct, frozen=True):
@@ -147,7 +146,8 @@ class Worker:
         self.pump.find_task, self.pump.max_jobs = find_task, settings.max_jobs or self.pump.max_jobs
         self._attach_runners(settings, main_thread)
         self._deadline_thread = DeadlineThread(self.pump.deadlines, self.pump.interrupt_overdue)
-        self._topic = WORK + ",".join(sorted(settings.queues))
+        topic = WORK + ",".join(sorted(settings.queues))
+        self._pump_loop = PumpLoop(self, self.pump, topic, self._control.filenos)
         self._crash: BaseException | None = None
         self._init_shutdown(settings.end_within)
 
@@ -245,7 +245,7 @@ class Worker:
 
     def _run_pump(self) -> None:
         try:
-            self._loop_until_stopped()
+            self._pump_loop.run()
         except BaseException as error:
             # A job that closed the worker's descriptors breaks the pump, too; then the job is to blame.
             if not self._control.is_intact():
@@ -258,48 +258,27 @@ class Worker:
             self._loop.stop()
             self.pump.wakeup.close()
 
-    def _loop_until_stopped(self) -> None:
-        pump, wakeup = self.pump, self.pump.wakeup
-        is_listening, read_at = False, 0.0
-        self._obey()  # before the first claim: the master may have gone while the app was imported
-        while True:
-            seconds = pump.step()
-            if self._is_finished(seconds):
-                return
-            self._beat()
-            if seconds <= 0:
-                if is_listening:
-                    wakeup.ignore()
-                    # While busy, wake-ups would only cost system calls: the next step asks the store anyway.
-                    is_listening = pump.outcomes.awaited = False
-                if (pause := pump.settle_delay()) > 0:
-                    time.sleep(pause)
-                if time.monotonic() < read_at:
-                    continue
-                wakeup.clear()
-            elif not is_listening:
-                # Listen first, then do one more step: else jobs that come in between would have to wait.
-                wakeup.listen(self._topic if pump.has_free_slots else FULL)
-                is_listening = pump.outcomes.awaited = True
-                pump.check_leases_soon()
-            elif not pump.outcomes.ended:
-                wakeup.wait(self._sleep_seconds(seconds), self._control.filenos())
-                is_listening = pump.outcomes.awaited = False
-            # Not at each step: reading is a system call, and each one lets another thread have the interpreter.
-            read_at = time.monotonic() + READ_NEWS_EVERY
-            self._obey()
+    # For `PumpLoop`
 
-    def _obey(self) -> None:
+    def obey(self) -> None:
+        """Handles signals; ends the process if one says so."""
         self.read_news()
         if self._is_quitting:
             self.pump.release_all()
             self._exit_process()
 
-    def _is_finished(self, seconds: float) -> bool:
+    def beat(self) -> None:
+        """Shows that it is alive, once a second."""
+        now = time.monotonic()
+        if now - self._beat_at >= BEAT_EVERY:
+            self._beat_at = now
+            self._reporter.beat(resident_bytes())
+
+    def is_finished(self, seconds: float) -> bool:
         """Whether the loop ends. seconds: as `Pump.step` returned."""
         return self.pump.stopping and not self.pump.held_count
 
-    def _sleep_seconds(self, seconds: float) -> float:
+    def sleep_seconds(self, seconds: float) -> float:
         """How long to sleep if the pump would sleep for so long."""
         return seconds
 
@@ -334,12 +313,6 @@ class Worker:
         # Others may have the jobs by now, so not one more line of their code may run here.
         logging.shutdown()
         os._exit(0)
-
-    def _beat(self) -> None:
-        now = time.monotonic()
-        if now - self._beat_at >= BEAT_EVERY:
-            self._beat_at = now
-            self._reporter.beat(resident_bytes())
 
     def _log_status(self) -> None:
         events = self.pump.events

@@ -342,7 +342,7 @@ def test_after_a_recall_it_looks_at_once(make: MakePump) -> None:
     manual.store.apply([lifecycle.cancel(manual.record(job), manual.rules, manual.clock.now())], manual.clock.now())
     manual.turns()
     assert manual.sync.interrupted == []
-    manual.pump.check_leases_soon()
+    manual.pump.look_thoroughly()
     manual.turns()
     assert [why for _, why in manual.sync.interrupted] == [CalledBack]
 

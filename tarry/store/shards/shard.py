@@ -260,6 +260,10 @@ class ShardWakeup(JoinedWakeup):
         self._choose_parts()
         super().listen(topic)
 
+    def is_listening(self) -> bool:
+        """Not known: a shard may be back, and only `listen` finds that."""
+        return False
+
     def close(self) -> None:
         # Also the sleepers on shards that are away.
         self.parts = list(self._made.values())

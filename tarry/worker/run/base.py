@@ -1,7 +1,9 @@
 """What the pump needs of a runner."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 
 from tarry.model.outcome import Outcome
 from tarry.tasks.interrupts import Interrupted
@@ -16,15 +18,29 @@ class OutcomeQueue:
         self.ended: deque[tuple[Running, Outcome]] = deque()
         self.awaited = False
         """The pump sleeps and wants to be woken."""
+        self._is_expected = False
+        self._came: SimpleQueue[None] = SimpleQueue()
         self._wake = wake
 
     def add(self, running: Running, outcome: Outcome, hurry: bool) -> None:
         """Adds an ended attempt. hurry: wakes the pump, since the runner will soon have nothing to do."""
         # First, so that the pump finds it when it wakes.
         self.ended.append((running, outcome))
-        if hurry and self.awaited:
+        if hurry and self._is_expected:
+            self._is_expected = False
+            self._came.put(None)
+        elif hurry and self.awaited:
             self.awaited = False
             self._wake()
+
+    def expect(self, seconds: float) -> None:
+        """Waits for an attempt that ends soon: so long at most."""
+        # By a lock and not by the wake-up's socket: each call of the system would cost more than most of these waits.
+        self._is_expected = True
+        if not self.ended:
+            with contextlib.suppress(Empty):
+                self._came.get(timeout=seconds)
+        self._is_expected = False
 
 
 class Runner:

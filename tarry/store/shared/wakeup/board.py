@@ -129,6 +129,9 @@ class BoardWakeup(Wakeup):
         if self._socket is not None and not self._flags.closed:
             self._flags[self._slot] = 0
 
+    def is_listening(self) -> bool:
+        return self._socket is not None and not self._flags.closed and self._flags[self._slot] != 0
+
     def filenos(self) -> list[int]:
         heard = super().filenos()
         return heard if self._socket is None else [*heard, self._socket.fileno()]

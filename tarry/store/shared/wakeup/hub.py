@@ -79,6 +79,10 @@ class WakeupHub:
                 # It may have been woken meanwhile.
                 self._topics.pop(sleeper, None)
 
+    def hears(self, sleeper: Wakeup) -> bool:
+        """Whether news still wakes the sleeper."""
+        return sleeper in self._topics
+
     def is_receiving(self, topic: str) -> bool:
         """Whether news for the topic arrive from other processes. True if the store has no transport."""
         transport = self.transport
@@ -145,14 +149,17 @@ class HubWakeup(Wakeup):
     def ignore(self) -> None:
         self._hub.ignore(self)
 
+    def is_listening(self) -> bool:
+        return self._hub.hears(self)
+
     def is_receiving(self) -> bool:
         """Whether news for what it listened to last arrive."""
         return self._hub.is_receiving(self._topic)
 
-    def wait(self, seconds: float, also: Sequence[int] = ()) -> bytes:
+    def sleep(self, seconds: float, also: Sequence[int] = ()) -> bytes:
         if self.is_receiving():
             self._look = LOOK_FIRST
-            return super().wait(seconds, also)
+            return super().sleep(seconds, also)
         # While no news arrive, a sleeper must look by itself, or it would miss everything.
         self._look = min(self._look * 1.5, LOOK_LAST)
-        return super().wait(min(seconds, self._look), also)
+        return super().sleep(min(seconds, self._look), also)

@@ -105,13 +105,22 @@ class Wakeup(ABC):
     def wait(self, seconds: float, also: Sequence[int] = ()) -> bytes:
         """Sleeps until woken, until one of `also` is readable, or for so many seconds; then stops listening. Returns
         one byte for each `wake`."""
+        woken = self.sleep(seconds, also)
+        self.ignore()
+        return woken
+
+    def sleep(self, seconds: float, also: Sequence[int] = ()) -> bytes:
+        """As `wait`, but goes on listening, unless an event woke it."""
         # Not `select`: that fails for descriptors above 1023.
         poll = select.poll()
         for fd in (*self.filenos(), *also):
             poll.register(fd, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
-        self.ignore()
         return self.clear()
+
+    def is_listening(self) -> bool:
+        """Whether the next event still wakes it. False if that is not known."""
+        return False
 
     def clear(self) -> bytes:
         """Forgets the wake-ups up to now."""
@@ -141,6 +150,9 @@ class JoinedWakeup(Wakeup):
         for part in self.parts:
             with contextlib.suppress(StoreError):
                 part.ignore()
+
+    def is_listening(self) -> bool:
+        return all(part.is_listening() for part in self.parts)
 
     def filenos(self) -> list[int]:
         return [*super().filenos(), *(fd for part in self.parts for fd in part.filenos())]
