@@ -59,6 +59,31 @@ def test_every_statement_searches(store: SqliteStore, limited: bool, analysed: b
     assert {statement: steps for statement, steps in plans.items() if steps} == {}
 
 
+def test_no_statement_is_prepared_again_for_its_values(store: SqliteStore) -> None:
+    """That would take several times as long as the statement itself."""
+    for name in ("task:mail", "each:lined"):
+        store.limit(name, Limit(10**6))
+    database, prepared = store._db, list[tuple[object, ...]]()
+    assert isinstance(database, apsw.Connection)
+
+    # SQLite asks while it prepares a statement.
+    def note(*asked: object) -> int:
+        prepared.append(asked)
+        return apsw.SQLITE_OK
+
+    database.authorizer = note
+    for _ in range(3):
+        prepared.clear()
+        for lane in (None, "a"):
+            put(store, 5, task="lined", lane=lane)
+        put(store, 5, task="mail")
+        claimed = store.exchange((), EVERYTHING, 20, "ann", LEASE, NOW + 9).jobs
+        store.apply([lifecycle.after(job, Returned(), RULES, NOW + 9) for job in claimed], NOW + 9)
+        assert len(claimed) == 15
+    database.authorizer = None
+    assert prepared == []
+
+
 def way(store: SqliteStore) -> None:
     """Every hot verb, with jobs of every kind."""
     plain, late = put(store, 20), put(store, 5, due=NOW + 5)
