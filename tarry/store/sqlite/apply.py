@@ -28,7 +28,7 @@ def apply_changes(db: Database, lanes: SqliteLanes, changes: Sequence[Change], n
     running = lanes.running_keys(changes)
     valid = _make(db, changes)
     made = [change for change, good in zip(changes, valid, strict=True) if good]
-    lanes.lower_levels([running[change.id] for change in made if change.was is State.RUNNING], now)
+    lanes.lower_levels([running[change.id] for change in made if change.was is State.RUNNING])
     # The limit may be younger than the job's end, so a finished job that comes back may have no lane yet.
     if revived := [change.id for change in made if change.was.finished]:
         db.execute(sql.INTO_LANES, (db.array(tuple(revived)),))

@@ -18,7 +18,7 @@ from tarry.store.shared.lane_reader import (
 from tarry.store.shared.lanes import JobKey
 from tarry.store.sqlite import sql
 from tarry.store.sqlite.database import Database
-from tarry.store.sqlite.levels import read_level, read_turn, save_levels, save_turns
+from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine, Row, position
 
@@ -29,8 +29,8 @@ TASK_OF, QUEUE_OF, LANE = 2, 4, 15
 class SqliteLaneReader(LaneReader[Row]):
     """For one claim of this owner. Its items are rows of `sqlite.sql.CLAIMED`; `claimed` gets the claimed ones."""
 
-    def __init__(self, db: Database, limits: Mapping[str, Limit], owner: str, now: int) -> None:
-        self._db, self._limits, self._owner, self._now = db, limits, owner, now
+    def __init__(self, db: Database, limits: Mapping[str, Limit], levels: LevelTable, owner: str, now: int) -> None:
+        self._db, self._limits, self._levels, self._owner, self._now = db, limits, levels, owner, now
         self._open = OpenLanes(db)
         self._state = LaneState(limits, {}, {})
         self._tasks: dict[Line, list[str] | None] = {}
@@ -40,7 +40,7 @@ class SqliteLaneReader(LaneReader[Row]):
         """Also opens lanes whose time has come."""
         next_open = self._open.reopen_due(self._now, FULL)
         # Lines are read only when the claim comes to them: a statement costs little here, since there is no server.
-        levels = self.lane_levels([name for queue, _ in lines if (name := QUEUE + queue) in self._limits])
+        levels = self._levels.levels({name for queue, _ in lines if (name := QUEUE + queue) in self._limits})
         self._state = LaneState(self._limits, levels, {}, next_open)
         return self._state
 
@@ -60,9 +60,9 @@ class SqliteLaneReader(LaneReader[Row]):
             yield task
 
     def _add_task(self, task: str) -> None:
-        self._state.turns[task] = read_turn(self._db, task)
+        self._state.turns[task] = self._levels.turn(task)
         if (name := TASK + task) in self._limits:
-            self._state.levels[name] = read_level(self._db, name)
+            self._state.levels |= self._levels.levels([name])
 
     def has_open_jobs(self, line: Line) -> bool:
         return OpenLine(self._db, line).has_jobs()
@@ -93,7 +93,7 @@ class SqliteLaneReader(LaneReader[Row]):
         return found
 
     def lane_levels(self, names: Sequence[str]) -> dict[str, Level]:
-        return {name: read_level(self._db, name) for name in names}
+        return self._levels.levels(names)
 
     def lane_fronts(self, line: Line, counts: Mapping[Lane, int]) -> dict[Lane, Sequence[Candidate[Row]]]:
         return {lane: self._lane_front(line, lane, most) for lane, most in counts.items()}
@@ -109,8 +109,8 @@ class SqliteLaneReader(LaneReader[Row]):
         return [(row[QUEUE_OF], row[TASK_OF], row[LANE]) for row in items]
 
     def save(self, use: LaneUse) -> None:
-        save_levels(self._db, use.levels, self._now)
-        save_turns(self._db, use.turns)
+        self._levels.set_levels(use.levels)
+        self._levels.set_turns(use.turns)
         for place, full in use.full.items():
             self._open.close(place, full)
         for place, empty in use.empty.items():

@@ -28,7 +28,7 @@ from tarry.store.sqlite import sql
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.lane_reader import SqliteLaneReader
-from tarry.store.sqlite.levels import read_level, save_levels
+from tarry.store.sqlite.levels import LevelTable
 from tarry.store.sqlite.open_lanes import LanePlace, OpenLanes
 from tarry.store.sqlite.open_line import Row
 
@@ -45,8 +45,12 @@ def read_limits(db: Statements) -> dict[str, Limit]:
     return {name: decode_limit(value) for name, value in rows}
 
 
+_FEW = 20
+"""So many limits are read at once, with their levels."""
+
+
 class LazyLimits(Mapping[str, Limit]):
-    """The limits that are set, where there is at least one."""
+    """The limits that are set, where there are more than a few."""
 
     # Each limit is read when it is asked for: a claim needs few of perhaps thousands.
 
@@ -91,12 +95,17 @@ class SqliteLanes:
         self._db = db
         self.limits: Mapping[str, Limit] = {}
         """As of the last `load_limits`."""
+        self._levels = LevelTable(db, {})
         self._open = OpenLanes(db)
 
     def load_limits(self) -> Mapping[str, Limit]:
-        """The limits as they are now; valid to the end of the transaction."""
+        """The limits as they are now; valid to the end of the transaction, as are the levels."""
+        rows = self._rows(sql.FEW_LIMITS, (_FEW + 1,))
+        few = rows if len(rows) <= _FEW else []
         # An empty dict lets a claim without limits take the short way, at the price of one look.
-        self.limits = LazyLimits(self._db) if self._db.execute(sql.ANY_LIMIT).get else {}
+        self.limits = LazyLimits(self._db) if rows and not few else {name: decode_limit(row[0]) for name, *row in few}
+        known = {name: (Level(*row[1:3]), row[3]) if row[1] is not None else None for name, *row in few}
+        self._levels = LevelTable(self._db, known)
         return self.limits
 
     def has_jobs(self) -> bool:
@@ -111,7 +120,7 @@ class SqliteLanes:
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, now: int) -> tuple[list[Row], int | None]:
         """Claims up to so many jobs; if there are none, also answers when a rate allows a start."""
-        reader = SqliteLaneReader(self._db, self.limits, owner, now)
+        reader = SqliteLaneReader(self._db, self.limits, self._levels, owner, now)
         again = claim_in_lanes(reader, wants, limit, now)
         return reader.claimed, again
 
@@ -142,11 +151,17 @@ class SqliteLanes:
         rows = self._rows(sql.COUNTED, (self._db.array(ids),)) if ids else []
         return {id: (queue, task, lane) for id, queue, task, lane in rows}
 
-    def lower_levels(self, jobs: Sequence[JobKey], now: int) -> None:
+    def lower_levels(self, jobs: Sequence[JobKey]) -> None:
         """Lowers the levels of these jobs, which no longer run, and opens their lanes."""
         counts = count_by_level(jobs, self.limits)
-        save_levels(self._db, {name: read_level(self._db, name).ended(count) for name, count in counts.items()}, now)
-        self._open.reopen((task, lane) for _, task, lane in jobs if lane is not None and EACH + task in self.limits)
+        levels = self._levels.levels(counts)
+        self._levels.set_levels({name: levels[name].ended(count) for name, count in counts.items()})
+        lanes = {(task, lane) for _, task, lane in jobs if lane is not None}
+        self._open.reopen((task, lane) for task, lane in lanes if EACH + task in self.limits)
+
+    def save_levels(self, now: int) -> None:
+        """Writes the levels that this transaction has changed."""
+        self._levels.save(now)
 
     # Setting limits
 
@@ -196,13 +211,12 @@ class SqliteLanes:
 
     def find_wrongly_closed(self, now: int) -> list[Lane]:
         """The lanes that are closed and need not be."""
-        limits = self.load_limits()
+        limits, closed = self.load_limits(), self._open.closed_lanes()
+        levels = self._levels.levels(lane_level(task, lane) for task, lane, _ in closed)
         return [
             (task, lane)
-            for task, lane, again in self._open.closed_lanes()
-            if is_wrongly_closed(
-                limits.get(EACH + task), read_level(self._db, lane_level(task, lane)).running, again, now
-            )
+            for task, lane, again in closed
+            if is_wrongly_closed(limits.get(EACH + task), levels[lane_level(task, lane)].running, again, now)
         ]
 
     def recount(self, now: int) -> int:

@@ -1,43 +1,74 @@
 """The table `tarry_level`: how far each limit is used, and which lane each task served last."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from tarry.model.limit import EACH, TASK, Level
 from tarry.store.sqlite.connection import Statements
 
-_READ = "SELECT running, next FROM tarry_level WHERE name = ?"
-_WRITE = """INSERT INTO tarry_level (name, running, next) VALUES (?1, ?2, ?3)
-    ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3"""
+_READ = "SELECT name, running, next, turn FROM tarry_level WHERE name IN (SELECT value FROM json_each(?))"
+_WRITE = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (name) DO UPDATE SET running = ?2, next = ?3, turn = ?4"""
 _DELETE = "DELETE FROM tarry_level WHERE name = ?"
-_READ_TURN = "SELECT turn FROM tarry_level WHERE name = ?"
-_WRITE_TURN = """INSERT INTO tarry_level (name, running, next, turn) VALUES (?1, 0, 0, ?2)
-    ON CONFLICT (name) DO UPDATE SET turn = ?2"""
+Row: TypeAlias = tuple[Level, str | None]
+"""A level, and of a task the lane that a claim served last."""
+_UNUSED: Row = (Level(), None)
 
 
-def read_level(db: Statements, name: str) -> Level:
-    """The level of that name."""
-    row = db.execute(_READ, (name,)).get
-    return Level() if row is None else Level(*row)
+class LevelTable:
+    """The levels as one transaction sees them. Each is read once; `save` writes those that have changed.
 
+    known: rows that were read already, by name; None: there is no such row.
+    """
 
-def save_levels(db: Statements, levels: Mapping[str, Level], now: int) -> None:
-    """Writes these levels; deletes those of idle keys."""
-    # There may be any number of keys, so the table would grow without end.
-    idle = {name for name, level in levels.items() if name.startswith(EACH) and level.idle(now)}
-    rows = [(name, level.running, level.next) for name, level in sorted(levels.items()) if name not in idle]
-    if rows:
-        db.executemany(_WRITE, rows)
-    if idle:
-        db.executemany(_DELETE, [(name,) for name in sorted(idle)])
+    def __init__(self, db: Statements, known: Mapping[str, Row | None]) -> None:
+        self._db = db
+        self._stored = dict(known)
+        self._changed: dict[str, Row] = {}
 
+    def levels(self, names: Iterable[str]) -> dict[str, Level]:
+        """The levels of these names."""
+        return {name: row[0] for name, row in self._rows(names).items()}
 
-def read_turn(db: Statements, task: str) -> str | None:
-    """The lane of the task that a claim served last."""
-    turn: str | None = db.execute(_READ_TURN, (TASK + task,)).get
-    return turn
+    def turn(self, task: str) -> str | None:
+        """The lane of the task that a claim served last."""
+        return self._row(TASK + task)[1]
 
+    def set_levels(self, levels: Mapping[str, Level]) -> None:
+        """Changes these levels."""
+        self._changed |= {name: (levels[name], row[1]) for name, row in self._rows(levels).items()}
 
-def save_turns(db: Statements, turns: Mapping[str, str]) -> None:
-    """Writes the lane that each task served last."""
-    if turns:
-        db.executemany(_WRITE_TURN, [(TASK + task, turn) for task, turn in sorted(turns.items())])
+    def set_turns(self, turns: Mapping[str, str]) -> None:
+        """Changes the lanes that these tasks served last."""
+        self._changed |= {TASK + task: (self._row(TASK + task)[0], turn) for task, turn in turns.items()}
+
+    def save(self, now: int) -> None:
+        """Writes what has changed; deletes the levels of idle keys."""
+        # What a batch ends often starts anew in the same transaction: most levels are then as they were.
+        changed = {name: row for name, row in self._changed.items() if row != (self._stored[name] or _UNUSED)}
+        # There may be any number of keys, so the table would grow without end.
+        idle = {name for name, (level, _) in changed.items() if name.startswith(EACH) and level.idle(now)}
+        rows = [
+            (name, level.running, level.next, turn)
+            for name, (level, turn) in sorted(changed.items())
+            if name not in idle
+        ]
+        if rows:
+            self._db.executemany(_WRITE, rows)
+        if idle:
+            self._db.executemany(_DELETE, [(name,) for name in sorted(idle)])
+
+    def _row(self, name: str) -> Row:
+        return self._rows((name,))[name]
+
+    def _rows(self, names: Iterable[str]) -> dict[str, Row]:
+        names = list(names)
+        if missing := [name for name in names if name not in self._stored]:
+            self._stored |= dict.fromkeys(missing) | self._read(missing)
+        return {name: self._changed.get(name) or self._stored[name] or _UNUSED for name in names}
+
+    def _read(self, names: Sequence[str]) -> dict[str, Row]:
+        rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()
+        return {name: (Level(running, next_start), turn) for name, running, next_start, turn in rows}

@@ -78,7 +78,7 @@ CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
 FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 LIMITS = "SELECT name, value FROM tarry_limit"
 LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"
-ANY_LIMIT = "SELECT 1 FROM tarry_limit LIMIT 1"
+FEW_LIMITS = "SELECT name, value, running, next, turn FROM tarry_limit LEFT JOIN tarry_level USING (name) LIMIT ?"
 LIMITS_AND_LEVELS = """SELECT name, value, ifnull(running, 0), ifnull(next, 0)
     FROM tarry_limit LEFT JOIN tarry_level USING (name) ORDER BY name"""
 # Changes nothing, but takes the write lock, so that the following statements read the latest state.

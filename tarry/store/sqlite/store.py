@@ -163,6 +163,8 @@ class SqliteStore(ScanningSqlStore):
             # Changes first: what ends here makes room under limits for the claim.
             valid = apply_changes(self._db, self._lanes, changes, now) if changes else []
             jobs, again = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else ([], None)
+            # After both, since a claim often takes what the changes gave back.
+            self._lanes.save_levels(now)
             return Exchange(valid, jobs, earliest(self._next_due(), again))
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
