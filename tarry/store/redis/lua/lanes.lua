@@ -70,9 +70,21 @@ function lib.whose_turn(turns, late, on_time)
   return turns.late and late or on_time
 end
 
+-- The only line of these that has candidates; nil if there are several, or none.
+function lib.only_line(lines)
+  local only
+  for _, line in ipairs(lines) do
+    if only and #line > 0 then return nil end
+    if #line > 0 then only = line end
+  end
+  return only
+end
+
 -- Up to so many candidates from lines of these.
 function lib.merge_by_turn(lines, band, most)
-  local heads, given, turns = {}, {}, {}
+  local heads, given, turns, only = {}, {}, {}, lib.only_line(lines)
+  -- No line has more than `most`.
+  if only then return only end
   for number, line in ipairs(lines) do
     heads[number] = {line = line, at = 0}
     lib.advance(heads[number], band)
@@ -158,9 +170,10 @@ function lib.register_lane(key, of)
   local tasks, lanes = lib.tasks_key(queue, band), lib.lanes_key(queue, band, task)
   local open = lib.open_lanes_key(queue, band, task)
   if lib.call('EXISTS', key) == 1 then
+    -- It is known already, and so are its task and its queue.
+    if lib.call('ZADD', lanes, 0, lane) == 0 then return end
     lib.call('ZADD', tasks, 0, task)
     lib.call('SADD', lib.QUEUES, queue)
-    if lib.call('ZADD', lanes, 0, lane) == 0 then return end
     if lib.call('HEXISTS', lib.CLOSED, task .. lib.SEPARATOR .. lane) == 1 then
       lib.close_lane(queue, band, task, lane)
     else
@@ -175,8 +188,8 @@ end
 -- At most so many lanes of a task are looked at in one claim, of which so many without room: those are closed, which
 -- takes longer.
 lib.MAX_EXAMINED, lib.MAX_CLOSED = 1000, 100
--- By task, the lane that was served last.
-lib.last_lanes = {}
+-- By task, the lane that was served last; and those of these that were served last in this claim.
+lib.last_lanes, lib.served = {}, {}
 
 function lib.last_lane_of(task)
   if lib.last_lanes[task] == nil then lib.last_lanes[task] = lib.call('HGET', lib.TURNS, task) end
@@ -275,10 +288,12 @@ function lib.remove_chosen(want, given, ids, limits, now)
     local line, entry = one[1], one[2]
     counts[line] = (counts[line] or 0) + 1
     ids[#ids + 1] = lib.sub(entry, width - 15, width)
-    if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now) end
-    if line.lane then lib.last_lanes[line.task] = line.lane end
+    if line.lane and line.lane ~= lib.last_lanes[line.task] then
+      lib.last_lanes[line.task], lib.served[line.task] = line.lane, line.lane
+    end
   end
   for line, count in pairs(counts) do
+    if limits then lib.raise_levels(limits, want.queue, line.task, line.lane, now, count) end
     lib.pop(line.key, line.width, count)
     if line.lane then lib.register_lane(line.key, {want.queue, want.band, line.task, line.lane}) end
   end
@@ -286,25 +301,31 @@ end
 
 -- Opens lanes whose rate lets one start by now; `retry_at` gets the time of the next.
 function lib.reopen_due_lanes(now)
-  local until_now = string.format('%.0f', now)
-  lib.open_lanes(lib.call('ZRANGEBYSCORE', lib.REOPEN_AT, '-inf', until_now, 'LIMIT', 0, lib.MAX_CLOSED))
   local first = lib.call('ZRANGE', lib.REOPEN_AT, 0, 0, 'WITHSCORES')[2]
+  if first and tonumber(first) <= now then
+    local until_now = string.format('%.0f', now)
+    lib.open_lanes(lib.call('ZRANGEBYSCORE', lib.REOPEN_AT, '-inf', until_now, 'LIMIT', 0, lib.MAX_CLOSED))
+    first = lib.call('ZRANGE', lib.REOPEN_AT, 0, 0, 'WITHSCORES')[2]
+  end
   if first then lib.retry_at = tonumber(first) > now and tonumber(first) or 0 end
 end
 
 -- As `choose_unlimited`, where there are limits or lanes.
 function lib.choose_limited(limits, wants, limit, now, ids)
-  local migrating = lib.migrating_tasks()
+  local migrating, exhausted = lib.migrating_tasks(), {}
   lib.reopen_due_lanes(now)
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
-      local most = math.min(fill and limit or want.count, limit - #ids)
-      if most > 0 then lib.remove_chosen(want, lib.candidates(limits, want, most, now, migrating), ids, limits, now) end
+      local most, place = math.min(fill and limit or want.count, limit - #ids), want.band .. want.queue
+      -- What gave less than asked for has no more.
+      if most > 0 and not exhausted[place] then
+        local given = lib.candidates(limits, want, most, now, migrating)
+        exhausted[place] = #given < most
+        lib.remove_chosen(want, given, ids, limits, now)
+      end
     end
   end
-  for task, lane in pairs(lib.last_lanes) do
-    if lane then lib.call('HSET', lib.TURNS, task, lane) end
-  end
+  for task, lane in pairs(lib.served) do lib.call('HSET', lib.TURNS, task, lane) end
 end
 
 -- Jobs that came before their task was limited get its lane. There may be a million of them: so not all in one script,

@@ -66,25 +66,37 @@ function lib.level_names(queue, task, lane)
   return {'queue:' .. queue, 'task:' .. task, 'each:' .. task .. lib.SEPARATOR .. lane}
 end
 
-function lib.raise_levels(limits, queue, task, lane, now)
-  for _, name in ipairs(lib.level_names(queue, task, lane)) do
-    local limit = lib.limit_of(limits, name)
-    if limit then
-      local level = lib.level_of(name)
-      level.running = level.running + 1
-      if limit.count > 0 then level.next = math.max(lib.next_start(level, limit, now), now) + limit.spacing end
-      lib.touched[name] = true
+-- By queue, task and lane of jobs, the names of the levels that they count for and that have a limit.
+lib.limited_names = {}
+
+function lib.limited_level_names(limits, queue, task, lane)
+  local key = lane and queue .. lib.SEPARATOR .. task .. lib.SEPARATOR .. lane or queue
+  local names = lib.limited_names[key]
+  if not names then
+    names = {}
+    for _, name in ipairs(lib.level_names(queue, task, lane)) do
+      if lib.limit_of(limits, name) then names[#names + 1] = name end
     end
+    lib.limited_names[key] = names
+  end
+  return names
+end
+
+-- So many jobs of that queue, task and lane start.
+function lib.raise_levels(limits, queue, task, lane, now, count)
+  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
+    local limit, level = lib.limit_of(limits, name), lib.level_of(name)
+    level.running = level.running + count
+    if limit.count > 0 then level.next = math.max(lib.next_start(level, limit, now), now) + count * limit.spacing end
+    lib.touched[name] = true
   end
 end
 
 function lib.lower_levels(limits, queue, task, lane)
-  for _, name in ipairs(lib.level_names(queue, task, lane)) do
-    if lib.limit_of(limits, name) then
-      local level = lib.level_of(name)
-      level.running = math.max(0, level.running - 1)
-      lib.touched[name], lib.lowered[name] = true, true
-    end
+  for _, name in ipairs(lib.limited_level_names(limits, queue, task, lane)) do
+    local level = lib.level_of(name)
+    level.running = math.max(0, level.running - 1)
+    lib.touched[name], lib.lowered[name] = true, true
   end
 end
 
