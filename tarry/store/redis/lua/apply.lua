@@ -71,7 +71,18 @@ function lib.plain_job_of(entry)
   return of
 end
 
--- Ends the attempt of a plain job for good: by far the most changes are this one. Its record is not even read.
+-- As `plain_job_of`, of a job that is not plain but holds no key: the end of its attempt leaves its record alone, too.
+function lib.keyless_job_of(id)
+  local record = lib.call('HGET', lib.JOBS, id)
+  local at, note = lib.tail_position(record)
+  local tail = lib.parse_tail(record, at)
+  if tail.key then return false end
+  tail.size = lib.tail_size(tail, note)
+  return tail
+end
+
+-- Ends the attempt of such a job for good: by far the most changes are this one. The record of a plain one is not even
+-- read.
 function lib.finish(change, id, entry, of)
   local common = change.endings[of.names] or lib.ending_group(change, of.names)
   common.count, common.before = common.count + 1, common.before + of.size
@@ -176,7 +187,7 @@ end
 function lib.apply_one(change, id, entry, limits, now)
   if entry then
     if not lib.runs_as_seen(change, entry) then return false end
-    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry))
+    local of = change.quick and (lib.plain_jobs[entry] or lib.plain_job_of(entry) or lib.keyless_job_of(id))
     if of then
       lib.finish(change, id, entry, of)
       return true, of
@@ -194,7 +205,8 @@ function lib.lower_levels_of(limits, job)
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.
--- Cost: one read of as many entries as there are ids; a job that is not plain takes some eight commands more.
+-- Cost: one read of as many entries as there are ids; a job that is not plain takes one command more where its attempt
+-- ends for good and it has no key, else some eight.
 function lib.apply(descriptions, ids, numbers, limits, now)
   local parsed, valid = {}, {}
   for number, text in ipairs(descriptions) do parsed[number] = lib.parse_change(text) end
