@@ -26,12 +26,23 @@ def split_jobs(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[J
 
 def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
     """The jobs; if all are plain also the sums that the script writes if they are all new."""
+    if len(jobs) == 1 and is_plain(jobs[0]):
+        return _single(jobs[0])
     stored: list[Word] = []
     for job in jobs:
         stored += (job.id, pack_job(job))
     # An id that comes twice is one job, and the sums would count it twice.
     plain = all(map(is_plain, jobs)) and len({job.id for job in jobs}) == len(jobs)
     return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ())]
+
+
+def _single(job: Job) -> list[Word]:
+    (entry,) = line_entries([job])
+    return [2, 1, job.id, pack_job(job), line_name(job), entry, _tally_field(job), size_of(job)]
+
+
+def _tally_field(job: Job) -> bytes:
+    return b"%d%b" % (CODE[job.state], join_names(job.queue, job.task))
 
 
 def _sums(jobs: Sequence[Job]) -> Iterator[Word]:
@@ -45,7 +56,7 @@ def _sums(jobs: Sequence[Job]) -> Iterator[Word]:
     for group in alike.values():
         first = group[0]
         lines.setdefault(line_name(first), []).extend(line_entries(group))
-        field = b"%d%b" % (CODE[first.state], join_names(first.queue, first.task))
+        field = _tally_field(first)
         count, size = tallies.get(field, (0, 0))
         tallies[field] = count + len(group), size + sum(map(size_of, group))
     yield len(lines)

@@ -7,28 +7,48 @@
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
 -- task and level that is touched a few writes.
 
+-- The keys where the jobs of a want may wait: both its lines, and its tasks with lanes. By band and queue: a library
+-- keeps them, since workers want the same again and again.
+lib.SOURCES = {h = {}, n = {}, l = {}, count = 0, prefix = lib.P}
+function lib.sources_of(queue, band)
+  local found = lib.SOURCES[band][queue]
+  if not found then
+    local late, line = lib.open_line(queue, band, true), lib.open_line(queue, band)
+    found = {late = late, line = line, tasks = lib.tasks_key(queue, band)}
+    if lib.SOURCES.count > 10000 then lib.SOURCES = {h = {}, n = {}, l = {}, count = 0} end
+    lib.SOURCES[band][queue], lib.SOURCES.count = found, lib.SOURCES.count + 1
+  end
+  return found
+end
+
+function lib.any_exists(keys)
+  for from = 1, #keys, 5000 do
+    if lib.call('EXISTS', unpack(keys, from, math.min(#keys, from + 4999))) > 0 then return true end
+  end
+  return false
+end
+
+-- Whether a claim may find something.
+function lib.has_work()
+  local page, keys, last = lib.call('ZRANGE', lib.DUE, '0', '0')[1], {}, 0
+  if page and ARGV[6] ~= '0' and lib.parse('>I8', page) <= tonumber(ARGV[1]) then return true end
+  for at = 7, 4 + 3 * ARGV[6], 3 do
+    local found = lib.sources_of(ARGV[at], ARGV[at + 1])
+    keys[last + 1], keys[last + 2], keys[last + 3] = found.line, found.late, found.tasks
+    last = last + 3
+  end
+  return lib.any_exists(keys)
+end
+
 -- The answer if there is nothing to do and nothing to claim, as most of the time: then the rest of the script need not
 -- even be begun. Else nil.
 function lib.exchange_nothing()
-  local call, P, args = redis.call, string.sub(KEYS[1], 1, -5), ARGV
-  local after = 7 + 3 * args[6]
-  if args[after] ~= '0' then return nil end
-  local lines, page = {}, call('ZRANGE', P .. 'due', 0, 0)[1]
-  if page and after > 7 and struct.unpack('>I8', page) <= tonumber(args[1]) then return nil end
-  for at = 7, after - 3, 3 do
-    local count, band, name = #lines, args[at + 1], ':' .. args[at]
-    lines[count + 1], lines[count + 2] = P .. band .. name, P .. string.upper(band) .. name
-    lines[count + 3] = P .. 't' .. band .. name
-  end
-  for from = 1, #lines, 5000 do
-    if call('EXISTS', unpack(lines, from, math.min(#lines, from + 4999))) > 0 then return nil end
-  end
-  return {'', {}, page and string.sub(page, 1, 8) or '', ''}
+  if ARGV[7 + 3 * ARGV[6]] ~= '0' or lib.has_work() then return nil end
+  return {'', {}, lib.next_due(), ''}
 end
 
 function lib.exchange()
   local now, owner, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[4])
-  local now8 = lib.pack('>I8', now)
   local wants, after = lib.read_wants()
   local descriptions, ids, numbers = lib.read_changes(after)
   local limits, valid, reasons = lib.read_limits(), '', ''
@@ -40,18 +60,11 @@ function lib.exchange()
     lib.write_tallies()
   end
   local jobs, fine, why = {}, true, nil
-  wants = limit > 0 and lib.unpaused(wants) or {}
-  if #wants > 0 then
-    if ARGV[5] == '1' then lib.promote(now, now8) end
-    local claimed = {}
-    -- What was taken out of its lines before an error must run: else it is never found again.
-    if limits or lib.any_exists(wants, lib.tasks_key) then
-      fine, why = pcall(lib.choose_limited, limits, wants, limit, now, claimed)
-    else
-      fine, why = pcall(lib.choose_unlimited, wants, limit, claimed)
-    end
+  if limit > 0 and (#ids == 0 or lib.has_work()) then
+    local claimed
+    claimed, fine, why = lib.claim(limits, wants, limit, now)
     if #claimed > 0 then
-      jobs = lib.start_jobs(claimed, owner, now8)
+      jobs = lib.start_jobs(claimed, owner, lib.pack('>I8', now))
       lib.extend_lease(owner, tonumber(ARGV[3]), now)
       lib.write_lines()
       if reasons == '' then reasons = 'f' end
@@ -67,11 +80,30 @@ function lib.exchange()
   return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or ''}
 end
 
+-- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.
+function lib.claim(limits, wants, limit, now)
+  if ARGV[5] == '1' then lib.promote(now, lib.pack('>I8', now)) end
+  local claimed, rare = {}, {lib.PAUSED}
+  for _, want in ipairs(wants) do
+    rare[#rare + 1], rare[#rare + 2] = want.sources.late, want.sources.tasks
+  end
+  local is_rare = lib.any_exists(rare)
+  if is_rare then wants = lib.unpaused(wants) end
+  -- What was taken out of its lines before an error must run: else it is never found again.
+  if limits or is_rare and lib.has_lanes(wants) then
+    return claimed, pcall(lib.choose_limited, limits, wants, limit, now, claimed)
+  end
+  return claimed, pcall(lib.choose_unlimited, wants, limit, is_rare, claimed)
+end
+
 -- The wants, and which argument follows them.
 function lib.read_wants()
   local wants, at = {}, 7
   for number = 1, tonumber(ARGV[6]) do
-    wants[number] = {queue = ARGV[at], band = ARGV[at + 1], count = tonumber(ARGV[at + 2])}
+    local queue, band = ARGV[at], ARGV[at + 1]
+    wants[number] = {
+      queue = queue, band = band, count = tonumber(ARGV[at + 2]), sources = lib.sources_of(queue, band),
+    }
     at = at + 3
   end
   return wants, at
@@ -98,7 +130,7 @@ end
 function lib.take_due_ids(now)
   local ids = {}
   while #ids < lib.BATCH do
-    local page = lib.call('ZRANGE', lib.DUE, 0, 0)[1]
+    local page = lib.call('ZRANGE', lib.DUE, '0', '0')[1]
     if not page or lib.parse('>I8', page) > now then break end
     local size = 0
     while size < #page and #ids < lib.BATCH and lib.parse('>I8', page, size + 1) <= now do
@@ -152,15 +184,15 @@ end
 
 -- Takes ready jobs out of their lines and adds their ids: first up to its count for each want, then whatever there is,
 -- in turn.
-function lib.choose_unlimited(wants, limit, ids)
-  local empty, any_late = {}, lib.any_exists(wants, lib.late_line)
+function lib.choose_unlimited(wants, limit, may_be_late, ids)
+  local empty = {}
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
-      local most = math.min(fill and limit or want.count, limit - #ids)
+      local most, sources = math.min(fill and limit or want.count, limit - #ids), want.sources
       if most > 0 then
-        local width, late = lib.WIDTHS[want.band], any_late and lib.late_share(want, most) or 0
-        lib.take_first(lib.open_line(want.queue, want.band, true), width, late, empty, ids)
-        lib.take_first(lib.open_line(want.queue, want.band), width, most - late, empty, ids)
+        local width, late = lib.WIDTHS[want.band], may_be_late and lib.late_share(want, most) or 0
+        lib.take_first(sources.late, width, late, empty, ids)
+        lib.take_first(sources.line, width, most - late, empty, ids)
       end
     end
   end
@@ -184,18 +216,6 @@ function lib.running_entry(epochs, epoch, now8, names)
     epochs[epoch] = since
   end
   return since .. names
-end
-
--- Whether any key is there that `key_of` makes of these wants.
-function lib.any_exists(wants, key_of)
-  for from = 1, #wants, lib.BATCH do
-    local keys = {}
-    for number = from, math.min(#wants, from + lib.BATCH - 1) do
-      keys[#keys + 1] = key_of(wants[number].queue, wants[number].band)
-    end
-    if lib.call('EXISTS', unpack(keys)) > 0 then return true end
-  end
-  return false
 end
 
 -- Makes jobs run. Answers ids and records in turn, as they were but for keys that were released.
@@ -230,6 +250,12 @@ function lib.start_jobs(ids, owner, now8)
   return jobs
 end
 
+function lib.has_lanes(wants)
+  local keys = {}
+  for number, want in ipairs(wants) do keys[number] = want.sources.tasks end
+  return lib.any_exists(keys)
+end
+
 -- The wants whose queues are not paused.
 function lib.unpaused(wants)
   if lib.call('EXISTS', lib.PAUSED) == 0 then return wants end
@@ -241,6 +267,6 @@ function lib.unpaused(wants)
 end
 
 function lib.next_due()
-  local page = lib.call('ZRANGE', lib.DUE, 0, 0)[1]
+  local page = lib.call('ZRANGE', lib.DUE, '0', '0')[1]
   return page and lib.sub(page, 1, 8) or ''
 end

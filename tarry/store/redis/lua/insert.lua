@@ -1,13 +1,34 @@
 -- insert: keeps new jobs.
 -- Keys: jobs, ids, counts, sizes, and the lines where the jobs wait; of jobs with a key also keys; wakes for `w`.
--- Arguments: 1 if nothing about the jobs is unusual, how many they are, ids and records in turn; then, if nothing is,
--- what that comes to: the runs (how many; line, width, entries), the ids as one run, the tallies (how many; field,
--- count, size).
+-- Arguments: 0, or 1 if nothing about the jobs is unusual, or 2 if it is only one besides; how many they are, ids and
+-- records in turn. Then, for 1, what that comes to: the runs (how many; line, width, entries), the ids as one run, the
+-- tallies (how many; field, count, size). For 2, its line, entry, the field of its tally and its size.
 -- Answer: positions and ids of those whose key another job holds, in turn.
 -- Cost: plain new jobs: one read, one write of all records and three commands a line. Others: some six commands each.
 
+function lib.add_to_waiting(line, width, run)
+  local new = lib.add(lib.P .. line, width, run)
+  if new and line ~= 'due' then lib.call('SADD', lib.P .. 'queues', lib.sub(line, 3)) end
+end
+
+function lib.count_new(field, count, size)
+  lib.call('HINCRBY', lib.P .. 'counts', field, count)
+  if size ~= '0' then lib.call('HINCRBY', lib.P .. 'sizes', field, size) end
+end
+
+-- The shortest way for one plain job, which is what most calls insert.
+function lib.insert_single()
+  local id, entry = ARGV[3], ARGV[6]
+  if lib.call('HSETNX', KEYS[1], id, ARGV[4]) == 1 then
+    lib.add_to_waiting(ARGV[5], #entry, entry)
+    lib.add(lib.P .. 'ids', 16, id)
+    lib.count_new(ARGV[7], '1', ARGV[8])
+    lib.wake('w')
+  end
+  return {}
+end
+
 function lib.are_new(last)
-  if last == 3 then return lib.call('HEXISTS', KEYS[1], ARGV[3]) == 0 end
   local ids = {}
   for at = 3, last, 2 do ids[#ids + 1] = ARGV[at] end
   for _, record in ipairs(lib.call('HMGET', KEYS[1], unpack(ids))) do
@@ -19,20 +40,19 @@ end
 -- Inserts all jobs if they are all plain, none was there before, and no limit is set: then the rest of the script need
 -- not even be begun. Else answers nil, and `insert` goes on.
 function lib.insert_plain()
+  if ARGV[1] == '0' or lib.call('EXISTS', lib.P .. 'limits') == 1 then return nil end
+  if ARGV[1] == '2' then return lib.insert_single() end
   local at = 3 + 2 * ARGV[2]
-  if ARGV[1] ~= '1' or lib.call('EXISTS', lib.P .. 'limits') == 1 or not lib.are_new(at - 2) then return nil end
+  if not lib.are_new(at - 2) then return nil end
   lib.call('HSET', KEYS[1], unpack(ARGV, 3, at - 1))
   for _ = 1, ARGV[at] do
-    local line = ARGV[at + 1]
-    local new = lib.add(lib.P .. line, 0 + ARGV[at + 2], ARGV[at + 3])
-    if new and line ~= 'due' then lib.call('SADD', lib.P .. 'queues', lib.sub(line, 3)) end
+    lib.add_to_waiting(ARGV[at + 1], 0 + ARGV[at + 2], ARGV[at + 3])
     at = at + 3
   end
   lib.add(lib.P .. 'ids', 16, ARGV[at + 1])
   at = at + 2
   for _ = 1, ARGV[at] do
-    lib.call('HINCRBY', lib.P .. 'counts', ARGV[at + 1], ARGV[at + 2])
-    if ARGV[at + 3] ~= '0' then lib.call('HINCRBY', lib.P .. 'sizes', ARGV[at + 1], ARGV[at + 3]) end
+    lib.count_new(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     at = at + 3
   end
   lib.wake('w')

@@ -31,7 +31,7 @@ end
 function lib.write_pages(key, text, size)
   local members = {}
   for at = 1, #text, size do
-    members[#members + 1] = 0
+    members[#members + 1] = '0'
     members[#members + 1] = lib.sub(text, at, at + size - 1)
     -- Lua's stack is bounded.
     if #members == 2000 then
@@ -83,14 +83,14 @@ end
 
 -- The page in which the entry is, or would be; nil if it comes before all.
 function lib.page_with(key, entry)
-  return lib.call('ZREVRANGEBYLEX', key, '(' .. entry .. '\255', '-', 'LIMIT', 0, 1)[1]
+  return lib.call('ZREVRANGEBYLEX', key, '(' .. entry .. '\255', '-', 'LIMIT', '0', '1')[1]
 end
 
 -- Adds a sorted run that does not come after all others.
 function lib.add_between(key, width, run)
   while run ~= '' do
-    local page = lib.page_with(key, lib.sub(run, 1, width)) or lib.call('ZRANGE', key, 0, 0)[1]
-    local following = lib.call('ZRANGEBYLEX', key, '(' .. page, '+', 'LIMIT', 0, 1)[1]
+    local page = lib.page_with(key, lib.sub(run, 1, width)) or lib.call('ZRANGE', key, '0', '0')[1]
+    local following = lib.call('ZRANGEBYLEX', key, '(' .. page, '+', 'LIMIT', '0', '1')[1]
     local size = following and lib.bytes_before(width, run, lib.sub(following, 1, width)) or #run
     lib.call('ZREM', key, page)
     lib.write_even_pages(key, width, lib.merge(width, page, lib.sub(run, 1, size)))
@@ -98,18 +98,34 @@ function lib.add_between(key, width, run)
   end
 end
 
+-- Adds an entry that comes after all others, as a page of its own: in the last page it would mean to write that anew.
+-- Sixteen such pages become one.
+function lib.append_one(key, width, entry)
+  lib.call('ZADD', key, '0', entry)
+  local earlier = lib.call('ZRANGE', key, '-16', '-16')[1]
+  if earlier and #earlier == width then
+    local pages = lib.call('ZRANGE', key, '-16', '-1')
+    lib.call('ZREM', key, unpack(pages))
+    lib.write_pages(key, lib.concat(pages), lib.page_bytes(width))
+  end
+end
+
 -- Adds a sorted run of entries that are not there. Answers whether the line was empty.
 function lib.add(key, width, run)
-  local last, size = lib.call('ZRANGE', key, -1, -1)[1], lib.page_bytes(width)
+  local last, size = lib.call('ZRANGE', key, '-1', '-1')[1], lib.page_bytes(width)
   if last and not lib.less(lib.sub(last, -width), lib.sub(run, 1, width)) then
     lib.add_between(key, width, run)
     return false
+  end
+  if #run == width then
+    lib.append_one(key, width, run)
+    return not last
   end
   if last and #last < size then
     lib.call('ZREM', key, last)
     run = last .. run
   end
-  if #run <= size then lib.call('ZADD', key, 0, run) else lib.write_pages(key, run, size) end
+  if #run <= size then lib.call('ZADD', key, '0', run) else lib.write_pages(key, run, size) end
   return not last
 end
 
@@ -129,7 +145,7 @@ function lib.remove(key, width, entries)
         if not doomed[entry] then kept[#kept + 1] = entry end
       end
       lib.call('ZREM', key, page)
-      if #kept > 0 then lib.call('ZADD', key, 0, lib.concat(kept)) end
+      if #kept > 0 then lib.call('ZADD', key, '0', lib.concat(kept)) end
     end
   end
 end
@@ -138,12 +154,12 @@ end
 function lib.pop(key, width, most)
   local taken, left = {}, most * width
   while left > 0 do
-    local pages = lib.call('ZPOPMIN', key, math.max(1, math.floor(left / lib.PAGE_BYTES)))
+    local pages = lib.call('ZPOPMIN', key, left < 2 * lib.PAGE_BYTES and '1' or math.floor(left / lib.PAGE_BYTES))
     if #pages == 0 then break end
     for number = 1, #pages, 2 do
       local page = pages[number]
       if #page > left then
-        lib.call('ZADD', key, 0, lib.sub(page, left + 1))
+        lib.call('ZADD', key, '0', lib.sub(page, left + 1))
         page = lib.sub(page, 1, left)
       end
       taken[#taken + 1] = page

@@ -45,10 +45,10 @@ end
 function lib.turn_page(line, after)
   local page
   if line.page then
-    page = lib.call('ZRANGEBYLEX', line.key, '(' .. line.page, '+', 'LIMIT', 0, 1)[1]
+    page = lib.call('ZRANGEBYLEX', line.key, '(' .. line.page, '+', 'LIMIT', '0', '1')[1]
     line.at = 1
   else
-    page = after ~= '' and lib.page_with(line.key, after) or lib.call('ZRANGE', line.key, 0, 0)[1]
+    page = after ~= '' and lib.page_with(line.key, after) or lib.call('ZRANGE', line.key, '0', '0')[1]
     line.at = page and after ~= '' and lib.bytes_before(24, page, after) + 1 or 1
     if page and lib.sub(page, line.at, line.at + 23) == after then line.at = line.at + 24 end
   end

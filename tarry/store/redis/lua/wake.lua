@@ -3,7 +3,7 @@
 -- Keys: the set of kinds, a list for each kind (`wakeup_line`). Cost: one PUBLISH a reason; for work, one look a kind.
 function lib.wake(reasons)
   if string.find(reasons, 'w', 1, true) then
-    local kinds = lib.call('ZRANGE', lib.P .. 'kinds', 0, -1)
+    local kinds = lib.call('ZRANGE', lib.P .. 'kinds', '0', '-1')
     for _, kind in ipairs(kinds) do
       local line = lib.P .. 'wake:' .. kind
       if lib.call('EXISTS', line) == 0 then lib.call('RPUSH', line, '1') end
