@@ -54,7 +54,7 @@ def script_request(call: ScriptCall, *more: str) -> Request:
 def send_requests(connection: RedisConnection, requests: Sequence[Request], deadline: float) -> list[Any]:
     """The answers, with error replies among them."""
     answers = _ask(connection, requests, deadline, connection.calls_functions)
-    unknown = [n for n, answer in enumerate(answers) if isinstance(answer, ErrorReply) and _is_unknown(answer)]
+    unknown = [n for n in _errors(answers) if _is_unknown(answers[n])]
     if unknown:
         # The server forgets all scripts at once, for instance when it restarts or fails over. It gets the texts again.
         connection.loaded_scripts.clear()
@@ -67,12 +67,16 @@ def send_requests(connection: RedisConnection, requests: Sequence[Request], dead
 
 def _ask(connection: RedisConnection, requests: Sequence[Request], deadline: float, calls_functions: bool) -> list[Any]:
     known = connection.loaded_scripts
-    commands = [request.command(known, calls_functions) for request in requests]
-    answers = connection.ask(commands, deadline)
-    for request, words, answer in zip(requests, commands, answers, strict=True):
-        if words[0] == "EVAL" and request.script is not None and not isinstance(answer, ErrorReply):
-            known.add(request.script.sha)
+    answers = connection.ask([request.command(known, calls_functions) for request in requests], deadline)
+    if not _errors(answers):
+        scripts = [script for script, _ in requests if script is not None]
+        known.update([script.sha for script in scripts if not (calls_functions and script.library)])
     return answers
+
+
+def _errors(answers: Sequence[Any]) -> list[int]:
+    """The positions of error replies."""
+    return [n for n, answer in enumerate(answers) if isinstance(answer, ErrorReply)]
 
 
 def _is_unknown(reply: ErrorReply) -> bool:
@@ -142,6 +146,10 @@ def call_with_retries(
             perhaps = perhaps or isinstance(error, ReplyLost)
             trouble: TarryError = error
         else:
+            # The usual case, and the quickest.
+            if len(todo) == len(requests) and not _errors(got):
+                budget.succeed()
+                return got
             todo = _fill(todo, got, answers)
             if not todo:
                 break
