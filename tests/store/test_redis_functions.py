@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import StoreError
-from tarry.store.base import Store
-from tarry.store.conformance.cases import ids, made, put, taken
+from tarry.store.base import BANDS, Store, Want
+from tarry.store.conformance.cases import LEASE, NOW, ids, made, put, taken
 from tarry.store.opening import open_store
 from tarry.store.redis import lua_sources, scripts
 from tarry.store.redis.link import functions
@@ -110,6 +110,23 @@ def test_stores_of_two_prefixes_share_them(store: RedisStore, server: RedisServe
         assert [tally.count for tally in (*store.counts(), *other.counts())] == [2, 2]
 
 
+def test_many_stores_share_them(store: RedisStore) -> None:
+    """More than it keeps the names of keys for."""
+    put(store, 2)
+    for number in range(130):
+        assert store._link.run(scripts.GET, [f"{{p{number}}}:jobs"], [bytes(16)]) == [[None], [None]]
+    assert len(taken(store)) == 2
+
+
+def test_what_a_worker_wants_is_kept_in_bounds(store: RedisStore) -> None:
+    jobs = put(store, 3)
+    for number in range(120):
+        wants = [Want(f"{number}{'q' * 240}{n}", band, 1) for n in range(12) for band in BANDS]
+        found = store.claim([*wants, Want("default", 0, 1)] if number % 50 == 0 else wants, 1, "ann", LEASE, NOW)
+        assert len(found) == (number % 50 == 0)
+    assert sum(tally.count for tally in store.counts()) == len(jobs)
+
+
 @pytest.mark.parametrize("refused", [("-fcall",), ("-function",), ("-fcall", "-function")])
 def test_an_account_without_the_right_calls_scripts(server: RedisServer, refused: tuple[str, ...]) -> None:
     for store in by_account(server, *refused):
@@ -179,5 +196,5 @@ def test_what_one_call_changes_is_made_anew_for_each() -> None:
     """A name in small letters is a variable, or one of Lua's own functions."""
     kinds = {name: definition.kind for name, definition in lua_sources.DEFINITIONS.items()}
     assert {kinds[name] for name in ("tallies", "levels", "line_adds", "pruned_ids", "plain_jobs")} == {"state"}
-    assert {kinds[name] for name in ("JOBS", "P", "LIMITS")} == {"keys"}
+    assert {kinds[name] for name in ("JOBS", "P", "LIMITS", "PLANS")} == {"store"}
     assert {kinds[name] for name in ("call", "insert", "PAGE_BYTES", "WIDTHS", "open_line")} == {"lasting"}

@@ -1,6 +1,8 @@
 """The arguments and the answer of the script `exchange`."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from struct import Struct as Form
 
 from msgspec import Struct
 
@@ -24,16 +26,23 @@ class ClaimRequest(Struct, frozen=True):
 
     def arguments(self, changes: PackedChanges, wants: Sequence[Want], limit: int, promote: bool = True) -> list[Word]:
         """The arguments of the script."""
-        named: list[Word] = []
-        for want in wants:
-            named += (want.queue, BANDS[want.band], want.count)
-        who: list[Word] = [self.now, self.owner, self.lease, max(limit, 0), int(promote), len(wants), *named]
+        plan = _pack_wants(tuple([(want.queue, want.band) for want in wants]))
+        # No claim takes more than `limit` of a want, and that fits into four bytes.
+        counts = Form(f">{len(wants)}I").pack(*[max(0, min(want.count, limit)) for want in wants])
+        who: list[Word] = [self.now, self.owner, self.lease, max(limit, 0), int(promote), plan, counts]
         # The ids come last: the script finds their number by where the arguments end.
         return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, *changes.ids]
 
     def jobs(self, flat: Sequence[bytes]) -> list[Job]:
         """What was claimed."""
         return parse_claimed(flat, self.owner, self.now)
+
+
+# Workers claim the same queues again and again.
+@lru_cache(maxsize=100)
+def _pack_wants(wants: Sequence[tuple[str, int]]) -> bytes:
+    names = ((BANDS[band].encode(), queue.encode()) for queue, band in wants)
+    return b"".join([letter + len(name).to_bytes(2, "big") + name for letter, name in names])
 
 
 def parse_validity(changes: Sequence[Change], answers: Iterable[tuple[PackedChanges, bytes]]) -> list[bool]:

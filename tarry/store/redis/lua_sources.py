@@ -16,31 +16,38 @@ from tarry.store.redis.link.base import FunctionLibrary, Script
 _COMMENT = re.compile(r"^ *--.*\n", re.M)
 _BEGINS = re.compile(r"^(?=(?:function )?lib\.)", re.M)
 NAME = re.compile(r"\blib\.(\w+)")
-_OF_KEYS = re.compile(r"\bKEYS\b|\blib\.P\b")
+_OF_STORE = re.compile(r"lib\.[A-Z](?:.*(?:\bKEYS\b|\blib\.P\b)|.* = \{\})")
 _LASTING = re.compile(r"function |lib\.[A-Z]|.*= (?:redis|string|struct)\.")
 
 PREFIX = "tarry_"
 """What the names of all libraries of tarry begin with."""
 _LIBRARY = """\
 #!lua name={name}
-local lib, KEYS, ARGV, is_defined, named_for = {{}}
+local lib, KEYS, ARGV, lasting
+local stores, count = {{}}, 0
 local function define()
 {lasting}end
 local function name_keys()
-{keys}end
+{store}end
 local function begin()
 {state}end
+local function open()
+  if not lasting then
+    lib = {{}}
+    define()
+    lasting = lib
+  end
+  lib = {{}}
+  for name, value in pairs(lasting) do lib[name] = value end
+  name_keys()
+  if count > 100 then stores, count = {{}}, 0 end
+  stores[KEYS[1]], count = lib, count + 1
+end
 local function register(verb, flags, shortcut)
   local function call(keys, args)
     KEYS, ARGV = keys, args
-    if not is_defined then
-      define()
-      is_defined = true
-    end
-    if named_for ~= keys[1] then
-      name_keys()
-      named_for = keys[1]
-    end
+    lib = stores[keys[1]]
+    if not lib then open() end
     local answer = shortcut and lib[shortcut]()
     if not answer then
       begin()
@@ -63,9 +70,9 @@ class Definition(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What a library does with it: `lasting` is made once, `keys` once for each store, `state` for each call."""
-        if not self.text.startswith("function ") and _OF_KEYS.search(self.text):
-            return "keys"
+        """What a library does with it: `lasting` is made once, `store` once for each store, `state` for each call."""
+        if _OF_STORE.match(self.text):
+            return "store"
         # Names in capital letters are constants. All others may change during a call.
         return "lasting" if _LASTING.match(self.text) else "state"
 
@@ -125,7 +132,7 @@ def _collect(name: str, seen: set[str]) -> Iterator[Definition]:
 
 def _library(verbs: Iterable[Verb]) -> FunctionLibrary:
     seen: set[str] = set()
-    parts = {"lasting": "", "keys": "", "state": "", "verbs": ""}
+    parts = {"lasting": "", "store": "", "state": "", "verbs": ""}
     for verb in verbs:
         for root in filter(None, (verb.shortcut, verb.name)):
             for definition in _collect(root, seen):

@@ -1,24 +1,38 @@
 -- exchange: makes changes, and gives ready jobs to an owner.
 -- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
--- Arguments: now, owner, lease, limit, 1 if due jobs become ready, the wants (how many; queue, band, count), the
--- descriptions of changes (how many; each), the numbers of the descriptions, then the ids of the jobs they are for.
+-- Arguments: now, owner, lease, limit, 1 if due jobs become ready, the wants (band 1, length 2, queue, for each), the
+-- count of each want (4 bytes), the descriptions of changes (how many; each), the numbers of the descriptions, then the
+-- ids of the jobs they are for.
 -- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
 -- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing.
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
 -- task and level that is touched a few writes.
 
--- The keys where the jobs of a want may wait: both its lines, and its tasks with lanes. By band and queue: a library
--- keeps them, since workers want the same again and again.
-lib.SOURCES = {h = {}, n = {}, l = {}, count = 0, prefix = lib.P}
-function lib.sources_of(queue, band)
-  local found = lib.SOURCES[band][queue]
-  if not found then
-    local late, line = lib.open_line(queue, band, true), lib.open_line(queue, band)
-    found = {late = late, line = line, tasks = lib.tasks_key(queue, band)}
-    if lib.SOURCES.count > 10000 then lib.SOURCES = {h = {}, n = {}, l = {}, count = 0} end
-    lib.SOURCES[band][queue], lib.SOURCES.count = found, lib.SOURCES.count + 1
+-- Wants by their text: a library keeps them, since a worker wants the same again and again.
+lib.PLANS, lib.PLANS_SIZE = {}, 0
+function lib.plan_of(text)
+  local plan = lib.PLANS[text]
+  if not plan then
+    plan = lib.parse_plan(text)
+    if lib.PLANS_SIZE > 1000000 then lib.PLANS, lib.PLANS_SIZE = {}, 0 end
+    lib.PLANS[text], lib.PLANS_SIZE = plan, lib.PLANS_SIZE + #text
   end
-  return found
+  return plan
+end
+
+-- The wants; the keys where their jobs may wait, which are both lines of each and its tasks with lanes; and those of
+-- these keys that are seldom there.
+function lib.parse_plan(text)
+  local wants, keys, rare, at = {}, {}, {lib.PAUSED}, 1
+  while at <= #text do
+    local band, queue = lib.sub(text, at, at), lib.sub(text, at + 3, at + 2 + lib.parse('>I2', text, at + 1))
+    local line, late, tasks = lib.open_line(queue, band), lib.open_line(queue, band, true), lib.tasks_key(queue, band)
+    wants[#wants + 1] = {queue = queue, band = band, line = line, late = late, tasks = tasks}
+    keys[#keys + 1], keys[#keys + 2], keys[#keys + 3] = line, late, tasks
+    rare[#rare + 1], rare[#rare + 2] = late, tasks
+    at = at + 3 + #queue
+  end
+  return {wants = wants, keys = keys, rare = rare}
 end
 
 function lib.any_exists(keys)
@@ -30,27 +44,20 @@ end
 
 -- Whether a claim may find something.
 function lib.has_work()
-  local page, keys, last = lib.call('ZRANGE', lib.DUE, '0', '0')[1], {}, 0
-  if page and ARGV[6] ~= '0' and lib.parse('>I8', page) <= tonumber(ARGV[1]) then return true end
-  for at = 7, 4 + 3 * ARGV[6], 3 do
-    local found = lib.sources_of(ARGV[at], ARGV[at + 1])
-    keys[last + 1], keys[last + 2], keys[last + 3] = found.line, found.late, found.tasks
-    last = last + 3
-  end
-  return lib.any_exists(keys)
+  local page = ARGV[6] ~= '' and lib.call('ZRANGE', lib.DUE, '0', '0')[1]
+  return page and lib.parse('>I8', page) <= tonumber(ARGV[1]) or lib.any_exists(lib.plan_of(ARGV[6]).keys)
 end
 
 -- The answer if there is nothing to do and nothing to claim, as most of the time: then the rest of the script need not
 -- even be begun. Else nil.
 function lib.exchange_nothing()
-  if ARGV[7 + 3 * ARGV[6]] ~= '0' or lib.has_work() then return nil end
+  if ARGV[8] ~= '0' or lib.has_work() then return nil end
   return {'', {}, lib.next_due(), ''}
 end
 
 function lib.exchange()
   local now, owner, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[4])
-  local wants, after = lib.read_wants()
-  local descriptions, ids, numbers = lib.read_changes(after)
+  local descriptions, ids, numbers = lib.read_changes(8)
   local limits, valid, reasons = lib.read_limits(), '', ''
   if #ids > 0 then
     valid = lib.apply(descriptions, ids, numbers, limits, now)
@@ -62,7 +69,7 @@ function lib.exchange()
   local jobs, fine, why = {}, true, nil
   if limit > 0 and (#ids == 0 or lib.has_work()) then
     local claimed
-    claimed, fine, why = lib.claim(limits, wants, limit, now)
+    claimed, fine, why = lib.claim(limits, limit, now)
     if #claimed > 0 then
       jobs = lib.start_jobs(claimed, owner, lib.pack('>I8', now))
       lib.extend_lease(owner, tonumber(ARGV[3]), now)
@@ -81,32 +88,17 @@ function lib.exchange()
 end
 
 -- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.
-function lib.claim(limits, wants, limit, now)
+function lib.claim(limits, limit, now)
   if ARGV[5] == '1' then lib.promote(now, lib.pack('>I8', now)) end
-  local claimed, rare = {}, {lib.PAUSED}
-  for _, want in ipairs(wants) do
-    rare[#rare + 1], rare[#rare + 2] = want.sources.late, want.sources.tasks
-  end
-  local is_rare = lib.any_exists(rare)
+  local claimed, plan = {}, lib.plan_of(ARGV[6])
+  local wants, is_rare = plan.wants, lib.any_exists(plan.rare)
+  for number, want in ipairs(wants) do want.count = lib.parse('>I4', ARGV[7], 4 * number - 3) end
   if is_rare then wants = lib.unpaused(wants) end
   -- What was taken out of its lines before an error must run: else it is never found again.
   if limits or is_rare and lib.has_lanes(wants) then
     return claimed, pcall(lib.choose_limited, limits, wants, limit, now, claimed)
   end
   return claimed, pcall(lib.choose_unlimited, wants, limit, is_rare, claimed)
-end
-
--- The wants, and which argument follows them.
-function lib.read_wants()
-  local wants, at = {}, 7
-  for number = 1, tonumber(ARGV[6]) do
-    local queue, band = ARGV[at], ARGV[at + 1]
-    wants[number] = {
-      queue = queue, band = band, count = tonumber(ARGV[at + 2]), sources = lib.sources_of(queue, band),
-    }
-    at = at + 3
-  end
-  return wants, at
 end
 
 function lib.read_changes(at)
@@ -188,11 +180,11 @@ function lib.choose_unlimited(wants, limit, may_be_late, ids)
   local empty = {}
   for _, fill in ipairs({false, true}) do
     for _, want in ipairs(wants) do
-      local most, sources = math.min(fill and limit or want.count, limit - #ids), want.sources
+      local most = math.min(fill and limit or want.count, limit - #ids)
       if most > 0 then
         local width, late = lib.WIDTHS[want.band], may_be_late and lib.late_share(want, most) or 0
-        lib.take_first(sources.late, width, late, empty, ids)
-        lib.take_first(sources.line, width, most - late, empty, ids)
+        lib.take_first(want.late, width, late, empty, ids)
+        lib.take_first(want.line, width, most - late, empty, ids)
       end
     end
   end
@@ -252,7 +244,7 @@ end
 
 function lib.has_lanes(wants)
   local keys = {}
-  for number, want in ipairs(wants) do keys[number] = want.sources.tasks end
+  for number, want in ipairs(wants) do keys[number] = want.tasks end
   return lib.any_exists(keys)
 end
 
