@@ -26,9 +26,9 @@ Number = Callable[[], int]
 def check_reads(
     url: str, sessions: Number, read: Number, count: int, analyse: Callable[[], object] = lambda: None
 ) -> None:
-    """Plans were made when the tables were empty, or `analyse` saw them small, and nobody analysed them since. What a session of PostgreSQL has read
-    is told for sure only when it ends: so one is counted from its beginning, and another, at worst, with its own
-    beginning, too."""
+    """Plans were made when the tables were empty, or when `analyse` had seen them small, and nobody analysed them
+    since. What a session of PostgreSQL has read is told for sure only when it ends: so one is counted from its
+    beginning, and another, at worst, with its own beginning, too."""
     before = sessions()
     start = read()
     with closing(open_store(url, durable=False)) as store:

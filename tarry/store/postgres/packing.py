@@ -6,6 +6,7 @@ number of its kind.
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from tarry.model.change import Change
@@ -91,21 +92,21 @@ def new_jobs(jobs: Sequence[Job]) -> list[Any]:
     ]
 
 
+_plain_part = attrgetter(
+    "key", "lane", "note", "progress", "epoch", "failures", "crashes", "keep_until", "key_held_until", "key_ttl"
+)
 _PLAIN = (None, None, b"", b"", 0, 0, 0, 0, 0, UNFINISHED)
+_own_part = attrgetter("due", "state_since", "expires", "headers")
 
 
-def plain_job(job: Job) -> Row | None:
-    """The values of `sql.INSERT_PLAIN`; None if the job has a key, or is not new."""
-    others = (
-        job.key, job.lane, job.note, job.progress, job.epoch, job.failures, job.crashes, job.keep_until,
-        job.key_held_until, job.key_ttl,
-    )  # fmt: skip
-    if others != _PLAIN:
-        return None
-    return (
-        job.id, job.task, job.body, job.queue, -job.priority, job.due, job.state_since, CODE[job.state], job.expires,
-        job.headers,
-    )  # fmt: skip
+def is_plain(job: Job) -> bool:
+    """Whether `sql.INSERT_PLAIN` can store it: it is new, and has no key."""
+    return _plain_part(job) == _PLAIN
+
+
+def plain_job(job: Job) -> Row:
+    """The values of `sql.INSERT_PLAIN`."""
+    return job.id, job.task, job.body, job.queue, -job.priority, CODE[job.state], *_own_part(job)
 
 
 def _job_kind(job: Job) -> Row:

@@ -71,11 +71,11 @@ _IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' |
 # lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
-        SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $8 = 1)
-    INSERT INTO {{s}}.job (id, task, body, queue, rank, due, since, state, expires, headers, lane, aside, epoch,
+        SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1)
+    INSERT INTO {{s}}.job (id, task, body, queue, rank, state, due, since, expires, headers, lane, aside, epoch,
         failures, losses, until, key, note, unique_for, holds, progress)
     VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
-        $6 < {CLOCK} - {STORED_WITHIN} OR ($8 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '')
+        $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '')
     ON CONFLICT (id) DO NOTHING"""
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($11, $12)"
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"

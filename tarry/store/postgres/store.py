@@ -94,9 +94,9 @@ class PostgresStore(SqlStore):
     def _insert_batch(self, jobs: Sequence[Job]) -> list[bytes]:
         # If none was sent for a while, the transaction itself sends the notice, which is soonest.
         notice = self._hub.reserve(WakeReason.WORK)
-        plain = pack.plain_job(jobs[0]) if len(jobs) == 1 else None
+        is_plain = len(jobs) == 1 and pack.is_plain(jobs[0])
         began = time.monotonic()
-        others = self._insert_any(jobs, notice) if plain is None else self._insert_plain(plain, notice)
+        others = self._insert_plain(jobs[0], notice) if is_plain else self._insert_any(jobs, notice)
         self._set_aside_if_slow(began, [job.id for job in jobs])
         self._hub.notify(WakeReason.WORK, is_sent=notice[0] is not None)
         lives = [job.id for job in jobs]
@@ -104,13 +104,12 @@ class PostgresStore(SqlStore):
             lives[place - 1] = id
         return lives
 
-    def _insert_plain(self, values: Row, notice: tuple[str | None, str]) -> list[Row]:
-        if notice[0] is None:
-            self._call(lambda connection: connection.run(self._for_schema(sql.INSERT_PLAIN), values))
-        else:
-            text = self._for_schema(sql.INSERT_PLAIN_AND_NOTIFY)
-            self._call(lambda connection: connection.run(text, (*values, *notice)))
-        return []
+    def _insert_plain(self, job: Job, notice: tuple[str | None, str]) -> list[Row]:
+        text, more = (sql.INSERT_PLAIN, ()) if notice[0] is None else (sql.INSERT_PLAIN_AND_NOTIFY, notice)
+        with translate_errors(self._url):
+            values = *pack.plain_job(job), *more
+        self._call(lambda connection: connection.run(self._for_schema(text), values))
+        return []  # there is no key that another job could hold
 
     def _insert_any(self, jobs: Sequence[Job], notice: tuple[str | None, str]) -> list[Row]:
         """The places of the jobs whose key is held, and its holders."""

@@ -52,7 +52,7 @@ BEGIN
                 OR (k_to[1] = 1 AND abs(coalesce(k_rank[1], j.rank)) > 1))
         WHERE j.id = c_id[1] AND j.state = k_was[1] AND j.epoch = k_epoch[1]
             AND j.owner IS NOT DISTINCT FROM k_owner[1];
-        made := CASE WHEN FOUND THEN '{1}'::int[] ELSE '{}'::int[] END;
+        made := CASE WHEN FOUND THEN ARRAY[1] ELSE made END;
     ELSIF NOT singly THEN
         -- By ANY as well: with the join alone, a plan made while the table was small reads the whole table later on.
         WITH updated AS (
