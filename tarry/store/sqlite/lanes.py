@@ -128,10 +128,6 @@ class SqliteLanes:
 
     def promote(self, now: int) -> None:
         """Scheduled jobs that are due become ready."""
-        # Mostly none is due, and the update takes ten times as long as this look, also if it finds none.
-        due = self._db.execute(sql.NEXT_DUE).get
-        if due is None or due > now:
-            return
         # Without limits no lane has to be opened, so the rows need not come back.
         if not self.limits:
             self._db.execute(sql.PROMOTE, (now, PROMOTED_AT_ONCE))

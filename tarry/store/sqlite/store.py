@@ -162,10 +162,15 @@ class SqliteStore(ScanningSqlStore):
             self._lanes.load_limits()
             # Changes first: what ends here makes room under limits for the claim.
             valid = apply_changes(self._db, self._lanes, changes, now) if changes else []
-            jobs, again = self._claim(wants, limit, owner, lease, now) if wants and limit > 0 else ([], None)
+            jobs, again, due = list[Job](), None, self._next_due()
+            if wants and limit > 0:
+                if due is not None and due <= now:
+                    self._lanes.promote(now)
+                    due = self._next_due()
+                jobs, again = self._claim(wants, limit, owner, lease, now)
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
-            return Exchange(valid, jobs, earliest(self._next_due(), again))
+            return Exchange(valid, jobs, earliest(due, again))
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows_locked("SELECT queue FROM tarry_paused")}
@@ -184,7 +189,6 @@ class SqliteStore(ScanningSqlStore):
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> tuple[list[Job], int | None]:
         """The jobs; if there are none, also when a rate allows a start."""
-        self._lanes.promote(now)
         # Jobs may have lanes without any limit, and lanes take turns.
         if self._lanes.limits or self._lanes.has_jobs():
             rows, again = self._lanes.claim(wants, limit, owner, now)
