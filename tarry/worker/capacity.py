@@ -23,6 +23,10 @@ MIN_DELAY, MAX_DELAY = 0.001, 0.02
 """Seconds."""
 MIN_ENDS = 10
 """A delay is worth it if at least so many jobs end in it."""
+GATHER = 0.002
+"""Seconds that jobs and ends gather before an exchange, while jobs come faster than exchanges."""
+REMEMBERED = 16
+"""For so many exchanges after one that overlapped with new jobs, more are expected."""
 _SMOOTH = 0.3
 
 
@@ -235,6 +239,11 @@ class SettleDelay:
 
     def __init__(self) -> None:
         self._rate, self._count, self._measured_at = 0.0, 0, 0.0
+        self._overlaps = 0
+
+    def record_exchange(self, settled: bool, claimed: bool) -> None:
+        """Records an exchange. One that both settles and claims shows that jobs come while others run."""
+        self._overlaps = REMEMBERED if settled and claimed else max(self._overlaps - 1, 0)
 
     def record_ends(self, count: int, now: float) -> None:
         """Records how many jobs ended since the last call."""
@@ -247,4 +256,6 @@ class SettleDelay:
         """Seconds until a quarter of the held jobs has ended; 0.0: settle at once, since too few would end."""
         # A quarter: so no job waits for longer than a quarter of the time that a job takes here.
         delay = min((held / 4 - ended) / self._rate, MAX_DELAY) if self._rate else 0.0
-        return delay if delay >= MIN_DELAY and self._rate * delay >= MIN_ENDS else 0.0
+        if delay >= MIN_DELAY and self._rate * delay >= MIN_ENDS:
+            return delay
+        return GATHER if self._overlaps and self._rate * GATHER >= 1 else 0.0

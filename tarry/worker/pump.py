@@ -206,6 +206,7 @@ class Pump:
         if jobs is None:
             return exchanger.away_for(now)
         self._store_is_drained = not free or len(jobs) < free
+        self._delay.record_exchange(settled, bool(jobs))
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
         self._reporter.load(self._capacity.load(), len(self._held))
         # After the new jobs are held, so that they are not taken for unseen ones.
@@ -217,10 +218,8 @@ class Pump:
 
     def _has_new_queues(self) -> bool:
         # After a wake-up the claim itself finds the job, mostly: a look for its queue would only delay the next step.
-        if self._was_busy and not self._search_due:
-            return False
-        self._search_due = False
-        return self._plan.find_new_queues()
+        is_due, self._search_due = self._search_due or not self._was_busy, False
+        return is_due and self._plan.find_new_queues()
 
     def _exchange(self, limit: int, now: float) -> list[Job] | None:
         settles = bool(self._exchanger.unsettled)

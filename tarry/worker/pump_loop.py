@@ -79,23 +79,30 @@ class PumpLoop:
             # Most jobs are short: then that step settles this one, too, and it is the only one.
             pump.outcomes.expect(ENDS_SOON)
             pump.collect()
-        self._heard = self._topic if pump.has_free_slots else FULL
+        self._heard = self._wanted_topic()
         self._wakeup.listen(self._heard)
         pump.look_thoroughly()
 
     def _sleep(self, seconds: float) -> None:
-        pump, outcomes = self._pump, self._pump.outcomes
-        was_stopping = pump.stopping
+        was_stopping = self._pump.stopping
         # Not after the sleep: then it would delay a job.
         self._obey()
-        if self._heard != (self._topic if pump.has_free_slots else FULL):
+        if self._heard != self._wanted_topic():
             self._listen()
-            return
+        elif self._pump.stopping == was_stopping:
+            self._sleep_until_woken(seconds)
+
+    def _sleep_until_woken(self, seconds: float) -> None:
+        outcomes = self._pump.outcomes
         outcomes.awaited = True
-        if not outcomes.ended and pump.stopping == was_stopping:
+        if not outcomes.ended:
             self._wakeup.sleep(self._worker.sleep_seconds(seconds), self._filenos())
-            self._heard = self._heard if self._wakeup.is_listening() else ""
         outcomes.awaited = False
+        if not self._wakeup.is_listening():
+            self._heard = ""
+
+    def _wanted_topic(self) -> str:
+        return self._topic if self._pump.has_free_slots else FULL
 
     def _obey(self) -> None:
         self._worker.obey()

@@ -91,3 +91,40 @@ def test_whoever_stops_does_not_wait(make: MakePump) -> None:
     manual.pump.step()
     manual.pump.stop()
     assert manual.pump.settle_delay() == 0.0
+
+
+def test_jobs_that_come_faster_than_exchanges_gather() -> None:
+    fast = at(1000)
+    fast.record_exchange(settled=True, claimed=True)
+    assert fast.seconds(2, 0) == capacity.GATHER
+    for _ in range(capacity.REMEMBERED):
+        fast.record_exchange(settled=True, claimed=False)
+    assert fast.seconds(2, 0) == 0.0
+
+
+def test_a_caller_who_waits_for_each_result_is_not_held_up() -> None:
+    fast = at(1000)
+    for _ in range(10):
+        fast.record_exchange(settled=False, claimed=True)
+        assert fast.seconds(1, 0) == 0.0
+        fast.record_exchange(settled=True, claimed=False)
+        assert fast.seconds(0, 0) == 0.0
+
+
+def test_nothing_gathers_where_few_jobs_end() -> None:
+    slow = at(100)
+    slow.record_exchange(settled=True, claimed=True)
+    assert slow.seconds(2, 0) == 0.0
+
+
+def test_a_pump_gathers_after_an_exchange_that_settles_and_claims(make: MakePump) -> None:
+    manual = make(threads=2)
+    manual.pump._delay = Steady()
+    manual.insert()
+    manual.turns()
+    manual.sync.end_all()
+    manual.insert()
+    manual.pump.step()
+    assert manual.pump.settle_delay() == capacity.GATHER
+    manual.turns()
+    assert manual.pump.settle_delay() == 0.0, "nothing came and nothing ended in the last step"
