@@ -242,7 +242,8 @@ class SettleDelay:
         self._overlaps = 0
 
     def record_exchange(self, settled: bool, claimed: bool) -> None:
-        """Records an exchange. One that both settles and claims shows that jobs come while others run."""
+        """Records an exchange. claimed: it brought jobs, and fewer than asked for."""
+        # One that does both shows that jobs come while others run.
         self._overlaps = REMEMBERED if settled and claimed else max(self._overlaps - 1, 0)
 
     def record_ends(self, count: int, now: float) -> None:
