@@ -71,13 +71,14 @@ function lib.plain_job_of(entry)
   return of
 end
 
--- As `plain_job_of`, of a job that is not plain but holds no key: the end of its attempt leaves its record alone, too.
+-- As `plain_job_of`, of a job that is not plain but has no key and no note of an earlier attempt: the end of this one
+-- leaves its record alone, too.
 function lib.keyless_job_of(id)
   local record = lib.call('HGET', lib.JOBS, id)
   local at, note = lib.tail_position(record)
   local tail = lib.parse_tail(record, at)
-  if tail.key then return false end
-  tail.size = lib.tail_size(tail, note)
+  if tail.key or note > 0 then return false end
+  tail.size = lib.tail_size(tail, 0)
   return tail
 end
 
@@ -205,8 +206,8 @@ function lib.lower_levels_of(limits, job)
 end
 
 -- Makes each change that is still valid; answers a text of 1 and 0. numbers: which description is whose, 2 bytes each.
--- Cost: one read of as many entries as there are ids; a job that is not plain takes one command more where its attempt
--- ends for good and it has no key, else some eight.
+-- Cost: one read of as many entries as there are ids; a job that is not plain takes one command more where its first
+-- attempt ends for good and it has no key, else some eight.
 function lib.apply(descriptions, ids, numbers, limits, now)
   local parsed, valid = {}, {}
   for number, text in ipairs(descriptions) do parsed[number] = lib.parse_change(text) end
