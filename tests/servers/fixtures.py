@@ -79,6 +79,15 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     schema = f"t{next(_NUMBERS)}"
     yield f"{postgres_server.url}?schema={schema}"
     postgres_server.call(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    remove_postgres_board(f"{postgres_server.url}?schema={schema}")
+
+
+def remove_postgres_board(url: str) -> None:
+    """Removes what the processes that used that schema shared on this host."""
+    from tarry.store.postgres.url import parse_url  # noqa: PLC0415 -- its driver need not be there
+    from tarry.store.postgres.wakeup import HostBoard  # noqa: PLC0415
+
+    shutil.rmtree(HostBoard(parse_url(url)).path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +109,6 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
 def remove_board(url: str) -> None:
     """Removes what the processes that used that database shared on this host."""
     from tarry.store.mysql.link.address import parse  # noqa: PLC0415 -- its driver need not be there
-    from tarry.store.mysql.wakeup import BoardDirectory  # noqa: PLC0415
+    from tarry.store.mysql.wakeup import board_directory  # noqa: PLC0415
 
-    shutil.rmtree(BoardDirectory(parse(url)).path, ignore_errors=True)
+    shutil.rmtree(board_directory(parse(url)).path, ignore_errors=True)

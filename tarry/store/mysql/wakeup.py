@@ -4,15 +4,9 @@ sleeps, one thread looks at the sums, at first every 5 ms, in the end 4 times a 
 """
 
 import contextlib
-import hashlib
-import os
-import secrets
-import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 from tarry import errors
 from tarry.model.wake import WakeReason
@@ -22,6 +16,7 @@ from tarry.store.mysql.link.errors import Conflict
 from tarry.store.mysql.settings import RAISE
 from tarry.store.mysql.sql import text
 from tarry.store.shared.wakeup.board import WakeupBoard
+from tarry.store.shared.wakeup.board_directory import BoardDirectory
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
 from tarry.store.shared.wakeup.sleeper import JoinedWakeup, Wakeup
@@ -62,50 +57,16 @@ def forget_news(link: MysqlConnection, skip: str) -> None:
         link.run(f"DELETE FROM tarry_news WHERE n IN ({','.join(old)})")
 
 
-class BoardDirectory:
-    """The directory of the board that the processes of this user on this host share, for one database."""
-
-    def __init__(self, address: Address) -> None:
-        database = f"{address.host}\0{address.port}\0{address.socket}\0{address.database}"
-        digest = hashlib.sha256(database.encode()).hexdigest()[:16]
-        self.path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{digest}"
-
-    def create(self) -> bool:
-        """Makes the directory. False if another user has one of that name, or none can be made: there is no board."""
-        with contextlib.suppress(OSError):
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            # lstat: in a common directory another user could have put a link of that name there.
-            found = os.lstat(self.path)
-            return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        return False
-
-    def name(self, create: bool = False) -> str | None:
-        """The name by which other hosts know the board; None: no process here has ever slept."""
-        file = self.path / "name"
-        with contextlib.suppress(OSError):
-            if create and not file.exists():
-                mine = self.path / f"name.{os.getpid()}.{secrets.token_hex(4)}"
-                mine.write_text(secrets.token_hex(16))
-                # A link appears with its whole content, and only the first process can make it: all read one name.
-                with contextlib.suppress(FileExistsError):
-                    os.link(mine, file)
-                mine.unlink()
-            return file.read_text()
-        return None
-
-    def touch(self) -> None:
-        """Makes the files look used."""
-        # Hosts remove old files from the directory for temporary ones.
-        with contextlib.suppress(OSError):
-            for file in self.path.iterdir():
-                os.utime(file)
+def board_directory(address: Address) -> BoardDirectory:
+    """The directory of the board for one database."""
+    return BoardDirectory(f"{address.host}\0{address.port}\0{address.socket}\0{address.database}")
 
 
 class MysqlHub(WakeupHub):
     """The sleepers of one store in one process. connect: a connection of the listener's own."""
 
     def __init__(self, address: Address, connect: Callable[[], MysqlConnection]) -> None:
-        self._directory = BoardDirectory(address)
+        self._directory = board_directory(address)
         super().__init__(lambda hub: NewsListener(hub, address.timeout, connect, self._directory))
         self._board = WakeupBoard(self._directory.path)
         self._waking = threading.Lock()

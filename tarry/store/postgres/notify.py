@@ -1,14 +1,15 @@
-"""Tells other processes of news through the database: soon, but not too often.
+"""Tells other processes of news: those of this host by its board, the others by NOTIFY; soon, but not too often.
 
-A process sends a limited number of NOTIFY for each reason. Those beyond the limit are sent a little later, so the last
-one is never lost. The first after a pause is sent by the transaction that it tells of, the others afterwards.
+A process tells of each reason a limited number of times. What is beyond the limit is told a little later, so the last
+one is never lost. If nobody sleeps on this host, the first NOTIFY after a pause is sent by the transaction that it
+tells of, and the others afterwards. If somebody does, NOTIFY is sent a moment after the sleeper was woken.
 """
 
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tarry.errors import TarryError
 from tarry.model.wake import WakeReason
@@ -19,6 +20,10 @@ EVERY = dict.fromkeys(WakeReason, 0.05) | {WakeReason.WORK: 0.01}
 """Seconds from one NOTIFY for a reason to the next, in the long run. News of waiting work matters most."""
 AT_ONCE = 5
 """So many may come together after a pause."""
+# NOTIFY wakes a session of the server and a thread for each process that listens. While these run, who was woken on
+# this host would wait for the processor.
+REMOTE_AFTER = 0.005
+"""Seconds that NOTIFY waits after somebody on this host was woken."""
 # A notice is a hint, so it need not wait for the disk, and the next one may commit sooner.
 _SEND = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
@@ -29,10 +34,13 @@ def channel(schema: str, reason: WakeReason) -> str:
 
 
 class NotifySender:
-    """Sends NOTIFY. A thread sends those that have to wait."""
+    """Sends NOTIFY; a thread sends those that have to wait. token: what to send. wake_here: wakes sleepers of this
+    host; False if there are none."""
 
-    def __init__(self, connections: PostgresPool, token: str) -> None:
-        self._connections, self._token = connections, token
+    def __init__(
+        self, connections: PostgresPool, token: Callable[[], str], wake_here: Callable[[WakeReason], bool]
+    ) -> None:
+        self._connections, self._token, self._wake_here = connections, token, wake_here
         self._closed = False
         self._begin()
 
@@ -44,6 +52,9 @@ class NotifySender:
         self._next = dict.fromkeys(EVERY, 0.0)
         """For each reason, when the next would come if all were evenly spaced."""
         self._late: set[WakeReason] = set()
+        self._remote: set[WakeReason] = set()
+        """What was told on this host, and is still to be told elsewhere, at `_remote_at`."""
+        self._remote_at = 0.0
         self._thread: threading.Thread | None = None
 
     def _begin_in_child(self) -> None:
@@ -82,10 +93,23 @@ class NotifySender:
 
     def _send(self, reasons: Iterable[WakeReason]) -> None:
         for reason in reasons:
-            values = channel(self._connections.url.schema, reason), self._token
-            # A lost hint does no harm: sleepers look by themselves, also when they are connected again.
-            with contextlib.suppress(TarryError):
-                self._connections.call(lambda link: link.run(_SEND, values))  # noqa: B023
+            if self._wake_here(reason):
+                self._notify_later(reason)
+            else:
+                self._notify(reason)
+
+    def _notify(self, reason: WakeReason) -> None:
+        values = channel(self._connections.url.schema, reason), self._token()
+        # A lost hint does no harm: sleepers look by themselves, also when they are connected again.
+        with contextlib.suppress(TarryError):
+            self._connections.call(lambda connection: connection.run(_SEND, values))
+
+    def _notify_later(self, reason: WakeReason) -> None:
+        with self._lock:
+            self._remote_at = self._remote_at if self._remote else time.monotonic() + REMOTE_AFTER
+            self._remote.add(reason)
+            self._start()
+            self._changed.notify()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -95,17 +119,27 @@ class NotifySender:
     def _send_late(self) -> None:
         while True:
             with self._lock:
-                while not self._late and not self._closed:
+                while not self._late and not self._remote and not self._closed:
                     self._changed.wait()
-                if not self._late:
+                if not self._late and not self._remote:
                     return
-                # When closed all are due: what still has to be sent is sent at once.
-                due = {reason for reason in self._late if self._try_count(reason) or self._closed}
-                self._late -= due
-                if not due:
-                    self._changed.wait(min(map(self._wait, self._late)))
+                late, remote = self._take_due()
+                if not late and not remote:
+                    pauses = [self._wait(reason) for reason in self._late]
+                    pauses += [self._remote_at - time.monotonic()] if self._remote else []
+                    self._changed.wait(min(pauses))
             # Without the lock: a slow server must not hold up threads that have news.
-            self._send(due)
+            self._send(late)
+            for reason in remote:
+                self._notify(reason)
+
+    def _take_due(self) -> tuple[set[WakeReason], set[WakeReason]]:
+        """Takes what is to be told now: of the late reasons, and to other hosts alone. When closed, that is all."""
+        late = {reason for reason in self._late if self._try_count(reason) or self._closed}
+        remote = self._remote if self._closed or time.monotonic() >= self._remote_at else set()
+        self._late -= late
+        self._remote = self._remote - remote
+        return late, remote
 
     def close(self) -> None:
         """Sends at once what still has to be sent, and ends the thread."""

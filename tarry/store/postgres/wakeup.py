@@ -1,11 +1,15 @@
-"""Wake-up over LISTEN and NOTIFY: from the first sleeper on, one connection listens for all sleepers of a process.
+"""Wake-up. The processes of one user on one host use a board, as for a SQLite file: it wakes one worker and not one of
+each process, and no session of the server. Others use LISTEN and NOTIFY: from the first sleeper on, one connection
+listens for all sleepers of a process.
 
 There is a channel for each reason to wake, so that the server wakes only those who need it. Behind a pooler there is no
 session that could listen: then all sleepers are woken every 5 to 250 ms, less and less often while nothing happens, and
 look for work themselves.
 """
 
+import contextlib
 import threading
+from collections.abc import Callable
 
 import psycopg
 
@@ -15,12 +19,87 @@ from tarry.store.ids import uuid7
 from tarry.store.postgres.connection import PostgresConnection, connect
 from tarry.store.postgres.notify import NotifySender, channel
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.shared.wakeup.hub import WakeupHub, WakeupTransport
+from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.wakeup.board import WakeupBoard
+from tarry.store.shared.wakeup.board_directory import BoardDirectory
+from tarry.store.shared.wakeup.hub import HubWakeup, WakeupHub, WakeupTransport
 from tarry.store.shared.wakeup.listener import WakeupListener
-from tarry.store.shared.wakeup.sleeper import heard_reasons
+from tarry.store.shared.wakeup.sleeper import Wakeup, heard_reasons
 
 POLL_FROM, POLL_TO = 0.005, 0.25
 """Seconds."""
+
+
+class PostgresWakeup(HubWakeup):
+    """A sleeper of a hub that is on the board of its host, too."""
+
+    def __init__(self, hub: WakeupHub, board: Wakeup) -> None:
+        super().__init__(hub)
+        self._board = board
+
+    def listen(self, topic: str) -> None:
+        self._board.listen(topic)
+        super().listen(topic)
+
+    def ignore(self) -> None:
+        self._board.ignore()
+        super().ignore()
+
+    def filenos(self) -> list[int]:
+        return [*super().filenos(), *self._board.filenos()]
+
+    def clear(self) -> bytes:
+        woken = self._board.clear()
+        if woken:
+            # It is awake: the next news must wake another sleeper, by the hub as by the board.
+            super().ignore()
+        return woken + super().clear()
+
+    def close(self) -> None:
+        super().close()
+        self._board.close()
+
+
+class HostBoard:
+    """The board of this host for one schema."""
+
+    def __init__(self, url: PostgresUrl) -> None:
+        where = [str(url.connect.get(name)) for name in ("host", "hostaddr", "port", "service", "dbname", "user")]
+        self._directory = BoardDirectory("\0".join(("postgresql", *where, url.schema)))
+        self.path = self._directory.path
+        self._board = WakeupBoard(self.path)
+        self._waking = threading.Lock()
+        self._name: str | None = None
+
+    def wakeup(self) -> Wakeup | None:
+        """A new sleeper on the board; None: there can be no board here."""
+        if not self._directory.create() or self._directory.name(create=True) is None:
+            return None
+        self._directory.touch()
+        return self._board.wakeup()
+
+    def name(self) -> str | None:
+        """The name by which others know the board; None: no process here has ever slept."""
+        self._name = self._name or self._directory.name()
+        return self._name
+
+    def wake(self, *reasons: WakeReason) -> bool:
+        """Wakes sleepers. False: nobody sleeps for these reasons."""
+        # Only a hint: without it they look by themselves.
+        with contextlib.suppress(OSError), self._waking:
+            return self._board.wake(*reasons)
+        return False
+
+    def has_sleepers(self, reason: WakeReason) -> bool:
+        """Whether anybody on this host sleeps for this reason."""
+        with contextlib.suppress(OSError):
+            return self._board.has_sleepers(reason)
+        return False
+
+    def close(self) -> None:
+        """Releases the board."""
+        with self._waking:
+            self._board.close()
 
 
 class PostgresHub(WakeupHub):
@@ -29,23 +108,38 @@ class PostgresHub(WakeupHub):
     def __init__(self, connections: PostgresPool) -> None:
         super().__init__(self._create_listener if connections.url.notify else PollingTransport)
         self._connections = connections
+        self._board = HostBoard(connections.url)
         # A process hears its own NOTIFY, too. By this token it knows them: its sleepers are woken already.
-        self._token = uuid7().hex()
-        self._sender = NotifySender(connections, self._token) if connections.url.notify else None
+        self._own_token = uuid7().hex()
+        self._sender = NotifySender(connections, self._token, self._board.wake) if connections.url.notify else None
 
     def _create_listener(self, hub: WakeupHub) -> WakeupTransport:
-        return NotifyListener(hub, self._connections, self._token)
+        return NotifyListener(hub, self._connections, self._is_told)
+
+    def _token(self) -> str:
+        return self._board.name() or self._own_token
+
+    def _is_told(self, token: str) -> bool:
+        """Whether the sleepers here were woken by who sent this token."""
+        return token in (self._own_token, self._board.name())
+
+    def wakeup(self) -> Wakeup:
+        on_board = self._board.wakeup() if self._connections.url.notify else None
+        return super().wakeup() if on_board is None else PostgresWakeup(self, on_board)
 
     def reserve(self, reason: WakeReason) -> tuple[str | None, str]:
         """Channel and token; no channel if the transaction that makes the news must not send it itself."""
-        may = self._sender is not None and self._sender.try_reserve(reason)
-        return (channel(self._connections.url.schema, reason) if may else None, self._token)
+        if self._sender is None or self._board.has_sleepers(reason) or not self._sender.try_reserve(reason):
+            return None, ""
+        return channel(self._connections.url.schema, reason), self._token()
 
     def notify(self, *reasons: WakeReason, is_sent: bool = False) -> None:
-        """Wakes sleepers for these reasons: here at once, elsewhere soon. is_sent: the others are told already."""
+        """Wakes sleepers for these reasons: here at once, elsewhere soon. is_sent: other hosts are told already."""
         self.wake(*reasons)
         self.poll_often()
-        if self._sender is not None and not is_sent:
+        if is_sent:
+            self._board.wake(*reasons)
+        elif self._sender is not None:
             self._sender.send(reasons)
 
     def poll_often(self) -> None:
@@ -58,16 +152,17 @@ class PostgresHub(WakeupHub):
         if self._sender is not None:
             self._sender.close()
         super().close()
+        self._board.close()
 
 
 class NotifyListener(WakeupListener):
-    """Subscribes by LISTEN. token: what this process sends with its own news."""
+    """Subscribes by LISTEN. is_told: whether news with this token were told here without the server."""
 
     lost_by = (psycopg.Error, TarryError)
 
-    def __init__(self, hub: WakeupHub, connections: PostgresPool, token: str) -> None:
+    def __init__(self, hub: WakeupHub, connections: PostgresPool, is_told: Callable[[str], bool]) -> None:
         super().__init__("tarry-wakeup", hub, connections.url.timeout)
-        self._url, self._token = connections.url, token
+        self._url, self._is_told = connections.url, is_told
 
     def subscribe(self, topic: str) -> None:
         self.subscribe_to(self._channels(topic))
@@ -98,7 +193,7 @@ class NotifyListener(WakeupListener):
             self._receive(notice.relname.decode(errors="replace"), notice.extra.decode(errors="replace"))
 
     def _receive(self, name: str, token: str) -> None:
-        if token != self._token:
+        if not self._is_told(token):
             self.hub.wake(WakeReason(name[-1:]))
 
 

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import socket
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -53,14 +54,23 @@ class WakeupBoard:
         assert flags is not None
         return BoardWakeup(self, flags)
 
-    def wake(self, *reasons: WakeReason) -> None:
-        """Wakes those who sleep for one of the reasons."""
+    def wake(self, *reasons: WakeReason) -> bool:
+        """Wakes those who sleep for one of the reasons. False: nobody does."""
+        slots = self._choose(reasons)
+        for slot in slots:
+            self._wake(slot)
+        return bool(slots)
+
+    def has_sleepers(self, *reasons: WakeReason) -> bool:
+        """Whether anybody sleeps for one of the reasons."""
+        return bool(self._choose(reasons))
+
+    def _choose(self, reasons: Collection[WakeReason]) -> Sequence[int]:
+        """The slots of those to wake."""
         flags = self._board()
         if flags is None or (seen := flags[:SLOTS]) == _NOBODY:
-            return
-        sleepers = [(slot, _TOPICS[code]) for slot, code in enumerate(seen) if code]
-        for slot in choose_sleepers(sleepers, reasons):
-            self._wake(slot)
+            return ()
+        return choose_sleepers([(slot, _TOPICS[code]) for slot, code in enumerate(seen) if code], reasons)
 
     def close(self) -> None:
         """Releases the sockets and the mapped memory."""
@@ -137,9 +147,8 @@ class BoardWakeup(Wakeup):
         return heard if self._socket is None else [*heard, self._socket.fileno()]
 
     def clear(self) -> bytes:
-        if self._socket is not None:
-            drain(self._socket)
-        return super().clear()
+        woken = b"" if self._socket is None else drain(self._socket)
+        return woken + super().clear()
 
     def close(self) -> None:
         super().close()
