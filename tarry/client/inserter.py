@@ -65,8 +65,11 @@ class Inserter:
         end = None if self._timeout is None else time.monotonic() + self._timeout
         for _ in range(_TRIES):
             try:
+                id = self.batcher.do(job, end)
+                if id == job.id:
+                    return self._make_handle(id, True)
                 with until(end):
-                    return self.resolve(job, self.batcher.do(job, end), options)
+                    return self.resolve(job, id, options)
             except StoreError as error:
                 is_late = end is not None and time.monotonic() >= end
                 rerouted = None if is_late else self._reroute(job, error)

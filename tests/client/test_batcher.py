@@ -113,7 +113,7 @@ def test_a_call_that_answers_too_little_is_an_error_and_no_hang() -> None:
     def short(items: list[int]) -> list[int]:
         return []
 
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="not enough values"):
         Batcher(short).do(1)
 
 
