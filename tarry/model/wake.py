@@ -38,9 +38,8 @@ _REASONS = {
 }
 
 
-def wake_reasons(changes: Iterable[Change], has_limits: bool) -> tuple[WakeReason, ...]:
-    """The reasons to wake after these changes. has_limits: the store has limits."""
+def wake_reasons(changes: Iterable[Change], makes_room: bool) -> tuple[WakeReason, ...]:
+    """The reasons to wake after these changes. makes_room: under a limit, more jobs may start than before."""
     states = {change.to for change in changes}
     ended = not states <= _WAITING
-    # Under a limit, the end of any attempt may let another job start.
-    return _REASONS[has_limits or not states.isdisjoint(_WAITING), ended]
+    return _REASONS[makes_room or not states.isdisjoint(_WAITING), ended]

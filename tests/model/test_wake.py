@@ -10,7 +10,7 @@ WORK, RESULT, STEP = WakeReason.WORK, WakeReason.RESULT, WakeReason.STEP
 
 
 @pytest.mark.parametrize(
-    ("states", "has_limits", "reasons"),
+    ("states", "makes_room", "reasons"),
     [
         ([State.READY], False, (WORK, STEP)),
         ([State.SCHEDULED], False, (WORK, STEP)),
@@ -22,9 +22,9 @@ WORK, RESULT, STEP = WakeReason.WORK, WakeReason.RESULT, WakeReason.STEP
         ([], False, (STEP,)),
     ],
 )
-def test_reasons(states: list[State | None], has_limits: bool, reasons: tuple[WakeReason, ...]) -> None:
+def test_reasons(states: list[State | None], makes_room: bool, reasons: tuple[WakeReason, ...]) -> None:
     changes = [Change(b"", State.RUNNING, 1, state) for state in states]
-    assert wake_reasons(changes, has_limits) == reasons
+    assert wake_reasons(changes, makes_room) == reasons
 
 
 def test_the_letters_are_those_that_other_versions_use() -> None:

@@ -279,3 +279,20 @@ def _fill(store: SqliteStore) -> int:
             return stored
         stored += 200
     raise AssertionError("the disk is not small")
+
+
+@pytest.mark.parametrize(("claims", "wakes"), [(0, True), (1, False)])
+def test_an_end_wakes_for_work_unless_the_same_exchange_takes_its_place(
+    close: ExitStack, tmp_path: Path, claims: int, wakes: bool
+) -> None:
+    """Others would look in vain: the limit is as full as before."""
+    store = opened(close, tmp_path / "wake.db")
+    store.limit("task:t", Limit(1))
+    store.insert([job(), job()])
+    wants = [Want("default", band, 1) for band in BANDS]
+    first = store.exchange((), wants, 1, "ann", LEASE, 10).jobs[0]
+    sleeper = sleeper_on(close, store)
+    sleeper.listen("work:default")
+    ended = lifecycle.after(first, Returned(), lifecycle.DEFAULT, 10)
+    assert len(store.exchange([ended], wants, claims, "ann", LEASE, 10).jobs) == claims
+    assert sleeper.is_listening() != wakes

@@ -68,7 +68,7 @@ class Waking(Promises):
         """All sleepers that listen for a reason of `wake_reasons`."""
         job = in_state(store, state)
         made = change(job)
-        reasons = wake_reasons([made], has_limits=False)
+        reasons = wake_reasons([made], makes_room=False)
         with Sleepers(store) as sleepers:
             topics = [topic for topic in (WORK, RESULT, FOLLOW) if heard_reasons(topic).intersection(reasons)]
             # Followers twice: of these all wake, and not only one of a kind.

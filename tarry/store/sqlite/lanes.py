@@ -163,6 +163,11 @@ class SqliteLanes:
         """Writes the levels that this transaction has changed."""
         self._levels.save(now)
 
+    @property
+    def has_made_room(self) -> bool:
+        """Whether, under a limit, more jobs may start than before this transaction."""
+        return self._levels.is_lower
+
     # Setting limits
 
     def set_limit(self, name: str, limit: Limit | None) -> None:

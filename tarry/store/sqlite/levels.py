@@ -27,6 +27,8 @@ class LevelTable:
         self._db = db
         self._stored = dict(known)
         self._changed: dict[str, Row] = {}
+        self.is_lower = False
+        """After `save`: a level is lower than it was, so that more jobs may start."""
 
     def levels(self, names: Iterable[str]) -> dict[str, Level]:
         """The levels of these names."""
@@ -47,7 +49,8 @@ class LevelTable:
     def save(self, now: int) -> None:
         """Writes what has changed; deletes the levels of idle keys."""
         # What a batch ends often starts anew in the same transaction: most levels are then as they were.
-        changed = {name: row for name, row in self._changed.items() if row != (self._stored[name] or _UNUSED)}
+        changed = {name: row for name, row in self._changed.items() if row != self._before(name)}
+        self.is_lower = any(level.running < self._before(name)[0].running for name, (level, _) in changed.items())
         # There may be any number of keys, so the table would grow without end.
         idle = {name for name, (level, _) in changed.items() if name.startswith(EACH) and level.idle(now)}
         rows = [
@@ -60,6 +63,9 @@ class LevelTable:
         if idle:
             self._db.executemany(_DELETE, [(name,) for name in sorted(idle)])
 
+    def _before(self, name: str) -> Row:
+        return self._stored[name] or _UNUSED
+
     def _row(self, name: str) -> Row:
         return self._rows((name,))[name]
 
@@ -67,7 +73,7 @@ class LevelTable:
         names = list(names)
         if missing := [name for name in names if name not in self._stored]:
             self._stored |= dict.fromkeys(missing) | self._read(missing)
-        return {name: self._changed.get(name) or self._stored[name] or _UNUSED for name in names}
+        return {name: self._changed.get(name) or self._before(name) for name in names}
 
     def _read(self, names: Sequence[str]) -> dict[str, Row]:
         rows = self._db.execute(_READ, (msgspec.json.encode(names).decode(),)).fetchall()

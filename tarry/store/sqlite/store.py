@@ -149,7 +149,7 @@ class SqliteStore(ScanningSqlStore):
                     raise
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
             if changes:
-                self._board.wake(*wake_reasons(changes, bool(self._lanes.limits)))
+                self._board.wake(*wake_reasons(changes, self._lanes.has_made_room))
             elif answer.jobs:
                 self._board.wake(WakeReason.STEP)
         return answer
