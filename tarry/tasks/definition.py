@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -24,8 +24,13 @@ R = TypeVar("R")
 class TaskRunner(Protocol):
     """Runs the jobs of a task that calls no function of the app, such as an HTTP task.
 
-    The task's function is then a method of the runner. The runner itself sets the limit of how many jobs run at once.
+    The task's function, which middleware calls, is then a method of the runner. The runner itself sets the limit of how
+    many jobs run at once.
     """
+
+    def run(self, running: Any, argument: Any) -> Awaitable[bytes]:
+        """Makes one attempt. running: the `Running`. argument: the first one of the decoded job. Returns the encoded
+        result, or raises what a task's function raises."""
 
     def add_headers(self, headers: bytes, due: int) -> bytes:
         """Adds the runner's own headers to those of a new job. due: microseconds since the epoch."""

@@ -11,7 +11,7 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -157,13 +157,13 @@ class DeliveryCoordinator:
         # Bounded: the pause of a disabled endpoint has no end, but may be lifted at any time.
         return 0.0 if stored else min(left / SECOND, 10.0)
 
-    async def send(self, request: "HttpRequest", limits: "SendLimits") -> HttpResponse | Failure:
+    def send(self, request: "HttpRequest", limits: "SendLimits") -> Coroutine[Any, Any, HttpResponse | Failure]:
         """Sends with the sender of the running loop."""
         loop = asyncio.get_running_loop()
         sender = self._senders.get(loop)
         if sender is None:
             sender = self._open_sender(loop)
-        return await sender.send(request, limits)
+        return sender.send(request, limits)
 
     def judge(self, endpoint: Endpoint, came: HttpResponse | Failure) -> Verdict:
         """See `DeliveryPort`."""

@@ -82,10 +82,11 @@ def make_record(
     if isinstance(came, Failure):
         return record
     # By its size in JSON, where one character may take several bytes.
-    answer = _shrink_text(came.excerpt(), MOST_ANSWER)
-    cut = came.cut or len(answer.encode()) < len(came.body)
-    headers = _first_headers(came.headers, MOST_HEAD)
-    return replace(record, version=came.version, url=came.url, headers=headers, answer=answer, cut=cut)
+    record.answer = _shrink_text(came.excerpt(), MOST_ANSWER)
+    record.cut = came.cut or len(record.answer.encode()) < len(came.body)
+    record.version, record.url = came.version, came.url
+    record.headers = _first_headers(came.headers, MOST_HEAD)
+    return record
 
 
 def interrupted_record(attempt: int, began: float, first: int) -> AttemptRecord:
@@ -94,11 +95,15 @@ def interrupted_record(attempt: int, began: float, first: int) -> AttemptRecord:
     return make_record(attempt, began, first, came, Again(f"{came.reason}; {MAYBE}", maybe=True))
 
 
-def shrink_record(record: AttemptRecord, most: int) -> AttemptRecord:
-    """The record, without headers and with less of the answer if its JSON is longer than `most` bytes."""
-    if len(msgspec.json.encode(record)) <= most:
-        return record
-    return replace(record, headers=(), answer=_shrink_text(record.answer, max(0, most - 1024)), cut=True)
+def encode_record(record: AttemptRecord, most: int) -> bytes:
+    """The JSON of a record. If it has more than `most` bytes: without headers and with less of the answer, or only with
+    the status."""
+    encoded = msgspec.json.encode(record)
+    if len(encoded) <= most:
+        return encoded
+    answer = _shrink_text(record.answer, max(0, most - 1024))
+    encoded = msgspec.json.encode(replace(record, headers=(), answer=answer, cut=True))
+    return encoded if len(encoded) <= most else msgspec.json.encode({"status": record.status})
 
 
 def format_records(before: Sequence[AttemptRecord], last: AttemptRecord) -> str:
@@ -147,6 +152,9 @@ def _parse_line(line: str) -> list[AttemptRecord]:
 
 def _first_headers(headers: Headers, most: int) -> Headers:
     """The first headers, as many as fit into `most` bytes of JSON."""
+    # Nearly always all of them do.
+    if len(msgspec.json.encode(headers)) <= most:
+        return headers
     kept: list[tuple[str, str]] = []
     for name, value in headers:
         most -= len(msgspec.json.encode((name, value)))

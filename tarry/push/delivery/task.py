@@ -12,17 +12,17 @@ import msgspec
 
 from tarry.client.task import AsyncTask
 from tarry.errors import ArgumentError, ConfigError, StoreError
-from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import UNLIMITED
 from tarry.model.outcome import Outcome, Returned
 from tarry.model.verdict import Fail, RetryAfter, Snooze
-from tarry.push.delivery.body import BodyCodec, payload_of, single_value
+from tarry.push.delivery.body import BodyCodec, single_value
 from tarry.push.delivery.cancel import describe_sent, was_sent_before
 from tarry.push.delivery.order import KeyOrder
 from tarry.push.delivery.record import (
     MOST_TEXT,
     AttemptRecord,
+    encode_record,
     first_due,
     format_records,
     format_time,
@@ -30,7 +30,6 @@ from tarry.push.delivery.record import (
     make_record,
     parse_records,
     records_of,
-    shrink_record,
 )
 from tarry.push.delivery.slots import Slots
 from tarry.push.delivery.verdict import Again, Delivered, Disabled, Final, Verdict
@@ -38,7 +37,6 @@ from tarry.push.endpoint.settings import Endpoint
 from tarry.push.endpoint.template import TemplateError
 from tarry.push.http.failure import Failure
 from tarry.push.http.response import HttpResponse
-from tarry.store import ids
 from tarry.tasks import headers
 from tarry.tasks.definition import TaskRunner
 from tarry.tasks.interrupts import Interrupted
@@ -49,8 +47,8 @@ from tarry.tasks.running import Running, current_job
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
+    from tarry.push.delivery.request import RequestBuilder
     from tarry.push.http.sender import HttpRequest, SendLimits
-    from tarry.push.sign import Signer
 
 log = logging.getLogger("tarry.push")
 
@@ -157,7 +155,6 @@ class Deliverer(TaskRunner):
         self._endpoint = endpoint
         self._port = port
         self._on_attempt = on_attempt
-        self._signed: tuple[tuple[str, ...], Signer] | None = None
 
     def add_headers(self, packed: bytes, due: int) -> bytes:
         """Adds the first due time to the headers."""
@@ -183,9 +180,12 @@ class Deliverer(TaskRunner):
         with contextlib.suppress(ConfigError):
             self._port().note_interrupted(job, sent)
 
-    async def deliver(self, body: Any) -> dict[str, Any]:
-        """Sends the job, and returns the record of the attempt."""
-        running = current_job().running
+    async def deliver(self, body: Any) -> Any:
+        """Sends the current job, and returns the record of the attempt: what middleware calls."""
+        return msgspec.json.decode(await self.run(current_job().running, body))
+
+    async def run(self, running: Running, body: Any) -> bytes:
+        """Sends the job, and returns the record of the attempt in JSON."""
         job, port = running.job, self._port()
         # A cancel may come before the attempt has begun.
         if running.interrupt is not None:
@@ -202,7 +202,7 @@ class Deliverer(TaskRunner):
             port.note_interrupted(job, getattr(stopped, "sent", False))
             raise
 
-    async def _attempt_in_order(self, running: Running, port: DeliveryPort, body: Any) -> dict[str, Any]:
+    async def _attempt_in_order(self, running: Running, port: DeliveryPort, body: Any) -> bytes:
         """Attempts the job if it is the first of its key. It stays first for a retry, and is removed at its end."""
         order, job = port.order, running.job
         try:
@@ -233,14 +233,14 @@ class Deliverer(TaskRunner):
         with contextlib.suppress(StoreError):
             await port.order.remove(job)
 
-    async def _attempt(self, running: Running, port: DeliveryPort, body: Any) -> dict[str, Any]:
+    async def _attempt(self, running: Running, port: DeliveryPort, body: Any) -> bytes:
         job = running.job
         before = records_of(job) if job.progress else []
         due, now = _enqueued_due(job), port.now()
         first = first_due(job, before, due)
         self._check_age(job, first, now)
         try:
-            request = self._request(job, body, due or job.due, now)
+            request = self._requests.build(job, body, due or job.due, now)
         except (TemplateError, ValueError) as error:
             raise self._final_failure(job, first, str(error)) from None
         except (ConfigError, ImportError) as error:
@@ -263,7 +263,7 @@ class Deliverer(TaskRunner):
         record = make_record(job.attempt, began, first, came, verdict)
         if isinstance(verdict, Delivered):
             self._on_attempt(job, record, True)
-            return _result(record, port.most_result)
+            return encode_record(record, port.most_result)
         _save_records(running, before, record)
         follows = self._next_step(verdict, job, first, port.now())
         self._on_attempt(job, record, isinstance(follows, Fail))
@@ -280,34 +280,11 @@ class Deliverer(TaskRunner):
         if until is not None and job.failures and now >= first + until:
             raise self._final_failure(job, first, "its time is over: until says for how long it is tried")
 
-    def _request(self, job: Job, body: Any, due: int, now: int) -> "HttpRequest":
-        """The request of a job. TemplateError: the body lacks a value that the url needs.
+    @cached_property
+    def _requests(self) -> "RequestBuilder":
+        from tarry.push.delivery.request import RequestBuilder  # noqa: PLC0415 - only workers need the HTTP client
 
-        ConfigError or ImportError: this worker cannot send it, since a secret or the extra `push` is missing.
-        """
-        from tarry.push import sign  # noqa: PLC0415 - only workers need the HTTP client
-        from tarry.push.http.sender import HttpRequest  # noqa: PLC0415
-
-        endpoint = self._endpoint
-        if endpoint.retry_when is not None:
-            # Before anything is sent: without the rule nobody could judge the answer.
-            endpoint.retry_when.check()
-        url = endpoint.url.fill(body)
-        payload = payload_of(job.body) if endpoint.sends_body else b""
-        own = endpoint.header_pairs()
-        # The settings may have a content type of their own.
-        kind = (("content-type", "application/json"),) if payload else ()
-        ours = sign.headers(self._signer(), ids.text(job.id), job.attempt, due, now / SECOND, payload)
-        return HttpRequest(endpoint.method, url, own + _without(kind, own) + ours, payload)
-
-    def _signer(self) -> "Signer":
-        """The signer, made again when the value of a secret has changed."""
-        from tarry.push.sign import Signer  # noqa: PLC0415 - as above
-
-        values = tuple(secret.value() for secret in self._endpoint.secrets)
-        if self._signed is None or self._signed[0] != values:
-            self._signed = (values, Signer(values))
-        return self._signed[1]
+        return RequestBuilder(self._endpoint)
 
     @cached_property
     def _limits(self) -> "SendLimits":
@@ -346,21 +323,6 @@ def _enqueued_due(job: Job) -> int:
     except (ArgumentError, ValueError):
         # A job of another client may have anything there.
         return 0
-
-
-def _without(pairs: tuple[tuple[str, str], ...], others: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    names = {name for name, _ in others}
-    return tuple(pair for pair in pairs if pair[0] not in names)
-
-
-def _result(record: AttemptRecord, most: int) -> dict[str, Any]:
-    """The result of a delivered job, cut to `most` bytes."""
-    # A larger one would make the job fail.
-    small = shrink_record(record, most)
-    if small is not record and len(msgspec.json.encode(small)) > most:
-        return {"status": record.status}
-    kept: dict[str, Any] = msgspec.to_builtins(small)
-    return kept
 
 
 def _save_records(running: Running, before: Sequence[AttemptRecord], record: AttemptRecord) -> None:

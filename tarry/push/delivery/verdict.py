@@ -1,6 +1,7 @@
 """What an answer, or the lack of one, means for a delivery."""
 
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -88,6 +89,9 @@ def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: in
             verdict = judge(terms, HttpResponse(came.status), now, cap)
             return replace(verdict, reason=f"{verdict.reason}; the answer was cut off in its body")
         return _judge_failure(came)
+    # First, since nearly all answers are this one.
+    if terms.retry_when is None and came.status in terms.success:
+        return Delivered(f"answered {_format_status(came.status)}")
     after, busy = retry_after(came, now, cap), came.status in _BUSY
     if terms.retry_when is not None:
         said = terms.retry_when.evaluate(came)
@@ -100,8 +104,6 @@ def judge(terms: SuccessRules, came: HttpResponse | Failure, now: float, cap: in
 
 
 def _judge_status(terms: SuccessRules, came: HttpResponse, after: int | None, busy: bool) -> Verdict:
-    if came.status in terms.success:
-        return Delivered(f"answered {_format_status(came.status)}")
     if came.status in _RETRYABLE or came.status >= 500:
         return Again(f"answered {_format_status(came.status)}", after, busy=busy)
     # With one url for each job, 410 is about one job. After a redirect it is about another address.
@@ -142,6 +144,7 @@ def _redact_location(location: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
+@lru_cache(maxsize=1000)
 def _format_status(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"

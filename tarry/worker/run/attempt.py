@@ -20,7 +20,7 @@ from tarry.tasks.running import Batch, Running, current
 from tarry.worker.run import hook_calls
 from tarry.worker.run.context import AttemptContext, run_shown
 from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error
-from tarry.worker.run.steps import BATCH, ONE, WRAPPED, Call, End, Steps
+from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, Call, End, Steps
 
 Disarm = Callable[[Running], None]
 """Called once the task's own code is over: from then on nothing interrupts the attempt."""
@@ -45,7 +45,9 @@ def run_async(
     running: Running, context: AttemptContext, disarm: Disarm = ignore_disarm
 ) -> Coroutine[Any, Any, Outcome]:
     """Runs an `async def` in the calling asyncio task and its context; to interrupt it, cancel that task."""
-    steps = BATCH if isinstance(running, Batch) else ONE if running.task.run_wrapper is None else WRAPPED
+    task = running.task
+    plain = ONE if task.runner is None else RUNNER
+    steps = BATCH if isinstance(running, Batch) else plain if task.run_wrapper is None else WRAPPED
     attempt = _drive_async(running, steps, context, disarm)
     return django_connections.run_attempt(attempt) if DJANGO in sys.modules else attempt
 

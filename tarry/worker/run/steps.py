@@ -49,6 +49,17 @@ def _prepare_one(running: Running) -> Call:
     return task.fn, args, kwargs
 
 
+def _prepare_runner(running: Running) -> Call:
+    runner = running.task.runner
+    assert runner is not None
+    args, _ = running.task.codec.decode(running.job.body)
+    return runner.run, (running, args[0]), _NO_KWARGS
+
+
+def _encoded_outcome(running: Running, value: bytes, max_result: int) -> Outcome:
+    return Returned(value)
+
+
 def _prepare_wrapped(running: Running) -> Call:
     around = running.task.run_wrapper
     assert around is not None
@@ -143,6 +154,8 @@ def carry(job: CurrentJob, around: RunWrapper) -> None:
 
 
 ONE = Steps(_prepare_one, report.outcome_of_value, _hook_calls)
+RUNNER = Steps(_prepare_runner, _encoded_outcome, _hook_calls)
+"""The task has a runner, which encodes the result itself."""
 WRAPPED = Steps(_prepare_wrapped, report.outcome_of_value, _hook_calls)
 # Without middleware and carried variables, since the call is not that of one job.
 BATCH = Steps(_prepare_batch, _batch_outcome, _batch_hook_calls)
