@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tarry.tasks.running import Running
 
+MOST_ENDED = 256
+"""So many attempts may stay in the heap after their end; or as many as there are others, if that is more."""
 # Long enough that a pump which does not wait for its store comes first.
 LATE = 0.1
 """Seconds after which `DeadlineThread` does what the pump has not done."""
@@ -24,6 +26,8 @@ class Deadlines:
         # Between the moment and the attempt: attempts of the same moment cannot be compared.
         self._order = itertools.count()
         self._lock = threading.Lock()
+        self._most = MOST_ENDED
+        """At this length those that have ended are removed from the heap."""
 
     def watch(self, batch: Sequence[Running], now: float) -> None:
         """Adds the attempts of the batch that have a timeout."""
@@ -33,6 +37,8 @@ class Deadlines:
 
     def take_overdue(self, now: float, alive: Callable[[Running], bool]) -> Iterator[Running]:
         """Removes the attempts that are past their timeout. Those that are not alive are skipped."""
+        if len(self._heap) > self._most:
+            self._remove_ended(alive)
         while (running := self._due(now)) is not None:
             timeout = running.timeout or 0.0
             if not alive(running):
@@ -47,6 +53,13 @@ class Deadlines:
         """When the next deadline is."""
         with self._lock:
             return self._heap[0][0] if self._heap else None
+
+    def _remove_ended(self, alive: Callable[[Running], bool]) -> None:
+        # Until their timeout they would take memory, and time of each garbage collection: of short jobs many thousands.
+        with self._lock:
+            self._heap = [entry for entry in self._heap if alive(entry[2])]
+            heapq.heapify(self._heap)
+            self._most = 2 * len(self._heap) + MOST_ENDED
 
     def _due(self, now: float) -> Running | None:
         with self._lock:

@@ -7,7 +7,7 @@ import pytest
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.tasks.running import Running
-from tarry.worker.deadlines import Deadlines
+from tarry.worker.deadlines import MOST_ENDED, Deadlines
 from tests.worker.manual_pump import TASKS
 
 TIMEOUT = 0.5
@@ -60,3 +60,15 @@ def test_whoever_waits_is_told_of_an_earlier_deadline_alone() -> None:
     for running in (late, early, later):
         running.started = 5.0
     assert overdue(deadlines, 25.0) == [early, late], "in the order of their ends"
+
+
+def test_attempts_that_have_ended_do_not_stay_until_their_time_is_over() -> None:
+    deadlines = Deadlines()
+    alive, ended = attempts(2), attempts(3 * MOST_ENDED)
+    for running in (*alive, *ended):
+        deadlines.watch([running], 10.0)
+        running.started = 10.0
+        assert list(deadlines.take_overdue(10.1, alive.__contains__)) == []
+    left = list(deadlines.take_overdue(11.0, lambda running: True))
+    assert left[:2] == alive
+    assert len(left) <= 2 * len(alive) + MOST_ENDED + 1
