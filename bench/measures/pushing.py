@@ -2,10 +2,13 @@
 take long. Rates and moments are those of the arrival at the endpoint, a process of its own on the same machine.
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator
 from itertools import count, islice
+
+import msgspec
 
 from bench import machine
 from bench.board import BOARD
@@ -15,8 +18,12 @@ from bench.measures.draining import end_rate, most_memory, wait_for
 from bench.place import Bench
 from bench.waiting import until
 from tarry import App
+from tarry.push.http.guard import AddressGuard
+from tarry.push.http.response import HttpResponse
+from tarry.push.http.sender import HttpRequest, Sender, SendLimits
 
 _JOBS, _BYTES = 30_000, 64
+_AT_ONCE = 50
 _DUE, _SPAN = 5000, 10.0
 _HELD, _SLOW_TASKS = 1000, 5
 _QUICK_EVERY, _QUICK_FOR = 0.02, 15.0
@@ -57,6 +64,38 @@ def _delivered(bench: Bench, workers: int, target: Target | None) -> Iterator[Fi
         yield Figure(f"{name}: CPU a delivery, of the workers", used / max(done, 1) * 1e6, "µs")
         yield Figure(f"{name}: CPU a delivery, of the endpoint", theirs / max(done, 1) * 1e6, "µs")
         yield from _missed(name, there, ids)
+
+
+@measure("push-sender", limit=90)
+def alone(bench: Bench) -> Iterator[Figure]:
+    """The sender with no worker around it. CPU of all its threads."""
+    name, numbers = f"sender alone, {_AT_ONCE} at once", iter(range(bench.scaled(_JOBS)))
+    with endpoint() as there:
+        seconds, used = asyncio.run(_send_all(there.url, numbers))
+    yield Figure(f"{name}: CPU a request", used / bench.scaled(_JOBS) * 1e6, "µs")
+    yield Figure(name, bench.scaled(_JOBS) / seconds, "/s")
+
+
+async def _send_all(url: str, numbers: Iterator[int]) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, of all after the first ones, which connect."""
+    sender = Sender(AddressGuard(["127.0.0.1"]))
+
+    async def send(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            headers = (("content-type", "application/json"), ("webhook-id", str(number)))
+            request = HttpRequest("POST", url, headers, msgspec.json.encode(_body(number)))
+            if not isinstance(got := await sender.send(request, SendLimits()), HttpResponse):
+                raise RuntimeError(got.reason)
+
+    async def send_together(numbers: Iterator[int]) -> None:
+        await asyncio.gather(*[send(numbers) for _ in range(_AT_ONCE)])
+
+    await send_together(iter(range(10 * _AT_ONCE)))
+    began, used = time.monotonic(), time.process_time()
+    await send_together(numbers)
+    began, used = time.monotonic() - began, time.process_time() - used
+    await sender.close()
+    return began, used
 
 
 @measure("push-lateness", limit=90)
