@@ -81,6 +81,7 @@ class AddressGuard:
         self._allow = [_network(text) for text in allow]
         self._own = own
         self._cached_refusal = lru_cache(4096)(self._refusal)
+        self._cached_not_allowed = lru_cache(4096)(self._not_allowed)
 
     def check(self, address: str, host: str = "", port: int = 443) -> None:
         """ForbiddenAddress if this address and port may not be reached. host: the name that led to the address."""
@@ -107,11 +108,15 @@ class AddressGuard:
         """As `_refusal`, for addresses of this host."""
         # Not cached, since they change.
         ours = self._own()
-        address = ip_address(text)
-        for one in (address, *_embedded_ipv4(address)):
-            if str(one) in ours and not self._allows(one):
+        for one in self._cached_not_allowed(text):
+            if one in ours:
                 return "an address of this host", f'allow = ["{one}"]'
         return None
+
+    def _not_allowed(self, text: str) -> list[str]:
+        """The address and those inside it, without those that the configuration allows."""
+        address = ip_address(text)
+        return [str(one) for one in (address, *_embedded_ipv4(address)) if not self._allows(one)]
 
     def _kind(self, address: Address) -> str:
         """Why it is refused; empty if it is not."""
