@@ -6,6 +6,7 @@ import select
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -206,83 +207,90 @@ def test_many_are_under_way_at_once_and_none_waits_for_another(server: Server) -
     run(work)
 
 
+@pytest.fixture
+def secure(authority: Authority) -> Iterator[Server]:
+    names = ["a.example", "b.example", *[f"h{n}.example" for n in range(6)], "127.0.0.1"]
+    with Server(authority.sign(names)) as server:
+        yield server
+
+
 def client_key(port: int, host: str = "a.example", address: str = "127.0.0.1") -> ClientKey:
-    return ClientKey(host, address, port, False, 5.0)
+    return ClientKey(host, address, port, 5.0)
 
 
 async def used(clients: ClientPool, at: ClientKey, times: int = 1) -> None:
     for _ in range(times):
         with clients.get(at) as held:
             client = held.client or await clients.wait_ready(held, 10)
-            response = await client.get(f"http://{at.host}:{at.port}/").build().send()
+            response = await client.get(f"https://{at.host}:{at.port}/").build().send()
             assert response.status == 200
 
 
-def test_clients_without_a_request_are_bounded(server: Server) -> None:
+def test_clients_without_a_request_are_bounded(secure: Server, authority: Authority) -> None:
     async def work() -> None:
-        clients = ClientPool(client_builder(), most_idle=2)
+        clients = ClientPool(client_builder(authority.pem), most_idle=2)
         for n in range(6):
-            await used(clients, client_key(server.port, f"h{n}.example"))
+            await used(clients, client_key(secure.port, f"h{n}.example"))
         assert len(clients) == 2
-        await until(lambda: server.ended == 4)
+        await until(lambda: secure.ended == 4)
         await clients.close()
-        await until(lambda: server.ended == 6)
+        await until(lambda: secure.ended == 6)
 
     asyncio.run(work())
 
 
-def test_clients_with_a_request_are_not_closed_for_others(server: Server) -> None:
+def test_clients_with_a_request_are_not_closed_for_others(secure: Server, authority: Authority) -> None:
     async def work() -> None:
-        clients = ClientPool(client_builder(), most_idle=0)
-        with clients.get(client_key(server.port)) as held:
+        clients = ClientPool(client_builder(authority.pem), most_idle=0)
+        with clients.get(client_key(secure.port)) as held:
             client = await clients.wait_ready(held, 10)
-            await used(clients, client_key(server.port, "b.example"))
-            assert (await client.get(server.url()).build().send()).status == 200
+            await used(clients, client_key(secure.port, "b.example"))
+            assert (await client.get(secure.url()).build().send()).status == 200
         await clients.close()
 
     asyncio.run(work())
 
 
-def test_clients_that_nobody_uses_are_closed_after_a_while(server: Server) -> None:
+def test_clients_that_nobody_uses_are_closed_after_a_while(secure: Server, authority: Authority) -> None:
     async def work() -> None:
-        clients = ClientPool(client_builder(), idle=0.05)
-        await used(clients, client_key(server.port))
-        await until(lambda: len(clients) == 0 and server.ended == 1)
-        await used(clients, client_key(server.port))
+        clients = ClientPool(client_builder(authority.pem), idle=0.05)
+        await used(clients, client_key(secure.port))
+        await until(lambda: len(clients) == 0 and secure.ended == 1)
+        await used(clients, client_key(secure.port))
         await clients.close()
 
     asyncio.run(work())
 
 
-def test_many_who_want_a_client_make_one(server: Server) -> None:
+def test_many_who_want_a_client_make_one(secure: Server, authority: Authority) -> None:
     made: list[ClientKey] = []
 
     def build(at: ClientKey) -> Client:
         made.append(at)
-        return client_builder()(at)
+        return client_builder(authority.pem)(at)
 
     async def work() -> None:
         clients = ClientPool(build)
-        await asyncio.gather(*[used(clients, client_key(server.port)) for _ in range(50)])
+        await asyncio.gather(*[used(clients, client_key(secure.port)) for _ in range(50)])
         await clients.close()
 
     asyncio.run(work())
     assert len(made) == 1
 
 
-def test_a_client_that_cannot_be_made_is_tried_again(server: Server) -> None:
+def test_a_client_that_cannot_be_made_is_tried_again(secure: Server, authority: Authority) -> None:
     broken = [OSError("no file descriptors")]
 
     def build(at: ClientKey) -> Client:
         if broken:
             raise broken.pop()
-        return client_builder()(at)
+        return client_builder(authority.pem)(at)
 
     async def work() -> None:
         clients = ClientPool(build)
         with pytest.raises(RequestFailed, match="no client can be made: no file descriptors"):
-            await used(clients, client_key(server.port))
-        await used(clients, client_key(server.port))
+            await used(clients, client_key(secure.port))
+        await used(clients, client_key(secure.port))
         await clients.close()
 
     asyncio.run(work())
@@ -304,10 +312,15 @@ def test_in_a_worker(server: Server) -> None:
         assert isinstance(got, HttpResponse)
         return got.status
 
+    @app.task
+    async def close() -> None:
+        await senders[0].close()
+
     bench = Bench(app, lambda: store)
     with contextlib.closing(bench):
         bench.work(coroutines=20)
         assert {finished(job) for job in [deliver.enqueue(number) for number in range(50)]} == {"done"}
+        assert finished(close.enqueue()) == "done"
     assert sorted(int(seen.body) for seen in server.seen) == list(range(50))
 
 

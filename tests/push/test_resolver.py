@@ -14,6 +14,7 @@ from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.push.http.resolver import FAILED_FOR, FRESH_FOR, MOST_QUESTIONS, USABLE_FOR, Resolver
 from tarry.push.http.response import HttpResponse
 from tarry.push.http.sender import HttpRequest, Sender, SendLimits
+from tests.push.certificates import Authority
 from tests.push.sending import until
 from tests.push.server import Server
 
@@ -310,12 +311,12 @@ def test_of_several_addresses_the_first_where_somebody_listens() -> None:
     assert len(server.seen) == 2
 
 
-def test_a_host_that_moves_is_followed() -> None:
+def test_a_host_that_moves_is_followed(authority: Authority) -> None:
     """The old client is closed with its connections once a new one is there."""
 
     async def work(one: Server, port: int) -> None:
         names, clock = FakeNameServer(**{"hooks.example": ["127.0.0.1"]}), Clock()
-        sending = Sender(AddressGuard(["127.0.0.0/24"]), lookup=names)
+        sending = Sender(AddressGuard(["127.0.0.0/24"]), authority.pem, lookup=names)
         sending._resolver = Resolver(AddressGuard(["127.0.0.0/24"]), names, clock)
         request = HttpRequest("POST", one.url("/", "hooks.example"), (), b"{}")
         assert isinstance(await sending.send(request, SendLimits()), HttpResponse)
@@ -325,8 +326,8 @@ def test_a_host_that_moves_is_followed() -> None:
         assert isinstance(got, Failure)
         assert got.address == f"127.0.0.2:{port}"
         await until(lambda: one.ended == 1)
-        assert len(sending._clients) == 1
+        assert len(sending._with_tls._clients) == 1
         await sending.close()
 
-    with Server() as one:
+    with Server(authority.sign(["hooks.example"])) as one:
         asyncio.run(work(one, one.port))

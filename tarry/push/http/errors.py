@@ -11,7 +11,15 @@ from pyreqwest.exceptions import (
     RequestTimeoutError,
 )
 
-from tarry.push.http.failure import FailureKind, RequestFailed
+from tarry.push.http.failure import (
+    FailureKind,
+    RequestFailed,
+    connect_failure,
+    late_failure,
+    sent_failure,
+    unconnected_failure,
+    unsent_failure,
+)
 
 _CONNECTING = "client error (Connect)"  # hyper's text for errors before the first byte of the request is written.
 # HTTP/2: the server promises that it did nothing. The h2 library uses the second text for streams after the last one of
@@ -19,7 +27,6 @@ _CONNECTING = "client error (Connect)"  # hyper's text for errors before the fir
 _NOT_BEGUN = ("refused stream before processing", "connection error received: ")
 _LONGEST = 200
 _TLS = ("certificate", "tls", "handshake", "alert")
-_LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
 _CERTIFICATE = "invalid peer certificate: "
 _CERTIFICATE_ERRORS = {
     "UnknownIssuer": "its certificate is signed by nobody who is trusted here",
@@ -39,43 +46,36 @@ def no_answer_error(error: PyreqwestError, limit: float, name: str, sent: bool) 
     if isinstance(error, ClientClosedError):
         return RequestFailed(FailureKind.LOCAL, "the sender was closed while the request was under way", sent)
     if isinstance(error, RequestTimeoutError):
-        why, what = (FailureKind.UNANSWERED, "no answer") if sent else (FailureKind.TIMEOUT, "nothing could be sent")
-        return RequestFailed(why, f"{name}: {what} within {limit:.3g} s", sent)
+        return late_failure(name, limit, 0) if sent else unsent_failure(name, limit)
     if "too large" in causes[-1] or "too big" in causes[-1]:
-        return RequestFailed(FailureKind.HEAD_TOO_LARGE, f"{name}: the head of the answer is too large", sent=True)
+        return sent_failure(FailureKind.HEAD_TOO_LARGE, name, "is too large")
     if isinstance(error, DecodeError):
-        return RequestFailed(FailureKind.MALFORMED, f"{name}: the answer is no HTTP: {causes[-1]}", sent=True)
-    sent = sent and not any(words in causes[-1] for words in _NOT_BEGUN)
-    return RequestFailed(FailureKind.CLOSED, f"{name}: the connection ended without an answer: {causes[-1]}", sent)
+        return sent_failure(FailureKind.MALFORMED, name, causes[-1])
+    failed = sent_failure(FailureKind.CLOSED, name, causes[-1])
+    failed.sent = sent and not any(words in causes[-1] for words in _NOT_BEGUN)
+    return failed
 
 
 def broken_body_error(error: PyreqwestError, status: int, name: str) -> RequestFailed:
     """The error when the head came and the body did not."""
     if isinstance(error, RequestTimeoutError):
-        return RequestFailed(
-            FailureKind.BROKEN, f"{name} answered {status}, and the body did not end in time", sent=True
-        )
-    return RequestFailed(
-        FailureKind.BROKEN, f"{name} answered {status}, and the body broke off: {_causes(error)[-1]}", sent=True
-    )
+        return late_failure(name, 0, status)
+    return sent_failure(FailureKind.BROKEN, name, _causes(error)[-1], status)
 
 
 def _connect_error(error: PyreqwestError, cause: str, name: str) -> RequestFailed:
     if isinstance(error, RequestTimeoutError):
-        return RequestFailed(FailureKind.CONNECT_TIMEOUT, f"{name}: not connected in time")
-    if "Connection refused" in cause:
-        return RequestFailed(FailureKind.REFUSED, f"{name} refuses the connection")
-    if any(word in cause for word in _LOCAL):
-        return RequestFailed(FailureKind.LOCAL, f"{name}: no connection can be made here: {cause}")
+        return unconnected_failure(name)
     if cause.startswith(_CERTIFICATE):
         text = cause.removeprefix(_CERTIFICATE)
         spoken = next(
             (said for word, said in _CERTIFICATE_ERRORS.items() if word in text), "its certificate is not good"
         )
         return RequestFailed(FailureKind.TLS, f"{name}: {spoken} ({text})")
-    if any(word in cause for word in _TLS):
+    failed = connect_failure(name, cause)
+    if failed.kind is FailureKind.UNREACHABLE and any(word in cause for word in _TLS):
         return RequestFailed(FailureKind.TLS, f"{name}: no TLS: {cause}")
-    return RequestFailed(FailureKind.UNREACHABLE, f"{name} is not reached: {cause}")
+    return failed
 
 
 def _causes(error: PyreqwestError) -> list[str]:

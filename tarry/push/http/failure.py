@@ -67,3 +67,45 @@ class RequestFailed(TarryError):
     def __init__(self, kind: FailureKind, reason: str, sent: bool = False) -> None:
         super().__init__(reason)
         self.kind, self.sent = kind, sent
+
+
+_SENT = {
+    FailureKind.CLOSED: "{name}: the connection ended without an answer: {cause}",
+    FailureKind.MALFORMED: "{name}: the answer is no HTTP: {cause}",
+    FailureKind.HEAD_TOO_LARGE: "{name}: the head of the answer {cause}",
+    FailureKind.BROKEN: "{name} answered {status}, and the body broke off: {cause}",
+}
+# This machine ran out of something.
+_LOCAL = ("Too many open files", "Cannot assign requested address", "Cannot allocate memory")
+
+
+def sent_failure(kind: FailureKind, name: str, cause: str, status: int = 0) -> RequestFailed:
+    """No complete answer to a request that was sent. name: of the server. status: if its head came."""
+    return RequestFailed(kind, _SENT.get(kind, "{cause}").format(name=name, cause=cause, status=status), sent=True)
+
+
+def late_failure(name: str, limit: float, status: int) -> RequestFailed:
+    """No complete answer came in time. limit: seconds that were left."""
+    if status:
+        reason = f"{name} answered {status}, and the body did not end in time"
+        return RequestFailed(FailureKind.BROKEN, reason, sent=True)
+    return RequestFailed(FailureKind.UNANSWERED, f"{name}: no answer within {limit:.3g} s", sent=True)
+
+
+def unsent_failure(name: str, limit: float) -> RequestFailed:
+    """The total timeout ended before anything was sent. limit: seconds that were left."""
+    return RequestFailed(FailureKind.TIMEOUT, f"{name}: nothing could be sent within {limit:.3g} s")
+
+
+def unconnected_failure(name: str) -> RequestFailed:
+    """The connect timeout ended."""
+    return RequestFailed(FailureKind.CONNECT_TIMEOUT, f"{name}: not connected in time")
+
+
+def connect_failure(name: str, cause: str) -> RequestFailed:
+    """There is no connection. cause: the system's words."""
+    if "Connection refused" in cause:
+        return RequestFailed(FailureKind.REFUSED, f"{name} refuses the connection")
+    if any(word in cause for word in _LOCAL):
+        return RequestFailed(FailureKind.LOCAL, f"{name}: no connection can be made here: {cause}")
+    return RequestFailed(FailureKind.UNREACHABLE, f"{name} is not reached: {cause}")

@@ -1,4 +1,4 @@
-"""A pool of HTTP clients. Each is pinned to one origin at one address, whatever DNS says later."""
+"""A pool of HTTP clients for TLS. Each is pinned to one origin at one address, whatever DNS says later."""
 
 import asyncio
 from collections import OrderedDict
@@ -34,14 +34,8 @@ class ClientKey(Struct, frozen=True):
     host: str
     address: str
     port: int
-    secure: bool
     connect: float
     """Seconds for TCP and TLS together."""
-
-    @property
-    def where(self) -> str:
-        """Address and port: `192.0.2.7:443`, `[2001:db8::7]:443`."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
@@ -54,14 +48,10 @@ def client_builder(trust: bytes = b"", agent: str = "tarry") -> Build:
         # A redirect or a proxy would lead to addresses that the guard has not checked. The sender follows redirects.
         made = ClientBuilder().user_agent(agent).no_proxy().follow_redirects(False).referer(False)
         made = made.gzip(False).brotli(False).zstd(False).deflate(False)
-        made = made.http2(key.secure).http2_keep_alive_interval(timedelta(seconds=_PING))
+        made = made.https_only(True).http2(True).http2_keep_alive_interval(timedelta(seconds=_PING))
         made = made.http2_keep_alive_timeout(timedelta(seconds=_PONG)).min_tls_version("TLSv1.2")
         made = made.pool_idle_timeout(timedelta(seconds=CONNECTION_IDLE)).pool_max_idle_per_host(MOST_CONNECTIONS_IDLE)
         made = made.connect_timeout(timedelta(seconds=key.connect)).resolve(key.host, key.address, key.port)
-        if not key.secure:
-            # There is no TLS, so no certificate is checked. This setting saves loading the system's certificates.
-            return made.danger_accept_invalid_certs(True).build()
-        made = made.https_only(True)
         return (made.add_root_certificate_pem(trust) if trust else made).build()
 
     return build
@@ -165,7 +155,7 @@ class ClientPool:
 
     def _outdate(self, new: ClientKey) -> None:
         for key, pooled in list(self._all.items()):
-            if (key.host, key.port, key.secure) == (new.host, new.port, new.secure) and key != new:
+            if (key.host, key.port) == (new.host, new.port) and key != new:
                 # A client of the same address differs only in its timeout, and stays.
                 pooled.is_outdated = pooled.is_outdated or key.address != new.address
                 if pooled.is_outdated and not pooled.users:

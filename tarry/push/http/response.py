@@ -4,6 +4,8 @@ from msgspec import Struct
 
 MOST_BODY = 64 * 1024
 """Bytes of a body that are read. If there are more, the connection is dropped."""
+MOST_HEAD = 64 * 1024
+"""Bytes of header names and values in an answer."""
 KEPT = 8 * 1024
 """Characters of a body that the record of an attempt keeps, at most."""
 
@@ -23,8 +25,8 @@ class HttpResponse(Struct, frozen=True):
     elapsed: float = 0.0
     """Seconds from the start of the request to the end of reading, redirects included."""
     connect: float = 0.0
-    """Seconds of these until the body was sent: the time to connect, close to 0 on a kept connection. 0: not known,
-    since there was no body."""
+    """Seconds of these until the request was sent: the time to connect, close to 0 on a kept connection. 0: not known,
+    with TLS and without a body."""
     address: str = ""
     """Address and port that answered: `192.0.2.7:443`, `[2001:db8::7]:443`."""
     version: str = ""

@@ -44,6 +44,10 @@ class RequestTarget(Struct, frozen=True):
     port: int
     literal: bool
     """The host is an IP address."""
+    path: str
+    """With the query, as it is sent."""
+    authority: str
+    """The value of the header `host`."""
 
     @property
     def origin(self) -> str:
@@ -86,7 +90,9 @@ def _target(url: Url) -> RequestTarget:
     literal = host.startswith("[") or bool(_IPV4.fullmatch(host))
     if not (_is_address(host) if literal else _HOST.fullmatch(host)):
         raise ValueError("the URL has a host that is no name of one")
-    return RequestTarget(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal)
+    path = url.path if url.query_string is None else f"{url.path}?{url.query_string}"
+    authority = host if url.port is None else f"{host}:{url.port}"
+    return RequestTarget(url, url.scheme, host.strip("[]"), url.port_or_known_default or 0, literal, path, authority)
 
 
 def _is_address(host: str) -> bool:
