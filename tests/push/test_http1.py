@@ -13,12 +13,13 @@ from tarry.push.http.exchange import Hop, SendState
 from tarry.push.http.failure import Failure, FailureKind, RequestFailed
 from tarry.push.http.guard import AddressGuard
 from tarry.push.http.http1.client import Http1Client, encode_head
+from tarry.push.http.http1.parser import AnswerError
 from tarry.push.http.http1.pool import Http1Pool
 from tarry.push.http.response import HttpResponse
 from tarry.push.http.sender import METHODS, HttpRequest, SendCancelled, Sender, SendLimits
 from tarry.push.http.target import check_headers, parse_target
 from tests.push.sending import HEAD, PATIENT, expect_answer, expect_failure, open_connections, run, until
-from tests.push.server import Connection, Server, raw
+from tests.push.server import Connection, Server, hang, raw
 
 KEPT = HEAD + b"Content-Length: 2\r\n\r\nok"
 
@@ -78,6 +79,38 @@ def test_what_is_left_of_the_time_bounds_connecting_too(unanswered: int) -> None
         assert (failed.value.kind, failed.value.sent) == (FailureKind.TIMEOUT, False)
 
     url = f"http://127.0.0.1:{unanswered}/"
+    asyncio.run(work())
+
+
+def test_a_shorter_timeout_holds_on_a_connection_that_had_a_longer_one(server: Server) -> None:
+    server.says("/never", hang)
+
+    async def work(sending: Sender) -> HttpResponse | Failure:
+        assert isinstance(await sending.send(request(server.url()), SendLimits(90, 50)), HttpResponse)
+        return await sending.send(request(server.url("/never")), SendLimits(0.3, 0.2))
+
+    got = run(work)
+    assert isinstance(got, Failure)
+    assert (got.kind, got.sent) == (FailureKind.UNANSWERED, True)
+    assert got.elapsed < 50
+    assert {seen.connection for seen in server.seen} == {0}
+
+
+def test_the_timer_of_an_earlier_request_does_not_end_a_later_one(server: Server) -> None:
+    server.says("/never", hang)
+
+    async def work() -> None:
+        pool = Http1Pool()
+        connection = await pool.open(("a.example", "127.0.0.1", server.port), 10)
+        later = asyncio.create_task(connection.request(b"GET /never HTTP/1.1\r\n\r\n", "GET", 60))
+        await until(lambda: len(server.seen) == 1)
+        connection._check_deadline()
+        assert connection._timer is not None
+        assert connection._timer.when() == connection._deadline
+        await pool.close()
+        with pytest.raises(AnswerError, match="the sender was closed"):
+            await later
+
     asyncio.run(work())
 
 
