@@ -121,6 +121,8 @@ class Pool(Struct, frozen=True):
     max_memory: Annotated[int, SIZE] = 0
     kill_memory: Annotated[int, SIZE] = 0
     """Bytes at which a worker is killed at once; 0: twice `max_memory`, if that is set."""
+    uvloop: Annotated[bool, FLAG] = False
+    """Async jobs run on uvloop's event loop."""
 
     @property
     def bounds(self) -> Workers:

@@ -207,6 +207,7 @@ def test_options_of_a_relative_url_stay(loads: Loads, tmp_path: Path) -> None:
             for text in ('{ min = 2, max = 5, calm = "1m" }', '{"min": 2, "max": 5, "calm": 60}')
         ),
         ({"MASTER__WATCH": "True"}, lambda c: c.master.watch is True),
+        ({"POOLS__DEFAULT__UVLOOP": "true"}, lambda c: c.pools["default"].uvloop is True),
         ({"POOLS__DEFAULT__ASYNC": "1000"}, lambda c: c.pools["default"].async_ == 1000),
         ({"POOLS__MAIL__QUEUES": "mail"}, lambda c: c.pools["mail"].queues == ["mail"]),
         ({"POOLS__MAIL__QUEUES": "mail, 7"}, lambda c: c.pools["mail"].queues == ["mail", "7"]),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -37,16 +38,26 @@ def worker_settings(
     threads: int | None = None,
     coroutines: int | None = None,
 ) -> WorkerSettings:
-    """The settings of a worker, from a pool with overrides; ConfigError if it could run nothing."""
+    """The settings of a worker, from a pool with overrides; ConfigError if it could run nothing, or has no uvloop."""
     thread_slots = pool.threads if threads is None else threads
     coroutine_slots = pool.async_ if coroutines is None else coroutines
     if min(thread_slots, coroutine_slots) < 0 or not thread_slots + coroutine_slots:
         raise ConfigError(
             f"threads={thread_slots}, coroutines={coroutine_slots}: 0 or more of each, and 1 or more of one of them"
         )
+    if pool.uvloop and find_spec("uvloop") is None:
+        raise ConfigError(f"[pools.{pool.name}] uvloop is not installed: pip install 'tarry[uvloop]'")
     served = queue_weights(pool.queues if queues is None else queues)
     return WorkerSettings(
-        served, thread_slots, coroutine_slots, pool.shares, pool.lease, max_body, pool.kill_after, pool.keep_output
+        served,
+        thread_slots,
+        coroutine_slots,
+        pool.shares,
+        pool.lease,
+        max_body,
+        pool.kill_after,
+        pool.keep_output,
+        uvloop=pool.uvloop,
     )
 
 

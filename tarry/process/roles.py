@@ -81,6 +81,8 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
         # thoroughly: a wrong HTTP task must fail the start, not its jobs.
         app.http.load(thoroughly=True)
         _check_alerts(config)
+        for pool in config.pools.values():
+            worker_settings(pool, config.max_body)
         if app.logs is not None:
             handlers.on_reopen(app.logs.reopen)
         # durable=False: if a power cut takes an outcome away, the job only runs again.

@@ -61,6 +61,8 @@ class WorkerSettings(Struct, frozen=True):
     as it takes."""
     max_jobs: int = 0
     """After so many jobs it claims no more, and its master replaces it. 0: no limit."""
+    uvloop: bool = False
+    """Coroutines run on uvloop's event loop."""
 
 
 class ControlChannel(Protocol):
@@ -164,7 +166,7 @@ class Worker:
         outcomes = self.pump.outcomes
         self._threads = ThreadRunner(settings.threads, outcomes, context_at, main_thread)
         # The threads have the cells before this one.
-        self._loop = LoopRunner(settings.coroutines, outcomes, context_at, settings.threads)
+        self._loop = LoopRunner(settings.coroutines, outcomes, context_at, settings.threads, settings.uvloop)
         self.pump.attach(self._threads, self._loop)
 
     def _init_shutdown(self, within: float | None) -> None:

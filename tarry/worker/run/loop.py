@@ -26,8 +26,11 @@ CULPRIT_WITHIN = 0.05
 class LoopRunner(Runner):
     """`slots` coroutines at once, while others wait. The thread starts with the first job."""
 
-    def __init__(self, slots: int, outcomes: OutcomeQueue, context_at: ContextAt, cell: int) -> None:
+    def __init__(
+        self, slots: int, outcomes: OutcomeQueue, context_at: ContextAt, cell: int, uvloop: bool = False
+    ) -> None:
         super().__init__(slots, outcomes, context_at)
+        self._uvloop = uvloop
         self._context = context_at(cell)
         self._escalation = CancelEscalation(self._context, cell + 1, self._soon)
         self._line: deque[Running] = deque()
@@ -90,7 +93,7 @@ class LoopRunner(Runner):
             self._context.last = None
 
     def _start(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_uvloop() if self._uvloop else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="tarry-loop", daemon=True)
         self._thread.start()
 
@@ -141,6 +144,12 @@ class LoopRunner(Runner):
         self._tasks.discard(task)
         if self._line:
             self._fill()
+
+
+def _new_uvloop() -> "asyncio.AbstractEventLoop":
+    import uvloop  # noqa: PLC0415 - an extra
+
+    return uvloop.new_event_loop()
 
 
 async def _cancel_the_rest() -> None:
