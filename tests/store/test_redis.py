@@ -57,6 +57,16 @@ def test_a_waiting_job_takes_little_memory(store: Store, redis_server: RedisServ
     assert (told(redis_server, "memory", "used_memory") - before) / count < 250
 
 
+def test_jobs_that_come_one_by_one_take_little_more(store: Store) -> None:
+    assert isinstance(store, RedisStore)
+    for job in made(store, 500):
+        store.insert([job])
+    # Members of a sorted set, each of which costs memory of its own.
+    pages = [store._link.command("ZCARD", f"{{tarry}}:{line}") for line in ("ids", "n:default")]
+    assert all(count < 500 / 16 + 17 for count in pages), pages
+    assert len(taken(store, limit=500)) == 500
+
+
 def test_a_busy_worker_needs_few_round_trips(store: Store, redis_server: RedisServer) -> None:
     put(store, 2000)
     wants = [Want("default", band, 300) for band in BANDS]

@@ -16,6 +16,7 @@ from tarry.store.redis.link.base import FunctionLibrary, Script
 _COMMENT = re.compile(r"^ *--.*\n", re.M)
 _BEGINS = re.compile(r"^(?=(?:function )?lib\.)", re.M)
 NAME = re.compile(r"\blib\.(\w+)")
+# Names in capital letters are constants, or what a library remembers of a store. All others may change during a call.
 _OF_STORE = re.compile(r"lib\.[A-Z](?:.*(?:\bKEYS\b|\blib\.P\b)|.* = \{\})")
 _LASTING = re.compile(r"function |lib\.[A-Z]|.*= (?:redis|string|struct)\.")
 
@@ -71,10 +72,7 @@ class Definition(NamedTuple):
     @property
     def kind(self) -> str:
         """What a library does with it: `lasting` is made once, `store` once for each store, `state` for each call."""
-        if _OF_STORE.match(self.text):
-            return "store"
-        # Names in capital letters are constants. All others may change during a call.
-        return "lasting" if _LASTING.match(self.text) else "state"
+        return "store" if _OF_STORE.match(self.text) else "lasting" if _LASTING.match(self.text) else "state"
 
 
 class Verb(NamedTuple):
