@@ -27,7 +27,7 @@ from tarry.store.shared.sql_store import Row, ScanningSqlStore, SqlFinishedJobs
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import forked, sql
-from tarry.store.sqlite.apply import apply_changes
+from tarry.store.sqlite.apply import ChangeGroups, apply_changes
 from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.file import open_database, rights, transaction, translate_errors
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits, ready_lanes
@@ -157,20 +157,24 @@ class SqliteStore(ScanningSqlStore):
     def _exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
+        # Only what needs the write lock is done while other processes wait for it.
+        groups = ChangeGroups(changes)
+        rows: list[Row] = []
+        again: int | None = None
         with transaction(self._db):
             # Under the write lock no other process can change the limits any more.
             self._lanes.load_limits()
             # Changes first: what ends here makes room under limits for the claim.
-            valid = apply_changes(self._db, self._lanes, changes, now) if changes else []
-            jobs, again, due = list[Job](), None, self._next_due()
+            valid = apply_changes(self._db, self._lanes, groups, now) if changes else []
+            due = self._next_due()
             if wants and limit > 0:
                 if due is not None and due <= now:
                     self._lanes.promote(now)
                     due = self._next_due()
-                jobs, again = self._claim(wants, limit, owner, lease, now)
+                rows, again = self._claim(wants, limit, owner, lease, now)
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
-            return Exchange(valid, jobs, earliest(due, again))
+        return Exchange(valid, claimed_jobs(rows, owner, now), earliest(due, again))
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows_locked("SELECT queue FROM tarry_paused")}
@@ -187,8 +191,8 @@ class SqliteStore(ScanningSqlStore):
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
-    ) -> tuple[list[Job], int | None]:
-        """The jobs; if there are none, also when a rate allows a start."""
+    ) -> tuple[list[Row], int | None]:
+        """The rows of the jobs; if there are none, also when a rate allows a start."""
         # Jobs may have lanes without any limit, and lanes take turns.
         if self._lanes.limits or self._lanes.has_jobs():
             rows, again = self._lanes.claim(wants, limit, owner, now)
@@ -202,7 +206,7 @@ class SqliteStore(ScanningSqlStore):
             self._db.execute(sql.LET_GO, (self._db.array(array("q", keyed)),))
         # Written only once half of the lease is over, not with each claim.
         self._db.execute(sql.LEASE, (owner, now + lease, now + lease // 2))
-        return claimed_jobs(rows, owner, now), None
+        return rows, None
 
     def _choose(self, wants: Sequence[Want], limit: int) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
