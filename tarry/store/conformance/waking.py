@@ -54,6 +54,16 @@ class Waking(Promises):
             assert wakes(sleeper)
             thread.join()
 
+    def test_who_says_that_it_listens_is_woken(self, store: Store) -> None:
+        """A sleep that was ended from inside the process leaves the sleeper listening, or it says that it is not."""
+        with Sleepers(store) as sleepers:
+            sleeper = sleepers.listen(WORK)
+            sleeper.wake()
+            assert is_short(lambda: sleeper.sleep(WAIT))
+            if sleeper.is_listening():
+                put(store)
+                assert is_short(lambda: sleeper.sleep(WAIT))
+
     def test_one_of_each_kind(self, store: Store) -> None:
         """One worker of each kind wakes for work."""
         with Sleepers(store) as sleepers:
@@ -169,6 +179,11 @@ class Sleepers:
 
 def wakes(sleeper: Wakeup) -> bool:
     """Whether the sleeper is woken, well before its time limit."""
+    return is_short(lambda: sleeper.wait(WAIT))
+
+
+def is_short(sleep: Callable[[], object]) -> bool:
+    """Whether a sleep of at most `WAIT` ends well before that."""
     start = time.monotonic()
-    sleeper.wait(WAIT)
+    sleep()
     return time.monotonic() - start < WAIT / 2
