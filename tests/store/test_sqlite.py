@@ -296,3 +296,22 @@ def test_an_end_wakes_for_work_unless_the_same_exchange_takes_its_place(
     ended = lifecycle.after(first, Returned(), lifecycle.DEFAULT, 10)
     assert len(store.exchange([ended], wants, claims, "ann", LEASE, 10).jobs) == claims
     assert sleeper.is_listening() != wakes
+
+
+@pytest.mark.parametrize("others", [0, 30])
+def test_levels_are_right_whether_limits_are_read_at_once_or_one_by_one(
+    close: ExitStack, tmp_path: Path, others: int
+) -> None:
+    store = opened(close, tmp_path / "levels.db")
+    for name in ["task:t", *[f"task:other{number}" for number in range(others)]]:
+        store.limit(name, Limit(2))
+    store.insert([job() for _ in range(5)])
+    wants = [Want("default", band, 5) for band in BANDS]
+    running: list[Job] = []
+    # What one exchange ends and what it starts are one change of the level.
+    for ended, left in ((0, 2), (1, 2), (2, 2), (1, 1), (1, 0)):
+        ends = [lifecycle.after(one, Returned(), lifecycle.DEFAULT, 10) for one in running[:ended]]
+        answer = store.exchange(ends, wants, 5, "ann", LEASE, 10)
+        running = [*running[ended:], *answer.jobs]
+        assert (len(running), store.limits()["task:t"][1].running) == (left, left)
+    assert store.recount(10) == 0
