@@ -32,13 +32,6 @@ def assign_lanes(jobs: Sequence[Job], limits: Mapping[str, Limit]) -> Sequence[J
     return [replace(job, lane=waiting_lane(job.task, job.lane, limits)) for job in jobs] if limits else jobs
 
 
-def level_names(queue: str, task: str, lane: str | None) -> tuple[str, ...]:
-    """The names of the levels that a job counts for; `limit_name` has the limit of each."""
-    if lane is None:
-        return (QUEUE + queue,)
-    return (QUEUE + queue, TASK + task, lane_level(task, lane))
-
-
 def lane_level(task: str, lane: str) -> str:
     """The name of the level of one lane."""
     return f"{EACH}{task}{_OF}{lane}"
@@ -62,13 +55,16 @@ def decode_limit(value: bytes) -> Limit:
 
 
 def count_by_level(jobs: Iterable[JobKey], limits: Mapping[str, Limit]) -> Counter[str]:
-    """How many of these jobs count for each level that has a limit."""
-    counts = Counter[str]()
-    # Most jobs of a batch have the same key: making the names once for each key is faster.
-    for job, count in Counter(jobs).items():
-        for name in level_names(*job):
-            if limit_name(name) in limits:
-                counts[name] += count
+    """How many of these jobs count for each level that has a limit. A job without a lane counts for its queue only."""
+    counts: Counter[str] = Counter()
+    # Most jobs of a batch have the same key: looking the limits up once for each key is faster.
+    for (queue, task, lane), count in Counter(jobs).items():
+        if QUEUE + queue in limits:
+            counts[QUEUE + queue] += count
+        if lane is not None and TASK + task in limits:
+            counts[TASK + task] += count
+        if lane is not None and EACH + task in limits:
+            counts[lane_level(task, lane)] += count
     return counts
 
 
