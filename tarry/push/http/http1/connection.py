@@ -74,7 +74,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _expect_by(self, deadline: float) -> None:
         self._deadline = deadline
-        # The timer of an earlier request is left as it is: a new one for each request takes a fifth of its time.
+        # The timer of an earlier request is left as it is: a new one for each request takes a fifth of its Python.
         if self._timer is None or self._timer.when() > deadline:
             if self._timer is not None:
                 self._timer.cancel()
