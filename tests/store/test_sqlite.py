@@ -200,6 +200,18 @@ def test_one_of_each_kind_is_woken(tmp_path: Path, close: ExitStack) -> None:
     assert heard[2:] == [True, False]
 
 
+@pytest.mark.parametrize(("waiting", "woken"), [(3, True), (2, False)])
+def test_a_claim_that_leaves_jobs_behind_wakes_the_next_worker(
+    tmp_path: Path, close: ExitStack, waiting: int, woken: bool
+) -> None:
+    store = opened(close, tmp_path / "x.db", durable=False)
+    store.insert([job() for _ in range(waiting)])
+    sleeper = sleeper_on(close, store)
+    sleeper.listen("work:default")
+    assert len(store.exchange([], WANTS, 2, "a", LEASE, store.time()).jobs) == 2
+    assert _readable(sleeper.filenos()[1]) == woken
+
+
 def test_a_dead_sleepers_place_is_taken_again(tmp_path: Path, close: ExitStack) -> None:
     store = opened(close, tmp_path / "x.db")
     first = store.wakeup()

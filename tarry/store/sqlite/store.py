@@ -148,10 +148,11 @@ class SqliteStore(ScanningSqlStore):
                 if not self._reserve.spend():
                     raise
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
-            if changes:
-                self._board.wake(*wake_reasons(changes, self._lanes.has_made_room))
-            elif answer.jobs:
-                self._board.wake(WakeReason.STEP)
+            reasons = wake_reasons(changes, self._lanes.has_made_room) if changes or answer.jobs else ()
+            # An insert of many jobs wakes one worker, which may take only a part of them.
+            if len(answer.jobs) >= limit > 0 and self._has_open_jobs(wants):
+                reasons = (*reasons, WakeReason.WORK)
+            self._board.wake(*reasons)
         return answer
 
     def _exchange(
@@ -187,7 +188,11 @@ class SqliteStore(ScanningSqlStore):
         due = self._next_due()
         if due is not None and due <= now:
             return True
-        return self._lanes.has_jobs() or any(OpenLine(self._db, (want.queue, want.band)).has_jobs() for want in wants)
+        return self._lanes.has_jobs() or self._has_open_jobs(wants)
+
+    def _has_open_jobs(self, wants: Sequence[Want]) -> bool:
+        """Whether jobs without a lane wait."""
+        return any(OpenLine(self._db, (want.queue, want.band)).has_jobs() for want in wants)
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
