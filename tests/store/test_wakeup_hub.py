@@ -126,6 +126,19 @@ def test_who_is_awake_is_not_woken_again(hub: WakeupHub, sleepers: list[Wakeup])
     assert not hub.wake(WakeReason.WORK)
 
 
+def test_news_end_the_listening_and_its_own_process_does_not(sleepers: list[Wakeup], hub: WakeupHub) -> None:
+    sleeper, other = sleepers
+    assert not sleeper.is_listening()
+    for each in sleepers:
+        each.listen(RESULT)
+    sleeper.wake()
+    assert sleeper.sleep(LIMIT) == b"\0"
+    assert sleeper.is_listening()
+    assert hub.wake(WakeReason.RESULT)
+    assert [each.is_listening() for each in sleepers] == [False, False]
+    assert other.wait(LIMIT) == b"\0"
+
+
 def test_news_from_another_process(server: Server, sleepers: list[Wakeup]) -> None:
     """There is no connection before somebody listens, and one for all who do."""
     assert not server.connections
