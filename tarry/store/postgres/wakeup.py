@@ -68,7 +68,8 @@ class HostBoard:
         self._directory = BoardDirectory("\0".join(("postgresql", *where, url.schema)))
         self.path = self._directory.path
         self._board = WakeupBoard(self.path)
-        self._waking = threading.Lock()
+        # One that a signal handler of the same thread may enter again.
+        self._waking = threading.RLock()
         self._name: str | None = None
 
     def wakeup(self) -> Wakeup | None:
