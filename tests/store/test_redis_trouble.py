@@ -37,7 +37,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     yield from started(tmp_path)
 
 
-@pytest.fixture(params=["always", "everysec"])
+# Not everysec: while a slow disk is busy with a sync, the server answers before it writes.
+@pytest.fixture(params=["always", "no"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
     """A server that keeps what it has on disk."""
     yield from started(tmp_path, "--appendonly", "yes", "--appendfsync", request.param)
@@ -75,7 +76,7 @@ class TestUnderLoad:
         assert load.errors == []
 
     def test_killed(self, kept: RedisServer) -> None:
-        """With an append-only file, of whatever fsync: the death of the process alone loses nothing."""
+        """With an append-only file: the death of the process alone loses nothing that was written."""
         with Load(kept.url + PATIENT) as load:
             for _ in range(3):
                 kept.kill()
