@@ -22,7 +22,7 @@ def _sqlite(url: str, durable: bool) -> Store:
     path, query = _split_query(url.removeprefix("sqlite:///"))
     if not path or path.startswith(":memory:") or Path(path).name.startswith("file:"):
         raise ConfigError(f"{url}: jobs must outlive the process; name a file, as in {DEFAULT}")
-    return SqliteStore(Path(path), durable, _read_shared(url, query))
+    return SqliteStore(Path(path), durable, *_read_options(url, query))
 
 
 def _split_query(text: str) -> tuple[str, str]:
@@ -32,16 +32,18 @@ def _split_query(text: str) -> tuple[str, str]:
     return (path, query) if mark and "=" in query and "/" not in query else (text, "")
 
 
-def _read_shared(url: str, query: str) -> str:
-    """Whether and how another program shares the file: a key of `sqlite.database.SHARED`; "" if none does."""
+def _read_options(url: str, query: str) -> tuple[str, bool]:
+    """Whether and how another program shares the file: a key of `sqlite.database.SHARED`; "" if none does. And whether
+    enqueues are fsynced."""
     given = dict(parse_qsl(query, keep_blank_values=True))
-    shared = given.pop("shared", "no")
-    if given or shared not in ("no", "yes", "apsw"):
+    shared, fsync = given.pop("shared", "no"), given.pop("fsync", "yes")
+    if given or shared not in ("no", "yes", "apsw") or fsync not in ("no", "yes"):
         raise ConfigError(
             f"{url}: after the ? there may be shared=yes (the file is also your own program's, which uses sqlite3,"
-            " SQLAlchemy or Django) or shared=apsw (your program uses apsw)"
+            " SQLAlchemy or Django) or shared=apsw (your program uses apsw), and fsync=no (a power cut may take the"
+            " last enqueues)"
         )
-    return "" if shared == "no" else shared
+    return "" if shared == "no" else shared, fsync == "yes"
 
 
 def _memory(url: str, durable: bool) -> Store:

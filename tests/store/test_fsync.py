@@ -1,15 +1,19 @@
 """What is said to be kept is on the disk when the call returns: the last thing that happened to the log is a sync."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from tarry.errors import ConfigError
 from tarry.model.job import Job
+from tarry.store.base import Query
 from tarry.store.entry import Entry
 from tarry.store.ids import uuid7
+from tarry.store.opening import open_store
 from tarry.store.outbox import Outbox
 from tarry.store.sqlite.store import SqliteStore
 
@@ -73,6 +77,27 @@ def test_a_durable_store_syncs_what_it_is_told(tmp_path: Path, done: Done, put: 
     put(store)
     assert_synced(done, "jobs.db-wal")
     store.close()
+
+
+def test_a_store_without_fsync_leaves_it_to_the_system(tmp_path: Path, done: Done) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/jobs.db?fsync=no")) as store:
+        store.insert([one()])
+        done.clear()
+        store.insert([one()])
+        assert done == [("write", "jobs.db-wal")] * len(done) != []
+        assert [fact.value for fact in store.diagnostics() if fact.name == "durability"] == [
+            "journal wal, synchronous NORMAL"
+        ]
+    with closing(open_store(store.url)) as again:
+        assert again.url == f"sqlite:///{tmp_path}/jobs.db?fsync=no"
+        assert len(again.find(Query())) == 2
+
+
+@pytest.mark.parametrize("options", ["fsync=perhaps", "fsync=", "sync=no", "shared=yes&fsync=1"])
+def test_an_option_that_is_none_is_refused(tmp_path: Path, options: str) -> None:
+    with pytest.raises(ConfigError, match="fsync=no"):
+        open_store(f"sqlite:///{tmp_path}/jobs.db?{options}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def assert_synced(done: Done, log: str) -> None:

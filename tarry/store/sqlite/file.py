@@ -22,13 +22,15 @@ from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics,
 BUSY_LIMIT = 5.0
 
 
-def open_database(path: Path, durable: bool, shared: str = "") -> Database:
+def open_database(path: Path, durable: bool, shared: str = "", fsync: bool = True) -> Database:
     """A connection in WAL mode with the schema in place.
 
     durable: every commit is fsynced (FULL). Otherwise commits wait for the next checkpoint (NORMAL): a power cut may
     undo the last claims and outcomes, and those jobs run once more.
 
     shared: another program in this process uses the file too, through "apsw" or through Python's sqlite3 ("yes").
+
+    fsync: False: NORMAL also where `durable`.
     """
     if not path.parent.is_dir():
         raise errors.StoreUnavailable(f"{path}: the directory {path.parent} does not exist; create it first")
@@ -41,6 +43,7 @@ def open_database(path: Path, durable: bool, shared: str = "") -> Database:
         database = connect(path, shared)
         try:
             _prepare(database, path, durable, bool(shared))
+            database.execute(f"PRAGMA synchronous={'FULL' if durable and fsync else 'NORMAL'}")
         except apsw.BusyError:
             database.close(True)
             raise errors.StoreBusy(
@@ -64,7 +67,6 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     # Only now: a database of another program is refused before anything in it changes.
     to_wal(database)
     wal.check(database, path)
-    database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     database.execute("PRAGMA cache_size=-65536")
     database.execute("PRAGMA mmap_size=0")
     # 2000 pages are 8 MB: the room in reserve (`sqlite.reserve.ROOM`) has to be larger.

@@ -46,16 +46,20 @@ class SqliteStore(ScanningSqlStore):
     durable=False: a power cut may undo outcomes, and those jobs run again.
 
     shared: the other program that uses the file (`sqlite.database.SHARED`); tarry's tables are beside that program's.
+
+    fsync: False: nothing is fsynced, whatever `durable` says. What is acknowledged survives the end of any process, but
+    a power cut may take the last of it.
     """
 
     _sql = sql.STATEMENTS
 
-    def __init__(self, path: str | Path, durable: bool = True, shared: str = "") -> None:
+    def __init__(self, path: str | Path, durable: bool = True, shared: str = "", fsync: bool = True) -> None:
         self.path = Path(path).absolute()
-        self.url = f"sqlite:///{self.path}" + (f"?shared={shared}" if shared else "")
+        options = [f"shared={shared}"] * bool(shared) + ["fsync=no"] * (not fsync)
+        self.url = f"sqlite:///{self.path}" + ("?" + "&".join(options) if options else "")
         self._lock: threading.Lock | forked.OpenAgain = threading.Lock()
-        self._shared = shared
-        self._db = open_database(self.path, durable, shared)
+        self._shared, self._fsync = shared, fsync
+        self._db = open_database(self.path, durable, shared, fsync)
         self._file = os.stat(self.path)
         self._board = WakeupBoard(board_directory(self.path))
         self._commits = CommitWatch(self.path, shared)
@@ -71,7 +75,8 @@ class SqliteStore(ScanningSqlStore):
 
     def after_fork(self) -> None:
         """In a forked child: the store opens the file anew at its first use."""
-        self._lock = forked.OpenAgain(self, lambda: SqliteStore.__init__(self, self.path, self._durable, self._shared))
+        again = self.path, self._durable, self._shared, self._fsync
+        self._lock = forked.OpenAgain(self, lambda: SqliteStore.__init__(self, *again))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         with self._lock, translate_errors(self.path):
