@@ -120,9 +120,10 @@ class Pump:
 
     @property
     def is_urgent(self) -> bool:
-        """The next step has something to do at once: to settle, or to claim jobs that the store has."""
-        if self._exchanger.unsettled or self.outcomes.ended:
-            return True
+        """The next step has something to do at once: to settle, or to claim jobs that the store has, if it is there."""
+        away, has_ends = self._exchanger.away_for(time.monotonic()), self._exchanger.unsettled or self.outcomes.ended
+        if away or has_ends:
+            return not away
         return not self._store_is_drained and (self._capacity.is_ahead() or self.has_free_slots)
 
     @property
@@ -202,7 +203,7 @@ class Pump:
         free = self._free()
         settled = bool(exchanger.unsettled)
         jobs = self._exchange(free, now)
-        self.has_started, self._was_busy = bool(jobs), bool(jobs or settled)
+        self.has_started, self._was_busy = bool(jobs), jobs is not None and bool(jobs or settled)
         if jobs is None:
             return exchanger.away_for(now)
         self._store_is_drained = not free or len(jobs) < free

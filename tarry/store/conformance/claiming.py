@@ -103,6 +103,16 @@ class Claiming(Promises):
         store.pause("default", False)
         assert len(store.claim(wants, 5, "ann", LEASE, NOW + 2)) == 2
 
+    def test_all_paused(self, store: Store) -> None:
+        """Who wants paused queues alone makes no due job ready, also while settling: it stays the next that is due."""
+        (job,) = running(store)
+        (due,) = put(store, due=NOW + 1)
+        store.pause("default", True)
+        change = lifecycle.after(job, Returned(), DEFAULT, NOW)
+        answer = store.exchange([change], [Want("default", NORMAL, 5)], 5, job.owner, LEASE, NOW + 2)
+        assert (answer.valid, answer.jobs, answer.next_due) == ([True], [], NOW + 1)
+        assert seen(store, due).state is State.SCHEDULED
+
     def test_queues(self, store: Store) -> None:
         """A queue is listed while it has ready jobs or is paused; to pause it twice changes nothing."""
         assert store.queues() == {}

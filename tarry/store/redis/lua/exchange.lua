@@ -89,11 +89,13 @@ end
 
 -- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.
 function lib.claim(limits, limit, now)
-  if ARGV[5] == '1' then lib.promote(now, lib.pack('>I8', now)) end
   local claimed, plan = {}, lib.plan_of(ARGV[6])
   local wants, is_rare = plan.wants, lib.any_exists(plan.rare)
   for number, want in ipairs(wants) do want.count = lib.parse('>I4', ARGV[7], 4 * number - 3) end
   if is_rare then wants = lib.unpaused(wants) end
+  if #wants == 0 then return claimed, true end
+  -- What was scheduled waits in the late lines.
+  if ARGV[5] == '1' and lib.promote(now, lib.pack('>I8', now)) then is_rare = true end
   -- What was taken out of its lines before an error must run: else it is never found again.
   if limits or is_rare and lib.has_lanes(wants) then
     return claimed, pcall(lib.choose_limited, limits, wants, limit, now, claimed)
@@ -134,10 +136,10 @@ function lib.take_due_ids(now)
   return ids
 end
 
--- Makes scheduled jobs whose time has come ready, the earliest first.
+-- Makes scheduled jobs whose time has come ready, the earliest first. Answers whether there were any.
 function lib.promote(now, now8)
   local ids = lib.take_due_ids(now)
-  if #ids == 0 then return end
+  if #ids == 0 then return false end
   local ready = {}
   for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
     local id, flags = ids[number], lib.byte(record, 14)
@@ -156,6 +158,7 @@ function lib.promote(now, now8)
   end
   lib.call_in_batches('HSET', lib.JOBS, ready)
   lib.write_lines()
+  return true
 end
 
 function lib.append_ids(ids, width, entries)
