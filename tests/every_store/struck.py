@@ -4,9 +4,22 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 from tests.worker.bench import LIMIT
+
+_starting = threading.RLock()
+_start = threading.Thread.start
+
+
+def _start_apart(thread: threading.Thread) -> None:
+    """Starts a thread while nothing is thrown."""
+    # Until it runs, CPython 3.11 takes a new thread for the one that starts it: it would be hit instead, die, and leave
+    # the other waiting for it without end.
+    with _starting:
+        _start(thread)
 
 
 class Thrown(BaseException):
@@ -21,6 +34,7 @@ class StruckThread(threading.Thread):
         self.hits = 0
         self.errors: list[BaseException] = []
         self._use, self._ended = use, False
+        self._stack = ExitStack()
 
     def throw(self, times: int = 1) -> None:
         """Throws so often, each time when the last one has come."""
@@ -31,8 +45,9 @@ class StruckThread(threading.Thread):
         hits, end = self.hits, time.monotonic() + LIMIT
         while self.hits == hits and self.is_alive():
             assert time.monotonic() < end, "the thread hangs"
-            kind = ctypes.py_object(Thrown)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), kind)
+            with _starting:
+                kind = ctypes.py_object(Thrown)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), kind)
             # Again where it hit a finalizer, which swallows what it gets.
             again = time.monotonic() + 1
             while self.hits == hits and time.monotonic() < again:
@@ -49,9 +64,11 @@ class StruckThread(threading.Thread):
                 self.errors.append(error)
 
     def __enter__(self) -> "StruckThread":
+        self._stack.enter_context(patch.object(threading.Thread, "start", _start_apart))
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended = True
         self.join(LIMIT)
+        self._stack.close()
