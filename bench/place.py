@@ -16,6 +16,7 @@ from tarry.config import load
 from tarry.errors import ConfigError
 from tarry.model import lifecycle
 from tarry.push.registry import FLOW_CELL
+from tarry.runtime import control
 from tarry.store.base import Query, Store
 
 _SQLITE = "sqlite:///"
@@ -128,6 +129,11 @@ class Place:
     def ask(self, command: str) -> float:
         """See `bench.crew.ask`; of the master of this place."""
         return ask(self._home / "tarry.toml", command)
+
+    def pids(self, role: str) -> list[int]:
+        """The processes of that role that the master of this place has; none without a master."""
+        board = control.status(self._home / "bench.pid")
+        return [child.pid for child in board.children if child.role == role] if board else []
 
     def hold_back(self) -> None:
         """From now on nothing of the queue `default` starts; `let_go` ends that."""

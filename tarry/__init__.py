@@ -4,10 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tarry.app import App
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
     from tarry.client.task import Task
+    from tarry.door.http.application import HttpDoor
     from tarry.errors import (
         AppError,
         ArgumentError,
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
         JobCancelled,
         JobFailed,
         JobNotFound,
+        QueueFull,
         ResultTimeout,
         StoreError,
         StoreFull,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tarry.model.retry import Retry
     from tarry.model.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
+    from tarry.remote.client import RemoteClient as Client
     from tarry.tasks.call import Call
     from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
@@ -45,6 +50,7 @@ __all__ = [
     "Call",
     "CalledBack",
     "Cancel",
+    "Client",
     "ConfigError",
     "Cron",
     "CurrentJob",
@@ -59,6 +65,7 @@ __all__ = [
     "NewJob",
     "Output",
     "Progress",
+    "QueueFull",
     "ResultTimeout",
     "Retry",
     "Snooze",
@@ -71,13 +78,32 @@ __all__ = [
     "TimeLimit",
     "UnknownTask",
     "__version__",
+    "asgi",
     "current_job",
     "current_jobs",
 ]
 
+
+def asgi(app: "App", *, tokens: "str | Path | None" = None) -> "HttpDoor":
+    """The app's HTTP API as an ASGI application, to serve it or to mount it into another one; needs the extra `server`.
+
+        web.mount("/jobs", tarry.asgi(jobs, tokens="tokens.toml"))
+
+    tokens: the file that `tarry tokens` writes; None: whoever reaches it may do everything. It opens the store at the
+    first request. Where it is served, its lifespan ends its threads; where it is mounted, `close()` does.
+    """
+    # Here, and imported only when it is called: `from tarry import *` must not need the extra.
+    from tarry.door.http.application import create_application  # noqa: PLC0415
+    from tarry.door.service import DoorService  # noqa: PLC0415
+    from tarry.door.tokens import TokenAccess  # noqa: PLC0415
+
+    return create_application(DoorService(app, access=None if tokens is None else TokenAccess(tokens)))
+
+
 _HOMES = {
     "tarry.app": ("App",),
     "tarry.tasks.call": ("Call",),
+    "tarry.remote.client": ("RemoteClient",),
     "tarry.client.follow": ("Event",),
     "tarry.client.handle": ("Handle",),
     "tarry.tasks.new_job": ("NewJob",),
@@ -93,8 +119,8 @@ _HOMES = {
 }
 """The names of each module. All other names come from `tarry.errors`."""
 
-# Inside the program a Job is the record in the store.
-_NAMED_OTHERWISE = {"Job": "Handle"}
+# Inside the program a Job is the record in the store, and a Client has the store itself.
+_NAMED_OTHERWISE = {"Job": "Handle", "Client": "RemoteClient"}
 
 # With `__getattr__` in sight a type checker would accept any name.
 if not TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.client.batch_task import task_class
+from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
 from tarry.client.clock import Clock
 from tarry.client.handle import Handle
@@ -285,10 +286,11 @@ class App(TaskDecoratorMixin, mixin.EmbeddedMixin):
         return {**limits.limits_of_tasks(self.tasks), **self.config.limits}
 
     def declare_limits(self, store: Store) -> None:
-        """Makes the store keep the limits of code and configuration, except those that were set by hand."""
+        """Makes the store keep the limits of code and configuration, except those that were set by hand, and bounds."""
         # A coordinator sets the limits of HTTP tasks, by the state of their endpoints.
         plain = {name: task for name, task in self.tasks.items() if task.runner is None}
         limits.declare(store, {**limits.limits_of_tasks(plain), **self.config.limits}, plain)
+        declare_bounds(store, self.config.bounds)
 
     def keeper(self, store: Store, clock: Clock | None = None) -> "Keeper":
         """Does the chores of that store: brings back the jobs of dead workers, prunes, and enqueues scheduled jobs."""
@@ -339,6 +341,7 @@ class App(TaskDecoratorMixin, mixin.EmbeddedMixin):
                     timeout=self.config.client.timeout,
                     outbox=self.outbox,
                     listener=self._enqueue_listener(),
+                    bounds=self.config.bounds,
                 )
             return self._client
 

@@ -46,12 +46,15 @@ from tarry.kinds import (
     STORE,
     TASKS,
     TEXT,
+    WHEN_FULL,
     Sealed,
     parse_table,
 )
+from tarry.model.bound import Bound, WhenFull
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.limit import QUEUE, Limit, parse_limit
 from tarry.model.log_target import log_target
+from tarry.server_settings import ServerConfig, check_server, resolve_server
 from tarry.settings import Kind, SettingsSource, line_of, override, read_file, section
 
 FILES = ("tarry.toml", "pyproject.toml")
@@ -162,6 +165,10 @@ class Queue(Struct, frozen=True):
     """Jobs of the queue that run at once, over all hosts."""
     rate: Annotated[str | None, RATE] = None
     """How many start in a period, over all hosts, such as `100/s`."""
+    max_waiting: Annotated[int | None, FROM_0] = None
+    """How many of its jobs may wait, ready and scheduled; 0: any number; None: the bound in the store stays."""
+    when_full: Annotated[WhenFull, WHEN_FULL] = "refuse"
+    """What becomes of a new job then: it is refused, or stored in place of the oldest one."""
 
 
 class Push(Struct, frozen=True):
@@ -222,6 +229,7 @@ class Config(Struct, frozen=True):
     """HTTP tasks by name, as written: `tarry.push.endpoint.settings` reads them."""
     push: Push = Push()
     alerts: Alerts = Alerts()
+    server: ServerConfig = ServerConfig()
     directory: Path = Path()
     """The directory of the file, else the working directory. Relative paths start here."""
     file: Path | None = None
@@ -249,6 +257,12 @@ class Config(Struct, frozen=True):
         found = {QUEUE + name: parse_limit(queue.limit, queue.rate) for name, queue in self.queues.items()}
         return {name: limit for name, limit in found.items() if limit is not None}
 
+    @property
+    def bounds(self) -> dict[str, Bound]:
+        """How many jobs may wait in queues, by name."""
+        given = {name: queue for name, queue in self.queues.items() if queue.max_waiting is not None}
+        return {name: Bound(queue.max_waiting or 0, queue.when_full) for name, queue in given.items()}
+
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Config:
     """The settings of the file at `path`, else of the first of FILES in `directory` (the working directory if None)
@@ -260,6 +274,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     # Before the table is read, so that a variable is checked as the file is.
     override(table, Config, environ, source)
     config = section(Config, table, (), source)
+    check_server(config.server, source)
     return _resolve_paths(_check_pools(config, source), home, file)
 
 
@@ -328,6 +343,7 @@ def _resolve_paths(config: Config, home: Path, file: Path | None) -> Config:
         push=replace(config.push, log=push.log and home / push.log, ca=push.ca and home / push.ca),
         master=replace(master, pid_file=home / master.pid_file, log=log),
         pools=pools or {"default": Pool()},
+        server=resolve_server(config.server, home),
         directory=home,
         file=file,
     )

@@ -39,8 +39,54 @@ class UnknownTask(TarryError, LookupError):
     """No task of that name is registered in this app."""
 
 
+class Busy(TarryError):
+    """More is asked for than can be done now: nothing was stored, and the same call may succeed later.
+
+    retry_after: seconds after which to try again.
+    """
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RateExceeded(Busy):
+    """The caller sends more requests than its token may: nothing was done."""
+
+
+class Draining(TarryError):
+    """The server is about to end and takes no new jobs; another one does, or will soon. Nothing was stored.
+
+    retry_after: seconds after which to try again.
+    """
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class NotHeld(TarryError):
+    """The caller does not hold this job, or holds it no longer: nothing was changed."""
+
+
+class NotAuthenticated(TarryError):
+    """The request names no caller that is known here."""
+
+
+class NotAllowed(TarryError):
+    """The caller may not do this."""
+
+
 class JobNotFound(TarryError, LookupError):
     """No job has that id: it never existed, or it was pruned."""
+
+
+class OperationNotFound(TarryError, LookupError):
+    """No operation has that id: it never existed, or its time of keeping is over."""
+
+
+class TooManyOperations(TarryError):
+    """So many operations are under way that no other begins."""
 
 
 class JobFailed(TarryError):
@@ -111,6 +157,26 @@ class StoreFull(StoreError):
     """No room: the disk or the server's memory is full; nothing was stored."""
 
     stored = False
+
+
+class QueueFull(StoreError):
+    """As many jobs of the queue wait as its `max_waiting` allows. The job is not stored.
+
+    retry_after: seconds after which there may be room again. said: what a server said of it; then queue and most are
+    not known.
+    """
+
+    stored = False
+
+    def __init__(self, queue: str, most: int, retry_after: float = 1.0, said: str = "") -> None:
+        super().__init__(queue, most, retry_after, said)
+        self.queue, self.most, self.retry_after, self.said = queue, most, retry_after, said
+
+    def __str__(self) -> str:
+        if self.said:
+            return self.said
+        again = f"try again in {self.retry_after:.0f} s, add workers, or raise max_waiting of [queues.{self.queue}]"
+        return f"queue {self.queue} is full: {self.most:,} of its jobs wait; {again}"
 
 
 class StoreReadOnly(StoreError):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from tarry.model.bound import WhenFull
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.limit import parse_limit
 from tarry.model.log_target import NAMES, log_target
@@ -38,23 +39,24 @@ def parse_table(text: str) -> Any:
         return json.loads(text)
 
 
-def _list(text: str) -> Any:
+def parse_list(text: str) -> Any:
+    """`["a", "b"]`, as in the file, or `a, b`."""
     return json.loads(text) if text[:1] in "[{" else [part.strip() for part in text.split(",")]
 
 
 def _names(text: str) -> Any:
-    return text if text == "*" else _list(text)
+    return text if text == "*" else parse_list(text)
 
 
 def _shares(text: str) -> Any:
     if text == "strict":
         return text
-    return [number(part) if isinstance(part, str) else part for part in _list(text)]
+    return [number(part) if isinstance(part, str) else part for part in parse_list(text)]
 
 
 def _urls(text: str) -> Any:
     # A URL may have commas of its own, between the hosts of a cluster: only a comma before another URL separates.
-    return _list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+]*://)", text)
+    return parse_list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+]*://)", text)
 
 
 def _app(written: str) -> str:
@@ -89,7 +91,7 @@ def _log(written: str) -> str:
 
 def _recipients(text: str) -> Any:
     # A URL may have commas of its own: only a comma before another URL or mail address separates.
-    return _list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+.-]*://|[^,\s/@]+@)", text)
+    return parse_list(text) if text.startswith("[") else re.split(r",\s*(?=[a-z][a-z0-9+.-]*://|[^,\s/@]+@)", text)
 
 
 def _share(written: str) -> float:
@@ -166,6 +168,7 @@ LOG = Kind(
     '"stderr", "syslog", "journal", a URL such as "syslog://host:514", or the path of a file', _Text, _log, names=NAMES
 )
 FORMAT = Kind('"text" or "json"', Literal["text", "json"], parse_variable=str.lower, names=("text", "json"))
+WHEN_FULL = Kind('"refuse" or "drop_oldest"', WhenFull, parse_variable=str.lower, names=("refuse", "drop_oldest"))
 LEVEL = Kind(
     '"debug", "info", "warning" or "error"',
     Literal["debug", "info", "warning", "error"],
@@ -185,12 +188,12 @@ SHARES = Kind(
 FLAG = Kind("true or false", bool, parse_variable=_flag)
 TASKS = Kind('a table for each HTTP task, as in [tasks."order.timeout"]', dict[_Text, Any], Unshown, parse_table)
 PLACES = Kind(
-    'a list of places such as ["env:ORDER_SECRET", "file:/run/secrets/order"]', list[_Place], parse_variable=_list
+    'a list of places such as ["env:ORDER_SECRET", "file:/run/secrets/order"]', list[_Place], parse_variable=parse_list
 )
-ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], parse_variable=_list)
+ALLOW = Kind('a list of networks such as ["10.0.0.0/8"]', list[_Text], parse_variable=parse_list)
 
 SEALED = Kind("a setting", Any, Sealed)
 RECIPIENTS = Kind("a list of recipients", Any, Sealed, _recipients)
-SCHEMES = Kind('a list of schemes such as ["slack"]', list[_Text], parse_variable=_list)
+SCHEMES = Kind('a list of schemes such as ["slack"]', list[_Text], parse_variable=parse_list)
 SHARE = Kind('a share such as "90%"', str, _share)
 TEXT = Kind("a text", str)

@@ -106,6 +106,14 @@ EVENTS = (
         "A later enqueue with its key pushed it back",
         lambda job: lifecycle.postpone(job, replace(job, due=NOW + MINUTE), NOW),
     ),
+    Event("given back", "The program that took it gave it back", lambda job: lifecycle.give_back(job, NOW)),
+    Event(
+        "given back",
+        "The program that took it gave it back, for later",
+        lambda job: lifecycle.give_back(job, NOW, delay=MINUTE),
+    ),
+    Event("buried", "The program that took it put it aside", lambda job: lifecycle.bury(job, RULES, NOW)),
+    Event("discarded", "A program that takes jobs deleted it", lambda job: lifecycle.discard(job, RULES, NOW)),
     Event("deleted", "Somebody deleted it", lifecycle.forget),
 )
 

@@ -12,8 +12,10 @@ from tarry.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool,
 from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.model.listen_address import ListenAddress
 from tarry.model.retry import DEFAULT, Retry
 from tarry.push.endpoint.settings import Endpoint
+from tarry.server_settings import ServerConfig, ServerProcesses
 from tarry.settings import line_of
 
 Loads = Callable[..., Config]
@@ -50,6 +52,74 @@ def test_without_a_file_and_variables_all_is_default(loads: Loads, tmp_path: Pat
     assert config.pools == {"default": Pool("default", "*", 1, 1, 100, (5, 3, 2), 15 * SECOND)}
     assert config.keep("any") == Keep(HOUR, 30 * DAY, 64_000_000)
     assert config.directory == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http = ':7800'\ntokens = 'tokens.toml'", lambda c: c.http == (ListenAddress("", 7800),)),
+        ("http = ['127.0.0.1:1', '[::1]:1', '']", lambda c: [str(one) for one in c.http] == ["127.0.0.1:1", "[::1]:1"]),
+        ("beanstalk = 'localhost:11300'", lambda c: c.addresses == {"beanstalk": (ListenAddress("127.0.0.1", 11300),)}),
+        ("", lambda c: not c.is_on and c.addresses == {}),
+        ("processes = 4\nmax_connections = 10", lambda c: c.connections_per_process == 2 and not c.follows),
+        ("processes = { min = 1, max = 3 }", lambda c: c.bounds == ServerProcesses(1, 3) and c.follows),
+        ("processes = 5\nmax_connections = 2", lambda c: c.connections_per_process == 1),
+        ("max_job_size = '1MiB'", lambda c: c.max_job_size == 2**20),
+    ],
+)
+def test_the_settings_of_the_server(loads: Loads, text: str, expected: Callable[[ServerConfig], bool]) -> None:
+    server = loads(f"[server]\n{text}\n").server
+    assert expected(server), server
+
+
+def test_paths_of_the_server_start_at_the_file(loads: Loads, tmp_path: Path) -> None:
+    server = loads("[server]\nhttp = 'unix:run/http.sock'\ntokens = 'run/tokens.toml'\n").server
+    assert server.http == (ListenAddress(path=f"{tmp_path}/run/http.sock"),)
+    assert server.tokens == tmp_path / "run/tokens.toml"
+    server = loads("[server]\ncertificate = 'a.pem'\nkey = '/b.pem'\nclient_ca = 'c/c.pem'\n").server
+    assert (server.certificate, server.key) == (tmp_path / "a.pem", Path("/b.pem"))
+    assert server.client_ca == tmp_path / "c/c.pem"
+
+
+def test_a_variable_may_name_the_addresses_of_the_server(loads: Loads) -> None:
+    server = loads(environ={"TARRY_SERVER__HTTP": "[::1]:7800, 127.0.0.1:7800"}).server
+    assert [str(one) for one in server.http] == ["[::1]:7800", "127.0.0.1:7800"]
+    assert str(*loads(environ={"TARRY_SERVER__HTTP": "[::1]:7800"}).server.http) == "[::1]:7800"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("http = 'here'", '2: server.http: expected an address such as "127.0.0.1:7800", "[::1]:7800", ":7800" (all) '),
+        ("http = '127.0.0.1:0'", "2: server.http: expected an address such as "),
+        ("http = 'shop.example:7800'", "2: server.http: expected an address such as "),
+        ("http = 'unix:'", "2: server.http: expected an address such as "),
+        (
+            "http = ':7800'",
+            (
+                "2: server.http: expected an address of this host such as 127.0.0.1 while server.tokens is not set, "
+                'got ":7800"'
+            ),
+        ),
+        ("beanstalk = '10.1.2.3:11300'", "2: server.beanstalk: expected an address of this host such as 127.0.0.1 "),
+        (
+            "tokens = 'a'\nbeanstalk = ':11300'",
+            "3: server.beanstalk: expected an address of this host such as 127.0.0.1 ",
+        ),
+        ("key = 'server.key'", "2: server.key: expected a certificate as well, got "),
+        ("client_ca = 'ca.pem'", "2: server.client_ca: expected a certificate as well, got "),
+        (
+            "http = '127.0.0.1:1'\nbeanstalk = 'localhost:1'",
+            '3: server.beanstalk: expected another address than the other door has, got "127.0.0.1:1"',
+        ),
+        ("processes = { min = 2 }", "2: server.processes: expected max as well, as in { min = 1, max = 4 }, got "),
+        ("processes = { min = 2, max = 1 }", "2: server.processes.max: expected 2 or more, as min is, got 1"),
+        ("keep_alive = 0", "2: server.keep_alive: expected a duration of more than 0, got 0"),
+        ("max_connections = 0", "2: server.max_connections: expected a whole number of 1 or more, got 0"),
+    ],
+)
+def test_a_wrong_setting_of_the_server_is_told(loads: Loads, text: str, message: str) -> None:
+    assert told(loads, f"[server]\n{text}\n").startswith(f"tarry.toml:{message}")
 
 
 FULL = """
@@ -296,8 +366,8 @@ def test_a_wrong_variable_is_told_by_its_name(loads: Loads, name: str, text: str
         ("[mastr]\nlog = 1\n", "tarry.toml:1: unknown setting mastr; did you mean master?"),
         ("# x\nStore = 1", "tarry.toml:2: unknown setting Store; did you mean store?"),
         (
-            'app = "a:b"\n[server]\nhttp = "127.0.0.1:7800"',
-            "tarry.toml:2: unknown setting server; known here: app, store, max_body, client, defaults, master, pools,",
+            'app = "a:b"\n[console]\nhttp = "127.0.0.1:7800"',
+            "tarry.toml:2: unknown setting console; known here: app, store, max_body, client, defaults, master, pools,",
         ),
         ("[pools.default]\nasync_ = 1", "tarry.toml:2: unknown setting pools.default.async_; did you mean async?"),
         ("[pools.default]\nname = 'x'", "tarry.toml:2: unknown setting pools.default.name; known here: queues, "),
@@ -498,14 +568,21 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     config = loads(uncommented(template()))
     assert config.stores == default.stores
     assert config.keep("default") == default.keep("default")
-    examples = {"default": Queue(limit=10, rate="100/s")}  # there is no limit unless one is given
+    examples = {"default": Queue(limit=10, rate="100/s", max_waiting=100_000)}  # there is no limit unless one is given
     client = ClientConfig(outbox=default.directory / "run/outbox.db")  # nor an outbox
     tasks = {"order.timeout": config.tasks["order.timeout"]}  # nor a task
     push = replace(default.push, ca=default.directory / "certs/ours.pem")  # nor an authority of one's own
     expected = replace(
         default, app="app:app", store=default.stores[0], client=client, queues=examples, tasks=tasks, file=config.file
     )
-    expected = replace(expected, push=push)
+    home = default.directory
+    files = {
+        "certificate": home / "tls/server.pem",
+        "key": home / "tls/server.key",
+        "client_ca": home / "tls/clients.pem",
+    }
+    server = replace(default.server, tokens=home / "run/tokens.toml", **files)  # nor tokens, nor TLS
+    expected = replace(expected, push=push, server=server)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected
 
@@ -517,7 +594,7 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Config, ClientConfig, MasterConfig, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry]
+    "kind", [Config, ClientConfig, MasterConfig, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry, ServerConfig]
 )
 def test_the_template_shows_every_setting(kind: type[Struct]) -> None:
     text = uncommented(template())

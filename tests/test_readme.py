@@ -19,9 +19,15 @@ from tests.test_docs import ROOT
 
 PAGES = ["README.md", "deploy/README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OTHERS_HOLD = {"docs/tasks.md": {"python"}, "docs/push.md": {"python", "toml", "js", "php", "go"}}
-"""Which blocks of a page have a test of their own: tests/test_docs.py, tests/test_push_page.py."""
-NOT_RUN = {"mermaid", "js", "php", "go"}
+OTHERS_HOLD = {
+    "docs/tasks.md": {"python"},
+    "docs/push.md": {"python", "toml", "js", "php", "go"},
+    "docs/doors.md": {"python", "toml", "sh", "json", "js", "php", "ruby", "go"},
+    "docs/beanstalk.md": {"python"},
+}
+"""Which blocks of a page have a test of their own: tests/test_docs.py, test_push_page.py, test_doors_page.py,
+door/beanstalk/test_clients.py."""
+NOT_RUN = {"mermaid", "js", "php", "ruby", "go", "json"}
 
 
 class Block(NamedTuple):

@@ -14,5 +14,7 @@ from bench.measures import (  # noqa: F401, I001
     operating,
     serving,
     pushing,
+    doors,
+    beanstalk,
     testkit,
 )

@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 
+from tarry.client.job_records import most_attempts
 from tarry.model.job import Job
-from tarry.model.overrides import retry_of
-from tarry.model.retry import Retry
 from tarry.process.loading import Setup
-
-_UNKNOWN = Retry(None)
 
 
 class Attempts:
@@ -20,8 +17,7 @@ class Attempts:
 
     def maximum(self, job: Job) -> int | None:
         """The maximum number of attempts; None: no limit, or not known here."""
-        rule = self._app.rules(job.task, job.queue).retry if job.task in self._app.tasks else _UNKNOWN
-        return retry_of(job.headers, rule).attempts
+        return most_attempts(job, self._app.tasks, self._app.rules)
 
     def text(self, job: Job) -> str:
         """`2 of 13`; `2` if the maximum is not known, or is exceeded."""

@@ -13,6 +13,7 @@ from tarry.keeper.hosts import list_hosts
 from tarry.model.duration import format_duration
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
+from tarry.process.server import check_server
 from tarry.store.base import Diagnostic, Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
@@ -59,6 +60,7 @@ def _facts(setup: Setup) -> list[Diagnostic]:
         "app": _app,
         "store": _store,
         "queues": _queues,
+        "server": _server,
         "outbox": _outbox,
         "alerts": _alerts,
     }
@@ -123,6 +125,15 @@ def _queues(setup: Setup) -> list[Diagnostic]:
     others = any(host.is_alive and not host.is_local for host in list_hosts(client.store, client.clock.now()))
     counts = partial_answer(client.store.counts)
     return [*slot_facts(setup.config, tasks), *queue_facts(setup.config, tasks, counts, others)]
+
+
+def _server(setup: Setup) -> list[Diagnostic]:
+    """Where the doors listen, and whether they could be served."""
+    server = setup.config.server
+    if not server.is_on:
+        return []
+    check_server(setup.home, server)
+    return [Diagnostic(door, ", ".join(map(str, addresses))) for door, addresses in server.addresses.items()]
 
 
 def _timings(store: Store) -> list[Diagnostic]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
 from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.keeper.hosts import Host, PoolFigures, list_hosts
-from tarry.model.duration import SECOND, format_duration
+from tarry.keeper.records import host_record, is_own
+from tarry.model.duration import format_duration
 from tarry.process.loading import Setup
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
@@ -30,7 +29,7 @@ def show_all(args: argparse.Namespace) -> int:
     found = list_hosts(store, now)
     pid_file = setup.config.master.pid_file
     if args.json:
-        print_json({"hosts": [host_facts(host, pid_file) for host in found]})
+        print_json({"hosts": [host_record(host, pid_file) for host in found]})
     elif not found:
         say("no master is known to the store")
     else:
@@ -44,20 +43,9 @@ def _warn_of_missing(store: Store) -> None:
             say(f"tarry: {shard.url} is away: {shard.away}; what follows is without it", file=sys.stderr)
 
 
-def host_facts(host: Host, pid_file: Path) -> dict[str, Any]:
-    """A host for JSON. Times are seconds since the epoch; `local`: it is the master with this pid file."""
-    found: dict[str, Any] = to_builtins(host)
-    times = {"started": host.started / SECOND, "seen": host.seen / SECOND}
-    return found | times | {"alive": host.is_alive, "local": _is_local(host, pid_file)}
-
-
-def _is_local(host: Host, pid_file: Path) -> bool:
-    return host.is_local and host.pid_file == str(pid_file)
-
-
 def _rows(host: Host, pid_file: Path, now: int) -> Iterator[tuple[Any, ...]]:
     """One row for each pool; the first one also has the columns of the host."""
-    mark = "*" if _is_local(host, pid_file) else ""
+    mark = "*" if is_own(host, pid_file) else ""
     state = host.state if host.is_alive else f"lost since {format_clock(host.seen)}"
     up = format_duration(max(0, (now if host.is_alive else host.seen) - host.started))
     before = (mark, host.name, state)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import asdict
+
 from tarry.cli.attempts import Attempts
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import (
     confirm,
     format_ago,
     format_clock,
-    job_facts,
     partial_answer,
     print_json,
     print_table,
@@ -21,6 +22,8 @@ from tarry.cli.printing import (
 )
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
+from tarry.client.job_records import job_detail, job_record
+from tarry.client.operations.operation import EVENTS
 from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
 from tarry.model.change import Change
@@ -128,7 +131,7 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
         jobs = partial_answer(lambda: client.store.find(_query(client, args)))
     attempts = Attempts(setup, jobs)
     if args.json:
-        print_json([job_facts(job, attempts.maximum(job)) for job in jobs])
+        print_json([job_record(job, attempts.maximum(job)) for job in jobs])
         return 0
     now = client.clock.now()
     rows = [
@@ -163,12 +166,10 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
     jobs = _get_jobs(setup.client, args.ids)
     attempts = Attempts(setup, jobs)
     if args.json:
-        print_json(
-            [job_facts(job, attempts.maximum(job)) | {"output": progress.decode_output(job.progress)} for job in jobs]
-        )
+        print_json([job_detail(job, attempts.maximum(job)) for job in jobs])
         return 0
     for job in jobs:
-        facts = job_facts(job) | {"attempt": attempts.text(job)}
+        facts = asdict(job_record(job)) | {"attempt": attempts.text(job)}
         del facts["attempts"]
         times = {"created": job.created, "due": job.due, "since": job.state_since, "expires": job.expires}
         facts |= {name: format_clock(moment) for name, moment in times.items()}
@@ -258,9 +259,8 @@ def _change_matching(client: Client, args: argparse.Namespace) -> int:
     match, them = ("matches", "it") if total == 1 else ("match", "them")
     if not confirm(f"{quantity(total)} {match}; {args.action} {them}?", args.yes):
         return 1
-    made = sum(
-        change_jobs(client, page, rule) for page in progress_bar(_pages(client, args), -(-total // 1000), "page")
-    )
+    pages = progress_bar(_pages(client, args), -(-total // 1000), "page")
+    made = sum(change_jobs(client, page, rule, EVENTS[args.action]) for page in pages)
     if args.action == "cancel":
         # Workers must hear of the cancelled jobs that they run.
         client.store.wake_for_recall()

@@ -6,8 +6,8 @@ from typing import Any
 from tarry.cli.printing import print_json, print_table
 from tarry.errors import TarryError, UsageError
 from tarry.keeper.limits import EffectiveLimit, check_name, effective_limits, reset, set_by_hand
-from tarry.model.duration import SECOND
-from tarry.model.limit import EACH, Limit, parse_limit
+from tarry.keeper.records import limit_record
+from tarry.model.limit import Limit, parse_limit
 from tarry.process.loading import Setup
 from tarry.terminal import say
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             reset(setup.client.store, name, setup.app.limits if setup.app_name else setup.config.limits)
     done = [fact for fact in effective_limits(setup.client.store) if fact.name in args.names]
     if args.json:
-        print_json([_fact(found) for found in done])
+        print_json([limit_record(found) for found in done])
     else:
         say("\n".join(f"{name}: {_describe(name, done)}" for name in args.names))
     return 0
@@ -61,28 +61,13 @@ def _describe(name: str, found: list[EffectiveLimit]) -> str:
 
 
 def _list(found: list[EffectiveLimit], json: bool) -> int:
-    facts = [_fact(one) for one in found]
+    records = [limit_record(one) for one in found]
     if json:
-        print_json(facts)
+        print_json(records)
         return 0
-    rows = [
-        (fact["limit"], _or_dash(fact["at_once"]), fact["rate"] or "-", _or_dash(fact["running"]), fact["set_by"])
-        for fact in facts
-    ]
+    rows = [(one.limit, _or_dash(one.at_once), one.rate or "-", _or_dash(one.running), one.set_by) for one in records]
     print_table(("limit", "at once", "rate", "running", "set by"), rows)
     return 0
-
-
-def _fact(one: EffectiveLimit) -> dict[str, Any]:
-    limit = one.limit
-    return {
-        "limit": one.name,
-        "at_once": limit.most,
-        "rate": f"{limit.count} in {limit.period / SECOND:g} s" if limit.count else None,
-        # Each key of a task has its own level; there may be millions.
-        "running": None if one.name.startswith(EACH) else one.level.running,
-        "set_by": "hand" if one.by_hand else "code",
-    }
 
 
 def _or_dash(value: int | None) -> Any:

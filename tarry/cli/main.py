@@ -17,7 +17,7 @@ from tarry.terminal import harmless
 # Only the module of the called command is imported: all of them would take time at each call.
 COMMAND_MODULES = {
     "tarry.cli.start": ("start", "restart"),
-    "tarry.cli.processes": ("stop", "quit", "reload", "scale", "status"),
+    "tarry.cli.processes": ("stop", "quit", "reload", "upgrade", "scale", "status"),
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),
     "tarry.cli.enqueue": ("enqueue",),
@@ -30,6 +30,7 @@ COMMAND_MODULES = {
     "tarry.cli.check": ("check", "init"),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.replay": ("replay",),
+    "tarry.cli.tokens": ("tokens",),
 }
 """The commands of each module."""
 

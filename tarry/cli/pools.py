@@ -5,34 +5,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.config import Config, Pool
-from tarry.model.job import State
+from tarry.client.queue_records import is_served, serves, waiting_by
+from tarry.config import Config
 from tarry.model.quantity import jobs_wait
 from tarry.store.base import Diagnostic, Tally
 
 if TYPE_CHECKING:
     from tarry.client.task import Task
 
-WAITING = (State.SCHEDULED, State.READY)
-
-
-def serves(pool: Pool, queue: str) -> bool:
-    """Whether the pool serves that queue."""
-    return pool.queues == "*" or queue in pool.queues
-
 
 def find_unserved(config: Config, queues: Iterable[str]) -> list[str]:
     """The queues that no configured pool serves, sorted."""
-    return sorted(queue for queue in queues if not any(serves(pool, queue) for pool in config.pools.values()))
-
-
-def waiting_in(counts: Iterable[Tally]) -> dict[str, int]:
-    """How many jobs are ready or scheduled, by queue."""
-    found: dict[str, int] = {}
-    for tally in counts:
-        if tally.state in WAITING and tally.count:
-            found[tally.queue] = found.get(tally.queue, 0) + tally.count
-    return found
+    return sorted(queue for queue in queues if not is_served(config, queue))
 
 
 def queue_facts(
@@ -40,7 +24,7 @@ def queue_facts(
 ) -> Iterator[Diagnostic]:
     """Yields a fact for each queue that has waiting jobs or a task but no pool. elsewhere: masters on other hosts are
     alive; their pools are not known here."""
-    waiting = waiting_in(counts)
+    waiting = waiting_by(counts, lambda tally: tally.queue)
     goes: dict[str, list[str]] = {}
     for task in tasks:
         goes.setdefault(task.queue, []).append(task.name)

@@ -8,10 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tarry.model.duration import SECOND, format_duration
-from tarry.model.job import Job
-from tarry.store import ids
 from tarry.store.shared.partial_result import partial_result as _partly
-from tarry.tasks import progress
 from tarry.terminal import harmless, harmless_json, say
 
 T = TypeVar("T")
@@ -68,38 +65,6 @@ def confirm(question: str, yes: bool) -> bool:
         say(f"{question} Not asked, since this is no terminal: add --yes.", file=sys.stderr)
         return False
     return input(harmless(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
-
-
-def job_facts(job: Job, attempts: int | None = None) -> dict[str, Any]:
-    """A job for JSON. Times are seconds since the epoch; null: none. attempts: the most that it may have."""
-    return {
-        "id": ids.text(job.id),
-        "task": job.task,
-        "queue": job.queue,
-        "state": job.state,
-        "priority": job.priority,
-        "attempt": job.attempt,
-        "attempts": attempts,
-        "failures": job.failures,
-        "losses": job.crashes,
-        "epoch": job.epoch,
-        "key": job.key,
-        "created": job.created / SECOND,
-        "due": job.due / SECOND,
-        "since": job.state_since / SECOND,
-        "expires": job.expires / SECOND or None,
-        "owner": job.owner or None,
-        "progress": progress.decode_progress(job.progress),
-        "args": _json(job.body),
-        "note": _json(job.note),
-    }
-
-
-def _json(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError:
-        return text.decode("utf-8", "replace")
 
 
 def format_ago(moment: int, now: int) -> str:

@@ -1,4 +1,4 @@
-"""`tarry stop`, `quit`, `reload`, `scale`, `status`: commands for a running master.
+"""`tarry stop`, `quit`, `reload`, `upgrade`, `scale`, `status`: commands for a running master.
 
 They must be fast, so modules that only some of them need are imported there.
 """
@@ -14,11 +14,12 @@ from msgspec import to_builtins
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.errors import ConfigError
 from tarry.model.duration import SECOND, microseconds
+from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
 from tarry.runtime import control
-from tarry.runtime.board.reader import Board, ChildStatus
+from tarry.runtime.board.reader import SERVER, Board, ChildStatus
 from tarry.runtime.pidfile import holder
-from tarry.runtime.report import format_span, longest_running, problem_lines, scaling_lines
+from tarry.runtime.report import format_span, listening_lines, longest_running, problem_lines, scaling_lines
 from tarry.terminal import say
 
 NOT_RUNNING = 3
@@ -35,6 +36,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     reload = commands.add_parser("reload", help="take over new code and configuration, with no pause and nothing lost")
     reload.add_argument("--timeout", help="give up waiting after so long (it goes on reloading)")
     reload.set_defaults(run=run_reload)
+    upgrade = commands.add_parser(
+        "upgrade", help="start a new master of what is installed now, in place of the old one"
+    )
+    upgrade.set_defaults(run=run_upgrade)
     scale = commands.add_parser("scale", help="change how many workers a pool has, until the next restart")
     scale.add_argument("pool", metavar="POOL")
     scale.add_argument("workers", metavar="N", type=_count)
@@ -79,6 +84,16 @@ def run_reload(args: argparse.Namespace) -> int:
         print_json({"state": "reloaded", "generation": generation})
     else:
         say(f"reloaded: generation {generation} serves")
+    return 0
+
+
+def run_upgrade(args: argparse.Namespace) -> int:
+    """Waits until the new master serves; MasterError, with the reason, if it does not."""
+    pid = control.upgrade(Setup.of(args).config.master.pid_file, print_waiting)
+    if args.json:
+        print_json({"state": "upgraded", "pid": pid})
+    else:
+        say(f"upgraded: master {pid} serves; the one before it ends when its jobs have")
     return 0
 
 
@@ -190,7 +205,7 @@ def _print_board(board: Board) -> None:
     )
     for line in problem_lines(board):
         say(line)
-    for line in scaling_lines(board):
+    for line in [*scaling_lines(board), *listening_lines(board)]:
         say(line)
     heads = ("process", "pid", "state", "memory", "processed", "failed", "started", "up", "job")
     children = sorted(board.children, key=lambda child: (bool(child.pool), child.pool, child.role, child.number))
@@ -199,6 +214,8 @@ def _print_board(board: Board) -> None:
 
 def _row(child: ChildStatus, now: float) -> tuple[Any, ...]:
     doing = ", ".join(f"{job.task} {job.id} {format_span(job.seconds)}" for job in longest_running(child))
+    if child.role == SERVER:
+        doing = quantity(child.held, "connection")
     return (
         child.name,
         str(child.pid or "-"),

@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.cli.endpoints import EndpointHealth, endpoint_health
-from tarry.cli.pools import find_unserved
 from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
+from tarry.client.bounds import bounds_in_use
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
+from tarry.client.queue_records import WAITING, QueueRecord, declared_queues, is_served, queue_records
 from tarry.errors import TarryError, UsageError
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -16,10 +16,9 @@ from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
+from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.base import Query, Tally
 from tarry.terminal import say
-
-WAITING = (State.SCHEDULED, State.READY)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -64,9 +63,8 @@ def _refuse_unknown(setup: Setup, names: list[str]) -> None:
 
 def known_queues(setup: Setup, counts: list[Tally], paused: Mapping[str, bool]) -> set[str]:
     """All queues that have jobs, are or were paused, belong to a task, or are in the settings."""
-    named = {name for pool in setup.config.pools.values() for name in pool.queues if pool.queues != "*"}
-    of_tasks = {task.queue for task in setup.known_tasks().values()}
-    return {tally.queue for tally in counts} | paused.keys() | of_tasks | setup.config.queues.keys() | named
+    declared = declared_queues(setup.config, setup.known_tasks().values())
+    return {tally.queue for tally in counts} | paused.keys() | declared
 
 
 def unknown_tasks(setup: Setup, counts: list[Tally]) -> dict[str, int]:
@@ -92,9 +90,9 @@ def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[st
 def _list(setup: Setup, json: bool) -> int:
     client = setup.client
     counts, paused = partial_answer(client.store.counts), partial_answer(client.store.queues)
-    names = sorted({tally.queue for tally in counts} | paused.keys())
-    unserved_queues = find_unserved(setup.config, names)
-    rows = [_row(name, counts, paused.get(name, False)) | {"served": name not in unserved_queues} for name in names]
+    limits = partial_answer(client.store.limits)
+    bounds = partial_answer(lambda: bounds_in_use(client.store))
+    rows = queue_records(counts, paused, limits, lambda name: is_served(setup.config, name), bounds=bounds)
     unknown = unknown_tasks(setup, counts)
     held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
     if json:
@@ -123,25 +121,18 @@ def warn_of_unknown(setup: Setup, unknown: dict[str, int]) -> None:
         say(f"{jobs_wait(count)} for the task {task}, which {why}")
 
 
-def _row(name: str, counts: list[Tally], paused: bool) -> dict[str, Any]:
-    tallies = [tally for tally in counts if tally.queue == name]
-    row: dict[str, Any] = {"queue": name, "paused": paused}
-    for state in State:
-        row[state.value] = sum(tally.count for tally in tallies if tally.state is state)
-    ready = [tally.oldest for tally in tallies if tally.state is State.READY]
-    row["oldest_ready"] = min(ready) / SECOND if ready else None
-    return row
+def _cells(row: QueueRecord, now: int) -> tuple[Any, ...]:
+    since = "-" if row.oldest_ready is None else format_ago(round(row.oldest_ready * SECOND), now)
+    return (row.queue, *(getattr(row, state.value) for state in State), since, _notes(row))
 
 
-def _cells(row: dict[str, Any], now: int) -> tuple[Any, ...]:
-    oldest = row["oldest_ready"]
-    since = "-" if oldest is None else format_ago(round(oldest * SECOND), now)
-    return (row["queue"], *(row[state.value] for state in State), since, _notes(row))
-
-
-def _notes(row: dict[str, Any]) -> str:
-    notes = ["paused"] if row["paused"] else []
-    return ", ".join(notes if row["served"] else [*notes, "no pool here serves it"])
+def _notes(row: QueueRecord) -> str:
+    notes = ["paused"] if row.paused else []
+    if row.max_waiting is not None:
+        notes.append(f"{row.scheduled + row.ready:,} of {row.max_waiting:,} wait")
+    if row.dropped:
+        notes.append(f"{row.dropped:,} dropped")
+    return ", ".join(notes if row.served else [*notes, "no pool here serves it"])
 
 
 def _purge(client: Client, args: argparse.Namespace) -> int:
@@ -155,7 +146,7 @@ def _purge(client: Client, args: argparse.Namespace) -> int:
         ):
             return 1
         for page in progress_bar(find_pages(client, query), -(-total // 1000), "page"):
-            purged += change_jobs(client, page, lambda job, now: lifecycle.forget(job))
+            purged += change_jobs(client, page, lambda job, now: lifecycle.forget(job), "deleted")
     if args.json:
         print_json({"deleted": purged})
     else:

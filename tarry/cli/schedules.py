@@ -8,14 +8,12 @@ from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
+from tarry.keeper.records import ScheduleRecord, schedule_records
 from tarry.model.duration import SECOND
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
 from tarry.process.loading import Setup
-from tarry.store.base import Store
 from tarry.terminal import say
-
-Facts = dict[str, Any]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -74,7 +72,7 @@ def _run(client: Client, schedules: list[Schedule], json: bool) -> int:
 
 def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
     now = client.clock.now()
-    rows = _facts(client.store, schedules, now)
+    rows = schedule_records(client.store, schedules, now)
     if json:
         print_json(rows)
     else:
@@ -83,36 +81,15 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
     return 0
 
 
-def _facts(store: Store, schedules: dict[str, Schedule], now: int) -> list[Facts]:
-    """The schedules for JSON. Times are seconds since the epoch; null: none."""
-    stored = schedule_state.read(store)
-    return [_fact(schedule, stored.get(name), now) for name, schedule in sorted(schedules.items())]
-
-
-def _fact(schedule: Schedule, stored: schedule_state.StoredState | None, now: int) -> Facts:
-    state = stored[0] if stored else schedule_state.initial_state(schedule, now)
-    next_tick = None if state.paused else schedule.timetable.next(max(now, state.after))
-    return {
-        "name": schedule.name,
-        "task": schedule.task,
-        "cron": schedule.expression,
-        "zone": schedule.zone,
-        "missed": schedule.missed,
-        "next": None if next_tick is None else next_tick / SECOND,
-        "last": state.last / SECOND or None,
-        "paused": state.paused,
-    }
-
-
-def _cells(row: Facts, now: int) -> tuple[Any, ...]:
-    next_tick, last = (None if row[name] is None else round(row[name] * SECOND) for name in ("next", "last"))
+def _cells(row: ScheduleRecord, now: int) -> tuple[Any, ...]:
+    next_tick, last = (None if moment is None else round(moment * SECOND) for moment in (row.next, row.last))
     return (
-        row["name"],
-        row["task"],
-        row["cron"],
-        row["zone"],
+        row.name,
+        row.task,
+        row.cron,
+        row.zone,
         format_clock(next_tick or 0),
         "" if next_tick is None else format_ago(next_tick, now),
         format_clock(last or 0),
-        "paused" if row["paused"] else "",
+        "paused" if row.paused else "",
     )

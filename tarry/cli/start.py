@@ -24,6 +24,7 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.master import Master
 from tarry.runtime.pidfile import holder
 from tarry.runtime.role import Plan
+from tarry.runtime.upgrade import is_successor
 from tarry.terminal import say
 
 
@@ -50,16 +51,18 @@ def run_start(args: argparse.Namespace) -> int:
     runs = setup.describe_work()
     running = holder(config.master.pid_file)
     # Checked here for the message. The master checks again, and then holds the lock.
-    if running is not None:
+    upgrades = is_successor()
+    if running is not None and not upgrades:
         raise MasterError(f"a master is already running, pid {running} ({config.master.pid_file})")
     log = _log_target(config, args.daemon)
-    readiness = daemonize(_output_path(config, log)) if args.daemon else None
+    # A new master is a daemon already if the old one is.
+    readiness = daemonize(_output_path(config, log)) if args.daemon and not upgrades else None
     title.show(f"master {Path(args.config or 'tarry.toml').name}")
     try:
         handlers.configure(log, config.master.log_format, config.master.log_level)
         message = "" if readiness is None else _serving_message(args.json, runs, log)
         return _run_master(
-            lambda: _new_plan(Setup.of(args, here), config, runs), config, name, runs, readiness, message
+            lambda: _new_plan(Setup.of(args, here), config, runs), config, name, runs, readiness, message, here
         )
     except Exception as error:
         if readiness is None:
@@ -107,7 +110,13 @@ def _new_plan(setup: Setup, before: Config, served_before: str) -> Plan:
 
 
 def _run_master(
-    replan: Callable[[], Plan], config: Config, app: str | None, runs: str, readiness: Readiness | None, message: str
+    replan: Callable[[], Plan],
+    config: Config,
+    app: str | None,
+    runs: str,
+    readiness: Readiness | None,
+    message: str,
+    directory: Path,
 ) -> int:
     def serving() -> None:
         count = sum(pool.bounds.min for pool in config.pools.values())
@@ -118,7 +127,7 @@ def _run_master(
 
     importlib.import_module("asyncio")  # it is half of what each child imports; at a reload that would delay jobs
     pid_file = config.master.pid_file
-    master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan)
+    master = Master(create_plan(config, app), pid_file, board_path(pid_file), serving, replan, directory)
     status = master.run()
     if master.failure and readiness is not None:
         readiness.report_failure(f"tarry: {master.failure}")
@@ -131,6 +140,6 @@ def run_restart(args: argparse.Namespace) -> int:
     """Quits a running master, then starts one."""
     # With wrong settings this fails, and the master goes on.
     pid_file = Setup.of(args).config.master.pid_file
-    if holder(pid_file) is not None:
+    if holder(pid_file) is not None and not is_successor():
         control.quit(pid_file, 30.0, print_waiting)
     return run_start(args)

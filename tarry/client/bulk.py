@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from tarry.client.client import Client
-from tarry.client.enqueue_listener import event_of
+from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.lifecycle import NotPossible
@@ -27,9 +27,9 @@ def find_pages(client: Client, query: Query) -> Iterator[list[Job]]:
         after = jobs[-1].id
 
 
-def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Change]) -> int:
+def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], Change], event: JobEvent) -> int:
     """Applies the rule to each job; returns how many were changed. A job stays as it is if the rule refuses, or if it
-    changed since it was read."""
+    changed since it was read. event: what the rule does, for the client's listener."""
     now = client.clock.now()
     changes: list[Change] = []
     for job in jobs:
@@ -41,6 +41,5 @@ def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], 
     applied = [change for change, is_valid in zip(changes, valid, strict=True) if is_valid]
     if client.listener is not None and applied:
         changed = {change.id for change in applied}
-        # One rule made all changes, so one event stands for all.
-        client.listener.on_manual_change([job for job in jobs if job.id in changed], event_of(applied[0]))
+        client.listener.on_manual_change([job for job in jobs if job.id in changed], event)
     return len(applied)

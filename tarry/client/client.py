@@ -4,19 +4,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.client.bounds import BoundedQueues
 from tarry.client.clock import Clock
 from tarry.client.duplicates import DuplicateResolver
-from tarry.client.enqueue_listener import EnqueueListener, event_of, insert_and_notify
+from tarry.client.enqueue_listener import EnqueueListener, JobEvent, insert_and_notify
 from tarry.client.follow import Follow
-from tarry.client.forwarder import Forwarder
+from tarry.client.forwarder import Forwarder, Insert
 from tarry.client.handle import Handle, require_handle
 from tarry.client.insert_many import PendingJobs
 from tarry.client.inserter import Inserter
 from tarry.client.job_factory import JobFactory, encode_call
 from tarry.client.transaction import TransactionalInserter
-from tarry.client.waiting import Waiting
+from tarry.client.waiting import Waiter, Waiting
 from tarry.errors import ResultTimeout, StoreUnavailable
 from tarry.model import lifecycle
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
@@ -55,6 +57,7 @@ class Client:
         timeout: float | None = TIMEOUT,
         outbox: "Outbox | None" = None,
         listener: EnqueueListener | None = None,
+        bounds: Mapping[str, Bound] | None = None,
     ) -> None:
         self.store = store
         self.tasks = tasks
@@ -63,12 +66,12 @@ class Client:
         self.rules = rules
         self.factory = JobFactory(store, tasks, self.clock, max_body=max_body, has_outbox=outbox is not None)
         self._make_handle = partial(Handle, self)
-        self._insert_rows = store.insert if listener is None else partial(insert_and_notify, store.insert, listener)
+        self.queues = BoundedQueues(store, self.clock.now, listener, bounds)
         self._duplicates = DuplicateResolver(store, self.clock.now, listener)
         self.forwarder = None if outbox is None else self.make_forwarder(outbox)
         self._inserter = Inserter(
             store,
-            self._insert_rows,
+            self._notifying(self.queues.insert),
             duplicates=self._duplicates,
             make_handle=self._make_handle,
             insert_again=self.insert_jobs,
@@ -76,7 +79,7 @@ class Client:
             timeout=timeout,
         )
         self._transactional = TransactionalInserter(
-            store, self._inserter.resolve, self._make_handle, insert_later=self.insert_jobs
+            store, self._inserter.resolve, self._make_handle, insert_later=self.insert_jobs, queues=self.queues
         )
         self._waiting = Waiting(store, self.fetch)
         # An earlier process may have left jobs in the outbox.
@@ -161,6 +164,12 @@ class Client:
                 return self._transactional.insert(jobs, options)
             return self._inserter.insert_many(jobs, options)
 
+    def insert_each(self, jobs: Sequence[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
+        """Stores jobs of several callers in one call of the store, each with the options that `make_job` got; gives
+        for each its handle, or the StoreError or IdempotencyError of that job alone. Not for `connection=`."""
+        with shielded:
+            return self._inserter.insert_each(jobs, options)
+
     async def ainsert_jobs(self, jobs: Sequence[Job], options: Options = NO_OPTIONS) -> list[Handle[Any]]:
         """The same, awaited."""
         if options.connection is not None:
@@ -169,7 +178,13 @@ class Client:
 
     def make_forwarder(self, outbox: "Outbox") -> Forwarder:
         """Makes a forwarder that moves the jobs of this outbox to the store."""
-        return Forwarder(self.store, self._insert_rows, self._duplicates, self._make_handle, outbox)
+        # Into a full queue too: these jobs were accepted long ago, and there is nobody to be told.
+        insert = self._notifying(self.store.insert)
+        return Forwarder(self.store, insert, self._duplicates, self._make_handle, outbox)
+
+    def _notifying(self, insert: Insert) -> Insert:
+        """The same insert, of which the listener hears, if there is one."""
+        return insert if self.listener is None else partial(insert_and_notify, insert, self.listener)
 
     def _enqueue(
         self,
@@ -241,7 +256,19 @@ class Client:
     async def await_finished(self, id: bytes, timeout: float | None) -> Job | None:
         """The same, awaited."""
         is_over, job = await asyncio.to_thread(self._fetch_finished, id)
-        return job if is_over else self._check_finished(*await self._waiting.await_finished(id, timeout), id, timeout)
+        return job if is_over else self._check_finished(*await self.await_end(id, timeout), id, timeout)
+
+    async def await_end(self, id: bytes, timeout: float | None) -> tuple[bool, Job | None]:
+        """Waits up to `timeout` seconds for the end of a job that had not finished when it was read last: (True, the
+        job or None if there is none), or (False, None)."""
+        return await self._waiting.await_finished(id, timeout)
+
+    def watch(self, id: bytes, notify: Callable[[Job | None], None]) -> Callable[[], None]:
+        """Calls `notify`, in another thread, with the job as it is, at each change, and at its end; with None if there
+        is none. Returns what stops that, and may be called again. May block."""
+        waiting, waiter = self._waiting, Waiter(notify, follows=True)
+        waiting.add(id, waiter)
+        return lambda: waiting.remove(id, waiter)
 
     def follow(self, id: bytes, timeout: float | None) -> Follow:
         """An iterator over the changes of a job."""
@@ -273,7 +300,7 @@ class Client:
     def cancel_job(self, id: bytes, reason: str = "") -> Job | None:
         """The same; returns the job as it was before, or None where `cancel` returns False."""
         with shielded:
-            job = self._change(id, lambda job, now: self.cancel_change(job, now, reason))
+            job = self._change(id, lambda job, now: self.cancel_change(job, now, reason), "cancelled")
             if job is not None and job.state is State.RUNNING:
                 # Otherwise its worker learns of the cancel only at its next regular look.
                 self.store.wake_for_recall()
@@ -289,12 +316,19 @@ class Client:
     def retry(self, id: bytes) -> bool:
         """Makes a job ready now; a finished one gets all its attempts again. False if the rules do not allow it."""
         with shielded:
-            return self._change(id, lifecycle.run_now) is not None
+            return self._change(id, lifecycle.run_now, "retried") is not None
+
+    def move(self, id: bytes, *, due: int | None = None, queue: str | None = None, priority: int | None = None) -> bool:
+        """Gives a waiting job another time (microseconds since the epoch), queue or priority; what is None stays. False
+        if it does not wait."""
+        with shielded:
+            rule = partial(lifecycle.move, due=due, queue=queue, priority=priority)
+            return self._change(id, rule, "moved") is not None
 
     def forget(self, id: bytes) -> bool:
         """Deletes a job that does not run."""
         with shielded:
-            return self._change(id, lambda job, now: lifecycle.forget(job)) is not None
+            return self._change(id, lambda job, now: lifecycle.forget(job), "deleted") is not None
 
     def close(self) -> None:
         """Closes the store and ends the threads."""
@@ -305,7 +339,7 @@ class Client:
         self._waiting.close()
         self.store.close()
 
-    def _change(self, id: bytes, rule: Callable[[Job, int], Change]) -> Job | None:
+    def _change(self, id: bytes, rule: Callable[[Job, int], Change], event: JobEvent) -> Job | None:
         """Applies the rule to a job, and returns the job as it was before; None if the rule refuses or there is no job.
 
         Tries again if the job changed in between.
@@ -324,7 +358,7 @@ class Client:
                 return None
             if self.store.apply([change], now)[0]:
                 if self.listener is not None:
-                    self.listener.on_manual_change([job], event_of(change))
+                    self.listener.on_manual_change([job], event)
                 return job
             seen = job
         return None

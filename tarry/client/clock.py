@@ -70,6 +70,17 @@ class Clock:
         self._measure_at, self._again = steady + MEASURED_EVERY, steady + self._checked_every
         self._wall = _wall_ahead(steady)
 
+    def measure_ahead(self) -> None:
+        """Measures now, so that `now()` need not for `MEASURED_EVERY`: for a thread that does this for others, which
+        must not block. StoreError if the store was never asked; else the last measurement stays while it is away."""
+        try:
+            self.measure()
+        except StoreError:
+            if not self._measure_at:
+                raise
+            steady = elapsed()
+            self._again, self._wall = steady + MEASURED_EVERY, _wall_ahead(steady)
+
     def _check_or_measure(self, steady: int) -> None:
         try:
             if steady >= self._measure_at or steady < self._again or not self._is_still_right():

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from tarry.errors import PartlyUnavailable
-from tarry.model.change import Change
-from tarry.model.job import Job, State
+from tarry.model.job import Job
 
-JobEvent = Literal["accepted", "changed", "cancelled", "deleted", "retried"]
+JobEvent = Literal["accepted", "changed", "cancelled", "deleted", "retried", "moved"]
 
 
 class EnqueueListener(Protocol):
@@ -17,7 +16,7 @@ class EnqueueListener(Protocol):
         """These jobs are stored. changed: they were stored before, and an enqueue replaced or postponed their call."""
 
     def on_manual_change(self, jobs: Sequence[Job], what: JobEvent) -> None:
-        """These jobs were `cancelled`, `deleted` or `retried`."""
+        """These jobs were `cancelled`, `deleted`, `retried` or `moved`."""
 
 
 def insert_and_notify(
@@ -33,10 +32,3 @@ def insert_and_notify(
         raise
     listener.on_accepted([job for job, id in zip(jobs, stored, strict=True) if id == job.id])
     return stored
-
-
-def event_of(change: Change) -> JobEvent:
-    """The name of a change that a person made."""
-    if change.to is None:
-        return "deleted"
-    return "cancelled" if change.to is State.CANCELLED else "retried"

@@ -156,11 +156,11 @@ class Forwarder:
 
     def _forward(self) -> None:
         after, forwarded = 0, 0
-        trouble: StoreError | None = None
+        trouble: Exception | None = None
         while page := self.outbox.page(after, PAGE):
             # Goes on behind refused jobs, so that they do not block the others.
             after = page[-1][0]
-            ids, errors = self._insert_page([self._with_fitting_id(entry.job) for _, entry in page])
+            ids, errors = insert_around(self._insert, [self._with_fitting_id(entry.job) for _, entry in page])
             stored = [(n, entry) for at, (n, entry) in enumerate(page) if at not in errors]
             self._resolve(stored, [ids[at] for at in range(len(page)) if at not in errors])
             # Removed last: after a crash before this the jobs are sent again, and their ids and keys make that
@@ -190,14 +190,6 @@ class Forwarder:
             return error.answer, dict(error.missing)
         except StoreUnavailable as error:
             return [None] * len(ids), dict.fromkeys(range(len(ids)), error)
-
-    def _insert_page(self, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, StoreError]]:
-        ids, errors = try_insert(self._insert, jobs)
-        if len(jobs) == 1 or not errors or any(isinstance(error, STORE_TROUBLE) for error in errors.values()):
-            return ids, errors
-        # The store refuses one of the jobs. One by one, the others get through.
-        single = [try_insert(self._insert, [job]) for job in jobs]
-        return [ids[0] for ids, _ in single], {at: errors[0] for at, (_, errors) in enumerate(single) if errors}
 
     def _resolve(self, stored: NumberedEntries, ids: Sequence[bytes]) -> None:
         """Does for forwarded jobs what the enqueue would have done: resolves duplicates and updates the handles."""
@@ -230,4 +222,23 @@ def try_insert(insert: Insert, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Ma
     except PartlyUnavailable as error:
         return error.answer, error.missing
     except StoreError as error:
+        return [job.id for job in jobs], dict.fromkeys(range(len(jobs)), error)
+
+
+def insert_around(insert: Insert, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, Exception]]:
+    """As `try_insert`; if the store refuses one of the jobs, the others get through."""
+    ids, errors = _try_any(insert, jobs)
+    if len(jobs) < 2 or not errors or any(isinstance(error, STORE_TROUBLE) for error in errors.values()):
+        return ids, errors
+    # By halves: a thousand jobs with a bad one among them take twenty calls. Jobs that were stored are so only once.
+    half = len(jobs) // 2
+    (first, wrong), (second, more) = insert_around(insert, jobs[:half]), insert_around(insert, jobs[half:])
+    return [*first, *second], {**wrong, **{half + at: error for at, error in more.items()}}
+
+
+def _try_any(insert: Insert, jobs: Sequence[Job]) -> tuple[Sequence[bytes], Mapping[int, Exception]]:
+    try:
+        return try_insert(insert, jobs)
+    except Exception as error:
+        # A driver may raise errors of its own for what it cannot write.
         return [job.id for job in jobs], dict.fromkeys(range(len(jobs)), error)

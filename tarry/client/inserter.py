@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tarry.client.batcher import Batcher
 from tarry.client.duplicates import DuplicateResolver
-from tarry.client.forwarder import Forwarder, Insert, try_insert
+from tarry.client.forwarder import Forwarder, Insert, insert_around, try_insert
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.job import Job
@@ -115,6 +115,16 @@ class Inserter:
             self._store.confirm([replace(job, id=handle._id) for job, handle in zip(jobs, handles, strict=True)])
         return handles
 
+    def insert_each(self, jobs: Sequence[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
+        """Inserts many jobs in one call of the store, each for a caller of its own: gives for each its handle, or the
+        error of that job alone."""
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        found: list[Handle[Any] | Exception] = []
+        with until(end):
+            for start in range(0, len(jobs), CHUNK):
+                found += self._insert_apart(list(jobs[start : start + CHUNK]), options[start : start + CHUNK])
+        return found
+
     def resolve(self, job: Job, id: bytes, options: Options) -> Handle[Any]:
         """The handle for an inserted job. id: what the store returned: the job's own, or that of its key's holder."""
         if id != job.id:
@@ -146,6 +156,59 @@ class Inserter:
         if failed:
             handles |= self._insert_failed_into_outbox(jobs, failed, options, any_stored=bool(handles))
         return [handles[at] for at in range(len(jobs))]
+
+    def _insert_apart(self, jobs: list[Job], options: Sequence[Options]) -> list[Handle[Any] | Exception]:
+        """Inserts the jobs in one call, each with an answer of its own. A rerouted job gets another id in the list."""
+        found: dict[int, Handle[Any] | Exception] = {}
+        failed: dict[int, StoreError] = {}
+        # Few ask a replica; their jobs must not keep the others waiting for it, nor fail with them.
+        left = [at for at, each in enumerate(options) if each.durable is None]
+        for _ in range(_TRIES):
+            ids, errors = insert_around(self._insert, [jobs[at] for at in left])
+            for position, at in enumerate(left):
+                failed.pop(at, None)
+                error = errors.get(position)
+                if isinstance(error, StoreError):
+                    failed[at] = error
+                else:
+                    found[at] = error or self._try_resolve(jobs[at], ids[position], options[at])
+            left = self._reroute_failed(jobs, failed)
+            if not left:
+                break
+        found |= self._keep_failed(jobs, options, failed)
+        return [found[at] if at in found else self._try_durable(jobs[at], options[at]) for at in range(len(jobs))]
+
+    def _try_resolve(self, job: Job, id: bytes, options: Options) -> Handle[Any] | Exception:
+        if id == job.id:
+            return self._make_handle(id, True)
+        try:
+            return self.resolve(job, id, options)
+        except Exception as error:
+            return error
+
+    def _try_durable(self, job: Job, options: Options) -> Handle[Any] | Exception:
+        try:
+            return self.insert_many([job], options)[0]
+        except Exception as error:
+            return error
+
+    def _keep_failed(
+        self, jobs: Sequence[Job], options: Sequence[Options], failed: dict[int, StoreError]
+    ) -> dict[int, Handle[Any] | Exception]:
+        """Keeps the failed jobs in the outbox, those that may go there; the others get an error of their own."""
+        found: dict[int, Handle[Any] | Exception] = {}
+        kept: dict[int, Forwarder] = {}
+        for at, error in failed.items():
+            if (forwarder := self._forwarder_for(options[at], error)) is not None:
+                kept[at] = forwarder
+            else:
+                found[at] = self._own_error(error, jobs[at], options[at])
+        try:
+            if kept and self._forwarder is not None:
+                self._forwarder.outbox.keep([_entry(jobs[at], options[at]) for at in kept])
+            return found | {at: forwarder.track(jobs[at]) for at, forwarder in kept.items()}
+        except StoreError as error:
+            return found | {at: self._own_error(error, jobs[at], options[at]) for at in kept}
 
     def _reroute_failed(self, jobs: list[Job], failed: dict[int, StoreError]) -> list[int]:
         """Gives failed jobs ids of other shards, where that is allowed; returns the positions of these jobs."""
@@ -201,10 +264,14 @@ class Inserter:
 
     def _raise_own(self, error: StoreError, job: Job, options: Options) -> NoReturn:
         """Raises the error for the caller of one enqueue."""
+        raise self._own_error(error, job, options) from None
+
+    def _own_error(self, error: StoreError, job: Job, options: Options) -> StoreError:
+        """The error for the caller of one enqueue."""
         own = _copy_error(error, error.stored)
         own.job = self._make_handle(job.id, None)
         own.again = lambda: self._insert_again([job], options)[0]
-        raise own from None
+        return own
 
 
 def _copy_error(error: StoreError, stored: bool | None) -> StoreError:

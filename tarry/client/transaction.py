@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.client.bounds import BoundedQueues
 from tarry.client.handle import Handle, MakeHandle
 from tarry.errors import OtherDatabase
 from tarry.model.job import Job
@@ -40,8 +41,10 @@ class TransactionalInserter:
         resolve: Callable[[Job, bytes, Options], Handle[Any]],
         make_handle: MakeHandle,
         insert_later: InsertJobs,
+        queues: BoundedQueues,
     ) -> None:
         self._store, self._resolve, self._make_handle = store, resolve, make_handle
+        self._queues = queues
         self._insert_later = insert_later
 
     def insert(self, jobs: Sequence[Job], options: Options) -> list[Handle[Any]]:
@@ -67,7 +70,7 @@ class TransactionalInserter:
                 " commit of connection=; leave one of them out"
             )
         try:
-            stored = self._store.insert_within(connection, jobs)
+            stored = self._queues.insert_within(connection, jobs)
         except OtherDatabase as why:
             return self._insert_after_commit(jobs, options, connection, why)
         return [self._resolve(job, id, options) for job, id in zip(jobs, stored, strict=True)]

@@ -98,7 +98,7 @@ class EmbeddedMixin(ABC):
 
     @abstractmethod
     def declare_limits(self, store: Store) -> None:
-        """Makes the store keep the limits of code and configuration."""
+        """Makes the store keep the limits and bounds of code and configuration."""
 
     @abstractmethod
     def deliveries(self, store: Store, slots: int, clock: Clock | None = None) -> Deliveries:

@@ -6,6 +6,7 @@ from tarry.client.clock import Clock
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
+from tarry.worker.external_queues import find_external
 
 REPORT_EVERY = 0.5
 """Seconds."""
@@ -36,6 +37,9 @@ class BacklogReporter:
         self._notify({pool: self._waiting(queues, now) for pool, queues in self._pools.items()})
 
     def _waiting(self, queues: Collection[str] | None, now: int) -> tuple[int, float]:
+        if queues is None and (external := find_external(self._store)):
+            # The workers of the pool leave these out, so they must not be started for them.
+            queues = reachable_part(self._store.queues).keys() - external
         backlog = reachable_part(lambda: self._store.backlog(queues, now, COUNTED))
         # This host's clock may be a little behind the store's.
         return backlog.count, max(0, now - backlog.oldest) / SECOND

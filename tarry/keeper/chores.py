@@ -33,6 +33,9 @@ PRUNE_EVERY = 10.0
 RECOUNT_EVERY = 20.0
 """Seconds."""
 RECOUNT_HOLD = 25 * SECOND
+# Each chore by itself would wake an idle host several times a second.
+TOGETHER = 0.2
+"""A chore is done with others up to so many seconds early, and up to this part of its period."""
 LOG_EVERY = 60.0
 """Seconds between two log lines about work that waits for a store that is away."""
 KEPT_BYTES = 64_000_000
@@ -105,11 +108,15 @@ class Keeper:
             return left
         # Schedules come first, since their ticks must be in time.
         ticks = time.monotonic() + (math.inf if self._ticker is None else self._ticker.tick())
+        # Spread, so that the keepers of many hosts do not all ask the store at the same moment; but one figure for all,
+        # so that chores that are done together stay together.
+        spread = random.uniform(0.9, 1.1)
         for number, (every, chore) in enumerate(self._chores):
             now = time.monotonic()
-            if self._due[number] <= now:
-                # Spread, so that the keepers of many hosts do not all ask the store at the same moment.
-                self._due[number] = now + every * random.uniform(0.9, 1.1)
+            # What failed waits for as long as its back-off says.
+            early = 0.0 if self._backoffs[number].tries else TOGETHER * min(every, 1.0)
+            if self._due[number] - early <= now:
+                self._due[number] = now + every * spread
                 if not self._run_chore(number, chore):
                     self._due[number] = max(self._backoffs[number].again, self._store_backoff.again)
                 if left := self._store_backoff.left(time.monotonic()):
@@ -296,7 +303,8 @@ def _find_blamed(jobs: Collection[Job], batch_tasks: Collection[str]) -> set[str
     held: dict[str, list[Job]] = {}
     for job in jobs:
         held.setdefault(job.owner, []).append(job)
-    held = {name: group for name, group in held.items() if owner.is_dead(name)}
+    # A server process runs no job: those that it holds for other programs did not kill it.
+    held = {name: group for name, group in held.items() if owner.is_dead(name) and not owner.is_door(name)}
     return {job.id.hex() for group in held.values() if _is_one_call(group, batch_tasks) for job in group}
 
 
@@ -306,6 +314,9 @@ def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
 
 
 def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, str], shared: Collection[str]) -> Outcome:
+    if owner.is_outside(job.owner):
+        # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
+        return TimedOut(outcome_note("LeaseExpired", "who took it neither finished it nor prolonged its lease in time"))
     if job.task in shared and not job.crashes:
         return Lost(on=True)
     stack = stuck.get(job.id.hex())

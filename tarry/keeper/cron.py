@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tarry.client.client import Client
 from tarry.client.handle import Handle
-from tarry.errors import ConfigError, StoreAway, StoreError, TarryError
+from tarry.errors import ConfigError, QueueFull, StoreAway, StoreError, TarryError
 from tarry.keeper import schedule_state
 from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.duration import DAY, HOUR, SECOND
@@ -123,11 +123,11 @@ class ScheduleTicker:
                 self._failures.pop(schedule.name, None)
 
     def _attempt(self, schedule: Schedule, now: int, action: Callable[[], None]) -> bool:
-        """Runs the action. False if its shard is away: then this schedule is tried again later, and the others go
-        on."""
+        """Runs the action. False if its shard is away or its queue full: then this schedule is tried again later, and
+        the others go on."""
         try:
             action()
-        except StoreAway as error:
+        except (StoreAway, QueueFull) as error:
             failures = self._failures[schedule.name] = self._failures.get(schedule.name, 0) + 1
             # The tries come often, and the log should not be full of them.
             if failures % 20 == 1:
@@ -137,16 +137,16 @@ class ScheduleTicker:
         return True
 
     def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int]) -> None:
-        """Enqueues each tick even if another one fails; StoreAway afterwards."""
+        """Enqueues each tick even if another one fails; StoreAway or QueueFull afterwards."""
         # The next try finds the stored ones by their keys.
-        away: StoreAway | None = None
+        failed: StoreAway | QueueFull | None = None
         for tick in ticks:
             try:
                 self._enqueue(schedule, tick)
-            except StoreAway as error:
-                away = away or error
-        if away is not None:
-            raise away
+            except (StoreAway, QueueFull) as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _plan(self, schedule: Schedule, before: ScheduleState | None, now: int) -> tuple[ScheduleState, Sequence[int]]:
         """The new state, and the ticks that become jobs."""

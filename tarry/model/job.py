@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+DEFAULT_QUEUE = "default"
 MAX_PRIORITY = 2**40
 
 WAITING, UNFINISHED = -1, 0
@@ -44,7 +45,7 @@ class Job(Struct, frozen=True, gc=False):
     task: str
     body: bytes
     """The arguments; opaque to every store."""
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Within +-2^40, higher first. Above 0: the high band; 0: the normal one; below 0: the low one."""
     due: int = 0

@@ -96,8 +96,7 @@ def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -
     unsure: by how many microseconds `now` may be too early. A delay gets longer by that much, so that it is never too
     short.
     """
-    if job.state is not RUNNING:
-        raise NotPossible(f"it is {job.state}, not {RUNNING}")
+    _refuse_unless_running(job)
     # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
         return _finished(job, DONE, rules, now, outcome.value)
@@ -213,6 +212,30 @@ def postpone(job: Job, by: Job, now: int) -> Change:
     return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires)
 
 
+def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None) -> Change:
+    """For a taker that gives back the job that it runs: no attempt is counted. delay: microseconds until it is ready.
+    priority: another priority; None: unchanged."""
+    _refuse_unless_running(job)
+    due = now + delay if delay > 0 else min(job.due, now)
+    return _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority)
+
+
+def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Change:
+    """For a taker that puts the job that it runs aside, until somebody wants it run: it is dead, though no attempt is
+    counted, and kept also where dead jobs are not. priority: another priority; None: unchanged."""
+    _refuse_unless_running(job)
+    # A taker buries a job in order to find it again.
+    kept = replace(rules, keep_dead=rules.keep_dead or DEFAULT.keep_dead)
+    change = _finished(job, State.DEAD, kept, now, outcome_note("Buried", "its taker put it aside"))
+    return replace(change, priority=priority)
+
+
+def discard(job: Job, rules: Rules, now: int) -> Change:
+    """For a taker that deletes a job. The job that it runs is done, and is kept as done jobs are; another is deleted
+    for good."""
+    return _finished(job, DONE, rules, now, b"null") if job.state is RUNNING else forget(job)
+
+
 def forget(job: Job) -> Change:
     """Deletes the record for good. A running job must be cancelled first."""
     _refuse(job, State.RUNNING, "it is running: cancel it first")
@@ -227,6 +250,11 @@ class NotPossible(ValueError):
 def _refuse(job: Job, state: State, why: str) -> None:
     if job.state is state:
         raise NotPossible(why)
+
+
+def _refuse_unless_running(job: Job) -> None:
+    if job.state is not RUNNING:
+        raise NotPossible(f"it is {job.state}, not {RUNNING}")
 
 
 def _refuse_unless_waiting(job: Job) -> None:

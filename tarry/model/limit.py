@@ -39,10 +39,15 @@ class Limit(Struct, frozen=True):
         # more than `count` starts. Rounded up: rounded down, there would be one start too many now and then.
         return -(-self.period // (self.count - self.at_once + 1))
 
+    @property
+    def rate_text(self) -> str | None:
+        """The rate for people, such as `10 in 60 s`; None: there is none."""
+        return f"{self.count} in {self.period / SECOND:g} s" if self.count else None
+
     def __str__(self) -> str:
         parts = [] if self.most is None else [f"{self.most} at once"]
-        if self.count:
-            parts.append(f"{self.count} in {self.period / SECOND:g} s")
+        if self.rate_text:
+            parts.append(self.rate_text)
         return ", ".join(parts) or "none"
 
 

@@ -7,7 +7,7 @@ from tarry.config import Config, Pool
 from tarry.errors import MasterError
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus, read
-from tarry.runtime.board.scoreboard import board_path
+from tarry.runtime.board.scoreboard import ASIDE, DRAFT, board_path
 
 # A worker gives a sign every second or two. A lease of 15 s that it prolonged itself runs for at least 6.5 s more.
 UNRESPONSIVE_AFTER = 2.5
@@ -23,10 +23,13 @@ class ParentBoard:
         self._pools = config.pools
 
     def read(self) -> Board | None:
-        """The scoreboard; None: it cannot be read, or belongs to a later master."""
-        with contextlib.suppress(MasterError):
-            board = read(self.board_path)
-            return board if board is not None and board.pid == self.pid else None
+        """The scoreboard; None: it cannot be read."""
+        # The second and third are that of a master before and after it takes part in an upgrade.
+        for ending in ("", DRAFT, ASIDE):
+            with contextlib.suppress(MasterError):
+                board = read(self.board_path.with_name(self.board_path.name + ending))
+                if board is not None and board.pid == self.pid:
+                    return board
         return None
 
     def is_ending(self) -> bool:

@@ -22,10 +22,11 @@ from tarry.process.file_watcher import run_watcher
 from tarry.process.host_heartbeat import HostHeartbeat
 from tarry.process.loading import open_app
 from tarry.process.parent_board import ParentBoard
+from tarry.process.server import check_server, run_server
 from tarry.process.title import Title
 from tarry.process.unresponsive import UnresponsiveWorkers
 from tarry.runtime.autoscaler import Range
-from tarry.runtime.board.reader import process_name
+from tarry.runtime.board.reader import SERVER, process_name
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
@@ -41,14 +42,28 @@ MIN_STOP_TIME = 1.0
 
 
 def create_plan(config: Config, app_name: str | None) -> Plan:
-    """The keeper, the workers of every pool, perhaps a watcher, and the canary that a reload starts first."""
+    """The keeper, the workers of every pool, perhaps servers and a watcher; and the canary that a reload starts."""
     booted = partial(partial, _boot, config, app_name)
     keeper = Role(KEEPER, "", 1, 1, booted(_run_keeper))
     workers = [_worker_role(pool, booted(_worker_body(pool))) for pool in config.pools.values()]
     master = config.master
     canary = Role(CANARY, "", 1, 1, booted(_run_canary))
     watchers = [Role(WATCHER, "", 1, 1, partial(run_watcher, config, app_name, time.time_ns()))] if master.watch else []
-    return Plan([keeper, *workers, *watchers], canary, master.term_grace, master.reload_timeout, master.boot_timeout)
+    return Plan(
+        [keeper, *workers, *_server_roles(config, booted(_serve)), *watchers],
+        canary,
+        master.term_grace,
+        master.reload_timeout,
+        master.boot_timeout,
+        config.server.backlog,
+    )
+
+
+def _server_roles(config: Config, run: Callable[[ChildContext], int]) -> list[Role]:
+    server = config.server
+    least, most, calm = server.bounds.min, server.bounds.max, server.bounds.calm
+    bounds = Range(least, most, calm) if server.follows else None
+    return [Role(SERVER, "", least, 1, run, range=bounds, listens=server.addresses)] if server.is_on else []
 
 
 def _worker_role(pool: Pool, run: Callable[[ChildContext], int]) -> Role:
@@ -66,12 +81,13 @@ def _range(pool: Pool) -> Range | None:
     return Range(bounds.min, bounds.max, bounds.calm) if pool.follows else None
 
 
-Body = Callable[[ChildContext, App, Store], None]
+Body = Callable[[ChildContext, App, Store], int | None]
+"""Returns the exit status; None: 0."""
 
 
 def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext) -> int:
     """Imports the app, opens the store and runs the body. Reports a failure to the master."""
-    single: dict[Body, str] = {_run_keeper: KEEPER, _run_canary: CANARY}
+    single: dict[Body, str] = {_run_keeper: KEEPER, _run_canary: CANARY, _serve: f"{SERVER} {child.number}"}
     title.show(single.get(body) or process_name("worker", child.pool, child.number))
     if config.master.watch:
         # Python compares compiled files by second and size: it would miss the second of two changes in one second.
@@ -85,17 +101,17 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
             worker_settings(pool, config.max_body)
         if app.logs is not None:
             handlers.on_reopen(app.logs.reopen)
-        # durable=False: if a power cut takes an outcome away, the job only runs again.
-        store = app.open_store(durable=False)
+        # durable=False: if a power cut takes an outcome away, the job only runs again. Not so what a server puts.
+        store = app.client.store if body is _serve else app.open_store(durable=False)
         # A canary changes nothing in the store: its reload may still fail.
         if body is not _run_canary:
             app.declare_limits(store)
     except (TarryError, OSError) as error:
         return child.report_failure(str(error))
-    body(child, app, store)
+    status = body(child, app, store)
     app.close()
     store.close()
-    return 0
+    return status or 0
 
 
 def _check_alerts(config: Config) -> None:
@@ -172,9 +188,20 @@ class MasterOutside(ControlChannel):
         self._child.cut_off()
 
 
-def _run_canary(child: ChildContext, app: App, store: Store) -> None:
-    """Becomes ready: the app could be imported and the store opened."""
+def _run_canary(child: ChildContext, app: App, store: Store) -> int | None:
+    """Becomes ready: the app could be imported and the store opened, and servers could serve."""
+    try:
+        if app.config.server.is_on:
+            check_server(app, app.config.server)
+    except TarryError as error:
+        return child.report_failure(str(error))
     child.report_ready()
+    return None
+
+
+def _serve(child: ChildContext, app: App, store: Store) -> int:
+    set_job_facts(log_facts.current_facts, worker=f"{SERVER} {child.number}")
+    return run_server(child, app, app.config.server)
 
 
 def _run_keeper(child: ChildContext, app: App, store: Store) -> None:

@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from uuid import UUID
 
 from tarry.model.quantity import quantity
@@ -16,7 +16,7 @@ from tarry.runtime.board.layout import STOPPING, JobCell
 from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.dump import StackDump
 from tarry.runtime.pipe import Message, MessagePipe
-from tarry.runtime.role import CUT_OFF, KEEPER, Role, run_child
+from tarry.runtime.role import CUT_OFF, KEEPER, Inherit, Role, run_child
 from tarry.runtime.signals import block_signals
 
 log = logging.getLogger("tarry.master")
@@ -60,15 +60,15 @@ class ChildProcess:
         """The keeper learns which processes died, and ends last."""
         return self.role.name == KEEPER
 
-    def start(self, now: float, close_inherited: Callable[[], None]) -> None:
-        """Forks the process. The child calls `close_inherited` and never returns. OSError: no process can be made."""
+    def start(self, now: float, inherit: Inherit) -> None:
+        """Forks the process. The child calls `inherit` and never returns. OSError: no process can be made."""
         ours, theirs = socket.socketpair()
         try:
             # Before the fork, since the child writes to its slot at once.
             self.slot.prepare(self.role.name, self.role.pool, self.number, self.generation)
             # Made before the fork, so that the child and the master share the file.
             self._dump = StackDump()
-            self._fork(ours, theirs, close_inherited)
+            self._fork(ours, theirs, inherit)
         except OSError as error:
             ours.close()
             self.slot.mark_exited(f"could not be started: {error.strerror}")
@@ -87,7 +87,7 @@ class ChildProcess:
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
         self.sigkill_at, self._stuck = 0.0, {}
 
-    def _fork(self, ours: socket.socket, theirs: socket.socket, close_inherited: Callable[[], None]) -> None:
+    def _fork(self, ours: socket.socket, theirs: socket.socket, inherit: Inherit) -> None:
         for stream in (sys.stdout, sys.stderr):  # else the child would write what is in their buffers once more
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -98,7 +98,7 @@ class ChildProcess:
                 ours.close()
                 if self._dump is not None:
                     self._dump.register()
-                run_child(self.role, self.slot, self.number, MessagePipe(theirs), close_inherited)
+                run_child(self.role, self.slot, self.number, MessagePipe(theirs), inherit)
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)  # the child does it too: the group exists, whoever is first
         self.slot.set_pid(self.pid)
@@ -147,6 +147,17 @@ class ChildProcess:
         on = ", ".join(f"{UUID(bytes=cell.id)} ({cell.task})" for cell in cells)
         counted = f"jobs on, each counts a death: {on}" if on else "no job was on"
         log.error("%s killed, pid %d: %s, more than kill_memory; %s", self.name, pid, self.recycle_reason, counted)
+
+    def kill_if_not_ready(self, now: float, limit: float) -> None:
+        """Kills the process if it has not become ready within so many seconds."""
+        if not self.is_ready and now >= self.started_at + limit:
+            self.start_error = f"{self.name} was not ready within {limit:g} s"
+            self.kill(LATE)
+
+    def kill_if_slow_to_end(self, now: float, limit: float) -> None:
+        """Kills the process if it was asked to end so many seconds ago; 0: there is no limit."""
+        if self.stopping_since and 0 < limit <= now - self.stopping_since:
+            self.kill(LATE)
 
     def check_recycling(self, now: float) -> None:
         """Sets `recycle_reason` when the process reaches a limit: of jobs, age or memory."""

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
+from tarry.runtime import upgrade as upgrades
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, read
 from tarry.runtime.board.scoreboard import board_path
@@ -81,6 +82,40 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
     if board.notice.trouble:
         raise MasterError(f"the reload came to nothing, and what ran goes on: {board.notice.trouble}")
     return board.notice.generation
+
+
+def upgrade(pid_file: Path, tell: Tell) -> int:
+    """Waits until a new master, of the code that is installed now, has taken the place of the old one; returns its pid.
+    The old one ends when its jobs have.
+
+    MasterError: no master runs, or the new one cannot serve (with the cause), and the old one goes on.
+    """
+    before = _board(pid_file)
+    request = upgrades.write_request(pid_file)
+    pid = _signal_master(pid_file, signal.SIGHUP)
+    told = monotonic()
+    try:
+        while (board := status(pid_file)) is None or board.pid == pid or not board.alive:
+            # Each look at the board may be between two masters, and then it is nobody's.
+            if board is not None and board.alive and board.notice.upgrades > before.notice.upgrades:
+                _check_upgrade(board)
+            if holder(pid_file) is None:
+                raise MasterError(f"no master is running any more ({pid_file}): its log may say why")
+            if monotonic() - told >= _TELL_EVERY:
+                told = monotonic()
+                tell("waiting for the new master to serve")
+            sleep(_POLL)
+    finally:
+        # Else a later reload would be an upgrade.
+        request.unlink(missing_ok=True)
+    return board.pid
+
+
+def _check_upgrade(board: Board) -> None:
+    if board.notice.upgrade_trouble:
+        raise MasterError(f"the upgrade came to nothing, and what ran goes on: {board.notice.upgrade_trouble}")
+    if board.state in (STOPPING, QUITTING):
+        raise MasterError(f"the master is {board.state}: it is not upgraded any more")
 
 
 def scale(pid_file: Path, pool: str, workers: int) -> None:

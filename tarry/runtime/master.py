@@ -4,29 +4,30 @@ It opens no store, imports no user code and starts no thread, so only a bug in i
 """
 
 import logging
-import select
 import signal
 from collections.abc import Callable, Iterator
-from math import ceil
 from pathlib import Path
 from time import monotonic
 
 from tarry.runtime.board.layout import QUITTING, RESTING, SERVING, STARTING, STOPPING
 from tarry.runtime.board.scoreboard import Scoreboard
-from tarry.runtime.child_process import LATE, QUIT, ChildProcess, exit_reason, reap_children
+from tarry.runtime.child_process import ChildProcess, exit_reason, reap_children
+from tarry.runtime.ending import Ending
 from tarry.runtime.logs import handlers
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.notify import Notifier
-from tarry.runtime.pidfile import PidFile
+from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
 from tarry.runtime.report import log_report
-from tarry.runtime.role import KEEPER, WATCHER, Plan
+from tarry.runtime.role import WATCHER, Plan, Role
 from tarry.runtime.scale_request import scale_path, take_request
 from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
-from tarry.runtime.socket_activation import ActivationSockets
+from tarry.runtime.sockets.activation import ActivationSockets
+from tarry.runtime.sockets.listeners import Listeners, Sockets
+from tarry.runtime.upgrade import Successor, Upgrades
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 # Not QUIT: two people who both run `tarry stop` do not mean a quit.
@@ -38,8 +39,6 @@ _UP = (STARTING, SERVING, RESTING)
 
 # Seconds. A kill time that a job gets while the master sleeps is seen after this time at the latest.
 _LONGEST_SLEEP = 0.5
-_KEEPER_LIMIT = 5.0  # Seconds for the keeper to confirm all dead processes, and, in a forced stop, to end.
-_AWAY_LIMIT = 1.0  # The same while the store is away.
 _FAILED_START_GRACE = 5.0
 
 _log = logging.getLogger("tarry.master")
@@ -59,21 +58,27 @@ class Master:
         board_path: Path,
         on_serving: Callable[[], None] = lambda: None,
         replan: Callable[[], Plan] | None = None,
+        directory: Path = Path("/"),
     ) -> None:
-        self._plan, self._board_path, self._scale_path = plan, board_path, scale_path(pid_file)
+        self._plan, self._scale_path = plan, scale_path(pid_file)
+        self._successor, self._upgrades = Successor(), Upgrades(pid_file, directory)
+        self._place, self._board_place = pid_file, board_path
+        pid_file, self._board_path = self._successor.place(pid_file), self._successor.place(board_path)
         self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
-        self._sockets, self._notifier = ActivationSockets(), Notifier.from_environ(board_path)
+        self._listeners, self._notifier = (
+            Listeners(ActivationSockets(), self._successor.own_sockets),
+            Notifier.from_environ(self._board_path),
+        )
         self._scaling, self._processes = Scaling(), Processes()
         self._deaths = DeathReports(self._processes)
+        self._ending = Ending(self._processes, self._deaths)
         self._stop_signals: set[int] = set()
         self._state = STARTING
         self._started_at = 0.0
         self._deadline = float("inf")
-        self._workers_gone_at = 0.0
         self._rest_after = -1
         """Number of the last reload requested before a WINCH. A reload requested later ends the rest; -1: no WINCH."""
-        self._away = ""
         self._published = MasterStatus()
         self.failure = ""
 
@@ -83,13 +88,19 @@ class Master:
             unblock_signals()
             roles = self._plan.roles
             self._board = Scoreboard(self._board_path, [role.cells for role in roles for _ in range(role.count)])
-            self._reloads = Reloads(self._processes, self._board, self._notifier, self._read_plan, self._close_in_child)
+            self._reloads = Reloads(
+                self._processes, self._board, self._notifier, self._read_plan, self._listeners, self._inherit
+            )
             try:
+                # Before the first child, so that a failure to bind fails the start.
+                self._listeners.open(self._plan.listens, self._plan.backlog)
                 self._make_groups()
                 self._loop()
                 # A late signal must not kill the master before its files are removed.
                 self._signals.ignore()
             finally:
+                self._listeners.close()
+                self._successor.report_failure(self.failure)
                 self._close_sockets()
                 self._board.remove()
         return 1 if self.failure else 0
@@ -111,7 +122,11 @@ class Master:
             self._kill_overdue(now)
             self._check_boot(now)
             self._advance_reload(now)
+            if self._upgrades.advance(now, self._plan.boot_limit):
+                self._hand_over()
             self._advance_stop(now)
+            if self._state == SERVING and not self._reloads.is_running:
+                self._scaling.follow_servers(self._processes.groups.values(), now)
             self._reconcile(now)
             self._publish_status()
             self._notifier.beat(now)
@@ -123,7 +138,9 @@ class Master:
         match number:
             case signal.SIGHUP:
                 handlers.reopen()
-                self._reloads.requested += 1
+                state = "reloading" if self._reloads.is_running else self._state
+                if not self._upgrades.begin_if_requested(state, self._listeners, self._notifier.environ):
+                    self._reloads.requested += 1
             case signal.SIGUSR1:
                 log_report(self._board_path)
             case signal.SIGWINCH:
@@ -173,7 +190,7 @@ class Master:
             elif "returned" in message:
                 self._deaths.confirm(str(message["returned"]))
             elif "away" in message:
-                self._away = str(message["away"])
+                self._ending.away = str(message["away"])
             elif "backlog" in message and child.is_keeper and self._state == SERVING and not self._reloads.is_running:
                 self._scaling.follow_backlogs(message["backlog"], self._processes.pools(), monotonic())
             elif "changed" in message and child.role.name == WATCHER and self._state in (STARTING, SERVING):
@@ -233,18 +250,18 @@ class Master:
 
     def _kill_late(self, child: ChildProcess, now: float) -> None:
         """Kills a child that is not ready in time, or, after a reload, takes too long over its last jobs."""
-        if self._state in (SERVING, RESTING) and not child.is_ready and now >= child.started_at + self._plan.boot_limit:
-            child.start_error = f"{child.name} was not ready within {self._plan.boot_limit:g} s"
-            child.kill(LATE)
-        timeout = self._plan.reload_timeout
-        if self._state == SERVING and child.stopping_since and 0 < timeout <= now - child.stopping_since:
-            child.kill(LATE)
+        if self._state in (SERVING, RESTING):
+            child.kill_if_not_ready(now, self._plan.boot_limit)
+        if self._state == SERVING:
+            child.kill_if_slow_to_end(now, self._plan.reload_timeout)
 
     def _check_boot(self, now: float) -> None:
         if self._state != STARTING:
             return
         late = [child.name for child in self._processes.all() if not child.is_ready]
         if not late and all(group.is_complete for group in self._processes.groups.values()):
+            if not self._take_over():
+                return
             self._set_state(SERVING)
             self._on_serving()
             if self._rest_after >= 0:
@@ -252,10 +269,33 @@ class Master:
         elif late and now >= self._started_at + self._plan.boot_limit:
             self._give_up(f"{', '.join(late)} not ready within {self._plan.boot_limit:g} s")
 
+    def _take_over(self) -> bool:
+        """Takes the place of the master that started this one, if any. False: that one does not make room."""
+        if not self._successor.is_waiting:
+            return True
+        # A master that has died meanwhile makes no room, and needs none.
+        if not self._successor.take_over() and holder(self._place) is not None:
+            self._give_up("the master that was to be replaced did not make room")
+            return False
+        self._pid_file.move_to(self._place)
+        self._board.move_to(self._board_place)
+        self._board_path = self._notifier.board = self._board_place
+        self._listeners.own()
+        return True
+
+    def _hand_over(self) -> None:
+        """The new master serves: this one ends, with its jobs."""
+        _log.info("upgrade: the new master serves, pid %d", self._upgrades.pid)
+        self._board.step_aside()
+        self._listeners.disown()
+        self._notifier.hand_over(self._upgrades.pid)
+        self._upgrades.let_go()
+        self._stop()
+
     def _give_up(self, failure: str) -> None:
         """Stops the master if it is still starting. Later a child that cannot start stops nothing."""
         if self._state == STARTING:
-            self.failure = failure
+            self.failure, self._ending.is_failure = failure, True
             self._deadline = monotonic() + _FAILED_START_GRACE
             self._stop()
 
@@ -272,8 +312,8 @@ class Master:
     def _stop(self) -> None:
         if self._state in _UP:
             self._set_state(STOPPING)
-            if self._away:
-                _log.warning("stopping while the store is away, which is waited for: %s", self._away)
+            if self._ending.away:
+                _log.warning("stopping while the store is away, which is waited for: %s", self._ending.away)
 
     def _quit(self) -> None:
         if self._state != QUITTING:
@@ -290,60 +330,24 @@ class Master:
             return
         if now >= self._deadline:
             self._quit()
-        for group in self._processes.worker_groups():
-            group.wanted = 0
-        for child in self._processes.workers():
-            if self._state == QUITTING:
-                child.kill(QUIT)
-            else:
-                child.request_stop(now)
-        self._workers_gone_at = self._workers_gone_at or (0.0 if self._processes.workers() else now)
-        if not self._is_keeper_needed(now):
-            self._stop_keepers(now)
-
-    def _stop_keepers(self, now: float) -> None:
-        for group in self._processes.groups.values():
-            if group.role.name == KEEPER:
-                group.wanted = 0
-        for child in self._processes.all():
-            late = 0 < child.stopping_since <= now - self._keeper_limit
-            if child.pid and child.is_keeper and late and (self._state == QUITTING or self._away):
-                child.kill(QUIT)
-
-    @property
-    def _keeper_limit(self) -> float:
-        return _AWAY_LIMIT if self._away else _KEEPER_LIMIT
-
-    def _is_keeper_needed(self, now: float) -> bool:
-        """True while workers live, and until the keeper has confirmed all deaths or its time is over."""
-        if self.failure:
-            return False
-        return bool(self._processes.workers()) or (
-            bool(self._deaths.owners()) and now < self._workers_gone_at + self._keeper_limit
-        )
+        self._ending.advance(self._state, now)
 
     def _will_restart(self, child: ChildProcess, now: float) -> bool:
         if child.stopping_since or self._processes.group_of(child) is None:
             return False
-        return self._state in _UP or (child.is_keeper and self._is_keeper_needed(now))
+        return self._state in _UP or (child.is_keeper and self._ending.is_keeper_needed(now))
 
     def _reconcile(self, now: float) -> None:
+        for child in self._processes.reconcile(now, self._state):
+            self._start(child, now)
         for group in list(self._processes.groups.values()):
-            group.is_resting = self._state == RESTING and group.role.name != KEEPER
-            if self._state == SERVING:
-                for child in group.children:
-                    child.kill_if_over_memory()
-                    child.check_recycling(now)
-            group.reconcile(now)
-            for child in group.due_to_start(now):
-                self._start(child, now)
             # A pool that was scaled to 0 stays; only one that a reload took out goes.
             if not group.children and not group.wanted and self._state in _UP and group.role not in self._plan.roles:
                 del self._processes.groups[group.key]
 
     def _start(self, child: ChildProcess, now: float) -> None:
         try:
-            child.start(now, self._close_in_child)
+            child.start(now, self._inherit)
             _log.info("%s started, pid %d", child.name, child.pid)
         except OSError as error:
             _log.error("%s: %s; again in %.1f s", child.name, error, child.back_off(now))
@@ -351,13 +355,13 @@ class Master:
     def _publish_status(self) -> None:
         """Writes the master's status to the scoreboard if it has changed."""
         pools = [pool_status(group) for group in self._processes.pools()]
-        status = self._reloads.status(pools, self._away)
+        status = self._upgrades.describe(self._reloads.status(pools, self._ending.away))
         if status != self._published:
             self._published = status
             self._board.publish(status)
 
     def _is_over(self, now: float) -> bool:
-        if self._state in _UP or self._processes.pids() or self._is_keeper_needed(now):
+        if self._state in _UP or self._processes.pids() or self._ending.is_keeper_needed(now):
             return False
         if owners := self._deaths.owners():
             _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(owners))
@@ -365,32 +369,28 @@ class Master:
 
     def _sleep(self, now: float) -> None:
         until = min((moment for moment in self._wake_times(now) if moment > now), default=now)
-        sleeper = select.poll()
-        sleeper.register(self._signals, select.POLLIN)
-        for child in self._processes.all():
-            # A pipe at its end is always readable: the loop would never sleep.
-            if child.pipe is not None and not child.pipe.at_eof:
-                sleeper.register(child.pipe, select.POLLIN | (select.POLLOUT if child.pipe.has_unsent else 0))
-        sleeper.poll(ceil(max(0.0, until - monotonic()) * 1000))
+        self._processes.wait_for_news(self._signals.fileno(), max(0.0, until - monotonic()))
 
     def _wake_times(self, now: float) -> Iterator[float]:
         yield from (now + _LONGEST_SLEEP, self._deadline, self._started_at + self._plan.boot_limit)
-        yield from (self._notifier.next_beat, self._reloads.due_at, self._workers_gone_at + self._keeper_limit)
+        yield from (self._notifier.next_beat, self._reloads.due_at)
+        yield from self._ending.wake_times()
         for child in self._processes.all():
             yield child.start_at
-            yield child.stopping_since + self._keeper_limit
             if child.pid:
                 yield from child.deadlines()
 
-    def _close_in_child(self) -> None:
-        """In a forked child: closes what belongs to the master alone."""
+    def _inherit(self, role: Role) -> Sockets:
+        """In a forked child: closes what belongs to the master alone. Returns the sockets at which the role accepts."""
         self._signals.close_in_child()
         self._pid_file.close_in_child()
         self._close_sockets()
+        return self._listeners.close_in_child(role.listens)
 
     def _close_sockets(self) -> None:
-        self._sockets.close()
         self._notifier.close()
+        self._upgrades.close()
+        self._successor.close()
         for child in self._processes.all():
             if child.pipe is not None:
                 child.pipe.close()

@@ -33,6 +33,14 @@ class MasterStatus(Struct, frozen=True):
     pools: list[PoolStatus] = []
     away: str = ""
     """Why the keeper cannot reach the store; empty: it can."""
+    listening: dict[str, list[str]] = {}
+    """The addresses at which servers accept, by door."""
+    upgrades: int = 0
+    """How many upgrades were requested."""
+    upgrading: int = 0
+    """The pid of a new master that starts; 0: none does."""
+    upgrade_trouble: str = ""
+    """Why the last upgrade failed; empty: it did not."""
 
 
 def encode_within(status: MasterStatus, limit: int) -> bytes:
@@ -41,9 +49,10 @@ def encode_within(status: MasterStatus, limit: int) -> bytes:
         # The end of a text is kept: in a traceback, that is the error.
         pools = [replace(pool, failed=pool.failed[-most:] if most else "") for pool in status.pools]
         trouble = status.trouble[-most:] if most else status.trouble[:100]
-        short = replace(status, trouble=trouble, pools=pools, away=status.away[:200])
+        upgrade_trouble = status.upgrade_trouble[:200]
+        short = replace(status, upgrade_trouble=upgrade_trouble, trouble=trouble, pools=pools, away=status.away[:200])
         text = msgspec.json.encode(short)
         if len(text) <= limit:
             return text
     # Very many pools are too long even without texts.
-    return msgspec.json.encode(replace(status, trouble="", pools=[], away=""))
+    return msgspec.json.encode(replace(status, trouble="", pools=[], away="", listening={}, upgrade_trouble=""))

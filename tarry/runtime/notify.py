@@ -36,7 +36,10 @@ class Notifier:
 
     def __init__(self, address: str, board: Path, watchdog: float = 0.0) -> None:
         """address: a path, or `@name`; empty: no manager. watchdog: seconds of silence allowed; 0: no limit."""
-        self._address, self._board = _kernel_address(address), board
+        self._address, self.board = _kernel_address(address), board
+        """board: the scoreboard that the status tells of."""
+        self.environ = {"NOTIFY_SOCKET": address} | ({"WATCHDOG_USEC": f"{watchdog * 1e6:.0f}"} if watchdog else {})
+        """The variables from which another master would make the same."""
         self._socket = _open_socket() if self._address else None
         # Half of the limit, as sd_watchdog_enabled(3) advises.
         self._every = watchdog / 2
@@ -97,6 +100,11 @@ class Notifier:
             news = self._refresh()
             self._refresh_at = now + (_REFRESH_EVERY if news or not self._is_idle else _REFRESH_SELDOM)
 
+    def hand_over(self, pid: int) -> None:
+        """Another master, of that pid, speaks from now on."""
+        self._queue(f"MAINPID={pid}")
+        self.close()
+
     def close(self) -> None:
         """Sends nothing any more. Also called in a forked child, which must not speak for the master."""
         if self._socket is not None:
@@ -114,7 +122,7 @@ class Notifier:
         """Sends the status from the scoreboard; False: it has not changed."""
         before, board = self._status, None
         with contextlib.suppress(MasterError, OSError):
-            board = read(self._board)
+            board = read(self.board)
         if board is None or self._status_line(describe_board(board)) == before:
             return False
         self._queue(self._status)

@@ -42,9 +42,15 @@ class PidFile:
     ) -> None:
         """Removes the file while it is still ours."""
         with contextlib.suppress(OSError):
-            # Before the lock ends: later the path may be another master's file.
-            self._path.unlink()
+            # Before the lock ends: later the path may be another master's file. After an upgrade it is already.
+            if _is_same_file(self._fd, self._path):
+                self._path.unlink()
         self.close_in_child()
+
+    def move_to(self, path: Path) -> None:
+        """Takes the place of the file at that path, also if another master holds its lock. OSError."""
+        os.replace(self._path, path)
+        self._path = path
 
     def close_in_child(self) -> None:
         """In a forked child: closes its descriptor without unlocking."""

@@ -1,7 +1,11 @@
 """The processes of a master: the groups of its roles, the canary of a reload, and the deaths to report."""
 
+import select
 from collections.abc import Iterable
+from math import ceil
 
+from tarry.runtime.board.layout import RESTING, SERVING
+from tarry.runtime.board.reader import SERVER
 from tarry.runtime.child_process import ChildProcess
 from tarry.runtime.pipe import Message
 from tarry.runtime.process_group import ProcessGroup
@@ -39,6 +43,30 @@ class Processes:
     def worker_groups(self) -> list[ProcessGroup]:
         """All groups but the keeper's."""
         return [group for group in self.groups.values() if group.role.name != KEEPER]
+
+    def wait_for_news(self, also: int, seconds: float) -> None:
+        """Waits until a child sends a message or ends, or the descriptor `also` is readable; at most so long."""
+        sleeper = select.poll()
+        sleeper.register(also, select.POLLIN)
+        for child in self.all():
+            # A pipe at its end is always readable: the loop would never sleep.
+            if child.pipe is not None and not child.pipe.at_eof:
+                sleeper.register(child.pipe, select.POLLIN | (select.POLLOUT if child.pipe.has_unsent else 0))
+        sleeper.poll(ceil(seconds * 1000))
+
+    def reconcile(self, now: float, state: str) -> list[ChildProcess]:
+        """Takes a step towards the wanted processes; returns the places where one is to be started now."""
+        due = []
+        for group in self.groups.values():
+            # Without servers, whoever puts a job would wait for an answer until the rest is over.
+            group.is_resting = state == RESTING and group.role.name not in (KEEPER, SERVER)
+            if state == SERVING:
+                for child in group.children:
+                    child.kill_if_over_memory()
+                    child.check_recycling(now)
+            group.reconcile(now)
+            due += group.due_to_start(now)
+        return due
 
     def group_of(self, child: ChildProcess) -> ProcessGroup | None:
         """The child's group; None for a canary, and for a child that has been removed."""

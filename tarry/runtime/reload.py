@@ -18,7 +18,8 @@ from tarry.runtime.master_status import MasterStatus, PoolStatus
 from tarry.runtime.notify import Notifier
 from tarry.runtime.process_group import MAX_FAILED_STARTS, ProcessGroup
 from tarry.runtime.processes import Processes
-from tarry.runtime.role import Plan, Role
+from tarry.runtime.role import Inherit, Plan, Role
+from tarry.runtime.sockets.listeners import Listeners
 
 READING, CANARY, REPLACING = "reading", "canary", "replacing"
 
@@ -58,7 +59,7 @@ class Reload:
         self._board = board
         self._before: dict[tuple[str, str], PreviousGroup] = {}
 
-    def begin(self, read_plan: Callable[[], Plan], now: float, close_inherited: Callable[[], None]) -> None:
+    def begin(self, read_plan: Callable[[], Plan], now: float, inherit: Inherit) -> None:
         """Reads the plan and starts the canary."""
         try:
             self.plan = read_plan()
@@ -71,7 +72,7 @@ class Reload:
             self.canary = ChildProcess(
                 self.plan.canary, 1, self._board.allocate(self.plan.canary.cells), self.generation
             )
-            self.canary.start(now, close_inherited)
+            self.canary.start(now, inherit)
         except OSError as error:
             self.fail(f"no canary could be started: {error.strerror}")
         return None
@@ -160,10 +161,12 @@ class Reloads:
         board: Scoreboard,
         notifier: Notifier,
         read_plan: Callable[[], Plan],
-        close_inherited: Callable[[], None],
+        listeners: Listeners,
+        inherit: Inherit,
     ) -> None:
+        self._listeners = listeners
         self._processes, self._board, self._notifier = processes, board, notifier
-        self._read_plan, self._close_inherited = read_plan, close_inherited
+        self._read_plan, self._inherit = read_plan, inherit
         self._throttle = ReloadThrottle()
         self._current: Reload | None = None
         self._failure = ""
@@ -200,8 +203,14 @@ class Reloads:
             self._current = Reload(self.requested, self.generation + 1, self._board)
             _log.info("reload: reading the configuration")
             self._notifier.on_reload_start()
-            self._current.begin(self._read_plan, now, self._close_inherited)
+            self._current.begin(self._read_and_listen, now, self._inherit)
             self._processes.canary = self._current.canary
+
+    def _read_and_listen(self) -> Plan:
+        # New sockets before old ones are closed: if one cannot be opened, the reload fails and nothing has changed.
+        plan = self._read_plan()
+        self._listeners.open(plan.listens, plan.backlog)
+        return plan
 
     def fail(self, why: str) -> None:
         """The canary could not start."""
@@ -232,6 +241,7 @@ class Reloads:
             plan = reload.roll_back(self._processes.groups)
         if reload.is_over and self._done < reload.request_number:
             self._end(reload)
+            self._listeners.keep_only(plan.listens)
         # The reload is kept until its canary is reaped.
         if reload.is_over and (reload.canary is None or not reload.canary.pid):
             reload.close()
@@ -253,7 +263,9 @@ class Reloads:
         stage = "" if reload is None or reload.is_over else reload.stage
         if stage == REPLACING:
             stage = describe_progress(list(self._processes.groups.values()))
-        return MasterStatus(self.generation, self.requested, self._done, stage, self._failure, pools, away)
+        return MasterStatus(
+            self.generation, self.requested, self._done, stage, self._failure, pools, away, self._listeners.shown()
+        )
 
 
 class ReloadThrottle:

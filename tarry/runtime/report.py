@@ -6,8 +6,9 @@ from time import time
 
 from tarry.errors import MasterError
 from tarry.model.duration import SECOND, format_duration
+from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import GONE
-from tarry.runtime.board.reader import Board, BoardJob, ChildStatus, read
+from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus, read
 
 _log = logging.getLogger("tarry.master")
 
@@ -28,7 +29,13 @@ def report(board: Board, now: float) -> list[str]:
     head = (
         f"master pid {board.pid} {board.state}, up {format_span(now - board.started)}, {len(board.children)} children"
     )
-    return [head, *problem_lines(board), *scaling_lines(board), *(_line(child, now) for child in board.children)]
+    return [
+        head,
+        *problem_lines(board),
+        *scaling_lines(board),
+        *listening_lines(board),
+        *(_line(child, now) for child in board.children),
+    ]
 
 
 def problem_lines(board: Board) -> list[str]:
@@ -46,6 +53,11 @@ def scaling_lines(board: Board) -> list[str]:
     return [f"pool {pool.name}: {pool.workers} of {pool.least}..{pool.most} workers, by its backlog" for pool in pools]
 
 
+def listening_lines(board: Board) -> list[str]:
+    """At which addresses servers accept: `http at 127.0.0.1:7800`."""
+    return [f"{door} at {', '.join(addresses)}" for door, addresses in board.notice.listening.items()]
+
+
 def waiting_lines(board: Board) -> list[str]:
     """What a stop waits for: the store, if it is away, and each process that still lives."""
     away = [f"the store, which is away: {board.notice.away}"] if board.notice.away else []
@@ -58,6 +70,7 @@ def waiting_lines(board: Board) -> list[str]:
 
 def _line(child: ChildStatus, now: float) -> str:
     facts = [f"{child.name} pid {child.pid} {child.boot}", f"{child.processed} processed", f"{child.failed} failed"]
+    facts += [quantity(child.held, "connection")] if child.role == SERVER else []
     facts.append(f"{child.rss / 2**20:.1f} MB")
     facts.append(f"ended: {child.last_exit}" if child.boot == GONE else f"up {format_span(now - child.started)}")
     return ", ".join(facts) + ("; " + _jobs(child) if child.running else "")

@@ -20,6 +20,7 @@ from tarry.runtime.board.slot import BoardSlot
 from tarry.runtime.logs import handlers
 from tarry.runtime.pipe import Message, MessagePipe
 from tarry.runtime.signals import ALL, Signals, unblock_signals
+from tarry.runtime.sockets.listeners import Addresses, Sockets
 
 KEEPER, CANARY, WATCHER = "keeper", "canary", "watcher"
 """KEEPER learns which processes died, and ends last. CANARY tests whether new processes could run. WATCHER reports
@@ -42,8 +43,12 @@ class ChildContext:
     """A child's side of its connection to the master. One thread calls `receive`, `signals`, `take_signals`,
     `should_exit` and `sleep`; any thread may call the rest."""
 
-    def __init__(self, slot: BoardSlot, pool: str, number: int, pipe: MessagePipe, signals: Signals) -> None:
+    def __init__(
+        self, slot: BoardSlot, pool: str, number: int, pipe: MessagePipe, signals: Signals, sockets: Sockets
+    ) -> None:
         self.slot, self.pool, self.number = slot, pool, number
+        self.sockets = sockets
+        """Where to accept connections, by door; they do not block."""
         self.signals = signals
         """Installed: INT (finish and exit), TERM (give jobs back and exit), USR1 (report). Wait on its fileno()."""
         self.is_orphaned = False
@@ -147,6 +152,8 @@ class Role(Struct, frozen=True):
     recycle_limits: RecycleLimits = RecycleLimits()
     range: Range | None = None
     """Bounds in which the count follows the backlog, starting at `count`; None: the count is fixed."""
+    listens: Addresses = {}
+    """The addresses whose sockets each process gets."""
 
     def process_name(self, number: int) -> str:
         """`worker default.1`."""
@@ -165,23 +172,32 @@ class Plan(Struct, frozen=True):
     """Seconds that replaced processes get to finish their jobs; 0: no limit."""
     boot_limit: float = 60.0
     """Seconds within which a process must be ready."""
+    backlog: int = 1024
+    """How many connections may wait in the kernel at each address."""
+
+    @property
+    def listens(self) -> Addresses:
+        """The addresses of all roles."""
+        return {door: addresses for role in self.roles for door, addresses in role.listens.items()}
 
 
-def run_child(
-    role: Role, slot: BoardSlot, number: int, pipe: MessagePipe, close_inherited: Callable[[], None]
-) -> NoReturn:
-    """Runs a forked child until it exits. All signals must be blocked. `close_inherited` closes the master's files."""
+Inherit = Callable[[Role], Sockets]
+"""Closes what belongs to the master alone, in a child of that role; returns the sockets that the child keeps."""
+
+
+def run_child(role: Role, slot: BoardSlot, number: int, pipe: MessagePipe, inherit: Inherit) -> NoReturn:
+    """Runs a forked child until it exits. All signals must be blocked."""
     try:
         # A collection would write to the objects of the master, and copy memory that both processes share.
         gc.freeze()
         # The child must hold neither the lock of the pid file nor the pipes of other children.
-        close_inherited()
+        sockets = inherit(role)
         _detach_from_master()
         with Signals(_WANTED) as signals:
             # Only now, since handlers are in place that record a signal.
             unblock_signals()
             slot.set_pid(os.getpid())
-            exit_process(_run_role(role, ChildContext(slot, role.pool, number, pipe, signals)))
+            exit_process(_run_role(role, ChildContext(slot, role.pool, number, pipe, signals, sockets)))
     finally:
         # Whatever fails, the child must not return into the master's loop.
         exit_process(1)

@@ -4,13 +4,16 @@ import logging
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from tarry.model.quantity import jobs_wait, quantity
-from tarry.runtime.autoscaler import Autoscaler, PoolLoad, Range
+from tarry.runtime.autoscaler import FULL, MAX_WAIT, Autoscaler, PoolLoad, Range
+from tarry.runtime.board.reader import SERVER
 from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.process_group import ProcessGroup
 
 _SOONEST = 0.2  # Seconds between two measurements, at least: a shorter time says nothing about the load.
+_SERVERS_EVERY = 1.0
 
 _log = logging.getLogger("tarry.master")
 
@@ -50,15 +53,29 @@ class Scaling:
             if range is not None and pool in backlogs and now - self._measured_at.get(pool, 0.0) >= _SOONEST:
                 self._follow(group, range, self._measure(group, *backlogs[pool], now), now)
 
+    def follow_servers(self, groups: Iterable[ProcessGroup], now: float) -> None:
+        """Adds servers when all are full, of connections or of work, and takes one away when fewer will do."""
+        for group in groups:
+            range, last = group.role.range, self._measured_at.get(group.role.pool, 0.0)
+            if group.role.name == SERVER and range is not None and now - last >= _SERVERS_EVERY:
+                load = self._measure(group, 0, 0.0, now)
+                if load.fill >= FULL:
+                    # As many as there are could be needed: how many connections are still to come is not known.
+                    load = replace(load, waiting=max(1, load.held), oldest=MAX_WAIT)
+                self._follow(group, range, load, now)
+
     def _follow(self, group: ProcessGroup, range: Range, load: PoolLoad, now: float) -> None:
         wanted = self._autoscaler(group.role.pool).decide(now, group.wanted, range, load)
-        if wanted > group.wanted:
+        if group.role.name == SERVER:
+            why = "all are full" if wanted > group.wanted else "fewer will do"
+        elif wanted > group.wanted:
             why = f"{jobs_wait(load.waiting)}, the first for {load.oldest:.1f} s"
         else:
             why = "fewer will do"
         if wanted != group.wanted:
             _log.info(
-                "pool %s: %s wanted instead of %d: %s", group.role.pool, quantity(wanted, "worker"), group.wanted, why
+                "%s: %s wanted instead of %d: %s",
+                *(_title(group), quantity(wanted, group.role.name), group.wanted, why),
             )
         group.wanted = wanted
 
@@ -79,6 +96,10 @@ class Scaling:
 
     def _autoscaler(self, pool: str) -> Autoscaler:
         return self._autoscalers.setdefault(pool, Autoscaler())
+
+
+def _title(group: ProcessGroup) -> str:
+    return f"pool {group.role.pool}" if group.role.pool else group.role.name
 
 
 def pool_status(group: ProcessGroup) -> PoolStatus:

@@ -19,11 +19,13 @@ The promises hold for every store and are proved by `conformance`:
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 
-from tarry.errors import OtherDatabase, StoreError
+from tarry.errors import OtherDatabase, QueueFull, StoreError
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
@@ -34,6 +36,7 @@ from tarry.store.shared.wakeup.sleeper import Wakeup
 PROMOTED_AT_ONCE = 1000
 """How many scheduled jobs become ready in one claim at most."""
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 HIGH, NORMAL, LOW = 1, 0, -1
 BANDS = (HIGH, NORMAL, LOW)
 
@@ -145,8 +148,27 @@ class Store(ABC):
         job's `state_since`, it is that job's id, and nothing is stored.
         """
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    @abstractmethod
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        """`insert`; of jobs of a queue with a bound only the first ones for which there is room, and QueueFull in the
+        place of each other. At no moment do more of the jobs that were inserted so wait than the bound allows. That
+        jobs have left is seen later, at the next count.
+
+        freed: the queues of which the caller has just deleted jobs to make room: those jobs are counted at once.
+        """
+
+    @abstractmethod
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        """Jobs of a queue that wait: the ready ones first, of the lowest band first and in it by `due`; then the
+        scheduled ones by `due`. May look at all that wait in the queue, and at all that are scheduled."""
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
         """`insert` through the caller's own connection: the jobs are stored if, and only if, the caller commits.
+        QueueFull if one of the bounds leaves no room for all of them; then none is.
 
         Errors of the connection are raised as they are. OtherDatabase if the connection is to another database;
         StoreError or TypeError if it cannot be used for this. Then nothing was stored.
@@ -313,3 +335,8 @@ class Store(ABC):
 def band(priority: int) -> int:
     """Which of the three bands a priority belongs to."""
     return (priority > 0) - (priority < 0)
+
+
+def drop_order(job: Job) -> tuple[int, int, bytes]:
+    """The order of `Store.oldest_waiting`."""
+    return 2 if job.state is State.SCHEDULED else band(job.priority), job.due, job.id

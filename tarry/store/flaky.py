@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from tarry.errors import StoreUnavailable
+from tarry.errors import QueueFull, StoreUnavailable
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
 from tarry.store.shared.wakeup.sleeper import Wakeup
 
 Asked = ParamSpec("Asked")
@@ -47,8 +48,18 @@ class FlakyStore(Store):
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         return self._call(self._store.insert, jobs)
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
-        return self._call(self._store.insert_within, connection, jobs)
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        return self._call(self._store.insert_bounded, jobs, bounds, now, freed)
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        return self._call(self._store.oldest_waiting, queue, limit)
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
+        return self._call(self._store.insert_within, connection, jobs, bounds, now)
 
     def claim(self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int) -> list[Job]:
         return self._call(self._store.claim, wants, limit, owner, lease, now)

@@ -10,13 +10,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from tarry.errors import QueueFull
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key
 from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
-from tarry.store.memory_index import JobIndex, Rank, position, rank
+from tarry.store.base import (
+    PROMOTED_AT_ONCE,
+    Backlog,
+    Diagnostic,
+    Exchange,
+    Query,
+    Store,
+    Tally,
+    Want,
+    drop_order,
+)
+from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, position, rank
+from tarry.store.shared.admission import admit
 from tarry.store.shared.lanes import (
     Levels,
     count_by_level,
@@ -63,6 +76,18 @@ class MemoryStore(Store):
             if len(self._jobs) > known:
                 self._hub.wake(WakeReason.WORK)
             return ids
+
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        with self._lock:
+            refused = admit(MemoryRooms(self._cells, self._index), jobs, bounds, now, freed)
+            self._hub.wake(WakeReason.WORK)
+            return [refused.get(at) or self._insert(job) for at, job in enumerate(jobs)]
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        with self._lock:
+            return sorted(self._index.waiting(queue), key=drop_order)[: max(0, limit)]
 
     def _insert(self, job: Job) -> bytes:
         if job.id in self._jobs:

@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
+from tarry.model.bound import WAITING_STATES
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import holds_key, is_late
 from tarry.store.base import band
@@ -61,6 +62,10 @@ class JobIndex:
         count = bisect_left(self._scheduled, now + 1, key=lambda item: item[1])
         return [id for _, _, id in self._scheduled[:count]]
 
+    def waiting(self, queue: str) -> list[Job]:
+        """The jobs of a queue that are ready or scheduled."""
+        return [job for job in self.jobs.values() if job.queue == queue and job.state in WAITING_STATES]
+
     def next_due(self) -> int | None:
         """When the earliest scheduled job falls due."""
         return self._scheduled[0][1] if self._scheduled else None
@@ -98,3 +103,22 @@ def position(job: Job) -> Position:
 
 def _spot(job: Job) -> Rank:
     return rank(job) if job.state is State.READY else (0, job.due, job.id)
+
+
+class MemoryRooms:
+    """The rooms of queues with a bound. The caller has the store's lock."""
+
+    def __init__(self, cells: dict[str, bytes], index: JobIndex) -> None:
+        self._cells, self._index = cells, index
+
+    def lock(self, name: str) -> bytes | None:
+        """The value of a cell, if there is one."""
+        return self._cells.get(name)
+
+    def save(self, name: str, value: bytes) -> None:
+        """Sets the value of a cell."""
+        self._cells[name] = value
+
+    def count(self, queue: str, most: int) -> int:
+        """How many jobs of a queue wait; at most `most`."""
+        return min(most, len(self._index.waiting(queue)))

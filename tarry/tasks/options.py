@@ -1,9 +1,9 @@
 """The options of a call: `task.using(...)`."""
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.model import overrides
 from tarry.model.duration import SECOND, Duration, microseconds
@@ -12,6 +12,9 @@ from tarry.model.retry import RetryRule
 from tarry.tasks import headers as job_headers
 
 MAX_NAME = 200
+# No store in SQL can hold a NUL in a text.
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00]*$")]
+"""The name of a queue, task or key that comes from outside, as every store can hold it."""
 MAX_AT = 253_402_300_799
 """The last second of the year 9999."""
 

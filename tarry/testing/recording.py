@@ -4,7 +4,7 @@ import itertools
 import random
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.client.batcher import Batcher
@@ -12,10 +12,12 @@ from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.client.follow import Follow
 from tarry.client.handle import Handle
-from tarry.errors import ResultTimeout
+from tarry.errors import QueueFull, ResultTimeout
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.base import NOTHING
 from tarry.store.memory import MemoryStore
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
@@ -54,7 +56,18 @@ class RecordingStore(MemoryStore):
                 self.enqueued.setdefault(id, job)
         return stored
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        stored = super().insert_bounded(jobs, bounds, now, freed)
+        for job, id in zip(jobs, stored, strict=True):
+            if id == job.id:
+                self.enqueued.setdefault(job.id, job)
+        return stored
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
         """Inserts at once, as if the caller had committed; if the library reports commits, the job waits for that."""
         session = getattr(sys.modules.get("sqlalchemy.orm"), "Session", None)
         if hasattr(connection, "on_commit") or (session is not None and isinstance(connection, session)):

@@ -13,6 +13,7 @@ from tarry.errors import StoreError
 from tarry.model.job import Job
 from tarry.store.base import BANDS, NORMAL, Store, Want, band
 from tarry.store.shared.partial_result import reachable_part
+from tarry.worker.external_queues import find_external
 
 BandShares = Sequence[int] | Literal["strict"]
 DEFAULT_SHARES = (5, 3, 2)
@@ -21,12 +22,17 @@ Queues = str | Sequence[str] | Mapping[str, int]
 
 FIND_QUEUES_EVERY = 1.0
 """Seconds. A busy worker looks for new queues so often; an idle one looks at each turn."""
+FIND_EXTERNAL_EVERY = 5.0
+"""Seconds between two looks for queues that other programs serve. Before a new queue is served there is one, too."""
 _NO_JOBS = Want("", NORMAL, 0)
 """Asks for nothing: no queue has this name."""
 
 
 class ClaimPlan:
-    """The wants of each claim: for the configured queues with their weights, or for "*" all queues that have jobs."""
+    """The wants of each claim: for the configured queues with their weights, or for "*" all queues that have jobs.
+
+    With "*", queues that programs other than tarry's workers serve are left out, unless they are named as well.
+    """
 
     def __init__(self, store: Store, queues: Mapping[str, int], shares: BandShares) -> None:
         self._store = store
@@ -34,7 +40,10 @@ class ClaimPlan:
         self._queues: Mapping[str, int] = {} if self._serves_all else dict(queues)
         self._weighted = WeightedQueues(shares)
         self._weighted.set_queues(self._queues)
+        self._named = queues.keys() - {"*"}
+        self._external: frozenset[str] = frozenset()
         self._searched_at = 0.0
+        self._external_found_at = -FIND_EXTERNAL_EVERY
 
     def wants(self, limit: int, due: bool) -> Sequence[Want]:
         """What to claim, at most `limit` jobs. due: the store has scheduled jobs to make ready."""
@@ -55,14 +64,21 @@ class ClaimPlan:
         self._searched_at = time.monotonic()
         try:
             queues = reachable_part(self._store.queues)
+            served = [queue for queue, paused in queues.items() if not paused]
+            self._find_external(bool(set(served) - self._queues.keys() - self._external))
         except StoreError:
             return False
-        found = {queue: 1 for queue, paused in queues.items() if not paused}
-        if not found.keys() - self._queues.keys():
-            return False
-        self._queues = found
-        self._weighted.set_queues(found)
-        return True
+        found = {queue: 1 for queue in served if queue not in self._external}
+        has_new = bool(found.keys() - self._queues.keys())
+        if has_new or not self._external.isdisjoint(self._queues):
+            self._queues = found
+            self._weighted.set_queues(found)
+        return has_new
+
+    def _find_external(self, has_new: bool) -> None:
+        if has_new or self._searched_at - self._external_found_at >= FIND_EXTERNAL_EVERY:
+            self._external_found_at = self._searched_at
+            self._external = find_external(self._store) - self._named
 
 
 class WeightedQueues:

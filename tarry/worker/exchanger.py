@@ -12,6 +12,7 @@ used as usual.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -40,6 +41,8 @@ log = logging.getLogger("tarry.worker")
 
 EXTEND_EVERY = 1.0
 """Seconds."""
+CHECK_SHARE = 0.02
+"""The most of its time that a worker spends to learn early, between two extensions, which jobs are not its own."""
 
 RulesFor = Callable[[str, str], Rules]
 """The rules for a task and a queue."""
@@ -80,6 +83,10 @@ class Exchanger:
         self._may_hold_unseen = False
         """A reply was lost: the store may have claimed jobs for us that we do not know of."""
         self._extended_at = 0.0
+        self._extend_after = EXTEND_EVERY
+        """Seconds from there to the next extension."""
+        self._extend_took = 0.0
+        """Seconds that the last extension took."""
 
     def count(self) -> int:
         """How many jobs are claimed and not settled."""
@@ -167,7 +174,7 @@ class Exchanger:
             self._plan.record(wants, answer.jobs)
         if answer.jobs and not self.held:
             # Their lease is new: the next extension is due in a while.
-            self._extended_at = now
+            self._extended_at, self._extend_after = now, EXTEND_EVERY
         return answer.jobs
 
     def release_unseen(self, retried: bool) -> None:
@@ -189,15 +196,28 @@ class Exchanger:
             self.reject(job, Released())
 
     def check_leases_soon(self) -> None:
-        """Makes the next `extend_leases` act at once."""
-        self._extended_at = 0.0
+        """Makes the next `extend_leases` act at once, or soon if that takes long."""
+        # A worker with many short jobs and many long ones listens often, and each time all long ones would be read.
+        self._extend_after = min(self._extend_took / CHECK_SHARE, EXTEND_EVERY)
+
+    def seconds_to_check(self, now: float) -> float:
+        """How long the pump may sleep until an early extension that was put off; infinite if there is none."""
+        if not self.held or self._extend_after >= EXTEND_EVERY:
+            return math.inf
+        return max(self._extended_at + self._extend_after - now, self._lease_backoff.left(now))
 
     def extend_leases(self, now: float) -> Sequence[Running]:
         """Extends the leases of all held jobs if it is time; returns the jobs that are not ours any more."""
-        if not (self.held and now - self._extended_at >= EXTEND_EVERY and not self._lease_backoff.left(now)):
+        if not (self.held and now - self._extended_at >= self._extend_after and not self._lease_backoff.left(now)):
             return ()
         # Before the call: if it fails, the back-off decides when to try again.
-        self._extended_at = now
+        self._extended_at, self._extend_after = now, EXTEND_EVERY
+        began = time.monotonic()
+        taken = self._extend_held()
+        self._extend_took = time.monotonic() - began
+        return taken
+
+    def _extend_held(self) -> Sequence[Running]:
         held = [(id, running.job.epoch) for id, running in self.held.items()]
         try:
             lost = self.store.extend(self.owner, held, self._lease, self._clock.now())

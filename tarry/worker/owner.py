@@ -1,4 +1,8 @@
-"""The name of a worker as the owner of jobs: on its own host it tells whether the worker is still alive."""
+"""The name of a worker as the owner of jobs: on its own host it tells whether the worker is still alive.
+
+Programs that are not tarry's workers take jobs through a server process. Their owners' names tell so: `outside_name` if
+only its lease tells whether the program lives, `door_name` if the server process holds the jobs for it.
+"""
 
 import itertools
 import os
@@ -7,11 +11,32 @@ from pathlib import Path
 
 _numbers = itertools.count(1)
 _HALTED = "Tt"
+_OUTSIDE, _DOOR = "outside:", "door"
 
 
 def new_name() -> str:
     """`host|boot.namespace:pid:start:n`: unique for ever, even if pids and host names are reused."""
     return f"{process_owner(os.getpid())}:{next(_numbers)}"
+
+
+def outside_name() -> str:
+    """`outside:` and a name as of `new_name`: the program may be on any host, so nothing tells that it is dead."""
+    return f"{_OUTSIDE}{new_name()}"
+
+
+def is_outside(name: str) -> bool:
+    """Whether `outside_name` made the name."""
+    return name.startswith(_OUTSIDE)
+
+
+def door_name() -> str:
+    """`host|boot.namespace:pid:start:doorN`: the owner is dead when this process is."""
+    return f"{process_owner(os.getpid())}:{_DOOR}{next(_numbers)}"
+
+
+def is_door(name: str) -> bool:
+    """Whether `door_name` made the name, in any process."""
+    return name.rpartition(":")[2].startswith(_DOOR)
 
 
 def process_owner(pid: int) -> str:

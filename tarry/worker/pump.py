@@ -268,7 +268,8 @@ class Pump:
 
     def _idle_seconds(self, free: int) -> float:
         """How long there is nothing to do."""
-        pause, exchanger = LOOK_ANYWAY, self._exchanger
+        exchanger = self._exchanger
+        pause = min(LOOK_ANYWAY, exchanger.seconds_to_check(time.monotonic()))
         next_due = exchanger.next_due
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
@@ -276,8 +277,7 @@ class Pump:
             # Due at the last claim, and still not ready: there are more than one claim makes ready, or we may not.
             left = (next_due - self._clock.now()) / SECOND if next_due > exchanger.claimed_at else OVERDUE_PAUSE
             pause = min(pause, left if next_due else AT_ONCE_PAUSE)
-        probe = self._capacity.probe_pause()
-        if probe is not None:
+        if (probe := self._capacity.probe_pause()) is not None:
             pause = min(pause, probe)
         escalations = [runner.next_escalation() for runner in self._runners.values()]
         for moment in (self.deadlines.next_due(), self._buffer.next_due(), *escalations):

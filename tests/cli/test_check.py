@@ -68,6 +68,16 @@ def test_check_tells_the_facts(project: Project) -> None:
     assert "All is well." in project.said("check")
 
 
+def test_check_of_a_server(project: Project) -> None:
+    project.settings('[server]\nhttp = "127.0.0.1:7800"\nbeanstalk = "unix:b.sock"\n')
+    facts = {fact["name"]: fact["value"] for fact in project.facts("check")["facts"]}
+    assert (facts["http"], facts["beanstalk"]) == ("127.0.0.1:7800", f"unix:{project.directory}/b.sock")
+    project.settings('[server]\nhttp = ":7800"\ntokens = "none.toml"\n')
+    checked = project.tarry("check")
+    assert checked.status == 1
+    assert "none.toml does not exist: `tarry tokens add" in checked.out
+
+
 def test_check_without_an_app(empty: Project) -> None:
     assert troubles(empty) == {"app": "give -a module:app, or set app in tarry.toml"}
 

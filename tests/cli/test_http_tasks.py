@@ -40,6 +40,14 @@ def test_one_is_added_listed_edited_and_removed(project: Project) -> None:
     assert "which this app does not know" not in project.said("queues")
 
 
+def test_who_answers_for_it_and_what_it_is_for_is_listed(project: Project) -> None:
+    project.said("tasks", "add", "hook", HOOK, "owner=shop team", "description=2030")
+    assert [project.facts("tasks")[-1][name] for name in ("owner", "description")] == ["shop team", "2030"]
+    assert "tasks.hook.owner: no text of at most 2,000" in project.refused(
+        "tasks", "edit", "hook", f"owner={'x' * 2001}"
+    )
+
+
 def test_what_may_be_meant_otherwise_is_told_when_it_is_registered(project: Project) -> None:
     rule, secret = "retry_when=res.code != 200", f"secret={'c2VjcmV0' * 4}"
     told = project.tarry("tasks", "add", "hook", HOOK, rule, secret)

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 
@@ -72,9 +73,11 @@ def test_tasks_as_found(project: Project) -> None:
     add, _, greet = project.facts("tasks", "list")
     assert add == {
         "task": "app.add", "kind": "sync", "queue": "default", "priority": 0, "timeout": None, "retries": 12,
+            "owner": "", "description": "",
     }  # fmt: skip
     assert greet == {
         "task": "app.greet", "kind": "async", "queue": "mail", "priority": 5, "timeout": 30.0, "retries": 3,
+            "owner": "", "description": "",
     }  # fmt: skip
     lines = project.said("tasks").splitlines()
     assert lines[0].split() == ["task", "kind", "queue", "priority", "timeout", "retries"]
@@ -94,3 +97,34 @@ def test_tasks_as_found(project: Project) -> None:
 def test_an_app_that_is_of_no_use(project: Project, text: str, told: str) -> None:
     project.write("app.py", text)
     assert re.search(told, project.refused("tasks"))
+
+
+def test_a_bounded_queue_is_refused_and_shown(project: Project) -> None:
+    project.settings("[queues.mail]\nmax_waiting = 2\n")
+    project.enqueue("app.greet", '"Ann"')
+    project.enqueue("app.greet", '"Bob"', "--delay", "1h")
+    refused = project.refused("enqueue", "app.greet", '"Cid"')
+    assert refused.startswith("queue mail is full: 2 of its jobs wait; try again in ")
+    project.enqueue("app.add", "1")
+
+
+def test_a_reload_changes_the_bound(project: Project) -> None:
+    project.settings("[pools.default]\nqueues = ['default']\n[queues.mail]\nmax_waiting = 1\n")
+    project.serve()
+    project.enqueue("app.greet", '"Ann"')
+    mail = _queue(project, "mail")
+    assert (mail["max_waiting"], mail["when_full"], mail["dropped"]) == (1, "refuse", 0)
+    assert "1 of 1 wait" in project.said("queues")
+    assert "queue mail is full" in project.refused("enqueue", "app.greet", '"Bob"')
+    more = "max_waiting = 2\nwhen_full = 'drop_oldest'\n"
+    project.settings(f"[pools.default]\nqueues = ['default']\n[queues.mail]\n{more}")
+    assert project.tarry("reload").status == 0
+    kept = [project.enqueue("app.greet", f'"{name}"') for name in ("Bob", "Cid", "Dan")][1:]
+    assert {job["id"] for job in project.facts("jobs", "--queue", "mail")} == set(kept)
+    assert _queue(project, "mail")["dropped"] == 2
+    assert "2 of 2 wait, 2 dropped" in project.said("queues")
+
+
+def _queue(project: Project, name: str) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {queue["queue"]: queue for queue in project.facts("queues")["queues"]}
+    return found[name]

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from prompt_toolkit.utils import get_cwidth
 
-from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top.facts import HostRow, QueueRow, RunningJob
 from tarry.cli.top.screen import Header, draw
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, WorkerLine
 from tarry.cli.top.text import fit, make_printable, number, rate, size, span
 from tarry.cli.top.view_state import Action, ViewState
+from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import BoardJob, ChildStatus
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"

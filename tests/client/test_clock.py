@@ -181,3 +181,20 @@ def test_the_fake_one_stands_still() -> None:
     assert (fake.now(), fake.now()) == (5, 5)
     fake.advance(1.5)
     assert fake.now() == 1_500_005
+
+
+def test_measured_ahead_it_asks_nobody_while_the_store_is_away() -> None:
+    store_time = StoreTime()
+    store_time.away = True
+    clock = Clock(store_time)
+    with pytest.raises(StoreUnavailable):
+        clock.measure_ahead()
+    store_time.away = False
+    clock.measure_ahead()
+    store_time.away = True
+    # Its time is over: without the next line, `now` would ask the store, and wait for it.
+    clock._again = 0
+    clock.measure_ahead()
+    calls = store_time.calls
+    clock.now()
+    assert store_time.calls == calls

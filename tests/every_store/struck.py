@@ -54,14 +54,22 @@ class StruckThread(threading.Thread):
                 time.sleep(0.0001)
 
     def run(self) -> None:
-        while not self._ended:
-            try:
-                while not self._ended:
-                    self._use()
-            except Thrown:
-                self.hits += 1
-            except BaseException as error:
-                self.errors.append(error)
+        try:
+            while not self._ended:
+                self._use_until_struck()
+        except Thrown:
+            # It struck between two uses.
+            self.hits += 1
+            self.run()
+
+    def _use_until_struck(self) -> None:
+        try:
+            while not self._ended:
+                self._use()
+        except Thrown:
+            self.hits += 1
+        except BaseException as error:
+            self.errors.append(error)
 
     def __enter__(self) -> "StruckThread":
         self._stack.enter_context(patch.object(threading.Thread, "start", _start_apart))

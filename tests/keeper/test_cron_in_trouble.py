@@ -4,13 +4,16 @@ from typing import Any
 import pytest
 
 from tarry import App, Cron
+from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreFull, StoreUnavailable
 from tarry.keeper.cron import ScheduleTicker
+from tarry.model.bound import Bound
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.store.memory import MemoryStore
+from tarry.tasks.options import Options
 from tests.keeper.ticking import NOON, TickingHost, shop
 
 
@@ -80,6 +83,30 @@ def test_a_tick_that_cannot_be_stored_is_not_lost(clock: FakeClock, caplog: pyte
     one.tick()
     assert one.dues() == [3600]
     assert [record.getMessage() for record in caplog.records] == ["schedules: no room"]
+
+
+def test_a_full_queue_keeps_no_other_schedule_waiting(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(clock.now)
+    app = App("memory://", closures=True)
+    app.task(name="full", queue="mail", cron="@hourly")(_nothing)
+    app.task(name="other", cron="@hourly")(_nothing)
+    one = TickingHost(store, clock, app)
+    one.tick()
+    declare_bounds(store, {"mail": Bound(1)})
+    filler = one.client.insert_jobs([one.client.make_job("full", b"[]", Options(queue="mail"))])[0]
+    clock.advance(3600)
+    one.tick()
+    assert [job.task for job in one.jobs()] == ["full", "other"]
+    assert "schedule full: queue mail is full" in caplog.text
+    assert filler.cancel()
+    clock.advance(60)
+    one.tick()
+    assert [(job.task, job.due) for job in one.jobs() if not job.state.finished] == [
+        ("full", NOON + 3600 * SECOND), ("other", NOON + 3600 * SECOND),
+    ]  # fmt: skip
+
+
+def _nothing() -> None: ...
 
 
 class Breaking(MemoryStore):

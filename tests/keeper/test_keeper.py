@@ -1,3 +1,5 @@
+import functools
+import itertools
 import logging
 import os
 import signal
@@ -95,6 +97,31 @@ def test_an_overdue_lease_ends_and_one_that_is_not_does_not(store: Store, clock:
     clock.advance(2)
     keeper.rescue_overdue()
     assert seen(store, jobs) == [(State.READY, 0, 0)] * 2, "which of the two was on is not known"
+
+
+def test_a_lease_of_a_program_outside_that_ran_out_is_a_time_out(
+    store: Store, clock: FakeClock, keeper: Keeper
+) -> None:
+    taken = claimed(store, clock, owner.outside_name())
+    clock.advance(31)
+    keeper.rescue_overdue()
+    assert seen(store, taken) == [(State.SCHEDULED, 1, 0)], "by the rule of its task, and with no crash"
+    (job,) = store.get([taken[0].id])
+    assert job is not None
+    assert json.decode(job.note)["type"] == "LeaseExpired"
+
+
+def test_the_death_of_a_door_counts_for_no_job(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    # The only job of its owner: a worker's would count.
+    held = claimed(store, clock, f"{owner.process_owner(child)}:door1")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    keeper.rescue_dead()
+    assert seen(store, held) == [(State.READY, 0, 0)]
 
 
 def test_a_lease_that_ran_out_counts_no_death_and_a_known_death_does(
@@ -307,6 +334,44 @@ def test_a_tick_does_what_is_due_and_says_how_long_it_may_sleep(store: Store, cl
     clock.advance(LEASE / SECOND + 1)
     keeper.tick()
     assert seen(store, jobs) == [(State.RUNNING, 0, 0)], "not due again yet"
+
+
+def test_chores_are_done_together(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an idle host is woken a few times a second; each chore is done as often as it says, or a bit more."""
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    keeper = Keeper(MemoryStore(clock.now), clock=clock)
+    done: dict[int, list[float]] = {number: [] for number in range(10)}
+
+    def note(moments: list[float]) -> None:
+        moments.append(time.now)
+
+    for number, moments in done.items():
+        keeper.register_chore(0.5 if number == 0 else 1.0, functools.partial(note, moments))
+    wakes = 0
+    end = time.now + 60
+    while time.now < end:
+        time.now += keeper.tick() + 1e-6
+        wakes += 1
+    assert wakes < 60 * 3
+    for number, moments in done.items():
+        period = 0.5 if number == 0 else 1.0
+        gaps = [later - before for before, later in itertools.pairwise(moments)]
+        assert period * 0.7 <= min(gaps)
+        assert max(gaps) <= period * 1.1 + 1e-5
+
+
+def test_what_failed_is_not_tried_again_early(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Monotonic()
+    monkeypatch.setattr("tarry.keeper.chores.time", time)
+    store = Away(clock.now)
+    keeper = Keeper(store, clock=clock)
+    store.left = 2
+    pause = keeper.tick()
+    assert (store.left, pause > 0) == (1, True)
+    time.now += pause / 2
+    keeper.tick()
+    assert store.left == 1
 
 
 def test_a_tick_outlasts_trouble_tells_it_once_and_tries_again_sooner(

@@ -41,6 +41,10 @@ put off           | scheduled | scheduled | -         | -         | -         | 
 brought forward   | ready     | ready     | -         | -         | -         | -
 replaced          | ready     | ready     | -         | -         | -         | -
 postponed         | scheduled | scheduled | -         | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -
+given back        | -         | -         | scheduled | -         | -         | -
+buried            | -         | -         | dead      | -         | -         | -
+discarded         | [*]       | [*]       | done      | [*]       | [*]       | [*]
 deleted           | [*]       | [*]       | -         | [*]       | [*]       | [*]
 """
 """A dash: refused. `[*]`: forgotten."""
@@ -68,6 +72,8 @@ def test_every_event_in_every_state(number: int, column: int, state: State) -> N
         (lambda: lifecycle.cancel(job_in(State.CANCELLED), Rules(), NOW), "it is cancelled already"),
         (lambda: lifecycle.move(job_in(State.RUNNING), NOW), "it is running, not waiting"),
         (lambda: lifecycle.move(job_in(State.DEAD), NOW), "it is dead, not waiting"),
+        (lambda: lifecycle.give_back(job_in(State.READY), NOW), "it is ready, not running"),
+        (lambda: lifecycle.bury(job_in(State.DEAD), Rules(), NOW), "it is dead, not running"),
         (lambda: lifecycle.forget(job_in(State.RUNNING)), "it is running: cancel it first"),
     ],
 )
@@ -205,6 +211,29 @@ def test_what_is_given_back_is_as_it_was(job: Job, kind: outcome.Outcome, rules:
     change = ended(job, kind, rules)
     assert (change.due, change.note, change.queue, change.priority) == (min(job.due, NOW), job.note, None, None)
     assert change.to is State.READY, "also where the clock was set back while it ran"
+
+
+@given(strategies.running, st.integers(0, DAY), st.none() | st.integers(-5, 5))
+def test_what_a_taker_gives_back_counts_nothing(job: Job, delay: int, priority: int | None) -> None:
+    change = lifecycle.give_back(job, NOW, delay=delay, priority=priority)
+    assert (change.failures, change.crashes, change.note) == (job.failures, job.crashes, job.note)
+    assert (change.priority, change.owner) == (priority, job.owner)
+    assert change.due == (NOW + delay if delay else min(job.due, NOW))
+    assert change.to is (State.SCHEDULED if delay else State.READY)
+
+
+@given(strategies.running, strategies.rules)
+def test_what_a_taker_buries_is_kept_and_counts_nothing(job: Job, rules: Rules) -> None:
+    change = lifecycle.bury(job, rules, NOW, priority=3)
+    assert (change.to, change.failures, change.crashes) == (State.DEAD, job.failures, job.crashes)
+    assert change.keep_until == NOW + (rules.keep_dead or lifecycle.DEFAULT.keep_dead)
+    assert (change.priority, message(change)) == (3, ("Buried", "its taker put it aside"))
+
+
+@pytest.mark.parametrize(("kept", "to"), [(HOUR, State.DONE), (0, None)])
+def test_what_a_taker_discards_is_kept_as_done_jobs_are(kept: int, to: State | None) -> None:
+    change = lifecycle.discard(job_in(State.RUNNING), Rules(keep_done=kept), NOW)
+    assert (change.to, change.note, change.failures) == (to, b"null", 2)
 
 
 @given(strategies.jobs((State.RUNNING,), crashes=0), strategies.rules)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,13 +141,18 @@ class TestRequests:
         assert first.cancel()
         assert not first.cancel()
         assert first.retry()
-        assert delivery.app.client.forget(second._id)
         client = delivery.app.client
+        assert client.move(first._id, priority=3)
+        assert client.forget(second._id)
+        cancel = partial(lifecycle.cancel, rules=client.rules("hook", "default"))
         for page in find_pages(client, Query(task="hook")):
-            change_jobs(client, page, lambda job, now: lifecycle.cancel(job, client.rules("hook", "default"), now))
+            change_jobs(client, page, partial(lifecycle.move, priority=7), "moved")
+            change_jobs(client, page, lambda job, now: cancel(job, now=now), "cancelled")
         told = [(line["event"], line["job"]) for line in requests(logs)][3:]
-        assert told[:3] == [("cancelled", first.id), ("retried", first.id), ("deleted", second.id)]
-        assert sorted(told[3:]) == sorted([("cancelled", first.id), ("cancelled", third.id)])
+        assert told[:3] == [("cancelled", first.id), ("retried", first.id), ("moved", first.id)]
+        assert told[3] == ("deleted", second.id)
+        bulk = [(what, job.id) for job in (first, third) for what in ("moved", "cancelled")]
+        assert sorted(told[4:]) == sorted(bulk)
 
     def test_without_a_setting_nothing_is_loaded(self, tmp_path: Path) -> None:
         told = subprocess.run(

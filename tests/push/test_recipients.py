@@ -200,6 +200,7 @@ def test_a_keeper_that_tells_nobody_imports_nothing_for_it() -> None:
     modules = loaded("import tarry.process.roles, tarry.process.alerting")
     assert "tarry.alert.monitor" in modules
     assert not modules & {"smtplib", "ssl", "email", "apprise", "pyreqwest", "cryptography", "asyncio"}
+    assert not modules & {"prometheus_client", "starlette", "uvicorn", "httptools"}
     assert "tarry.alert" not in loaded("import tarry.process.roles")
 
 

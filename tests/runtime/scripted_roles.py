@@ -1,9 +1,11 @@
 """Small roles for a real master: `python -m tests.runtime.scripted_roles DIRECTORY SCRIPT`. They note what they do."""
 
+import contextlib
 import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from tarry.errors import ConfigError, MasterError
+from tarry.model.listen_address import listen_address
+from tarry.runtime.board.reader import SERVER
 from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.daemon import daemonize
 from tarry.runtime.logs import handlers
@@ -41,6 +45,8 @@ class MasterScript(Struct):
     limits: RecycleLimits = RecycleLimits()
     reload_timeout: float = 0.0
     daemon: bool = False
+    listens: dict[str, list[str]] = {}
+    """Where roles of the name `server` accept connections, by door."""
     crash: str = ""
     """A daemon that ends before it serves: "raise" or "die"."""
 
@@ -175,6 +181,31 @@ def first_cannot_restart(notes: Notes, child: ChildContext) -> int:
     return child.report_failure("gone bad") if again else stops_late(notes, child)
 
 
+def tells_pid(notes: Notes, child: ChildContext) -> int:
+    """Accepts connections until it is asked to end, and tells each its door and the pid."""
+    report_begin(notes, child)
+    sleeper = select.poll()
+    sleeper.register(child.signals, select.POLLIN)
+    sleeper.register(child.parent_fd, select.POLLIN)
+    doors = {listener.fileno(): (door, listener) for door, each in child.sockets.items() for listener in each}
+    for listening in doors:
+        sleeper.register(listening, select.POLLIN)
+    while not child.should_exit():
+        for fd, _ in sleeper.poll():
+            if fd in doors:
+                _tell_pid(*doors[fd])
+        child.receive()
+    return 0
+
+
+def _tell_pid(door: str, listener: socket.socket) -> None:
+    # Another process may have been faster.
+    with contextlib.suppress(BlockingIOError):
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(f"{door} {os.getpid()}".encode())
+
+
 def stubborn(notes: Notes, child: ChildContext) -> int:
     child.slot.on(0, FIRST, 3, b"shop.first", 0.0)
     report_begin(notes, child)
@@ -301,7 +332,10 @@ def patch_fork(script: MasterScript) -> None:
 def make_plan(notes: Notes, script: MasterScript) -> Plan:
     def role(name: str, pool: str, count: int, actor: str) -> Role:
         limits = RecycleLimits() if name == KEEPER else script.limits
-        return Role(name, pool, count, script.cells, lambda child: globals()[actor](notes, child), limits)
+        listens = script.listens if name == SERVER else {}
+        addresses = {door: [listen_address(one) for one in each] for door, each in listens.items()}
+        run = lambda child: globals()[actor](notes, child)  # noqa: E731 - as short as the others
+        return Role(name, pool, count, script.cells, run, limits, listens=addresses)
 
     canary = role(CANARY, "", 1, script.canary) if script.canary else None
     roles = [role(*each) for each in script.roles]

@@ -33,7 +33,7 @@ def pipe_ends() -> Iterator[tuple[MessagePipe, MessagePipe]]:
 def child(pipe_ends: tuple[MessagePipe, MessagePipe], tmp_path: Path) -> Iterator[ChildContext]:
     board = Scoreboard(tmp_path / "board")
     with Signals((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)) as signals:
-        yield ChildContext(board.allocate(1), "", 1, pipe_ends[1], signals)
+        yield ChildContext(board.allocate(1), "", 1, pipe_ends[1], signals, {})
     board.remove()
 
 

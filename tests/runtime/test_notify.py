@@ -301,3 +301,19 @@ def test_a_watchdog_that_is_not_ours_hears_nothing(
     told.beat(100.0)
     assert told.next_beat == math.inf
     assert "WATCHDOG=1" not in service.take()
+
+
+def test_another_master_speaks_after_an_upgrade(service: NotifySocket, new: NewNotifier) -> None:
+    old = new(watchdog=8.0)
+    old.on_state(SERVING)
+    service.take()
+    following = new.by(dict(old.environ))
+    old.hand_over(4711)
+    old.on_state(STOPPING)
+    old.beat(100.0)
+    # Else the manager would take the old one's end for the service's.
+    assert service.take() == ["MAINPID=4711"]
+    following.on_state(SERVING)
+    assert service.take() == [f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving"]
+    following.beat(following.next_beat)
+    assert "WATCHDOG=1" in service.take()

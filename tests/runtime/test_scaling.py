@@ -99,6 +99,31 @@ def test_what_it_tells_of_others_and_what_makes_no_sense_changes_nothing(
     assert (group.wanted, fixed.wanted) == (2, 2)
 
 
+def test_servers_grow_when_all_are_full_and_shrink_when_fewer_will_do(board: Scoreboard) -> None:
+    server = Role("server", "", 1, 1, lambda child: 0, range=Range(1, 3, calm=2.0))
+    group, scaling, now = ProcessGroup(server, board, 1), Scaling(), time.monotonic()
+    start_workers(group, 0.5)
+    scaling.follow_servers([group], now)
+    assert group.wanted == 1
+    start_workers(group, 1.0)
+    scaling.follow_servers([group], now + 0.5)  # too soon after the last look
+    assert group.wanted == 1
+    scaling.follow_servers([group], now + 1)
+    assert group.wanted == 2
+    start_workers(group, 0.0)
+    for second in range(2, 6):
+        scaling.follow_servers([group], now + second)
+    assert group.wanted == 1
+
+
+def test_servers_without_bounds_and_pools_are_left_alone(group: ProcessGroup, board: Scoreboard) -> None:
+    fixed = ProcessGroup(Role("server", "", 1, 1, lambda child: 0), board, 1)
+    for each in (group, fixed):
+        start_workers(each, 1.0)
+    Scaling().follow_servers([group, fixed], time.monotonic())
+    assert (group.wanted, fixed.wanted) == (2, 1)
+
+
 def test_time_in_use_is_added_up_between_two_looks(board: Scoreboard) -> None:
     slot = board.allocate(1)
     began = time.monotonic()
@@ -117,7 +142,7 @@ def test_news_for_a_master_that_does_not_listen_neither_wait_nor_pile_up(board: 
     ours, theirs = socket.socketpair()
     link = MessagePipe(ours)
     with Signals(()) as signals:
-        child = ChildContext(board.allocate(1), "", 1, link, signals)
+        child = ChildContext(board.allocate(1), "", 1, link, signals, {})
         while not link.has_unsent:
             child.try_send({"backlog": {"mail": [1, 0.5]}, "pad": "x" * 1000})
         for _ in range(1000):

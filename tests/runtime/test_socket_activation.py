@@ -18,7 +18,7 @@ from tests.runtime.scripted_roles import MasterScript
 TELLS = """
 import os, sys, msgspec
 from tarry.errors import MasterError
-from tarry.runtime.socket_activation import ActivationSockets
+from tarry.runtime.sockets.activation import ActivationSockets
 environ = dict(os.environ)
 try:
     found = ActivationSockets(environ)

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
+from tests.servers.beanstalkd import BeanstalkdServer
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer, Watched
@@ -44,6 +45,11 @@ def _started(server: S) -> Iterator[S]:
         pytest.skip(str(missing))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def beanstalkd_server(servers_directory: Path) -> Iterator[BeanstalkdServer]:
+    yield from _started(BeanstalkdServer(servers_directory / "beanstalkd"))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""`python -m tests.servers.install`: installs the servers that the tests start, where it may; else says what is
-missing."""
+"""`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
+missing: servers, and the languages of the examples (but Go, which is large: its example runs where Go is)."""
 
 import os
 import shutil
@@ -16,6 +16,12 @@ PACKAGES = {
     "redis-server": ("redis-server", "valkey-server"),
     "postgresql": ("initdb",),
     "mariadb-server": ("mariadbd", "mysqld"),
+    "beanstalkd": ("beanstalkd",),
+    "curl": ("curl",),
+    "jq": ("jq",),
+    "nodejs": ("node",),
+    "php-cli": ("php",),
+    "ruby": ("ruby",),
 }
 """Debian's package, and the program that it brings, under any of its names."""
 _POLICY = Path("/usr/sbin/policy-rc.d")

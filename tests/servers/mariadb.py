@@ -25,7 +25,7 @@ class MariadbServer(Server):
         if fresh:
             self.run(
                 program("mariadb-install-db", "mysql_install_db"), "--no-defaults", f"--datadir={self.directory}/data",
-                "--auth-root-authentication-method=normal", "--skip-test-db",
+                "--auth-root-authentication-method=normal", "--skip-test-db", f"--tmpdir={self.directory}",
             )  # fmt: skip
         super().start()
         if fresh:
@@ -35,7 +35,8 @@ class MariadbServer(Server):
         return [
             program("mariadbd", "mysqld"), "--no-defaults", f"--datadir={self.directory}/data", f"--port={self.port}",
             "--bind-address=127.0.0.1", f"--socket={self.directory}/sock", f"--pid-file={self.directory}/pid",
-            *self.settings,
+            # At its start a server removes the temporary tables of all others that use the same directory.
+            f"--tmpdir={self.directory}", *self.settings,
         ]  # fmt: skip
 
     def answers(self) -> bool:

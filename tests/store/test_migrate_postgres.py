@@ -3,27 +3,24 @@
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from importlib.resources import files
-from pathlib import Path
 
 import psycopg
 import pytest
-from msgspec.structs import replace
 
 from tarry import errors
-from tarry.model import lifecycle
-from tarry.model.job import HELD, Job
-from tarry.model.lifecycle import DEFAULT
-from tarry.model.outcome import Returned
+from tarry.model.job import Job
+from tarry.model.limit import Limit
 from tarry.store.base import BANDS, Want
 from tarry.store.ids import uuid7
 from tarry.store.postgres import migrate as postgres_migrate
 from tarry.store.postgres.migrate import migrate, pending
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.schema import FUNCTIONS, MIGRATIONS, PostgresMigration
+from tarry.store.postgres.schema import MIGRATIONS, PostgresMigration
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.postgres.url import parse_url
 from tarry.store.shared import migrating
+from tarry.store.shared.wakeup.sleeper import WORK
+from tests.servers.fixtures import remove_postgres_board
 from tests.servers.postgres import PostgresServer
 from tests.worker.bench import LIMIT, until
 
@@ -35,7 +32,6 @@ LATER = (
     PostgresMigration("adds an index by weight", ("CREATE INDEX job_weight ON {s}.job (weight)", "ANALYZE {s}.job")),
 )
 WANTS = [Want("default", band, 10) for band in BANDS]
-FIRST = Path(__file__).with_name("postgres_schema_1.sql")
 
 
 @pytest.fixture
@@ -73,51 +69,6 @@ def test_the_command_knows_the_way(postgres_url: str) -> None:
     assert len(migrating.pending(postgres_url)) == 1
     assert len(migrating.migrate(postgres_url)) == 1
     assert migrating.pending(postgres_url) == []
-
-
-def functions(link: psycopg.Connection, url: str) -> dict[str, tuple[int, list[str], str]]:
-    """Of each its oid, the types of its arguments, and what it returns."""
-    rows = link.execute(
-        """SELECT proname, oid::int, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) AS t), (SELECT
-            string_agg(format_type(t, NULL), ', ') FROM unnest(coalesce(proallargtypes, ARRAY[prorettype])) AS t)
-        FROM pg_proc WHERE pronamespace = %s::regnamespace""",
-        (schema_of(url),),
-    ).fetchall()
-    return {name: (oid, arguments, answer) for name, oid, arguments, answer in rows}
-
-
-def test_what_an_earlier_tarry_made_works_and_stays_as_it_is(postgres_url: str, link: psycopg.Connection) -> None:
-    """Functions are not made anew while the version is the same; so each must be called as the first one was."""
-    link.execute(f"CREATE SCHEMA {schema_of(postgres_url)}")
-    link.execute(FIRST.read_text().replace("{s}", schema_of(postgres_url)).encode())
-    link.execute(f"UPDATE {schema_of(postgres_url)}.about SET value = '1' WHERE name = 'schema'")
-    before = functions(link, postgres_url)
-    with closing(PostgresStore(postgres_url)) as store:
-        now = store.time()
-        jobs = [Job(uuid7(), "t", b"", due=now - late) for late in (0, 10**7)]
-        jobs += [replace(job, id=uuid7(), key=f"{job.due}", key_held_until=HELD) for job in jobs]
-        assert store.insert(jobs) == store.insert(jobs) == [job.id for job in jobs]
-        claimed = store.claim(WANTS, 9, "ann", 10**6, now)
-        assert {job.id for job in claimed} == {job.id for job in jobs}
-        assert store.apply([lifecycle.after(job, Returned(), DEFAULT, now) for job in claimed], now) == [True] * 4
-        assert store.queues() == {}
-    assert functions(link, postgres_url) == before
-    link.execute(f"DROP SCHEMA {schema_of(postgres_url)} CASCADE")
-    PostgresStore(postgres_url).close()
-    now_made = functions(link, postgres_url)
-    assert {name: types for name, (_, *types) in now_made.items()} == {n: types for n, (_, *types) in before.items()}
-
-
-def test_every_function_is_made_and_says_what_it_costs() -> None:
-    listed = {path.read_text() for path in (files("tarry.store.postgres") / "functions").iterdir()}
-    assert len(FUNCTIONS) == len(listed)
-    for text in listed:
-        head, _, _ = text.partition("CREATE FUNCTION")
-        assert "-- Arguments" in head
-        assert "-- Cost" in head
-    for made in FUNCTIONS:
-        # {s} is the schema, and {} an empty array; no constant is left out.
-        assert "{" not in made.replace("{s}", "").replace("{}", "")
 
 
 def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection) -> None:
@@ -210,3 +161,26 @@ def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: p
             until(lambda: int(postgres_server.call(waiting)) >= 2)
         done = [each.result(LIMIT) for each in both]
     assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].summary}" for n in (2, 3)]
+
+
+def test_a_schema_may_be_named_with_a_word_of_sql(postgres_server: PostgresServer, link: psycopg.Connection) -> None:
+    url = f"{postgres_server.url}?schema=full"
+    try:
+        with closing(PostgresStore(url)) as store, closing(store.wakeup()) as wakeup:
+            wakeup.listen(WORK)
+            store.limit("task:t", Limit(most=1))
+            jobs = [Job(uuid7(), "t", b"", due=1) for _ in range(2)]
+            store.insert(jobs[:1])
+            assert wakeup.wait(LIMIT)
+            with link.transaction():
+                assert store.insert_within(link, jobs[1:]) == [jobs[1].id]
+            claimed = store.claim(WANTS, 9, "ann", 10**6, store.time())
+            assert len(claimed) == 1
+            assert store.extend("ann", [(job.id, job.epoch) for job in claimed], 10**7, store.time()) == []
+            assert store.recount(store.time()) == 0
+            assert store.queues() == {"default": False}
+            assert "full" in {fact.name: fact.value for fact in store.diagnostics()}["schema"]
+        assert pending(url) == []
+    finally:
+        link.execute('DROP SCHEMA IF EXISTS "full" CASCADE')
+        remove_postgres_board(url)

@@ -9,7 +9,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from tarry import App
-from tarry.errors import OtherDatabase, StoreError
+from tarry.errors import OtherDatabase, QueueFull, StoreError
+from tarry.model.bound import Bound
 from tarry.model.duration import HOUR
 from tarry.model.job import State
 from tarry.model.limit import Limit
@@ -82,6 +83,22 @@ def theirs(request: pytest.FixtureRequest, store: MysqlStore, mariadb_url: str) 
     yield theirs
     for end in theirs.ends:
         end()
+
+
+def test_a_full_queue_refuses_all_of_them(store: MysqlStore, mariadb_url: str) -> None:
+    theirs, bounds = of_pymysql(mariadb_url), {"default": Bound(2)}
+    try:
+        with pytest.raises(QueueFull):
+            store.insert_within(theirs.given, made(store, 3), bounds, NOW)
+        # Their transaction is as good as before, and other producers do not wait for its end.
+        store.insert_within(theirs.given, made(store), bounds, NOW)
+        assert isinstance(store.insert_bounded(made(store), bounds, NOW)[0], bytes)
+        theirs.commit()
+    finally:
+        for end in theirs.ends:
+            end()
+    assert sum(tally.count for tally in store.counts()) == 2
+    assert isinstance(store.insert_bounded(made(store), bounds, NOW)[0], QueueFull)
 
 
 def test_there_once_it_is_committed(store: MysqlStore, theirs: Theirs) -> None:

@@ -16,9 +16,11 @@ from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from tarry import App, errors
+from tarry.model.bound import Bound
 from tarry.model.job import HELD, Job
 from tarry.model.limit import TASK, Limit
 from tarry.store.base import BANDS, Want
+from tarry.store.conformance.cases import NOW
 from tarry.store.ids import uuid7
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.wakeup.sleeper import WORK
@@ -78,6 +80,18 @@ def test_savepoints(store: PostgresStore, theirs: psycopg.Connection) -> None:
         raise psycopg.Rollback(savepoint)
     theirs.commit()
     assert store.get([first.id, second.id]) == [first, None]
+
+
+def test_a_full_queue_refuses_all_of_them(store: PostgresStore, theirs: psycopg.Connection) -> None:
+    bounds = {"default": Bound(2)}
+    with pytest.raises(errors.QueueFull):
+        store.insert_within(theirs, [job(), job(), job()], bounds, NOW)
+    # Their transaction is as good as before, and other producers do not wait for its end.
+    store.insert_within(theirs, [job()], bounds, NOW)
+    assert isinstance(store.insert_bounded([job()], bounds, NOW)[0], bytes)
+    theirs.commit()
+    assert count(store) == 2
+    assert isinstance(store.insert_bounded([job()], bounds, NOW)[0], errors.QueueFull)
 
 
 def test_no_jobs(store: PostgresStore, theirs: psycopg.Connection) -> None:

@@ -327,3 +327,23 @@ def test_levels_are_right_whether_limits_are_read_at_once_or_one_by_one(
         running = [*running[ended:], *answer.jobs]
         assert (len(running), store.limits()["task:t"][1].running) == (left, left)
     assert store.recount(10) == 0
+
+
+@pytest.mark.parametrize("limit", [None, Limit(20)])
+def test_some_of_many_alike_come_too_late(close: ExitStack, tmp_path: Path, limit: Limit | None) -> None:
+    """The others are made, and the same exchange claims, once; levels are right."""
+    store = opened(close, tmp_path / "late.db")
+    store.limit("task:t", limit)
+    store.insert([job() for _ in range(30)])
+    wants = [Want("default", band, 20) for band in BANDS]
+    claimed = store.exchange((), wants, 20, "ann", LEASE, 10).jobs
+    ends = [lifecycle.after(one, Returned(), lifecycle.DEFAULT, 10) for one in claimed]
+    late = {3, 4, 19}
+    store.apply([lifecycle.cancel(claimed[place], lifecycle.DEFAULT, 10) for place in late], 10)
+    answer = store.exchange(ends, wants, 20, "ann", LEASE, 10)
+    assert answer.valid == [place not in late for place in range(20)]
+    assert len(answer.jobs) == 10
+    counts = {tally.state: tally.count for tally in store.counts()}
+    assert counts == {State.DONE: 17, State.CANCELLED: 3, State.RUNNING: 10}
+    assert store.recount(10) == 0
+    assert store.apply(ends, 10) == [False] * 20, "a repeated call changes nothing"

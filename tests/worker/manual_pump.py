@@ -93,6 +93,7 @@ class CountingStore(MemoryStore):
         self.batches: list[tuple[int, int]] = []
         self.error: StoreError | None = None
         self.after = False
+        self.on_extend: Callable[[], None] = lambda: None
 
     def _begin(self, verb: str) -> None:
         self.calls[verb] += 1
@@ -111,6 +112,7 @@ class CountingStore(MemoryStore):
 
     def extend(self, owner: str, held: Collection[tuple[bytes, int]], lease: int, now: int) -> list[bytes]:
         self._begin("extend")
+        self.on_extend()
         return super().extend(owner, held, lease, now)
 
     def reclaim(self, now: int, of: str | None = None, limit: int = 1000) -> list[Job]:

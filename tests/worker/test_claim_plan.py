@@ -1,12 +1,17 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.model.job import Job
 from tarry.store.base import Want
-from tarry.worker.claim_plan import WeightedQueues
+from tarry.store.ids import uuid7
+from tarry.store.memory import MemoryStore
+from tarry.worker import claim_plan, external_queues
+from tarry.worker.claim_plan import ClaimPlan, WeightedQueues
+from tarry.worker.external_queues import MARKED_FOR, find_external, mark_external
 
 
 def planned(shares: WeightedQueues, limits: Sequence[int]) -> Counter[tuple[str, int]]:
@@ -119,3 +124,57 @@ def test_shares_hold_over_time_whatever_the_claims_size(queues: dict[str, int], 
     for (queue, band), count in total.items():
         fair = sum(limits) * queues[queue] / sum(queues.values()) * {1: 0.5, 0: 0.3, -1: 0.2}[band]
         assert abs(count - fair) < 3
+
+
+def with_jobs(*queues: str) -> MemoryStore:
+    store = MemoryStore()
+    store.insert([Job(uuid7(), "t", b"[]", queue) for queue in queues])
+    return store
+
+
+def queues_of(plan: ClaimPlan) -> set[str]:
+    return {want.queue for want in plan.wants(10, due=False)}
+
+
+def test_queues_that_other_programs_serve_are_left_out_of_a_star_unless_they_are_named() -> None:
+    store = with_jobs("mail", "php", "node")
+    mark_external(store, "php", store.time())
+    mark_external(store, "node", store.time())
+    assert queues_of(ClaimPlan(store, {"*": 1}, "strict")) == {"mail"}
+    assert queues_of(ClaimPlan(store, {"*": 1, "php": 1}, "strict")) == {"mail", "php"}
+    assert queues_of(ClaimPlan(store, {"node": 1}, "strict")) == {"node"}
+
+
+def test_a_queue_that_a_worker_serves_already_is_left_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_plan, "FIND_EXTERNAL_EVERY", 0.0)
+    store = with_jobs("mail", "php")
+    plan = ClaimPlan(store, {"*": 1}, "strict")
+    assert queues_of(plan) == {"mail", "php"}
+    mark_external(store, "php", store.time())
+    assert not plan.find_new_queues()
+    assert queues_of(plan) == {"mail"}
+
+
+def test_an_idle_worker_does_not_read_the_marks_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = with_jobs("php")
+    mark_external(store, "php", store.time())
+    reads: list[MemoryStore] = []
+
+    def counted(store: MemoryStore) -> frozenset[str]:
+        reads.append(store)
+        return find_external(store)
+
+    monkeypatch.setattr(claim_plan, "find_external", counted)
+    plan = ClaimPlan(store, {"*": 1}, "strict")
+    assert [plan.find_new_queues() for _ in range(100)] == [False] * 100
+    assert len(reads) == 1
+
+
+def test_a_mark_that_is_not_renewed_lapses() -> None:
+    store = with_jobs("php")
+    mark_external(store, "php", store.time() - MARKED_FOR)
+    assert find_external(store) == frozenset()
+    assert store.kv_list(external_queues.PREFIX) == {}, "nor is it kept"
+    mark_external(store, "php", store.time() - MARKED_FOR // 2)
+    mark_external(store, "php", store.time())
+    assert find_external(store) == {"php"}

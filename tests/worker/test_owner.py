@@ -77,3 +77,19 @@ def test_who_is_stopped_lives_and_is_not_at_work() -> None:
     assert not owner.is_running(name)
     assert not owner.is_running(renamed(owner.new_name(), host="elsewhere"))
     assert not owner.is_local(renamed(owner.new_name(), host="elsewhere"))
+
+
+def test_a_program_outside_is_never_known_to_be_dead() -> None:
+    name, gone = owner.outside_name(), f"outside:{renamed(owner.new_name(), pid=2**22 + 1)}"
+    assert owner.is_outside(name)
+    assert name != owner.outside_name()
+    assert not owner.is_outside(owner.new_name())
+    assert not any(ask(one) for ask in (owner.is_dead, owner.is_running, owner.is_local) for one in (name, gone))
+
+
+def test_a_door_is_dead_when_its_process_is() -> None:
+    name = owner.door_name()
+    assert owner.is_door(name)
+    assert owner.is_running(name)
+    assert owner.is_dead(renamed(name, pid=2**22 + 1))
+    assert not any(map(owner.is_door, (owner.new_name(), owner.outside_name(), "ann", "")))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tarry import errors
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
@@ -17,6 +18,7 @@ from tarry.store.base import Exchange, Query
 from tarry.store.conformance.cases import EVERYTHING
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.worker import pump as pumping
+from tarry.worker.exchanger import EXTEND_EVERY
 from tests.worker.manual_pump import TASKS, MakePump
 
 
@@ -345,6 +347,60 @@ def test_after_a_recall_it_looks_at_once(make: MakePump) -> None:
     manual.pump.look_thoroughly()
     manual.turns()
     assert [why for _, why in manual.sync.interrupted] == [CalledBack]
+
+
+@pytest.mark.parametrize(("takes", "again_after"), [(0.002, 0.1), (0.01, 0.5)])
+def test_looks_that_take_long_are_put_off(make: MakePump, takes: float, again_after: float) -> None:
+    """A busy worker listens hundreds of times a second, and after each time asks for a look at all its jobs."""
+    manual = make()
+    (job,) = manual.insert()
+    manual.turns()
+    manual.store.on_extend = lambda: manual.pass_time(takes)
+    manual.pump.look_thoroughly()
+    manual.turns()
+    assert manual.store.calls["extend"] == 1
+    manual.store.apply([lifecycle.cancel(manual.record(job), manual.rules, manual.clock.now())], manual.clock.now())
+    manual.pump.look_thoroughly()
+    left = manual.turns()
+    assert manual.store.calls["extend"] == 1
+    assert left == pytest.approx(again_after - takes), "it sleeps until then"
+    manual.pass_time(left / 2)
+    manual.pump.look_thoroughly()
+    assert manual.turns() == pytest.approx(left / 2)
+    assert manual.sync.interrupted == []
+    manual.pass_time(left / 2 + 1e-6)
+    manual.turns()
+    assert (manual.store.calls["extend"], len(manual.sync.interrupted)) == (2, 1)
+
+
+def test_leases_are_extended_in_time_however_long_it_takes(make: MakePump) -> None:
+    manual = make()
+    manual.insert()
+    manual.turns()
+    manual.store.on_extend = lambda: manual.pass_time(0.5)
+    manual.pump.look_thoroughly()
+    manual.turns()
+    manual.pump.look_thoroughly()
+    manual.pass_time(EXTEND_EVERY - 0.5)
+    manual.turns()
+    assert manual.store.calls["extend"] == 2
+
+
+def test_a_look_that_was_put_off_waits_for_a_store_that_is_away(make: MakePump) -> None:
+    manual = make()
+    manual.insert()
+    manual.turns()
+
+    def fail() -> None:
+        manual.pass_time(0.002)
+        raise errors.StoreUnavailable("away")
+
+    manual.store.on_extend = fail
+    manual.pump.look_thoroughly()
+    manual.turns()
+    manual.pump.look_thoroughly()
+    assert manual.turns(1) > 0, "it does not turn without a pause"
+    assert manual.store.calls["extend"] == 1
 
 
 def test_a_job_that_comes_back_while_its_first_attempt_still_runs_is_not_confused_with_it(make: MakePump) -> None:

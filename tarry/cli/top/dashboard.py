@@ -5,7 +5,6 @@ from pathlib import Path
 from socket import gethostname
 from time import monotonic, time
 
-from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top import facts
 from tarry.cli.top.facts import JobCounts, MasterFigures, QueueRow, Snapshot
 from tarry.cli.top.poller import Poller
@@ -14,6 +13,7 @@ from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, Sto
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
 from tarry.cli.top.text import number, rate, span
 from tarry.cli.top.view_state import ViewState
+from tarry.push.health import EndpointHealth
 from tarry.runtime.master_status import MasterStatus
 
 _MOST_NAMED = 3  # HTTP tasks in trouble that are named.

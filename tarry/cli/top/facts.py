@@ -3,9 +3,9 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.top.rates import QueueRates
 from tarry.model.job import State
+from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import Board, ChildStatus
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from tarry.cli.endpoints import EndpointHealth
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.cli.top import facts
 from tarry.cli.top.facts import HostRow, JobCounts, QueueRow, Snapshot
@@ -16,7 +15,9 @@ from tarry.cli.top.tables import WorkerLine, worker_lines
 from tarry.cli.top.text import make_printable, size, span
 from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
-from tarry.runtime.board.reader import Board
+from tarry.model.quantity import quantity
+from tarry.push.health import EndpointHealth
+from tarry.runtime.board.reader import SERVER, Board
 
 # Rates need two polls, and a report makes one.
 _RATES = ("came", "left", "died", "least")
@@ -114,6 +115,8 @@ def _print_section(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
 def _worker(line: WorkerLine) -> tuple[Any, ...]:
     child, job = line.child, line.job
     doing = f"{job.task} {job.id} {span(job.seconds)}" if job else "-"
+    if child.role == SERVER:
+        doing = quantity(child.held, "connection")
     up = span(time() - child.started)
     return (child.name, str(child.pid), child.boot, size(child.rss), child.processed, child.failed, up, doing)
 

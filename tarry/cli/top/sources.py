@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from tarry.cli.endpoints import endpoint_health
 from tarry.cli.top.facts import HostRow, JobCounts, MasterFigures, RunningJob, Snapshot, child_key
 from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.client.clock import Clock
@@ -21,6 +20,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.retry import NEVER
 from tarry.process.loading import Setup
+from tarry.push.health import endpoint_health
 from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally

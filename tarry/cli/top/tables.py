@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
 from tarry.cli.top.text import number, rate, size, span
+from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import GONE, READY
-from tarry.runtime.board.reader import Board, BoardJob, ChildStatus
+from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
 
 GAP = 2
 _WIDEST_NAME = 44
@@ -158,12 +159,14 @@ def _seconds(line: WorkerLine) -> float | None:
 def _doing(line: WorkerLine) -> str:
     if line.job is not None:
         return line.job.task
+    if line.child.role == SERVER:
+        return quantity(line.child.held, "connection")
     return f"after {line.child.last_exit}" if line.child.last_exit else "·"
 
 
 def _worker_name(line: WorkerLine) -> str:
     child = line.child
-    return f"{child.pool}.{child.number}" if child.pool else child.role
+    return f"{child.pool}.{child.number}" if child.pool else child.name
 
 
 def _worker_style(line: WorkerLine) -> str:

@@ -21,6 +21,8 @@ from tarry.push.rule.cel import RetryRule
 METHODS = ("POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_TEXT = 200
 """Characters of the name of a queue or task, and of `order`."""
+MOST_NOTE = 2_000
+"""Characters of what is written for people."""
 MOST_REDIRECTS, MOST_ALERTS, MOST_SECRETS = 10, 20, 10
 
 _OURS = ("webhook-", "tarry-", "idempotency-key")
@@ -152,6 +154,12 @@ def _order(written: Any, checked: bool) -> Template:
     return found
 
 
+def _note(written: Any, checked: bool) -> str:
+    if not isinstance(written, str) or len(written) > MOST_NOTE:
+        raise ValueError(f"no text of at most {MOST_NOTE:,} characters")
+    return written
+
+
 def _enabled(written: Any, checked: bool) -> bool:
     if not isinstance(written, bool):
         raise ValueError(f"{_brief(written)} is neither true nor false; write one of them, without quotes")
@@ -181,6 +189,8 @@ READERS: Mapping[str, FieldReader] = {
     "alert": _alert,
     "redirects": _whole(0, MOST_REDIRECTS),
     "order": _order,
+    "owner": _note,
+    "description": _note,
     "enabled": _enabled,
 }
 SCHEDULE = ("schedule", "max_attempts", "until")

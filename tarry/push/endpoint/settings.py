@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import ConfigError
+from tarry.model.job import DEFAULT_QUEUE
 from tarry.push.endpoint.fields import FIELDS, MOST_TEXT, READERS
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.schedule import RetrySchedule
@@ -53,7 +54,7 @@ class Endpoint(Struct, frozen=True, eq=False):
     timeout: float = TIMEOUT
     """Seconds for a whole attempt."""
     connect_timeout: float = CONNECT_TIMEOUT
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     retry_when: RetryRule | None = None
     success: SuccessCodes = SuccessCodes()
@@ -69,6 +70,9 @@ class Endpoint(Struct, frozen=True, eq=False):
     """How many are followed."""
     order: Template | None = None
     """Jobs with the same filled text are delivered one after another."""
+    owner: str = ""
+    """Who answers for it, and what it is for: for people only."""
+    description: str = ""
     enabled: bool = True
     settings: Mapping[str, Any] = {}
     """As written, secrets included: for the store, never for people."""

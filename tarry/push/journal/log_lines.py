@@ -103,7 +103,7 @@ def format_request(job: Job, event: JobEvent = "accepted") -> bytes:
 
 
 def format_action(job: Job, event: JobEvent) -> bytes:
-    """The line of a job that was cancelled, deleted or retried."""
+    """The line of a job that was cancelled, deleted, retried or moved."""
     return _line(RequestLine(now(), ids.text(job.id), job.task, event))
 
 

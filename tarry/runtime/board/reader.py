@@ -13,6 +13,9 @@ from tarry.runtime.board import layout
 from tarry.runtime.board.layout import CELL_SIZE, HEADER_SIZE, SLOT_SIZE, JobCell, decode_text, read_cell
 from tarry.runtime.master_status import MasterStatus
 
+SERVER = "server"
+"""The role of processes that accept connections at the master's sockets."""
+
 
 class BoardJob(Struct, frozen=True):
     """A running job. id: with hyphens. `seconds`: how long it has run."""
@@ -45,6 +48,8 @@ class ChildStatus(Struct, frozen=True):
     last_exit: str
     """How the previous process in this place ended; empty: there was none."""
     running: list[BoardJob]
+    held: int = 0
+    """How many jobs a worker has claimed, or how many connections a server has."""
 
     @property
     def name(self) -> str:
@@ -67,8 +72,10 @@ class Board(Struct, frozen=True):
 
 
 def process_name(role: str, pool: str, number: int) -> str:
-    """`worker default.1`; a role without pools: `keeper`."""
-    return f"{role} {pool}.{number}" if pool else role
+    """`worker default.1`, `server 1`; a role with one process: `keeper`."""
+    if pool:
+        return f"{role} {pool}.{number}"
+    return f"{role} {number}" if role == SERVER else role
 
 
 def read(path: Path) -> Board | None:
@@ -145,6 +152,7 @@ def _child_status(memory: bytes, at: int, cells: int) -> ChildStatus:
         heartbeat=max(0.0, now - beat) if beat else -1.0,
         last_exit=decode_text(layout.LAST_EXIT.read(memory, at)[0]),
         running=[_running(cell, now) for cell in found if cell],
+        held=layout.LOAD.read(memory, at)[3],
     )
 
 

@@ -22,6 +22,11 @@ from tarry.runtime.master_status import MasterStatus, encode_within
 _SPARE = 2
 
 
+DRAFT, ASIDE = ".new", ".old"
+"""What the name of a board ends in while its master is to take the place of another; and after that, while the other
+only waits for its last processes."""
+
+
 class Scoreboard:
     """The master's side: creates the file, allocates slots, writes the state."""
 
@@ -75,6 +80,19 @@ class Scoreboard:
         self._memory[text_at : text_at + len(text)] = text
         layout.STATUS.write(self._memory, start, crc32(text), len(text))
         self._memory[layout.STATUS_NUMBER_AT] = other
+
+    def move_to(self, path: Path) -> None:
+        """Takes the place of the file at that path. OSError."""
+        os.replace(self._path, path)
+        self._path = path
+
+    def step_aside(self) -> None:
+        """Another board is to take the place of this one, which stays beside it until it is removed. OSError."""
+        aside = self._path.with_name(self._path.name + ASIDE)
+        aside.unlink(missing_ok=True)
+        # A second name: readers find one of the two boards at every moment.
+        os.link(self._path, aside)
+        self._path = aside
 
     def remove(self) -> None:
         """Removes the file, at a clean end."""

@@ -20,6 +20,7 @@ behind a network overrides `line` (how replies get lost) and `own_clock` (whethe
 docstring below is a promise.
 """
 
+from tarry.store.conformance.bounding import Bounding
 from tarry.store.conformance.bulk import Bulk
 from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
@@ -49,5 +50,6 @@ class Conformance(
     Timing,
     Bulk,
     BulkLimiting,
+    Bounding,
 ):
     """All promises: subclass it with a `store` fixture, as the module's first lines show."""

@@ -12,7 +12,7 @@ from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT, Rules
 from tarry.model.outcome import Released, Returned, Snoozed
-from tarry.store.base import HIGH, Query, Store, Want
+from tarry.store.base import HIGH, LOW, Query, Store, Want
 from tarry.store.conformance.cases import (
     EVERYTHING,
     FAILED,
@@ -63,6 +63,18 @@ class Changing(Promises):
             assert store.apply([fresh(job, to, owner=owner, due=None)], NOW) == [False], owner
         assert seen(store, job) == job
         assert store.apply([fresh(job, to)], NOW) == [True]
+
+    def test_a_taker_gives_back_and_buries_with_another_priority(self, store: Store) -> None:
+        """The end of an attempt may change the priority; the job is then claimed by the new one."""
+        back, aside = running(store, 2, priority=7)
+        changes = [lifecycle.give_back(back, NOW, priority=-5), lifecycle.bury(aside, DEFAULT, NOW, priority=-9)]
+        assert store.apply(changes, NOW) == [True, True]
+        assert (seen(store, back).priority, seen(store, aside).priority) == (-5, -9)
+        assert store.claim([Want("default", HIGH, 9)], 9, "ann", LEASE, NOW) == []
+        (again,) = store.claim([Want("default", LOW, 9)], 9, "ann", LEASE, NOW)
+        assert (again.id, again.epoch) == (back.id, 2)
+        assert store.apply([lifecycle.run_now(seen(store, aside), NOW)], NOW) == [True]
+        assert ids(store.claim([Want("default", LOW, 9)], 9, "ann", LEASE, NOW)) == [aside.id]
 
     @pytest.mark.parametrize("state", list(State))
     @pytest.mark.parametrize("to", [*FINISHED, *WAITING])

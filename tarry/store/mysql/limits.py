@@ -1,4 +1,4 @@
-"""Sets, lifts and recounts limits. Each function works within one transaction of its caller."""
+"""Sets, lifts and recounts limits, and keeps the rooms of bounded queues; each within one transaction of its caller."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from tarry.store.mysql.claim import into_lanes
 from tarry.store.mysql.lane_reader import NOT_EACH
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.settings import LIMITS, NUMBER, RAISE, TAKE_TURN, limits_of
-from tarry.store.mysql.sql import bounded_statements, id_list, id_table, text
+from tarry.store.mysql.sql import bind, bounded_statements, id_list, id_table, raw, text
 from tarry.store.shared.lanes import JobKey, count_by_level, wrong_levels
 
 # STRAIGHT_JOIN: running jobs are few, and are looked up in the large table, not the other way round.
@@ -132,3 +132,27 @@ def all_limits(link: MysqlConnection) -> dict[str, tuple[Limit, Level]]:
     limits, rows = link.run(LIMITS, f"SELECT name, running, next FROM tarry_level WHERE {NOT_EACH}")
     levels = {name.decode(): Level(running, following) for name, running, following in rows.rows}
     return {name: (limit, levels.get(name, Level())) for name, limit in sorted(limits_of(limits.rows).items())}
+
+
+class MysqlRooms:
+    """The rooms of queues with a bound, in the transaction of the connection."""
+
+    def __init__(self, link: MysqlConnection) -> None:
+        self._link = link
+
+    def lock(self, name: str) -> bytes | None:
+        """The value of a cell, locked; empty if there was none."""
+        # Changes nothing where the row is there, but locks it: one that is not there could not be locked.
+        self._link.run(f"INSERT INTO tarry_cell VALUES ({text(name)}, '') ON DUPLICATE KEY UPDATE name = name")
+        ((value,),) = self._link.rows(f"SELECT value FROM tarry_cell WHERE name = {text(name)} FOR UPDATE")
+        return bytes(value)
+
+    def save(self, name: str, value: bytes) -> None:
+        """Sets the value of a cell that is locked."""
+        self._link.run(f"UPDATE tarry_cell SET value = {raw(value)} WHERE name = {text(name)}")
+
+    def count(self, queue: str, most: int) -> int:
+        """How many jobs of a queue wait; at most `most`."""
+        # The first plain read of the transaction comes after the lock, so it sees what others committed before that.
+        ((count,),) = self._link.rows(bind(sql.COUNT_WAITING, (queue, most)))
+        return int(count)

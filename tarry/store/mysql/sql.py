@@ -92,6 +92,12 @@ DIFFERING = "INSERT INTO tarry_job (id, {0}) VALUES "
 ALREADY = " ON DUPLICATE KEY UPDATE "
 """DIFFERING and ALREADY together change existing rows, each to values of its own, in one statement."""
 
+_WAITING = """SELECT id, -SIGN(grade) AS band, due FROM tarry_ready FORCE INDEX (PRIMARY) WHERE queue = ?1
+    UNION ALL SELECT id, -SIGN(grade), due FROM tarry_laned FORCE INDEX (PRIMARY) WHERE queue = ?1
+    UNION ALL SELECT s.id, 2, s.due FROM tarry_scheduled s STRAIGHT_JOIN tarry_job j FORCE INDEX (PRIMARY)
+        ON j.id = s.id WHERE j.queue = ?1"""
+COUNT_WAITING = f"SELECT COUNT(*) FROM ({_WAITING} LIMIT ?2) w"
+OLDEST_WAITING = JOBS_OF.format(f"SELECT id FROM ({_WAITING}) w ORDER BY band, due, id LIMIT ?2")
 NEXT_DUE = "SELECT due FROM tarry_scheduled ORDER BY due LIMIT 1"
 LEASE = "INSERT INTO tarry_owner (name, until) VALUES ({}, {}) ON DUPLICATE KEY UPDATE until = VALUES(until)"
 ANY_LANED = "SELECT 1 FROM tarry_laned LIMIT 1"

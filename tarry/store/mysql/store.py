@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tarry import errors
+from tarry.errors import QueueFull
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import Diagnostic, Exchange, Store, Want
+from tarry.store.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import owning, sql
 from tarry.store.mysql.claim import Reader
@@ -24,7 +26,15 @@ from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchangi
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.halves import Half
 from tarry.store.mysql.insert import apart, statements
-from tarry.store.mysql.limits import all_limits, jobs_without_lane, move_into_lanes, needs_recount, recount, set_limit
+from tarry.store.mysql.limits import (
+    MysqlRooms,
+    all_limits,
+    jobs_without_lane,
+    move_into_lanes,
+    needs_recount,
+    recount,
+    set_limit,
+)
 from tarry.store.mysql.link.address import Address, parse
 from tarry.store.mysql.link.connection import COMMIT, PASSES_BY_LOCKED, MysqlConnection
 from tarry.store.mysql.link.errors import Denied, DuplicateKey, NotAsSeen
@@ -35,6 +45,7 @@ from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, RAISE, SettingsCac
 from tarry.store.mysql.sql import bind, chunks, id_list, raw, text
 from tarry.store.mysql.transactional import through, where
 from tarry.store.mysql.wakeup import MysqlHub, forget_news, news
+from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.lanes import assign_lanes
 from tarry.store.shared.pruning import Pruning
 from tarry.store.shared.sql_store import Row, ScanningSqlStore
@@ -112,10 +123,37 @@ class MysqlStore(ScanningSqlStore):
         self._hub.notify(WakeReason.WORK)
         return lives
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        def work(link: MysqlConnection) -> list[bytes | QueueFull]:
+            settings = self._known.get(link, FRESH)
+            link.run("BEGIN")
+            refused = admit(MysqlRooms(link), jobs, bounds, now, freed)
+            admitted = assign_lanes([job for at, job in enumerate(jobs) if at not in refused], settings.limits)
+            lives = iter(inserting.one_by_one(link.rows, admitted, settings.number) if admitted else ())
+            link.run(*self._news(settings.boards, (WakeReason.WORK,)), COMMIT)
+            return [refused.get(at) or next(lives) for at in range(len(jobs))]
+
+        # Not repeatable: the jobs that were stored at first would be counted as if others had brought them.
+        answers = self._call(work)
+        self._hub.notify(WakeReason.WORK)
+        return answers
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        rows = self._rows_of_all(sql.OLDEST_WAITING, (queue, max(0, limit)))
+        return sorted(map(self._job, rows), key=drop_order)
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
         run = through(connection, self.url, lambda: self._call(where))
         if not jobs:
             return []
+        # Not in the caller's transaction, which would keep all other producers waiting until it ends. If it rolls back,
+        # the next count gives the room back.
+        if bounds:
+            self._write(lambda link: admit_all(MysqlRooms(link), jobs, bounds, now))
         ((number,),) = run(NUMBER)
         mine = assign_lanes(jobs, limits_of(run(LIMITS)))
         lives = inserting.one_by_one(run, mine, int(number))

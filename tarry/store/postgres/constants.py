@@ -26,3 +26,9 @@ def with_constants(text: str) -> str:
     for name, value in _IN_SQL.items():
         text = text.replace(name, value)
     return text
+
+
+def in_schema(text: str, schema: str) -> str:
+    """The SQL with the name of the schema in place of `{s}`."""
+    # In quotes: the name may be a word of SQL, such as `full` or `user`.
+    return text.replace("{s}", f'"{schema}"')

@@ -1,4 +1,4 @@
-"""Sets, lifts and recounts limits. Each function works in one transaction of its caller."""
+"""Sets, lifts and recounts limits, and keeps the rooms of bounded queues; each within one transaction of its caller."""
 
 from collections.abc import Sequence
 
@@ -79,3 +79,26 @@ def reopen_wrongly_closed(link: PostgresConnection, schema: str, now: int) -> in
     if lanes:
         open_lanes.reopen(link, schema, lanes)
     return len(lanes)
+
+
+class PostgresRooms:
+    """The rooms of queues with a bound, in the transaction of the connection."""
+
+    def __init__(self, link: PostgresConnection, schema: str) -> None:
+        self._link, self._schema = link, schema
+
+    def lock(self, name: str) -> bytes | None:
+        """The value of a cell, locked; empty if there was none."""
+        self._link.run(sql.for_schema(sql.CELL_THERE, self._schema), (name,))
+        ((value,),) = self._link.rows(sql.for_schema(sql.LOCK_CELL, self._schema), (name,))
+        return bytes(value)
+
+    def save(self, name: str, value: bytes) -> None:
+        """Sets the value of a cell that is locked."""
+        self._link.run(sql.for_schema(sql.SAVE_CELL, self._schema), (name, value))
+
+    def count(self, queue: str, most: int) -> int:
+        """How many jobs of a queue wait; at most `most`."""
+        # After the lock: at this level of isolation each statement sees what was committed before it.
+        ((count,),) = self._link.rows(sql.for_schema(sql.COUNT_WAITING, self._schema), (queue, most))
+        return int(count)

@@ -8,9 +8,16 @@ import psycopg
 from tarry.errors import StoreError, StoreUnavailable
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.errors import translate_errors
+from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, is_outdated
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.schema import MIGRATIONS, PostgresMigration, apply_migration, read_version
-from tarry.store.postgres.url import parse_url
+from tarry.store.postgres.schema import (
+    MIGRATIONS,
+    PostgresMigration,
+    apply_migration,
+    read_version,
+    update_functions,
+)
+from tarry.store.postgres.url import PostgresUrl, parse_url
 
 # While a migration waits for a lock, every later transaction on that table waits behind it.
 LOCK_WITHIN = 2
@@ -20,10 +27,16 @@ TRIES = 30
 UNBOUNDED = 86400.0
 """Seconds."""
 Migrations = tuple[PostgresMigration, ...]
+_UPDATES = "functions: makes them anew, as this tarry has them"
 
 
-def create_or_check(pool: PostgresPool, migrations: Migrations = MIGRATIONS) -> None:
-    """Creates the schema if there is none. StoreNewer, or StoreError if it is older, and nothing is written."""
+def create_or_check(
+    pool: PostgresPool, migrations: Migrations = MIGRATIONS, functions: FunctionSet = FUNCTIONS
+) -> None:
+    """Creates the schema if there is none, and replaces older functions of one that is there.
+
+    StoreNewer, or StoreError if the schema is older; then nothing is written.
+    """
     newest = len(migrations)
     version = _version(pool, newest)
     if not version:
@@ -33,18 +46,21 @@ def create_or_check(pool: PostgresPool, migrations: Migrations = MIGRATIONS) -> 
             f"{pool.url.shown} has schema {version}, and this tarry needs {newest}: run `tarry migrate`, which older"
             " workers survive"
         )
+    pool.call(lambda connection: _update_if_allowed(connection, pool.url, functions))
 
 
 def pending(url: str, migrations: Migrations = MIGRATIONS) -> list[str]:
     """What `migrate` would do there, a line for each migration. Raises the errors of opening the store."""
     with _open_pool(url) as pool:
-        return [_describe(number, migrations) for number in _missing(pool, migrations)]
+        steps = [_describe(number, migrations) for number in _missing(pool, migrations)]
+        return steps + [_UPDATES] * _has_old_functions(pool, len(migrations))
 
 
 def migrate(url: str, migrations: Migrations = MIGRATIONS) -> list[str]:
     """Migrates, each step whole or not at all, also while others migrate. Answers the steps that were done here."""
     with _open_pool(url) as pool:
-        return [_describe(number, migrations) for number in _apply_all(pool, _missing(pool, migrations), migrations)]
+        steps = [_describe(number, migrations) for number in _apply_all(pool, _missing(pool, migrations), migrations)]
+        return steps + [_UPDATES] * pool.call(lambda connection: _update(connection, pool.url, FUNCTIONS))
 
 
 @contextlib.contextmanager
@@ -66,6 +82,25 @@ def _version(pool: PostgresPool, newest: int) -> int:
 
 def _missing(pool: PostgresPool, migrations: Migrations) -> range:
     return range(_version(pool, len(migrations)) + 1, len(migrations) + 1)
+
+
+def _has_old_functions(pool: PostgresPool, newest: int) -> bool:
+    if not _version(pool, newest):
+        return False
+    return pool.call(lambda connection: is_outdated(connection, pool.url.schema))
+
+
+def _update_if_allowed(connection: PostgresConnection, url: PostgresUrl, functions: FunctionSet) -> None:
+    # Only the owner of a function may replace it. The old ones do the same, so all others go on with them.
+    with contextlib.suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction):
+        _update(connection, url, functions)
+
+
+def _update(connection: PostgresConnection, url: PostgresUrl, functions: FunctionSet) -> bool:
+    if not is_outdated(connection, url.schema, functions):
+        return False
+    with connection.transaction_with():
+        return update_functions(connection, url, functions)
 
 
 def _apply_all(pool: PostgresPool, numbers: range, migrations: Migrations) -> list[int]:

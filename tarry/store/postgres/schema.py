@@ -4,13 +4,12 @@ Versions only go forward. Each of the `MIGRATIONS` may be made while workers of 
 they do not know and takes away nothing that they use.
 """
 
-from importlib.resources import files
-
 from msgspec import Struct
 
 from tarry import errors
 from tarry.store.postgres.connection import PostgresConnection
-from tarry.store.postgres.constants import with_constants
+from tarry.store.postgres.constants import in_schema, with_constants
+from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, creating, is_outdated, replace_functions
 from tarry.store.postgres.url import PostgresUrl
 
 # Names in the model: rank is -priority (so that indexes run upwards), since state_since, until keep_until, unique_for
@@ -70,15 +69,6 @@ INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::te
 """)
 
 
-def read_function(name: str) -> str:
-    """The statement that creates the function in `functions/NAME.sql`."""
-    path = files("tarry.store.postgres") / "functions" / f"{name}.sql"
-    return with_constants(path.read_text(encoding="utf-8"))
-
-
-FUNCTIONS = tuple(map(read_function, ("insert", "ended", "apply", "promote", "exchange", "queues")))
-
-
 class PostgresMigration(Struct, frozen=True):
     """From one version to the next: what it does, for people, and its statements. `{s}` is the schema."""
 
@@ -89,7 +79,7 @@ class PostgresMigration(Struct, frozen=True):
 MIGRATIONS: tuple[PostgresMigration, ...] = (
     PostgresMigration(
         "makes the tables, indexes and functions of version 1",
-        (*(part for part in TABLES.split(";\n") if part.strip()), *FUNCTIONS),
+        (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
     ),
 )
 """The n-th migration makes version n."""
@@ -100,6 +90,9 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext($1))"
 # Read from the catalog's tables: to_regclass() may answer what was true before the lock.
 _TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname IN ('about', 'job')"""
+_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtext('tarry'), hashtext($1))"
+_VERSION = "SELECT value FROM {s}.about WHERE name = 'schema'"
+_SET_VERSION = "UPDATE {s}.about SET value = $1 WHERE name = 'schema'"
 _SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 
 
@@ -112,7 +105,7 @@ def read_version(connection: PostgresConnection, url: PostgresUrl, newest: int =
         if "job" in tables:
             raise _foreign("job", url)
         return 0
-    rows = connection.rows(f"SELECT value FROM {url.schema}.about WHERE name = 'schema'")
+    rows = connection.rows(in_schema(_VERSION, url.schema))
     if not rows or not rows[0][0].isdigit():
         raise _foreign("about", url)
     found = int(rows[0][0])
@@ -140,8 +133,19 @@ def apply_migration(
         return False
     # Not CREATE SCHEMA IF NOT EXISTS: that needs the right to create schemas even if an administrator has made it.
     if not found and not connection.rows(_SCHEMA, (url.schema,)):
-        connection.run(f"CREATE SCHEMA {url.schema}")
+        connection.run(in_schema("CREATE SCHEMA {s}", url.schema))
     for statement in migrations[number - 1].statements:
-        connection.run(statement.replace("{s}", url.schema))
-    connection.run(f"UPDATE {url.schema}.about SET value = $1 WHERE name = 'schema'", (str(number),))
+        connection.run(in_schema(statement, url.schema))
+    connection.run(in_schema(_SET_VERSION, url.schema), (str(number),))
+    return True
+
+
+def update_functions(connection: PostgresConnection, url: PostgresUrl, functions: FunctionSet = FUNCTIONS) -> bool:
+    """Replaces the functions of the schema by these, if they are older; False if that is done already, or somebody
+    else migrates the schema just now. To be called in a transaction."""
+    # No waiting: whoever holds the lock may build an index for hours, and the old functions do meanwhile.
+    ((is_free,),) = connection.rows(_IS_FREE, (url.schema,))
+    if not is_free or not is_outdated(connection, url.schema, functions):
+        return False
+    replace_functions(connection, url.schema, functions)
     return True

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN
+from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
 from tarry.store.shared.columns import column_list
 from tarry.store.shared.sql_store import SqlStatements
 
@@ -97,6 +97,19 @@ BACKLOG = f"""WITH open_ AS (
         UNION ALL SELECT j.due FROM open_ o CROSS JOIN LATERAL (SELECT due FROM {{s}}.job
             WHERE state = 1 AND lane IS NOT NULL AND queue = o.queue LIMIT $3) AS j
         LIMIT $3) AS found"""
+
+_WAITING = """SELECT {0} FROM {{s}}.job WHERE state = 1 AND lane IS NULL AND queue = $1
+    UNION ALL SELECT {0} FROM {{s}}.job WHERE state = 1 AND lane IS NOT NULL AND queue = $1
+    UNION ALL SELECT {0} FROM {{s}}.job WHERE state = 0 AND queue = $1"""
+COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1')} LIMIT $2) AS waiting"
+_BY_BAND = "CASE WHEN state = 0 THEN 2 ELSE (rank < 0)::int - (rank > 0)::int END, due, id"
+OLDEST_WAITING = f"""{STATEMENTS.jobs} WHERE id = ANY (ARRAY(
+    SELECT id FROM ({_WAITING.format("id, state, rank, due")}) AS waiting
+    ORDER BY {_BY_BAND} LIMIT $2)) ORDER BY {_BY_BAND}"""
+# Before the lock, since a row that is not there cannot be locked.
+CELL_THERE = "INSERT INTO {s}.cell VALUES ($1, '') ON CONFLICT DO NOTHING"
+LOCK_CELL = "SELECT value FROM {s}.cell WHERE name = $1 FOR UPDATE"
+SAVE_CELL = "UPDATE {s}.cell SET value = $2 WHERE name = $1"
 
 # Lanes
 
@@ -203,4 +216,4 @@ RUNNING_NOW = """INSERT INTO {s}.level AS l (name, running, next)
 @lru_cache(maxsize=256)
 def for_schema(statement: str, schema: str) -> str:
     """The statement for the tables of that schema. ?1, as the statements of both SQL stores have it, becomes $1."""
-    return statement.replace("{s}", schema).replace("?", "$")
+    return in_schema(statement, schema).replace("?", "$")

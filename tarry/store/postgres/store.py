@@ -8,15 +8,16 @@ work behind any pooler.
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tarry.errors import StoreBusy
+from tarry.errors import QueueFull, StoreBusy
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
+from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection, Row
@@ -27,6 +28,7 @@ from tarry.store.postgres.finished import PostgresFinished
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.limits import (
     NotAlone,
+    PostgresRooms,
     all_limits,
     change_limit,
     recount,
@@ -39,6 +41,7 @@ from tarry.store.postgres.scan_start import ScanStarts
 from tarry.store.postgres.transactional import insert_within
 from tarry.store.postgres.url import parse_url
 from tarry.store.postgres.wakeup import PostgresHub
+from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.backoff import jitter
 from tarry.store.shared.lane_claim import claim_in_lanes
 from tarry.store.shared.lanes import earliest
@@ -123,7 +126,54 @@ class PostgresStore(SqlStore):
         if time.monotonic() - began > STORED_WITHIN / 1e6 * 0.9:
             self._call(lambda connection: connection.run(self._for_schema(sql.SET_ASIDE), (pack.uuids(ids),)))
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        answers: list[bytes | QueueFull] = []
+        for start in range(0, len(jobs), BATCH):
+            answers += self._insert_bounded(jobs[start : start + BATCH], bounds, now, freed)
+        return answers
+
+    def _insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str]
+    ) -> list[bytes | QueueFull]:
+        keyed, began = any(job.key is not None for job in jobs), time.monotonic()
+
+        def work(connection: PostgresConnection) -> tuple[dict[int, QueueFull], dict[int, bytes]]:
+            with connection.transaction_with(*self._claim_settings(lazy=False)):
+                refused = admit(PostgresRooms(connection, self._schema), jobs, bounds, now, freed)
+                places = [at for at in range(len(jobs)) if at not in refused]
+                if not places:
+                    return refused, {}
+                with translate_errors(self._url):
+                    values = (*pack.new_jobs([jobs[at] for at in places]), keyed, False, None, "")
+                others = connection.rows(self._for_schema(sql.INSERT), values)
+                return refused, {places[place - 1]: bytes(id) for place, id in others}
+
+        refused, held = self._call(work)
+        self._set_aside_if_slow(began, [job.id for at, job in enumerate(jobs) if at not in refused])
+        self._hub.notify(WakeReason.WORK)
+        return [refused.get(at) or held.get(at) or job.id for at, job in enumerate(jobs)]
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        return [self._job(row) for row in self._rows_of_all(sql.OLDEST_WAITING, (queue, max(0, limit)))]
+
+    def _take_room(self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int) -> None:
+        """Takes room for all jobs in a transaction of its own; QueueFull."""
+
+        def work(connection: PostgresConnection) -> None:
+            with connection.transaction_with():
+                admit_all(PostgresRooms(connection, self._schema), jobs, bounds, now)
+
+        if bounds:
+            self._call(work)
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
+        # Not in the caller's transaction, which would keep all other producers waiting until it ends. If it rolls back,
+        # the next count gives the room back.
+        self._take_room(jobs, bounds, now)
         return insert_within(connection, jobs, self._pool)
 
     # Claiming and changing
@@ -181,12 +231,12 @@ class PostgresStore(SqlStore):
         rows, again = self._call(work)
         return pack.unpack_claimed(rows, owner, now), again
 
-    def _claim_settings(self) -> list[str]:
-        # The claim holds locks that others wait for. If this process stops in the middle, the server must end the
-        # transaction; behind a pooler the session has no such setting.
+    def _claim_settings(self, lazy: bool = True) -> list[str]:
+        # The claim, or insert, holds locks that others wait for. If this process stops in the middle, the server must
+        # end the transaction; behind a pooler the session has no such setting.
         idle = f"SET LOCAL idle_in_transaction_session_timeout = {self._url.timeout * 1000:.0f}"
         plans = "SET LOCAL enable_seqscan = off"
-        return [idle, plans] if self._durable else [idle, plans, "SET LOCAL synchronous_commit = off"]
+        return [idle, plans] if self._durable or not lazy else [idle, plans, "SET LOCAL synchronous_commit = off"]
 
     def next_due(self) -> int | None:
         ((in_order, out_of_order),) = self._rows(sql.NEXT_DUE, (self._scan_starts.scheduled_start(),))

@@ -91,5 +91,5 @@ def _timeout(shown: str, own: dict[str, str]) -> float:
 
 def _is_name(text: str) -> bool:
     """Whether it may name a schema."""
-    # Only a plain word, so that it needs no quotes in any statement. PostgreSQL keeps names with pg_ for itself.
+    # Only a plain word: nobody must wonder about capitals and quotes. PostgreSQL keeps names with pg_ for itself.
     return re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", text) is not None and not text.startswith("pg_")

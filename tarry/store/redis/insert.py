@@ -1,7 +1,8 @@
 """The arguments of the script `insert`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from tarry.model.bound import Bound
 from tarry.model.job import Job
 from tarry.model.lifecycle import is_late
 from tarry.store.redis.link.base import Word
@@ -34,6 +35,15 @@ def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
     # An id that comes twice is one job, and the sums would count it twice.
     plain = all(map(is_plain, jobs)) and len({job.id for job in jobs}) == len(jobs)
     return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ())]
+
+
+def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound]) -> list[Word]:
+    """The jobs, and of each bounded queue how many of its jobs may wait."""
+    stored: list[Word] = []
+    for job in jobs:
+        stored += (job.id, pack_job(job))
+    used = sorted({job.queue for job in jobs} & bounds.keys())
+    return [0, len(jobs), *stored, *(word for name in used if bounds[name].most for word in (name, bounds[name].most))]
 
 
 def _single(job: Job) -> list[Word]:

@@ -8,6 +8,7 @@ _READS = "no-writes"
 _SCRIPTS = make_scripts(
     [
         Verb("insert", flags="", shortcut="insert_plain"),
+        Verb("insert_bounded", flags=""),
         # Not repeatable: if the answer is lost, a second run claims more jobs, and nobody knows of the first ones.
         Verb("exchange", repeatable=False, shortcut="exchange_nothing"),
         Verb("extend"),
@@ -19,6 +20,7 @@ _SCRIPTS = make_scripts(
         Verb("get", _READS),
         Verb("find", _READS),
         Verb("oldest", _READS),
+        Verb("oldest_waiting", _READS),
         Verb("reclaim", _READS),
         Verb("expiring", _READS),
         Verb("backlog", _READS),
@@ -32,6 +34,7 @@ _SCRIPTS = make_scripts(
 )
 
 INSERT = _SCRIPTS["insert"]
+INSERT_BOUNDED = _SCRIPTS["insert_bounded"]
 EXCHANGE = _SCRIPTS["exchange"]
 EXTEND = _SCRIPTS["extend"]
 PRUNE = _SCRIPTS["prune"]
@@ -42,6 +45,7 @@ RECOUNT = _SCRIPTS["recount"]
 GET = _SCRIPTS["get"]
 FIND = _SCRIPTS["find"]
 OLDEST = _SCRIPTS["oldest"]
+OLDEST_WAITING = _SCRIPTS["oldest_waiting"]
 RECLAIM = _SCRIPTS["reclaim"]
 EXPIRING = _SCRIPTS["expiring"]
 BACKLOG = _SCRIPTS["backlog"]

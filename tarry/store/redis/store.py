@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
-from tarry.errors import StoreNewer
+from tarry.errors import QueueFull, StoreNewer
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
@@ -20,7 +21,7 @@ from tarry.store.redis import scripts
 from tarry.store.redis.changes import pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
-from tarry.store.redis.insert import insert_arguments, split_jobs
+from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
@@ -76,6 +77,25 @@ class RedisStore(Store):
                 lives[start + position] = id
             start += len(piece)
         return lives
+
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        # Counts are always true here, so nothing has to be counted.
+        answers: list[bytes | QueueFull] = [job.id for job in jobs]
+        start = 0
+        for piece in split_jobs(jobs, AT_ONCE, _MAX_BYTES):
+            held, refused = self._run(scripts.INSERT_BOUNDED, *bounded_arguments(piece, bounds))
+            for position, id in zip(held[::2], held[1::2], strict=True):
+                answers[start + position] = id
+            for position in refused:
+                queue = piece[position].queue
+                answers[start + position] = QueueFull(queue, bounds[queue].most)
+            start += len(piece)
+        return answers
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        return parse_jobs(self._run(scripts.OLDEST_WAITING, queue, max(0, limit)))
 
     def confirm(self, jobs: Sequence[Job]) -> None:
         self._link.wait_for_replicas(1, CONFIRMED_WITHIN, False)

@@ -20,15 +20,17 @@ from typing import Any, TypeVar
 
 from tarry.errors import (
     ConfigError,
+    QueueFull,
     StoreError,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
 )
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
-from tarry.store.base import Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
@@ -120,6 +122,13 @@ class ShardedStore(Store):
         """As promised; ValueError, and nothing is stored, if a job with a key or lane has an id that `new_id` did not
         make. PartlyUnavailable has an error for each job that is not stored: with StoreAway, StoreFull and
         StoreReadOnly the job is surely not stored, with other errors it may be."""
+        places = self._places(jobs)
+        answers = self._ask(places, lambda n, store: store.insert(pick(jobs, places[n])))
+        self._rest_full_shards(answers.errors)
+        return assemble(answers, places, [job.id for job in jobs])
+
+    def _places(self, jobs: Sequence[Job]) -> dict[int, list[int]]:
+        """The positions of new jobs by the shard of each; ValueError."""
         # All are checked before any is stored. On another shard the key would be free, and two jobs could hold it.
         for job in jobs:
             if not self.belongs(job):
@@ -127,17 +136,41 @@ class ShardedStore(Store):
         places: dict[int, list[int]] = {}
         for position, job in enumerate(jobs):
             places.setdefault(self.shard(job.id), []).append(position)
-        answers = self._ask(places, lambda n, store: store.insert(pick(jobs, places[n])))
-        for number, error in answers.errors.items():
+        return places
+
+    def _rest_full_shards(self, errors: Mapping[int, StoreError]) -> None:
+        for number, error in errors.items():
             # It is up, so nothing else keeps `new_id` from drawing more ids for it.
             if isinstance(error, StoreFull | StoreReadOnly):
                 self.shards[number].pause_inserts()
+
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        """As promised; a bound is shared out: each shard keeps to its part, which is at least one."""
+        places, among = self._places(jobs), len(self._hashing.numbers)
+        # No job belongs on a shard that is draining, so it gets no part.
+        parts = {
+            number: {queue: bound.share(place, among) for queue, bound in bounds.items()}
+            for place, number in enumerate(self._hashing.numbers)
+        }
+        answers = self._ask(places, lambda n, store: store.insert_bounded(pick(jobs, places[n]), parts[n], now, freed))
+        self._rest_full_shards(answers.errors)
         return assemble(answers, places, [job.id for job in jobs])
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        answers = self._ask_all(lambda store: store.oldest_waiting(queue, limit))
+        for number, jobs in answers.items():
+            self._located.note(number, jobs)
+        every = {job.id: job for jobs in answers.values() for job in jobs}
+        return answers.result(sorted(every.values(), key=drop_order)[: max(0, limit)])
+
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
         if len(self.shards) > 1:
-            return super().insert_within(connection, jobs)
-        return self.shards[0].ask(lambda store: store.insert_within(connection, jobs))
+            return super().insert_within(connection, jobs, bounds, now)
+        return self.shards[0].ask(lambda store: store.insert_within(connection, jobs, bounds, now))
 
     @property
     def can_confirm(self) -> bool:

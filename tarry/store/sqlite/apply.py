@@ -16,13 +16,22 @@ GROUP_FROM = 4
 """The least number of changes, alike but for their job, that are made by one statement."""
 
 
+class SomeInvalid(Exception):
+    """Some changes of a group were not valid. To be rolled back, and made again with `ChangeGroups.telling`."""
+
+
 class ChangeGroups:
-    """Changes, in groups that one statement makes. To be made before the transaction that applies them."""
+    """Changes, in groups that one statement makes. To be made before the transaction that applies them.
+
+    telling: whether each group tells which of its changes were valid. Else `SomeInvalid` is raised unless all were.
+    """
 
     # Grouping takes a third as long as the statements, and other processes wait for the write lock.
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = changes
+        # To tell costs a fifth of the change, and nearly always all are valid.
+        self.telling = False
         self.alike: list[list[Change]] = []
         """Changes that differ only in their job."""
         self.rest: list[Change] = []
@@ -40,7 +49,8 @@ class ChangeGroups:
 
 
 def apply_changes(db: Database, lanes: SqliteLanes, groups: ChangeGroups, now: int) -> list[bool]:
-    """Makes the valid changes and lowers the levels of limits for attempts that ended; answers which were valid."""
+    """Makes the valid changes and lowers the levels of limits for attempts that ended; answers which were valid.
+    Raises SomeInvalid."""
     changes = groups.changes
     for change in changes:
         # A holder whose time is over must lose the key first, or the unique index would refuse the change.
@@ -65,15 +75,21 @@ def _make(db: Database, groups: ChangeGroups) -> list[bool]:
         return [bool(_change_each(db, [change])) for change in groups.changes]
     made: set[bytes] = set()
     for alike in groups.alike:
-        made |= _change_group(db, alike)
+        made |= _change_group(db, alike, groups.telling)
     made |= _change_each(db, groups.rest)
     return [change.id in made for change in groups.changes]
 
 
-def _change_group(db: Database, alike: list[Change]) -> set[bytes]:
-    ids = db.array(tuple([change.id for change in alike]))
-    rows: list[Any] = db.execute(sql.CHANGE_GROUP, (*new_values(alike[0]), ids, *_fence(alike[0]))).fetchall()
-    return {id for (id,) in rows}
+def _change_group(db: Database, alike: list[Change], telling: bool) -> set[bytes]:
+    ids = [change.id for change in alike]
+    values = (*new_values(alike[0]), db.array(tuple(ids)), *_fence(alike[0]))
+    if telling:
+        rows: list[Any] = db.execute(sql.CHANGE_GROUP_AND_TELL, values).fetchall()
+        return {id for (id,) in rows}
+    db.execute(sql.CHANGE_GROUP, values)
+    if db.changes() < len(ids):
+        raise SomeInvalid
+    return set(ids)
 
 
 def _change_each(db: Database, changes: list[Change]) -> set[bytes]:

@@ -6,6 +6,7 @@ other's locks, and soon damage a file that both write. So the store uses Python'
 with a program that uses sqlite3.
 """
 
+import os
 import random
 import time
 from pathlib import Path
@@ -202,3 +203,16 @@ def rights(path: Path) -> Diagnostic:
     mode = path.stat().st_mode & 0o777
     others = f"others may read what jobs are about: chmod o= {path}*" if mode & 0o007 else ""
     return Diagnostic("file rights", f"{mode:04o}", others)
+
+
+def check_in_place(path: Path, opened: os.stat_result) -> None:
+    """StoreUnavailable if the file that was opened was moved or deleted."""
+    # SQLite would go on in the deleted file, where nobody ever finds the jobs.
+    try:
+        is_there = os.path.samestat(os.stat(path), opened)
+    except OSError:
+        is_there = False
+    if not is_there:
+        raise errors.StoreUnavailable(
+            f"{path} was moved or deleted while in use: put it back, or restart all that use it"
+        )

@@ -61,6 +61,14 @@ _FIRST_LANED = """SELECT due FROM tarry_job INDEXED BY tarry_laned
     WHERE state = 1 AND lane IS NOT NULL AND queue = ? LIMIT ?"""
 FIRST_READY = (_FIRST_READY.format(1), _FIRST_READY.format(0), _FIRST_LANED)
 """When the first ready jobs of a queue were due: late ones, those on time, those in lanes."""
+_WAITING = """SELECT {0} FROM tarry_job INDEXED BY tarry_ready WHERE state = 1 AND lane IS NULL AND queue = ?{1}
+    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_laned WHERE state = 1 AND lane IS NOT NULL AND queue = ?{1}
+    UNION ALL SELECT {0} FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0 AND queue = ?{1}"""
+COUNT_WAITING = f"SELECT count(*) FROM ({_WAITING.format('1', '')} LIMIT ?)"
+_BY_BAND = "iif(state = 0, 2, (rank < 0) - (rank > 0)), due, id"
+OLDEST_WAITING = f"""SELECT {_COLUMNS} FROM tarry_job WHERE n IN (SELECT n FROM (
+    {_WAITING.format("n, state, rank, due, id", "1")}) ORDER BY {_BY_BAND} LIMIT ?2) ORDER BY {_BY_BAND}"""
+SET_CELL = "INSERT INTO tarry_cell VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 NEXT_DUE = "SELECT min(due) FROM tarry_job INDEXED BY tarry_scheduled WHERE state = 0"
 CLAIM = """UPDATE tarry_job SET state = 2, owner = ?, epoch = epoch + 1, since = ?
     WHERE n IN (SELECT value FROM carray(?))"""
@@ -74,7 +82,8 @@ SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures 
 # OR IGNORE: where another job holds the key, the unique index makes the change invalid, and the others still happen.
 CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
-    WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? AND owner IS ? RETURNING id"""
+    WHERE id IN (SELECT value FROM carray(?)) AND state = ? AND epoch = ? AND owner IS ?"""
+CHANGE_GROUP_AND_TELL = f"{CHANGE_GROUP} RETURNING id"
 FORGET = "DELETE FROM tarry_job WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 LIMITS = "SELECT name, value FROM tarry_limit"
 LIMIT = "SELECT value FROM tarry_limit WHERE name = ?"

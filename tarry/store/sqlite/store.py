@@ -14,12 +14,14 @@ from typing import Any
 
 import apsw
 
-from tarry.errors import StoreFull, StoreUnavailable
+from tarry.errors import QueueFull, StoreFull
+from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import Diagnostic, Exchange, Want
+from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
+from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.columns import claimed_jobs, stored_values
 from tarry.store.shared.lanes import assign_lanes, earliest
 from tarry.store.shared.pruning import Finished, Pruning
@@ -27,10 +29,11 @@ from tarry.store.shared.sql_store import Row, ScanningSqlStore, SqlFinishedJobs
 from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import forked, sql
-from tarry.store.sqlite.apply import ChangeGroups, apply_changes
+from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.connection import Statements
-from tarry.store.sqlite.file import open_database, rights, transaction, translate_errors
+from tarry.store.sqlite.file import check_in_place, open_database, rights, transaction, translate_errors
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits, ready_lanes
+from tarry.store.sqlite.levels import SqliteRooms
 from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine
 from tarry.store.sqlite.reserve import Reserve
@@ -92,7 +95,7 @@ class SqliteStore(ScanningSqlStore):
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         self._check_room()
-        self._check_file()
+        check_in_place(self.path, self._file)
         with self._lock, translate_errors(self.path):
             if len(jobs) == 1 and self._insert_unlimited(jobs[0]):
                 ids = [jobs[0].id]
@@ -110,37 +113,44 @@ class SqliteStore(ScanningSqlStore):
         self._db.execute(sql.INSERT_UNLIMITED, stored_values(job))
         return self._db.changes() == 1
 
-    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+    def insert_within(
+        self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
+    ) -> list[bytes]:
         self._check_room()
-        self._check_file()
+        check_in_place(self.path, self._file)
         theirs = caller_statements(connection, self.path, self._shared)
         # Before the limits are read: in a snapshot from before the lock they could be outdated.
         theirs.execute(sql.TAKE_LOCK)
+        admit_all(SqliteRooms(theirs), jobs, bounds, now)
         lives = _insert_jobs(theirs, assign_lanes(jobs, read_limits(theirs)))
         # Nobody tells the store of the caller's commit, so a thread watches for these jobs, to wake workers.
         self._commits.expect({job.id for job in jobs}.intersection(lives))
         return lives
 
+    def insert_bounded(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
+    ) -> list[bytes | QueueFull]:
+        self._check_room()
+        check_in_place(self.path, self._file)
+        with self._lock, translate_errors(self.path):
+            with transaction(self._db):
+                refused = admit(SqliteRooms(self._db), jobs, bounds, now, freed)
+                admitted = [job for at, job in enumerate(jobs) if at not in refused]
+                ids = iter(_insert_jobs(self._db, self._lanes.assign_lanes(admitted)))
+            self._board.wake(WakeReason.WORK)
+        return [refused.get(at) or next(ids) for at in range(len(jobs))]
+
+    def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
+        return self._jobs(sql.OLDEST_WAITING, (queue, max(0, limit)))
+
     def _check_room(self) -> None:
         if self._reserve.spent:
             raise StoreFull(f"{self.path}: the disk is full; free some space, and within 10 s jobs are taken again")
 
-    def _check_file(self) -> None:
-        """StoreUnavailable if the file was moved or deleted."""
-        # SQLite would go on in the deleted file, where nobody ever finds the jobs.
-        try:
-            is_there = os.path.samestat(os.stat(self.path), self._file)
-        except OSError:
-            is_there = False
-        if not is_there:
-            raise StoreUnavailable(
-                f"{self.path} was moved or deleted while in use: put it back, or restart all that use it"
-            )
-
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        self._check_file()
+        check_in_place(self.path, self._file)
         with self._lock, translate_errors(self.path):
             wants = self._open(wants)
             # An idle worker looks without the write lock, so that it does not stand in a producer's way.
@@ -165,13 +175,23 @@ class SqliteStore(ScanningSqlStore):
     ) -> Exchange:
         # Only what needs the write lock is done while other processes wait for it.
         groups = ChangeGroups(changes)
+        try:
+            return self._exchange_groups(groups, wants, limit, owner, lease, now)
+        except SomeInvalid:
+            # Rolled back. It is made anew, so that each group tells which of its changes are valid.
+            groups.telling = True
+            return self._exchange_groups(groups, wants, limit, owner, lease, now)
+
+    def _exchange_groups(
+        self, groups: ChangeGroups, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
+    ) -> Exchange:
         rows: list[Row] = []
         again: int | None = None
         with transaction(self._db):
             # Under the write lock no other process can change the limits any more.
             self._lanes.load_limits()
             # Changes first: what ends here makes room under limits for the claim.
-            valid = apply_changes(self._db, self._lanes, groups, now) if changes else []
+            valid = apply_changes(self._db, self._lanes, groups, now) if groups.changes else []
             due = self._next_due()
             if wants and limit > 0:
                 if due is not None and due <= now:

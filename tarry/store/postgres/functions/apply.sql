@@ -11,7 +11,7 @@
 -- Cost       all at once: one statement, and one more if a job is deleted; each looks up job_pkey once a change.
 --            Singly: one or two statements a change. With limits also ended_v1, and one look at the changed jobs for
 --            each of: jobs that come back from their end, jobs that become ready.
-CREATE FUNCTION {s}.apply_v1(c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[],
+CREATE OR REPLACE FUNCTION {s}.apply_v1(c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[], k_epoch int[],
     k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[], k_until bigint[],
     k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[], k_owner text[],
     singly boolean, now_ bigint)

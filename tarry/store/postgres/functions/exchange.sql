@@ -28,7 +28,7 @@
 -- Cost       two looks at job_scheduled, one at job_laned, three at job_ready for each want (two more if jobs are out
 --            of order), then one statement for each want that has jobs. Where there are limits, also one row of lane
 --            and of limits for each want.
-CREATE FUNCTION {s}.exchange_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[],
+CREATE OR REPLACE FUNCTION {s}.exchange_v1(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[],
     k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],
     k_until bigint[], k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[],
     k_owner text[], singly boolean, now_ bigint, w_queue text[], w_band smallint[], w_count int[], w_start bigint[],

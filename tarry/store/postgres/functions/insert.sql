@@ -10,7 +10,7 @@
 -- Answer     one row for each job whose key is held: its place in the batch (1 is the first), and the id of the holder
 -- Cost       without keys one statement for all jobs. With keys, or if some are stored already, each job looks up
 --            job_pkey once and job_key twice. One row is read of limits.
-CREATE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
+CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
     k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[], k_losses int[],
     k_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_unique bigint[], k_holds bigint[],
     k_lane text[], k_headers bytea[], k_progress bytea[], keyed boolean, unordered boolean, channel text, token text)

@@ -7,7 +7,7 @@
 -- Answer     when the next job is due, in microseconds; NULL: none is scheduled
 -- Cost       reads at most `most` entries of each of the two parts of job_scheduled, and writes these jobs. A job in a
 --            lane of a limited task adds a row to lane.
-CREATE FUNCTION {s}.promote_v1(most int, now_ bigint, start bigint)
+CREATE OR REPLACE FUNCTION {s}.promote_v1(most int, now_ bigint, start bigint)
 RETURNS bigint LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE

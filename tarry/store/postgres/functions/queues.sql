@@ -6,7 +6,7 @@
 -- Answer     each queue once, and whether it is paused
 -- Cost       three looks at job_ready for each known queue and band, one for each gap between known queues, one for
 --            each unknown queue, and one of job_laned for each queue that has jobs in lanes.
-CREATE FUNCTION {s}.queues_v1(w_queue text[], w_band smallint[], w_start bigint[], w_late_start bigint[])
+CREATE OR REPLACE FUNCTION {s}.queues_v1(w_queue text[], w_band smallint[], w_start bigint[], w_late_start bigint[])
 RETURNS TABLE (queue text, paused boolean) LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off

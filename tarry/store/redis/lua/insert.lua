@@ -85,15 +85,56 @@ function lib.insert()
   local held, limits = {}, lib.read_limits()
   for number = 1, tonumber(ARGV[2]) do
     local id = ARGV[2 * number + 1]
-    local lives = lib.insert_one(id, ARGV[2 * number + 2], limits)
-    if lives ~= id then
-      held[#held + 1] = number - 1
-      held[#held + 1] = lives
-    end
+    lib.note_holder(held, number, id, lib.insert_one(id, ARGV[2 * number + 2], limits))
   end
   lib.write_lines()
   local any = next(lib.tallies)
   lib.write_tallies()
   if any then lib.wake('w') end
   return held
+end
+
+-- insert_bounded: keeps new jobs, in queues with a bound only as many as there is room for.
+-- Keys: as insert.
+-- Arguments: as insert for unusual jobs; then, of each bounded queue, its name and how many of its jobs may wait.
+-- Answer: positions and ids of those whose key another job holds, in turn; positions of those that are refused.
+-- Cost: as insert for unusual jobs, and one read of all counts.
+function lib.insert_bounded()
+  local rooms, held, refused, limits = lib.read_rooms(3 + 2 * ARGV[2]), {}, {}, lib.read_limits()
+  for number = 1, tonumber(ARGV[2]) do
+    local id, record = ARGV[2 * number + 1], ARGV[2 * number + 2]
+    local queue = lib.tail_of(record).queue
+    if not rooms[queue] or lib.call('HEXISTS', lib.JOBS, id) == 1 then
+      lib.note_holder(held, number, id, lib.insert_one(id, record, limits))
+    elseif rooms[queue] > 0 then
+      local lives = lib.insert_one(id, record, limits)
+      lib.note_holder(held, number, id, lives)
+      if lives == id then rooms[queue] = rooms[queue] - 1 end
+    else
+      refused[#refused + 1] = number - 1
+    end
+  end
+  lib.write_lines()
+  local any = next(lib.tallies)
+  lib.write_tallies()
+  if any then lib.wake('w') end
+  return {held, refused}
+end
+
+-- How many more jobs each bounded queue may have. at: where the bounds begin in the arguments.
+function lib.read_rooms(at)
+  local rooms, counts = {}, lib.call('HGETALL', lib.COUNTS)
+  for place = at, #ARGV, 2 do rooms[ARGV[place]] = ARGV[place + 1] + 0 end
+  for place = 1, #counts, 2 do
+    local state, queue = lib.byte(counts[place]) - 48, lib.split_names(lib.sub(counts[place], 2))
+    if state <= lib.READY and rooms[queue] then rooms[queue] = rooms[queue] - counts[place + 1] end
+  end
+  return rooms
+end
+
+function lib.note_holder(held, number, id, lives)
+  if lives ~= id then
+    held[#held + 1] = number - 1
+    held[#held + 1] = lives
+  end
 end

@@ -214,3 +214,59 @@ function lib.count_lanes(found, queue, band)
     end
   end
 end
+
+-- oldest_waiting: jobs of a queue that wait: the ready ones by band, the lowest first, and by due; then the scheduled.
+-- Keys: reads due, jobs, lines and lanes.
+-- Arguments: queue, limit.
+-- Answer: ids, records and nothing in place of entries of `run`, in turn.
+-- Cost: of each line and lane as many entries as the limit, ten times as many where priorities differ; if these are too
+-- few, all that are scheduled.
+function lib.oldest_waiting()
+  local queue, limit, ids, found = ARGV[1], ARGV[2] + 0, {}, {}
+  for _, band in ipairs({'l', 'n', 'h'}) do
+    if #ids < limit then lib.append_oldest(ids, lib.oldest_of_band(queue, band, limit), limit) end
+  end
+  local from, page = 0, 1
+  while #ids < limit and page do
+    page, from = lib.call('ZRANGE', lib.DUE, from, from)[1], from + 1
+    if page then lib.append_oldest(ids, lib.scheduled_of(queue, page), limit) end
+  end
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    found[3 * number - 2], found[3 * number - 1], found[3 * number] = ids[number], record, false
+  end
+  return found
+end
+
+function lib.append_oldest(ids, entries, limit)
+  for number = 1, math.min(#entries, limit - #ids) do ids[#ids + 1] = lib.sub(entries[number], 9) end
+end
+
+-- Due and id of the first ready jobs of a band, sorted.
+function lib.oldest_of_band(queue, band, limit)
+  local width, most, entries = lib.WIDTHS[band], band == 'n' and limit or 10 * limit, {}
+  local function add(key, longer)
+    local line = lib.peek(key, width + longer, most)
+    for at = width - 23, #line, width + longer do entries[#entries + 1] = lib.sub(line, at, at + 23) end
+  end
+  add(lib.open_line(queue, band), 0)
+  add(lib.open_line(queue, band, true), 0)
+  for _, task in ipairs(lib.call('ZRANGE', lib.tasks_key(queue, band), 0, -1)) do
+    for _, lane in ipairs(lib.call('ZRANGE', lib.lanes_key(queue, band, task), 0, limit)) do
+      add(lib.lane_line(queue, band, task, lane), 1)
+    end
+  end
+  lib.sort(entries)
+  return entries
+end
+
+-- Those of a page of scheduled jobs that are for the queue.
+function lib.scheduled_of(queue, page)
+  local ids, entries = {}, {}
+  for at = 1, #page, 24 do ids[#ids + 1] = lib.sub(page, at + 8, at + 23) end
+  for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
+    if record and lib.tail_of(record).queue == queue then
+      entries[#entries + 1] = lib.sub(page, 24 * number - 23, 24 * number)
+    end
+  end
+  return entries
+end

@@ -30,6 +30,14 @@ class ActivationSockets:
             for fd, name in _declared_sockets(count, names):
                 self.by_name.setdefault(name, []).append(_open_socket(fd, name))
 
+    def take_first(self, many: int) -> list[socket.socket]:
+        """Removes the first so many of all, in the order of their descriptors, and returns them."""
+        taken = [one for each in self.by_name.values() for one in each if one.fileno() < _FIRST + many]
+        self.by_name = {name: [one for one in each if one not in taken] for name, each in self.by_name.items()}
+        for one in taken:
+            one.setblocking(False)
+        return taken
+
     def close(self) -> None:
         """Closes our descriptors; the service manager keeps its own."""
         for sockets in self.by_name.values():

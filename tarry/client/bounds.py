@@ -1,0 +1,181 @@
+"""Queues with a bound: what a producer does where there is no room for a new job.
+
+The bounds of all queues are in one cell of the store, so that they hold for every producer, also for one that has other
+settings. A producer reads the cell anew every few seconds.
+"""
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tarry.client.enqueue_listener import EnqueueListener
+from tarry.errors import PartlyUnavailable, QueueFull, StoreError
+from tarry.model import lifecycle
+from tarry.model.bound import BOUNDS, DROPPED, Bound
+from tarry.model.job import Job
+from tarry.model.quantity import quantity
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import reachable_part
+
+log = logging.getLogger("tarry.client")
+READ_EVERY = 2.0
+"""Seconds for which the bounds that were read are trusted."""
+WARN_EVERY = 10.0
+"""Seconds between two warnings of jobs that were dropped, of all queues together."""
+_TRIES = 10
+_MOST_ROUNDS = 100
+_Answers = list[bytes | QueueFull]
+_decode = msgspec.json.Decoder(dict[str, Bound]).decode
+
+
+def declare_bounds(store: Store, bounds: Mapping[str, Bound]) -> None:
+    """Sets the bounds of these queues in the store; those of others stay. StoreError."""
+    for _ in range(_TRIES if bounds else 0):
+        cell = reachable_part(lambda: store.kv_get(BOUNDS))
+        known = read_bounds(cell)
+        if known == {**known, **bounds} or store.kv_cas(BOUNDS, msgspec.json.encode({**known, **bounds}), cell):
+            return
+
+
+def read_bounds(cell: bytes | None) -> dict[str, Bound]:
+    """The bounds in the value of the cell."""
+    return _decode(cell) if cell else {}
+
+
+class BoundsInUse(Struct, frozen=True):
+    """The bounds of queues, and how many jobs were ever dropped from each because it was full; both by queue."""
+
+    bounds: Mapping[str, Bound]
+    dropped: Mapping[str, int]
+
+
+def bounds_in_use(store: Store) -> BoundsInUse:
+    """For people. StoreError; of shards, those that can be reached are asked."""
+    dropped = reachable_part(lambda: store.kv_list(DROPPED))
+    bounds = read_bounds(reachable_part(lambda: store.kv_get(BOUNDS)))
+    return BoundsInUse(
+        {queue: bound for queue, bound in bounds.items() if bound.most},
+        {name.removeprefix(DROPPED): int(value) for name, value in dropped.items()},
+    )
+
+
+class BoundedQueues:
+    """Inserts jobs, and keeps queues within their bounds. Safe from threads.
+
+    now: the store's clock in microseconds. declared: bounds that hold until the store has others.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], int],
+        listener: EnqueueListener | None = None,
+        declared: Mapping[str, Bound] | None = None,
+    ) -> None:
+        self._store, self._now, self._listener = store, now, listener
+        self._declared = dict(declared or {})
+        self._bounds, self._read_at = self._declared, 0.0
+        self._dropped = Counter[str]()
+        """By queue, what was dropped and is not yet in the log."""
+        self._warned_at = 0.0
+
+    def bounds(self) -> Mapping[str, Bound]:
+        """The bounds, by queue."""
+        now = time.monotonic()
+        if not self._read_at or now - self._read_at > READ_EVERY:
+            self._read_at = now
+            # While the store is away, the insert itself says so.
+            with contextlib.suppress(StoreError):
+                self._bounds = {**self._declared, **read_bounds(reachable_part(lambda: self._store.kv_get(BOUNDS)))}
+        return self._bounds
+
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]:
+        """`Store.insert`; PartlyUnavailable, with QueueFull for each job that is refused."""
+        bounds = self.bounds()
+        if not bounds or bounds.keys().isdisjoint(job.queue for job in jobs):
+            return self._store.insert(jobs)
+        answers, missing = self._insert_once(jobs, bounds, ())
+        if any(isinstance(answer, QueueFull) for answer in answers):
+            self._replace_oldest(jobs, answers, missing, bounds)
+            missing |= self._refused(jobs, answers)
+        # At the positions of errors the elements mean nothing.
+        ids = [job.id if isinstance(answer, QueueFull) else answer for job, answer in zip(jobs, answers, strict=True)]
+        if missing:
+            raise PartlyUnavailable(str(next(iter(missing.values()))), ids, missing)
+        return ids
+
+    def insert_within(self, connection: Any, jobs: Sequence[Job]) -> list[bytes]:
+        """`Store.insert_within`; QueueFull. Drops nothing: the caller may roll back, and what was dropped were lost for
+        nothing."""
+        queues = {job.queue for job in jobs}
+        bounds = {queue: bound for queue, bound in self.bounds().items() if queue in queues}
+        return self._store.insert_within(connection, jobs, bounds, self._now() if bounds else 0)
+
+    def _insert_once(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], freed: Sequence[str]
+    ) -> tuple[_Answers, dict[int, StoreError]]:
+        """The answers, and the errors of shards that are away, by position."""
+        try:
+            return self._store.insert_bounded(jobs, bounds, self._now(), freed), {}
+        except PartlyUnavailable as error:
+            return list(error.answer), dict(error.missing)
+
+    def _replace_oldest(
+        self, jobs: Sequence[Job], answers: _Answers, missing: dict[int, StoreError], bounds: Mapping[str, Bound]
+    ) -> None:
+        """Inserts refused jobs in place of the oldest of their queue, where the bound says so."""
+        for _ in range(_MOST_ROUNDS):
+            left = [at for at, answer in enumerate(answers) if _may_replace(answer, bounds)]
+            if not left:
+                return
+            counts = Counter(jobs[at].queue for at in left)
+            for queue, count in counts.items():
+                self._drop(queue, max(min(count, bounds[queue].most), bounds[queue].dropped_at_once))
+            again, errors = self._insert_once([jobs[at] for at in left], bounds, list(counts))
+            for position, at in enumerate(left):
+                answers[at] = again[position] if position not in errors else jobs[at].id
+            missing |= {left[position]: error for position, error in errors.items()}
+
+    def _drop(self, queue: str, count: int) -> None:
+        """Deletes the oldest jobs that wait in the queue."""
+        # By a change, so that a job that a worker claims meanwhile is not deleted.
+        oldest = reachable_part(lambda: self._store.oldest_waiting(queue, count))
+        valid = self._store.apply([lifecycle.forget(job) for job in oldest], self._now())
+        gone = [job for job, is_gone in zip(oldest, valid, strict=True) if is_gone]
+        if gone and self._listener is not None:
+            self._listener.on_manual_change(gone, "deleted")
+        self._count(queue, len(gone))
+        self._warn(queue, len(gone))
+
+    def _count(self, queue: str, count: int) -> None:
+        for _ in range(_TRIES if count else 0):
+            was = self._store.kv_get(DROPPED + queue)
+            if self._store.kv_cas(DROPPED + queue, b"%d" % (int(was or 0) + count), was):
+                return
+
+    def _warn(self, queue: str, count: int) -> None:
+        self._dropped[queue] += count
+        now = time.monotonic()
+        if self._dropped.total() and (not self._warned_at or now - self._warned_at > WARN_EVERY):
+            self._warned_at, dropped, self._dropped = now, self._dropped, Counter()
+            for name, number in sorted(dropped.items()):
+                log.warning("queue %s is full: dropped the oldest %s that waited", name, quantity(number))
+
+    def _refused(self, jobs: Sequence[Job], answers: _Answers) -> dict[int, StoreError]:
+        """The errors of refused jobs by position."""
+        errors = {at: answer for at, answer in enumerate(answers) if isinstance(answer, QueueFull)}
+        if not errors:
+            return {}
+        # A job that is sent again, because an answer was lost, may be stored already: then it is not refused.
+        stored = self._store.get([jobs[at].id for at in errors])
+        return {at: error for (at, error), job in zip(errors.items(), stored, strict=True) if job is None}
+
+
+def _may_replace(answer: bytes | QueueFull, bounds: Mapping[str, Bound]) -> bool:
+    return isinstance(answer, QueueFull) and bounds[answer.queue].when_full == "drop_oldest"

@@ -1,0 +1,108 @@
+"""What people and programs see of a job: `tarry jobs --json`, and the HTTP API."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import Rules
+from tarry.model.overrides import retry_of
+from tarry.model.retry import Retry
+from tarry.store import ids
+from tarry.tasks.output import Output
+from tarry.tasks.progress import Progress, decode_output, decode_progress
+
+_UNKNOWN = Retry(None)
+
+
+class JobRecord(Struct, frozen=True):
+    """A job. Times are seconds since the epoch; null: none."""
+
+    id: str
+    task: str
+    queue: str
+    state: State
+    priority: int
+    attempt: int
+    """The number of the attempt that runs or comes next, from 1; of a dead job, of the last one."""
+    attempts: int | None
+    """The most that it may have; null: no limit, or not known here."""
+    failures: int
+    """Attempts that failed."""
+    losses: int
+    """How many workers died while it was running."""
+    epoch: int
+    """How often it was claimed."""
+    key: str | None
+    created: float
+    due: float
+    """It does not start before."""
+    since: float
+    """In its present state since."""
+    expires: float | None
+    """It does not start then or later."""
+    owner: str | None
+    """Who runs it."""
+    progress: Progress | None
+    args: Any
+    """Its arguments: a list, or an object by name."""
+    note: Any
+    """Its result when it is done; else how the last attempt ended: an object with `type`, `message`, `traceback`."""
+
+
+class JobDetail(JobRecord, frozen=True):
+    """A job, with what it printed and logged."""
+
+    output: Output | None
+    """The last lines of the present or last attempt."""
+
+
+def job_record(job: Job, attempts: int | None = None) -> JobRecord:
+    """The record of a job. attempts: `most_attempts`."""
+    return JobRecord(**_fields(job, attempts))
+
+
+def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
+    """The same, with its output."""
+    return JobDetail(**_fields(job, attempts), output=decode_output(job.progress))
+
+
+def most_attempts(job: Job, tasks: Mapping[str, Any], rules: Callable[[str, str], Rules]) -> int | None:
+    """The most attempts that the job may have; None: no limit, or this process does not know its task."""
+    rule = rules(job.task, job.queue).retry if job.task in tasks else _UNKNOWN
+    return retry_of(job.headers, rule).attempts
+
+
+def _fields(job: Job, attempts: int | None) -> dict[str, Any]:
+    return {
+        "id": ids.text(job.id),
+        "task": job.task,
+        "queue": job.queue,
+        "state": job.state,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "attempts": attempts,
+        "failures": job.failures,
+        "losses": job.crashes,
+        "epoch": job.epoch,
+        "key": job.key,
+        "created": job.created / SECOND,
+        "due": job.due / SECOND,
+        "since": job.state_since / SECOND,
+        "expires": job.expires / SECOND or None,
+        "owner": job.owner or None,
+        "progress": decode_progress(job.progress),
+        "args": decode_json(job.body),
+        "note": decode_json(job.note),
+    }
+
+
+def decode_json(text: bytes) -> Any:
+    """The value; None for no text; what is no JSON as text."""
+    try:
+        return msgspec.json.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return text.decode("utf-8", "replace")

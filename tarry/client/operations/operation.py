@@ -1,0 +1,148 @@
+"""What an operation is: one change for all jobs that match a filter, and how far it has come."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tarry.client.client import Client
+from tarry.client.enqueue_listener import JobEvent
+from tarry.model import lifecycle
+from tarry.model.change import Change
+from tarry.model.duration import SECOND, microseconds
+from tarry.model.job import MAX_PRIORITY, Job, State
+from tarry.store.base import Query
+from tarry.tasks.options import Name
+
+Act = Literal["retry", "cancel", "delete", "move"]
+OperationState = Literal["waiting", "running", "stopping", "done", "stopped", "failed"]
+Rule = Callable[[Job, int], Change]
+
+# Bounded, so that microseconds of it fit every store.
+_Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+_ENDED = frozenset(("done", "stopped", "failed"))
+EVENTS: Mapping[str, JobEvent] = {"retry": "retried", "cancel": "cancelled", "delete": "deleted", "move": "moved"}
+"""What listeners are told of a job for which each act was done."""
+
+
+class JobFilter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Which jobs an operation is for; a field that is left out matches all."""
+
+    queue: Name | None = None
+    task: Name | None = None
+    key: Name | None = None
+    states: tuple[State, ...] = ()
+    older: float | str | None = None
+    """In their state for longer than this: seconds, or text such as "1h"."""
+    since: _Seconds | None = None
+    """In their state since this time (seconds since the epoch) or later."""
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether it narrows nothing."""
+        return self == JobFilter()
+
+    def query(self, now: int) -> Query:
+        """The query that finds these jobs, except for `since`, which no store knows; ValueError. now: microseconds."""
+        before = None if self.older is None else now - microseconds(self.older, "older")
+        return Query(self.states, self.queue, self.task, self.key, before)
+
+    def is_since(self, job: Job) -> bool:
+        """Whether `since` matches the job."""
+        return self.since is None or job.state_since >= self.since * SECOND
+
+
+class MoveTarget(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Where `move` puts a waiting job; a field that is left out stays as it is."""
+
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+
+
+class Operation(Struct, frozen=True, omit_defaults=True):
+    """As its cell keeps it. Times are microseconds since the epoch, by the store's clock; 0: none."""
+
+    id: str
+    act: Act
+    filter: JobFilter
+    target: MoveTarget = MoveTarget()
+    """Of `move` only."""
+    dry_run: bool = False
+    """Counts the jobs that match, and changes none."""
+    reason: str = ""
+    """Why jobs are cancelled."""
+    caller: str = ""
+    """Who asked for it."""
+    state: OperationState = "waiting"
+    created: int = 0
+    ended: int = 0
+    total: int | None = None
+    """About how many jobs there were to look at when it began; None: not known."""
+    matched: int = 0
+    """Jobs that matched, up to now."""
+    changed: int = 0
+    """Of those, the ones that were changed. The others had changed before, or their state does not allow it."""
+    after: bytes = b""
+    """The last job that it looked at."""
+    owner: str = ""
+    """The process that runs it."""
+    lease: int = 0
+    """Until when no other process takes it up."""
+    trouble: str = ""
+    """Why it failed."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.state in _ENDED
+
+
+class OperationRecord(Struct, frozen=True):
+    """What people and programs see of an operation. Times are seconds since the epoch; null: not yet."""
+
+    id: str
+    act: Act
+    filter: JobFilter
+    target: MoveTarget | None
+    dry_run: bool
+    state: OperationState
+    total: int | None
+    matched: int
+    changed: int
+    caller: str
+    created: float
+    ended: float | None
+    trouble: str | None
+
+    @classmethod
+    def of(cls, operation: Operation) -> "OperationRecord":
+        """The record of an operation."""
+        return cls(
+            operation.id,
+            operation.act,
+            operation.filter,
+            operation.target if operation.act == "move" else None,
+            operation.dry_run,
+            operation.state,
+            operation.total,
+            operation.matched,
+            operation.changed,
+            operation.caller,
+            operation.created / SECOND,
+            operation.ended / SECOND or None,
+            operation.trouble or None,
+        )
+
+
+def rule_of(operation: Operation, client: Client) -> Rule:
+    """What becomes of each job, as a rule of the lifecycle."""
+    match operation.act:
+        case "retry":
+            return lifecycle.run_now
+        case "cancel":
+            return lambda job, now: client.cancel_change(job, now, operation.reason)
+        case "delete":
+            return lambda job, now: lifecycle.forget(job)
+        case "move":
+            to = operation.target
+            return lambda job, now: lifecycle.move(job, now, queue=to.queue, priority=to.priority)

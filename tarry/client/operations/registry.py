@@ -1,0 +1,100 @@
+"""The operations of a store: each has a cell, `operations/ID`, which every process can read."""
+
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from tarry.client.operations.operation import Operation
+from tarry.errors import OperationNotFound, StoreBusy, TooManyOperations, UsageError
+from tarry.model.duration import DAY
+from tarry.store import ids
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import reachable_part
+
+PREFIX = "operations/"
+MOST_OPEN = 20
+"""Operations that have not ended."""
+MOST_KEPT = 100
+"""Ended operations that are kept."""
+KEPT_FOR = 7 * DAY
+"""Microseconds that an ended operation is kept."""
+
+# Of a compare-and-set, which fails when another process writes at the same time.
+_TRIES = 20
+
+StoredOperation = tuple[Operation, bytes]
+"""An operation, and its cell as stored."""
+
+
+def read_all(store: Store) -> list[StoredOperation]:
+    """All operations, the oldest first. StoreError."""
+    found = []
+    for cell in reachable_part(lambda: store.kv_list(PREFIX)).values():
+        # A newer release may have written it.
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append((msgspec.json.decode(cell, type=Operation), cell))
+    return sorted(found, key=lambda one: one[0].id)
+
+
+def read(store: Store, id: str) -> StoredOperation:
+    """The operation with this id; OperationNotFound."""
+    cell = store.kv_get(PREFIX + id)
+    if cell is None:
+        raise OperationNotFound(f"no operation {id}: it never existed, or it ended more than a week ago")
+    return msgspec.json.decode(cell, type=Operation), cell
+
+
+def add(store: Store, operation: Operation, now: int) -> Operation:
+    """Stores a new operation, with an id; TooManyOperations, UsageError. now: microseconds."""
+    if operation.filter.matches_all:
+        raise UsageError(f"{operation.act} which jobs? Narrow with queue, task, key, states, older or since")
+    if operation.act == "move" and operation.target.queue is None and operation.target.priority is None:
+        raise UsageError("move to where? Name a queue, a priority or both in target")
+    try:
+        operation.filter.query(now)
+    except ValueError as error:
+        raise UsageError(f"filter: {error}") from None
+    known = read_all(store)
+    if sum(not one.is_ended for one, _ in known) >= MOST_OPEN:
+        raise TooManyOperations(f"{MOST_OPEN} operations are under way: wait until one ends, or stop one")
+    _prune(store, known, now)
+    operation = replace(operation, id=ids.text(ids.uuid7()), created=now)
+    store.kv_cas(PREFIX + operation.id, msgspec.json.encode(operation), None)
+    return operation
+
+
+def write(store: Store, operation: Operation, expected: bytes) -> bytes | None:
+    """Stores an operation; returns its cell, or None if the cell no longer has the expected content."""
+    cell = msgspec.json.encode(operation)
+    return cell if store.kv_cas(PREFIX + operation.id, cell, expected) else None
+
+
+def stop(store: Store, id: str, now: int) -> Operation:
+    """Asks an operation to end; what it has changed stays changed. One that has ended stays as it is.
+    OperationNotFound."""
+
+    def change(operation: Operation) -> Operation:
+        if operation.state == "waiting":
+            return replace(operation, state="stopped", ended=now)
+        return operation if operation.is_ended else replace(operation, state="stopping")
+
+    return _change(store, id, change)
+
+
+def _change(store: Store, id: str, change: Callable[[Operation], Operation]) -> Operation:
+    for _ in range(_TRIES):
+        operation, cell = read(store, id)
+        changed = change(operation)
+        if changed == operation or write(store, changed, cell) is not None:
+            return changed
+    raise StoreBusy(f"operation {id} changes all the time; try again")
+
+
+def _prune(store: Store, known: list[StoredOperation], now: int) -> None:
+    """Removes what ended long ago, and the oldest if too many are kept."""
+    ended = [(one, cell) for one, cell in known if one.is_ended]
+    for at, (one, cell) in enumerate(ended):
+        if at < len(ended) - MOST_KEPT or one.ended < now - KEPT_FOR:
+            store.kv_cas(PREFIX + one.id, None, cell)

@@ -1,0 +1,197 @@
+"""Runs the operations of a store, page by page, in one thread of this process."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tarry.client.bulk import PAGE, change_jobs
+from tarry.client.client import Client
+from tarry.client.operations import registry
+from tarry.client.operations.operation import EVENTS, Operation, rule_of
+from tarry.client.operations.registry import StoredOperation
+from tarry.errors import StoreError, StoreUnavailable, TarryError
+from tarry.model.duration import MINUTE, SECOND
+from tarry.store.base import Query
+from tarry.store.shared.backoff import Backoff
+
+log = logging.getLogger("tarry.operations")
+
+LEASE = 30 * SECOND
+"""Microseconds after which another process goes on with the operation of one that died."""
+POLL_INTERVAL = 5.0
+"""Seconds between two looks for operations that other processes accepted, or left."""
+# Without this bound an operation would never end while producers are faster than it. With the slack, it also finds the
+# jobs of producers whose clocks are ahead.
+CLOCK_SLACK = 5 * MINUTE
+"""Jobs that were made later than this after the operation are left out; microseconds."""
+
+_MOST_PAUSE = 1.0
+_CLOSE_WITHIN = 5.0
+
+
+class OperationRunner:
+    """Runs operations until it is closed. Several processes may do so for one store: each operation has one runner.
+
+    owner: a name of this process that no other has. prepare: called before jobs are cancelled, to learn of HTTP tasks.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[], Client],
+        owner: str,
+        *,
+        prepare: Callable[[], object] = lambda: None,
+        poll: float = POLL_INTERVAL,
+    ) -> None:
+        self._find_client, self._owner, self._prepare, self._poll = client, owner, prepare, poll
+        self._news = threading.Event()
+        self._closed = False
+        self._backoff = Backoff()
+        self._thread = threading.Thread(target=self._run, name="tarry-operations", daemon=True)
+
+    @property
+    def _client(self) -> Client:
+        # The first use opens the store, which may be away while the server starts.
+        return self._find_client()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> Operation:
+        """Stores a new operation, to be run soon; TooManyOperations, UsageError, StoreError."""
+        added = registry.add(self._client.store, operation, self._client.clock.now())
+        self._news.set()
+        return added
+
+    def close(self) -> None:
+        """Ends the thread after its current page. Another process goes on with what has not ended."""
+        self._closed = True
+        self._news.set()
+        if self._thread.ident is not None:
+            # A store that hangs must not keep the process from ending: then the lease runs out.
+            self._thread.join(_CLOSE_WITHIN)
+
+    def _run(self) -> None:
+        while not self._closed:
+            pause = self._attempt()
+            # The event is set by `submit` and `close` only.
+            self._news.wait(pause)
+            self._news.clear()
+        # Else another process would wait for the end of the lease.
+        with contextlib.suppress(TarryError):
+            self._release()
+
+    def _release(self) -> None:
+        for operation, cell in registry.read_all(self._client.store):
+            if operation.owner == self._owner:
+                registry.write(self._client.store, replace(operation, owner="", lease=0), cell)
+
+    def _attempt(self) -> float:
+        """Advances each operation by a page; returns for how many seconds to pause."""
+        try:
+            pause = self._advance_all()
+        except Exception as error:
+            if self._backoff.fail(time.monotonic()):
+                known = isinstance(error, TarryError)
+                log.warning("operations: %s", error, exc_info=None if known else error)
+            return max(self._poll, self._backoff.left(time.monotonic()))
+        self._backoff.succeed()
+        return pause
+
+    def _advance_all(self) -> float:
+        began = time.monotonic()
+        is_open, trouble = False, None
+        for operation, cell in registry.read_all(self._client.store):
+            if operation.is_ended or self._closed:
+                continue
+            try:
+                is_open |= self._advance(operation, cell)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                # What the store refuses of one operation must not keep the others waiting.
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        # Half of the time is left to the workers, who use the same store.
+        return min(_MOST_PAUSE, time.monotonic() - began) if is_open else self._poll
+
+    def _advance(self, operation: Operation, cell: bytes) -> bool:
+        """Does one page of the operation, unless another process does; False if there is nothing more to do here."""
+        now = self._client.clock.now()
+        if operation.owner != self._owner and operation.lease > now:
+            return False
+        try:
+            taken = self._take(operation, cell, now)
+            if taken is None:
+                return True
+            operation, cell = taken
+            after = self._do_page(operation)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("operation %s failed", operation.id)
+            after = replace(operation, state="failed", trouble=f"{type(error).__name__}: {error}")
+        return self._save(after, cell)
+
+    def _take(self, operation: Operation, cell: bytes, now: int) -> StoredOperation | None:
+        """Makes the operation this process's; None if another process has written it since."""
+        if operation.state == "waiting":
+            operation = replace(operation, state="running", total=self._estimate(operation))
+        taken = replace(operation, owner=self._owner, lease=now + LEASE)
+        written = registry.write(self._client.store, taken, cell)
+        return None if written is None else (taken, written)
+
+    def _save(self, operation: Operation, cell: bytes) -> bool:
+        """Stores what a page did; returns whether there is more to do."""
+        if operation.is_ended:
+            operation = replace(operation, ended=self._client.clock.now(), owner="", lease=0)
+        if registry.write(self._client.store, operation, cell) is None:
+            # Somebody asked it to stop. What the page did counts all the same.
+            newest, cell = registry.read(self._client.store, operation.id)
+            if newest.owner == self._owner:
+                state = operation.state if operation.is_ended else newest.state
+                registry.write(self._client.store, replace(operation, state=state), cell)
+        return not operation.is_ended
+
+    def _do_page(self, operation: Operation) -> Operation:
+        if operation.state == "stopping":
+            return replace(operation, state="stopped")
+        client, query = self._client, operation.filter.query(operation.created)
+        found = client.store.find(replace(query, after=operation.after, limit=PAGE))
+        last = operation.created + CLOCK_SLACK
+        jobs = [job for job in found if job.created <= last and operation.filter.is_since(job)]
+        changed = 0
+        if jobs and not operation.dry_run:
+            if operation.act == "cancel":
+                self._prepare()
+            changed = change_jobs(client, jobs, rule_of(operation, client), EVENTS[operation.act])
+            if operation.act == "cancel":
+                # Workers must hear of the cancelled jobs that they run.
+                client.store.wake_for_recall()
+        is_last = len(found) < PAGE or found[-1].created > last
+        return replace(
+            operation,
+            state="done" if is_last else "running",
+            after=found[-1].id if found else operation.after,
+            matched=operation.matched + len(jobs),
+            changed=operation.changed + changed,
+        )
+
+    def _estimate(self, operation: Operation) -> int | None:
+        """About how many jobs match; None if that could be known only by reading them all."""
+        query: Query = operation.filter.query(operation.created)
+        if query.key is not None:
+            return None
+        return sum(
+            tally.count
+            for tally in self._client.store.counts()
+            if query.queue in (None, tally.queue)
+            and query.task in (None, tally.task)
+            and (not query.states or tally.state in query.states)
+        )

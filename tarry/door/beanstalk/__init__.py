@@ -1,0 +1,1 @@
+"""The beanstalkd protocol: its clients put, take and end jobs of every store."""

@@ -1,0 +1,41 @@
+"""`reserve-job`: takes one job by its id, in one call of the store."""
+
+from tarry.door.beanstalk import records
+from tarry.door.beanstalk.shared import BeanstalkDoor
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.model.lifecycle import NotPossible
+from tarry.store.base import HIGH, Store, Want
+from tarry.store.shards.sharded import ShardedStore
+
+LEASE = 15 * SECOND
+
+
+def reserve_job(door: BeanstalkDoor, id: bytes, owner: str) -> Job | None:
+    """The job, which `owner` holds from now on; None if it is reserved already or there is none. Blocks. StoreError.
+
+    A store gives no job by its id. So one call makes this job the first of its tube and takes the first.
+    """
+    store, job = _find(door.client.store, id)
+    # A paused tube gives nothing, and its job would be left at the front.
+    if job is None or store.queues().get(job.queue, False):
+        return None
+    now = door.now()
+    try:
+        change = records.move_to_front(job, now)
+    except NotPossible:
+        return None
+    answer = store.exchange([change], [Want(job.queue, HIGH, 1)], 1, owner, LEASE, now)
+    others = [records.give_back(other, now) for other in answer.jobs if other.id != id]
+    if others:
+        store.apply(others, now)
+    return next((taken for taken in answer.jobs if taken.id == id), None)
+
+
+def _find(store: Store, id: bytes) -> tuple[Store, Job | None]:
+    """The job, and the store that has it: of several shards each has a first of its own."""
+    for each in store.stores if isinstance(store, ShardedStore) else (store,):
+        job = each.get([id])[0]
+        if job is not None:
+            return each, job
+    return store, None

@@ -1,0 +1,179 @@
+"""One client of the door: what it puts, takes and looks at. No I/O of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tarry.client.handle import Handle
+from tarry.door.beanstalk import records, replies
+from tarry.door.beanstalk.conversation import Conversation, or_error
+from tarry.door.beanstalk.looking import Looking
+from tarry.door.beanstalk.parser import Command
+from tarry.door.beanstalk.shared import BeanstalkDoor, add
+from tarry.door.beanstalk.taking import Taking
+from tarry.door.beanstalk.tube_choice import TubeChoice
+from tarry.errors import BodyTooLarge, Busy, Draining
+from tarry.model.job import Job
+from tarry.tasks.options import NO_OPTIONS
+
+PUTS_TOGETHER = 1000
+"""Puts of one client that are committed together at most."""
+_WORKER_VERBS = frozenset({"reserve", "reserve-with-timeout", "reserve-job"})
+
+
+class Session:
+    """The state of one connection. write: sends bytes to the client; close: ends the connection once they are sent.
+
+    All is called on the event loop's thread.
+    """
+
+    def __init__(self, door: BeanstalkDoor, write: Callable[[bytes], None], close: Callable[[], None]) -> None:
+        self._door = door
+        self._conversation = talk = Conversation(door, write, close)
+        self._tubes = tubes = TubeChoice(door)
+        self._taking = taking = Taking(talk, tubes, self._reply)
+        self._puts: list[Job] = []
+        self._roles: set[str] = set()
+        self._is_ended = self._is_draining = self._has_client_ended = False
+        self._do: dict[str, Callable[[Command], object]] = {
+            "refused": lambda command: talk.write(command.answer),
+            "put": lambda command: talk.write(replies.OUT_OF_MEMORY),
+            "quit": lambda command: talk.quit(),
+            "use": lambda command: talk.write(tubes.use(command.tube)),
+            "watch": lambda command: talk.write(tubes.watch(command.tube)),
+            "ignore": lambda command: talk.write(tubes.ignore(command.tube)),
+            "list-tube-used": lambda command: talk.write(replies.using(tubes.used)),
+            "list-tubes-watched": lambda command: talk.write(replies.names(tubes.watched)),
+            "reserve": taking.reserve,
+            "reserve-with-timeout": taking.reserve,
+            "reserve-job": taking.reserve_job,
+            "delete": taking.delete,
+            "release": taking.release,
+            "bury": taking.bury,
+            "touch": taking.touch,
+            "kick-job": taking.kick_job,
+        }
+        self._look = Looking(door, tubes).table()
+        add(door.counts, "connections", 1)
+        door.counts["total-connections"] += 1
+
+    # What the connection tells
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that came and are not understood yet."""
+        return self._conversation.buffered
+
+    def feed(self, data: bytes) -> None:
+        """Bytes came from the client."""
+        self._conversation.feed(data)
+        self._conversation.run(self)
+
+    def hold_up(self, is_held_up: bool) -> None:
+        """The client reads its answers too slowly, or fast enough again."""
+        self._conversation.hold_up(is_held_up)
+        self._conversation.run(self)
+
+    def half_close(self) -> None:
+        """The client sends nothing more: it gets its answers, then the connection ends."""
+        self._has_client_ended = True
+        self._end_after_answers()
+
+    def _end_after_answers(self) -> None:
+        self._conversation.is_half_closed = True
+        self._taking.stop_waiting()
+        self._conversation.run(self)
+
+    def drain(self) -> None:
+        """The server is about to end: the connection ends as soon as the client has nothing reserved and takes
+        no more."""
+        self._is_draining = True
+        if not self._taking.reserved:
+            self._end_after_answers()
+
+    def end(self) -> None:
+        """The connection is gone: gives back what was reserved."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._conversation.stop()
+        self._taking.close()
+        self._tubes.close()
+        for role in ("connections", *self._roles):
+            add(self._door.counts, role, -1)
+
+    # What the conversation tells
+
+    def put(self, command: Command) -> bool:
+        """See `Commands`. Without numbers for new jobs it is answered as any other command."""
+        door = self._door
+        if len(self._puts) >= PUTS_TOGETHER or not door.numbers.is_ready:
+            return False
+        door.counts["put"] += 1
+        self._add_role("producers")
+        job = records.new_job(door.numbers.new_id(), self._tubes.used, command, door.now(), door.client.clock.unsure)
+        self._puts.append(job)
+        return True
+
+    def send_puts(self) -> bool:
+        """See `Commands`."""
+        jobs, self._puts = self._puts, []
+        if jobs:
+            self._conversation.begin()
+            self._door.ring.put(jobs, [NO_OPTIONS] * len(jobs), self._on_put)
+        return bool(jobs)
+
+    def do(self, command: Command) -> None:
+        """See `Commands`."""
+        verb = command.verb
+        if verb != "refused":
+            self._door.counts[verb] += 1
+        if verb in _WORKER_VERBS:
+            self._add_role("workers")
+            if self._is_draining and not self._taking.reserved:
+                # Between two jobs: the client does its next ones through another process.
+                self._conversation.quit()
+                return
+        look = self._look.get(verb)
+        if look is None:
+            self._do[verb](command)
+            return
+        found = look(command)
+        if isinstance(found, bytes):
+            self._conversation.write(found)
+        else:
+            self._conversation.begin()
+            self._door.call(found.call, lambda answer: self._reply(or_error(answer, found.make_reply)))
+
+    def _on_put(self, stored: list[Handle[Any] | Exception]) -> None:
+        counts, numbers = self._door.tube(self._tubes.used), self._door.numbers
+        answers = []
+        for each in stored:
+            if isinstance(each, Exception):
+                answers.append(_put_error(each))
+            else:
+                counts.jobs += 1
+                answers.append(replies.inserted(numbers.number(each._id)))
+        self._door.counts["jobs"] += len(answers)
+        self._reply(b"".join(answers))
+
+    def _reply(self, answer: bytes) -> None:
+        self._conversation.end(answer)
+        if self._is_draining and self._taking.reserved and not self._has_client_ended:
+            # It was given a job meanwhile: the connection goes on until that is done.
+            self._conversation.is_half_closed = False
+        self._conversation.run(self)
+
+    def _add_role(self, role: str) -> None:
+        if role not in self._roles:
+            self._roles.add(role)
+            add(self._door.counts, role, 1)
+
+
+def _put_error(error: Exception) -> bytes:
+    if isinstance(error, Draining):
+        return replies.DRAINING
+    if isinstance(error, BodyTooLarge):
+        return replies.JOB_TOO_BIG
+    # What is surely not stored may be sent again, which is what clients read in this answer.
+    is_sure = isinstance(error, Busy) or getattr(error, "stored", None) is False
+    return replies.OUT_OF_MEMORY if is_sure else replies.INTERNAL_ERROR

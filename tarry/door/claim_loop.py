@@ -1,0 +1,395 @@
+"""The thread that makes all calls of the store for the takers of a process.
+
+Whatever is asked while it is in one call is part of the next: many ends of attempts, and the claims of all who wait for
+the same queues, are one exchange.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from tarry.client.clock import CHECKED_EVERY, Clock
+from tarry.door.claim_requests import ClaimRequest, expire, give_back
+from tarry.door.claim_settling import PreparedChange, Replies, Settler
+from tarry.door.held_jobs import LEASE, ExternalMarks, HeldJobs, OutsideOwners
+from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
+from tarry.errors import Draining, StoreError
+from tarry.keeper.death_hooks import DeathHooks
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.store.base import NORMAL, Exchange, Store, Want
+from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.partial_result import reachable_part
+from tarry.store.shared.wakeup.sleeper import WORK
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.worker.exchanger import RulesFor
+from tarry.worker.pump import AT_ONCE_PAUSE, LOOK_ANYWAY, OVERDUE_PAUSE
+
+log = logging.getLogger("tarry.door")
+
+MOST_REQUESTS = 500
+"""The most requests that are settled in one call."""
+CLOSES_WITHIN = 5.0
+"""Seconds that the thread has for its last calls."""
+IDLE = 60.0
+"""Seconds that it sleeps if nobody waits and no job is held."""
+PROBE_FROM = 4
+"""From so many kinds of takers on, it asks first which queues have jobs."""
+GATHER = 0.002
+"""Seconds that requests gather before the next exchange, while they come faster than exchanges."""
+GATHER_FROM = 4
+"""Requests and jobs of one exchange from which on they gather."""
+_NO_JOBS = Want("", NORMAL, 0)
+_MOST_DOUBTS = 1000
+_RECLAIMED = 1000
+
+
+class ClaimLoop:
+    """Of one process. Its thread runs from the first request until `close`. Replies come on the thread of `loop`.
+
+    app_queues: those of the app's own tasks. hooks: of tasks whose attempt fails.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loop: "asyncio.AbstractEventLoop",
+        rules: RulesFor,
+        app_queues: Callable[[], Collection[str]],
+        hooks: DeathHooks | None = None,
+    ) -> None:
+        self.held, self._owners, self._takers = HeldJobs(), OutsideOwners(), Takers()
+        self.clock = Clock(store.time, CHECKED_EVERY)
+        self._store, self._rules, self._marks = store, rules, ExternalMarks(app_queues)
+        self._replies = Replies(loop)
+        self._settler = Settler(store, self.clock, self.held, self._owners, self._replies, hooks)
+        self._lock = threading.Lock()
+        self._requests: deque[ClaimRequest] = deque()
+        self._wakeup = store.wakeup()
+        self._topic = f"{WORK}{self.held.owner}"
+        self._asleep = self._closing = self._listens = False
+        self._backoff = Backoff()
+        self._error: StoreError | None = None
+        self._moved = 0
+        """How many changes and jobs the last step had."""
+        self._look_at = 0.0
+        """time.monotonic() at which all who wait are looked for again."""
+        self._doubts: dict[str, set[tuple[bytes, int]]] = {}
+        """Owners for which an answer was lost, with the attempts that are known: the store may have given them more."""
+        self._thread = threading.Thread(target=self._run, name="tarry-claims", daemon=True)
+        self._thread.start()
+
+    # For the thread of the event loop
+
+    @property
+    def waiting(self) -> int:
+        """How many takers wait for jobs."""
+        return self._takers.count
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for their call."""
+        return len(self._requests)
+
+    def ask(self, *requests: ClaimRequest) -> None:
+        """Puts requests in line; Draining."""
+        with self._lock:
+            self._check_open()
+            self._requests.extend(requests)
+            self._wake()
+
+    def wait(self, ticket: Ticket) -> None:
+        """The ticket waits for jobs from now on; Draining."""
+        with self._lock:
+            self._check_open()
+            self._takers.add(ticket)
+            self._wake()
+
+    def hold(self, job: Job) -> None:
+        """Holds the job from now on, which was claimed in the name of its owner."""
+        with self._lock:
+            self.held.add([job])
+            # Its lease has to be prolonged.
+            self._wake()
+
+    def see_last(self, ticket: Ticket) -> None:
+        """The ticket's time is over: it gets its answer after one more look."""
+        with self._lock:
+            ticket.sees_last = True
+            self._takers.look(ticket)
+            self._wake()
+
+    def forget(self, ticket: Ticket) -> None:
+        """The ticket waits no longer, and gets no reply."""
+        with self._lock:
+            self._takers.remove(ticket)
+
+    def close(self) -> None:
+        """Settles what was asked for, tells all who wait that this server ends, gives back the jobs that this process
+        holds, and ends the thread."""
+        with self._lock:
+            self._closing = True
+            self._wake()
+        self._thread.join(CLOSES_WITHIN)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Draining("this server is ending: ask again")
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._wakeup.wake()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+            self._end()
+        except Exception as error:
+            log.critical("the thread that takes jobs broke", exc_info=True)
+            self._answer_all(error)
+        finally:
+            self._replies.send()
+            self._wakeup.close()
+
+    def _turn(self) -> None:
+        self._moved = 0
+        pause = self._step()
+        self._replies.send()
+        if self._is_worth_gathering():
+            time.sleep(GATHER)
+            return
+        if pause > 0 and self._takers.count and not self._listens:
+            # First listen, then look once more: a job that comes between the two is found.
+            with contextlib.suppress(StoreError):
+                self._wakeup.listen(self._topic)
+            self._listens = True
+            with self._lock:
+                self._takers.look_all()
+        elif pause > 0:
+            self._sleep(pause)
+
+    def _is_worth_gathering(self) -> bool:
+        # Else each exchange would be for the few who came during the one before, and cost as much.
+        if self._moved < GATHER_FROM or self._closing:
+            return False
+        with self._lock:
+            # Who holds jobs by a lease has a claim of its own: those who wait already gain nothing by more who come.
+            return all(group.strict for group in self._takers.due())
+
+    def _sleep(self, pause: float) -> None:
+        with self._lock:
+            if self._closing or self._requests or (not self._backoff.tries and self._takers.due()):
+                return
+            self._asleep = True
+        self._wakeup.sleep(pause)
+        self._asleep = False
+        # If an event woke it, it listens no more; then there may be jobs.
+        self._listens = self._listens and self._wakeup.is_listening()
+
+    def _step(self) -> float:
+        """Does what there is to do; returns for how many seconds there is nothing more."""
+        now = time.monotonic()
+        if left := self._backoff.left(now):
+            self._answer_meanwhile()
+            return left
+        try:
+            self._do_timed_work(now)
+            requests, groups = self._take()
+            prepared = self._prepare(requests)
+            claims = self._choose(groups)
+            # The first exchange has the changes of all.
+            self._exchange(prepared, claims[0] if claims else None)
+            for claim in claims[1:]:
+                self._exchange((), claim)
+            self._backoff.succeed()
+        except StoreError as error:
+            if self._backoff.fail(now):
+                log.error("taking jobs: %s", error)
+            self._error = error
+            return self._backoff.left(now)
+        return self._pause()
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        with self._lock:
+            if self._requests or self._takers.due():
+                return 0.0
+        pause = IDLE if not self._takers.count else max(0.0, self._look_at - now)
+        if self.held:
+            pause = min(pause, self.held.extend_after(now))
+        return min(pause, LOOK_ANYWAY) if self._doubts else pause
+
+    def _do_timed_work(self, now: float) -> None:
+        if self.held and not self.held.extend_after(now):
+            self.held.extend(self._store, self.clock.now())
+        self._owners.free_ended(self._store, now)
+        self._settle_doubts()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_ANYWAY
+            with self._lock:
+                self._takers.look_all()
+
+    def _take(self) -> tuple[list[ClaimRequest], list[TicketGroup]]:
+        with self._lock:
+            count = min(len(self._requests), MOST_REQUESTS)
+            return [self._requests.popleft() for _ in range(count)], self._takers.due()
+
+    def _prepare(self, requests: list[ClaimRequest]) -> list[PreparedChange]:
+        try:
+            return self._settler.prepare(requests)
+        except StoreError as error:
+            self._settler.fail(requests, error)
+            raise
+
+    def _choose(self, groups: list[TicketGroup]) -> list[TicketClaim]:
+        """The claims of this turn."""
+        if len(groups) >= PROBE_FROM:
+            groups = self._with_jobs(groups)
+        claims = []
+        with self._lock:
+            for group in groups[:MOST_CLAIMS]:
+                if (claim := group.next_claim()) is not None:
+                    claims.append(claim)
+                self._takers.put_last(group)
+        return claims
+
+    def _with_jobs(self, groups: Sequence[TicketGroup]) -> list[TicketGroup]:
+        """Those of the groups in whose queues there are jobs: two calls instead of one for each."""
+        # A claim that wants nothing makes due jobs ready.
+        now = self.clock.now()
+        self._note_due(self._store.exchange((), [_NO_JOBS], 1, self.held.owner, LEASE, now), now)
+        ready = {queue for queue, paused in reachable_part(self._store.queues).items() if not paused}
+        for group in groups:
+            if ready.isdisjoint(group.queues):
+                self._marks.mark(self._store, group.queues, now)
+                self._end_look(group)
+        return [group for group in groups if not ready.isdisjoint(group.queues)]
+
+    def _exchange(self, prepared: Sequence[PreparedChange], claim: TicketClaim | None) -> None:
+        if not prepared and claim is None:
+            return
+        name, lease, wants = self.held.owner, LEASE, claim.wants if claim else ()
+        try:
+            now = self.clock.now()
+            if claim is not None:
+                self._marks.mark(self._store, claim.group.queues, now)
+                if claim.lease is not None:
+                    name, lease = self._owners.acquire(claim.lease)
+            changes, limit = [one.change for one in prepared], claim.limit if claim else 0
+            answer = self._store.exchange(changes, wants, limit, name, lease, now)
+        except StoreError as error:
+            self._settler.fail((one.request for one in prepared), error)
+            if claim is not None:
+                self._doubt(name, ())
+            raise
+        self._moved += len(prepared) + len(answer.jobs)
+        again = self._settler.record(prepared, answer)
+        with self._lock:
+            self._requests.extendleft(reversed(again))
+        if claim is not None:
+            self._note_due(answer, now)
+            self._hand_out(claim, name, answer, now)
+
+    def _note_due(self, answer: Exchange, now: int) -> None:
+        """Notes when the next scheduled job is due."""
+        due = answer.next_due
+        if due is None:
+            return
+        pause = (due - now) / SECOND if due > now else OVERDUE_PAUSE if due or answer.jobs else AT_ONCE_PAUSE
+        self._look_at = min(self._look_at, time.monotonic() + pause)
+
+    def _hand_out(self, claim: TicketClaim, name: str, answer: Exchange, now: int) -> None:
+        jobs = [job for job in answer.jobs if not 0 < job.expires <= now]
+        claim.group.plan.record(claim.wants, answer.jobs)
+        if claim.lease is None:
+            self.held.add(answer.jobs)
+        elif not answer.unheard:
+            self._owners.note_claim(name, claim.lease, len(answer.jobs))
+        if answer.unheard:
+            self._doubt(name, answer.jobs)
+        late = [job for job in answer.jobs if 0 < job.expires <= now]
+        given = share_out(claim.tickets, jobs)
+        with self._lock:
+            self._requests.extend(expire(job, self._rules) for job in late)
+            for ticket in given:
+                self._takers.remove(ticket)
+        for ticket, got in given.items():
+            self._replies.add(partial(self._deliver, ticket), got)
+        if len(answer.jobs) < claim.limit:
+            self._end_look(claim.group)
+
+    def _end_look(self, group: TicketGroup) -> None:
+        """There is nothing more for this group."""
+        with self._lock:
+            self._takers.end_look(group)
+            ended = group.last_lookers()
+            for ticket in ended:
+                self._takers.remove(ticket)
+        for ticket in ended:
+            self._replies.add(partial(self._deliver, ticket), [])
+
+    def _deliver(self, ticket: Ticket, answer: Answer) -> None:
+        """On the event loop's thread: gives the ticket its answer."""
+        if not ticket.answer(answer) and isinstance(answer, list):
+            with contextlib.suppress(Draining):
+                self.ask(*map(give_back, answer))
+
+    # While the store is away, and after it
+
+    def _answer_meanwhile(self) -> None:
+        """Answers those who cannot wait until the store is back."""
+        error = self._error or StoreError("the store is away")
+        with self._lock:
+            requests = list(self._requests)
+            self._requests.clear()
+            ended = [ticket for group in self._takers.groups() for ticket in group.last_lookers()]
+            for ticket in ended:
+                self._takers.remove(ticket)
+        self._settler.fail(requests, error)
+        for ticket in ended:
+            self._replies.add(partial(self._deliver, ticket), error)
+
+    def _doubt(self, name: str, known: Sequence[Job]) -> None:
+        """An answer was lost: the store may have given this owner jobs of which nobody knows."""
+        if len(self._doubts) < _MOST_DOUBTS:
+            self._doubts[name] = {(job.id, job.epoch) for job in known}
+
+    def _settle_doubts(self) -> None:
+        """Gives back what claims brought whose answer was lost."""
+        for name in list(self._doubts):
+            jobs = self._store.reclaim(self.clock.now(), name, _RECLAIMED)
+            known = self._doubts.pop(name)
+            unknown = [job for job in jobs if (job.id, job.epoch) not in known and self.held.get(job.id) is None]
+            with self._lock:
+                self._requests.extend(map(give_back, unknown))
+
+    # The end
+
+    def _end(self) -> None:
+        self._answer_all(Draining("this server is ending: ask again"))
+        try:
+            while self._requests:
+                self._exchange(self._prepare(self._take()[0]), None)
+            held = self.held.jobs()
+            for at in range(0, len(held), MOST_REQUESTS):
+                some: list[ClaimRequest] = [give_back(job) for job in held[at : at + MOST_REQUESTS]]
+                self._exchange(self._prepare(some), None)
+        except StoreError as error:
+            log.error("%s; the jobs that this server holds come back when their lease ends", error)
+            self._settler.fail(self._requests, error)
+
+    def _answer_all(self, error: Exception) -> None:
+        """Tells all who wait."""
+        with self._lock:
+            self._closing = True
+            tickets = self._takers.remove_all()
+        for ticket in tickets:
+            self._replies.add(partial(self._deliver, ticket), error)

@@ -1,0 +1,66 @@
+"""How many connections a door has: counted and bounded, in all and for each address."""
+
+import contextlib
+import socket
+from collections import Counter
+from typing import Any
+
+IDLE_PROBE = 30
+"""Seconds of silence after which the kernel asks whether the peer's host is still there."""
+USER_TIMEOUT = 60
+"""Seconds after which a peer that acknowledges nothing, as when its power fails, counts as gone."""
+
+
+class Connections:
+    """The connections of one door of one process. Its methods are for the thread of the event loop.
+
+    most_per_address: of one client address; 0: as many as `most`. Unix sockets have no address, and no such bound.
+    """
+
+    def __init__(self, most: int, most_per_address: int = 0) -> None:
+        self.most, self.most_per_address = most, most_per_address or most
+        self.open = 0
+        self.accepted = 0
+        """All that were admitted since the process began."""
+        self.refused = 0
+        self._by_address: Counter[str] = Counter()
+
+    def admit(self, address: str) -> bool:
+        """Counts a new connection, which `leave` ends; False if it must be closed at once, and is not counted."""
+        if self.open >= self.most or (address and self._by_address[address] >= self.most_per_address):
+            self.refused += 1
+            return False
+        self.open += 1
+        self.accepted += 1
+        if address:
+            self._by_address[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """An admitted connection has ended."""
+        self.open -= 1
+        if not address:
+            return
+        self._by_address[address] -= 1
+        # Else every address that ever came would stay in memory.
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+def peer_address(transport: Any) -> str:
+    """The address of the peer, without its port; empty for a unix socket."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) and name else ""
+
+
+def watch_peer(transport: Any) -> None:
+    """Has the kernel find out when the peer's host is gone."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # Not every kernel has all of these.
+    with contextlib.suppress(OSError, AttributeError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_PROBE)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, IDLE_PROBE // 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT * 1000)

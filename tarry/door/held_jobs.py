@@ -1,0 +1,139 @@
+"""The owners of jobs that this process took for other programs."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from tarry.client.clock import elapsed
+from tarry.model.duration import SECOND
+from tarry.model.job import Job
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import partial_result
+from tarry.worker import owner
+from tarry.worker.external_queues import RENEWED_EVERY, mark_external
+
+LEASE = 15 * SECOND
+EXTEND_EVERY = 1.0
+"""Seconds."""
+_MARKS = 10_000
+_LOOK_EVERY = 30.0
+"""Seconds between two looks for owners whose jobs have all ended elsewhere."""
+
+
+class HeldJobs:
+    """The jobs that this process holds for others. Once the process is dead, the keeper gives them back."""
+
+    def __init__(self) -> None:
+        self.owner = owner.door_name()
+        self._jobs: dict[bytes, Job] = {}
+        self._extended_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """The process holds these from now on."""
+        if not self._jobs:
+            # Their lease is new.
+            self._extended_at = time.monotonic()
+        # No rule needs the bodies, which may be large.
+        self._jobs.update((job.id, replace(job, body=b"", progress=b"")) for job in jobs)
+
+    def get(self, id: bytes) -> Job | None:
+        """The job, without its body, if the process holds it."""
+        return self._jobs.get(id)
+
+    def drop(self, id: bytes) -> None:
+        """The process does not hold this job any more."""
+        self._jobs.pop(id, None)
+
+    def jobs(self) -> list[Job]:
+        """All of them."""
+        return list(self._jobs.values())
+
+    def extend_after(self, now: float) -> float:
+        """Seconds until `extend` is due."""
+        return max(0.0, self._extended_at + EXTEND_EVERY - now)
+
+    def extend(self, store: Store, moment: int) -> None:
+        """Prolongs the lease, and forgets the jobs that were taken away. StoreError."""
+        self._extended_at = time.monotonic()
+        # A copy: jobs are added by other threads, too.
+        held = [(id, job.epoch) for id, job in list(self._jobs.items())]
+        lost, away = partial_result(lambda: store.extend(self.owner, held, LEASE, moment))
+        for id in lost:
+            self.drop(id)
+        if away is not None:
+            raise away
+
+
+class OutsideOwners:
+    """The names of owners for the claims of programs that hold their jobs themselves: each claim has its own lease, so
+    each has its own owner. A name whose jobs have all ended is used again."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[str]] = {}
+        """By lease: a name is used again for a lease of the same length only, since a lease gets never shorter."""
+        self._used: dict[str, tuple[int, int]] = {}
+        """The lease, and how many jobs of it have not ended."""
+        self._looked_at = 0.0
+
+    def acquire(self, lease: int) -> tuple[str, int]:
+        """A name whose owner holds no job, and the lease to ask for, so that it lasts for `lease` at least."""
+        free = self._free.get(lease)
+        # The store prolongs a lease only if less than half of what is asked for is left.
+        return (free.pop(), 2 * lease) if free else (owner.outside_name(), lease)
+
+    def note_claim(self, name: str, lease: int, count: int) -> None:
+        """A claim brought so many jobs to this owner."""
+        if count:
+            self._used[name] = (lease, count)
+        else:
+            self._free.setdefault(lease, []).append(name)
+
+    def note_end(self, name: str) -> None:
+        """An attempt of this owner has ended."""
+        lease, count = self._used.get(name, (0, 0))
+        if count > 1:
+            self._used[name] = (lease, count - 1)
+        elif count:
+            del self._used[name]
+            self.note_claim(name, lease, 0)
+
+    def free_ended(self, store: Store, now: float) -> None:
+        """Frees, now and then, the names whose jobs ended by another process, by a cancel or the keeper. StoreError."""
+        if not self._used or now - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = now
+        names, away = partial_result(store.owners)
+        if away is not None:
+            return
+        for name in self._used.keys() - set(names):
+            self.note_claim(name, self._used.pop(name)[0], 0)
+        # After a burst of claims, not all names are needed again.
+        self._free = {lease: free[-1000:] for lease, free in list(self._free.items())[-100:] if free}
+
+
+class ExternalMarks:
+    """Marks the queues that programs outside ask for. app_queues: those of the app's own tasks, which stay unmarked:
+    programs and Python workers then serve them side by side."""
+
+    def __init__(self, app_queues: Callable[[], Collection[str]]) -> None:
+        self._app_queues = app_queues
+        self._due: dict[str, int] = {}
+        """When each mark has to be renewed, by `elapsed`."""
+
+    def mark(self, store: Store, queues: Sequence[str], moment: int) -> None:
+        """Marks these queues, if that was not done lately. StoreError."""
+        now = elapsed()
+        due = [queue for queue in queues if self._due.get(queue, 0) <= now]
+        if not due:
+            return
+        if len(self._due) > _MARKS:
+            self._due.clear()
+        own = self._app_queues()
+        for queue in due:
+            if queue not in own:
+                mark_external(store, queue, moment)
+            self._due[queue] = now + RENEWED_EVERY

@@ -1,0 +1,106 @@
+"""The method that streams what changes, as server-sent events."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tarry.client.queue_records import QueueRecord
+from tarry.door.access import Scope as CallerScope
+from tarry.door.event_streams import EventSource, EventStreams, FollowedJobs, WatchedJobs, WatchedQueues
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.problem import RequestError, checking
+from tarry.door.http.queues import list_queue_records
+from tarry.errors import JobNotFound
+from tarry.model.job import State
+from tarry.store import ids
+from tarry.store.base import Query
+from tarry.tasks.options import Name
+
+MEDIA_TYPE = "text/event-stream"
+MOST_FOLLOWED = 100
+"""Jobs that one stream follows by their ids."""
+
+
+class EventQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to stream: jobs by id, or the jobs that match, or, without any of these, the queues."""
+
+    job: list[str] = []
+    """Ids, 100 at most."""
+    queue: Name | None = None
+    task: Name | None = None
+    state: list[State] = []
+    """May be given several times; all states of unfinished jobs if it is not."""
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] = 3600
+    """The stream ends after so many."""
+
+
+class EventResponse(StreamingResponse):
+    """A stream, counted as long as it is open."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, streams: EventStreams, source: EventSource, seconds: float) -> None:
+        # No proxy may hold back events to send many at once.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(streams.chunks(source, seconds), headers=headers)
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the stream."""
+        self._streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
+
+
+@api_method("GET /v1/events", CallerScope.READ, media_type=MEDIA_TYPE, errors=(JobNotFound,))
+async def stream_events(call: ApiCall, query: EventQuery) -> EventResponse:
+    """Streams what changes, as server-sent events.
+
+    One `job` event for each job as it is, then one for each change; `gone` when a job is deleted. Of a filter the 500
+    oldest jobs are watched, once a second. Without parameters, one `queue` event for each queue and for each change of
+    one. A stream ends with the event `end` when all its jobs have finished, when its time is over, or when the server
+    ends: then ask again. Events between two streams are not sent again."""
+    if query.job and (query.queue or query.task or query.state):
+        raise RequestError("job: leave out queue, task and state, or the ids", "job", 422)
+    if len(query.job) > MOST_FOLLOWED:
+        raise RequestError(f"job: {len(query.job)} ids; a stream follows {MOST_FOLLOWED} at most", "job", 422)
+    source = await _source(call, query)
+    # Last, with nothing to wait for after it: the response counts itself as soon as it starts.
+    call.service.streams.check_room()
+    return EventResponse(call.service.streams, source, query.seconds)
+
+
+async def _source(call: ApiCall, query: EventQuery) -> EventSource:
+    service = call.service
+    if query.job:
+        return FollowedJobs(service.client, call.run, await call.run(_known, call, query.job))
+    if query.queue or query.task or query.state:
+        if query.queue:
+            call.check(query.queue)
+        wanted = Query(tuple(query.state), query.queue, query.task)
+        # In a thread: the first use of the client opens the store.
+        return WatchedJobs(await call.run(lambda: service.client), call.run, wanted, call.allows)
+    return WatchedQueues(lambda: _queues(call), call.run)
+
+
+def _known(call: ApiCall, texts: list[str]) -> list[bytes]:
+    """The ids; JobNotFound, NotAllowed."""
+    with checking("job"):
+        wanted = [ids.parse(text) for text in dict.fromkeys(texts)]
+    for id, job in zip(wanted, call.service.client.fetch(wanted), strict=True):
+        if job is None:
+            raise JobNotFound(f"no job {ids.text(id)}: it never existed, or its time of keeping is over")
+        call.check(job.queue)
+    return wanted
+
+
+def _queues(call: ApiCall) -> list[QueueRecord]:
+    look = call.service.look.read(1.0)
+    return [record for record in list_queue_records(call.service, look) if call.allows(record.queue)]
+
+
+METHODS: tuple[ApiMethod, ...] = (stream_events,)

@@ -1,0 +1,263 @@
+"""Methods about single jobs, and the list of them."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tarry import errors
+from tarry.client.job_records import (
+    JobDetail,
+    JobRecord,
+    decode_json,
+    job_detail,
+    job_record,
+    most_attempts,
+)
+from tarry.door.access import Scope
+from tarry.door.http.method import ApiCall, api_method
+from tarry.door.http.problem import RequestError, checking
+from tarry.model import lifecycle
+from tarry.model.duration import microseconds
+from tarry.model.job import MAX_PRIORITY, Job, State
+from tarry.push.delivery.record import AttemptRecord, records_of
+from tarry.store import ids
+from tarry.store.base import Query
+from tarry.store.shared.partial_result import partial_result
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.options import Name, Options
+
+LONGEST_WAIT = 60.0
+"""Seconds that a result may be waited for in one request."""
+_GONE = "no job %s: it never existed, or its time of keeping is over"
+
+
+class JobPath(Struct):
+    """The job of a path."""
+
+    id: str
+
+    def key(self) -> bytes:
+        """The id as the store has it; RequestError."""
+        with checking("id"):
+            return ids.parse(self.id)
+
+
+class JobsQuery(Struct, forbid_unknown_fields=True):
+    """Which jobs to list."""
+
+    state: list[State] = []
+    """In one of these states; may be given several times."""
+    queue: Name | None = None
+    task: Name | None = None
+    key: Name | None = None
+    older: float | str | None = None
+    """In their state for longer than this: seconds, or text such as "1h"."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: str | None = None
+    """`next` of the page before."""
+
+
+class JobPage(Struct, frozen=True):
+    """Some of the jobs that match, the oldest first."""
+
+    jobs: list[JobRecord]
+    next: str | None
+    """The cursor of the next page; null: there is none."""
+    missing: str | None = None
+    """Why some jobs are not listed: a store that is away; null: all are."""
+
+
+class JobAnswer(JobDetail, frozen=True):
+    """A job, with what it printed, and the attempts to deliver it."""
+
+    deliveries: list[AttemptRecord]
+    """Of an HTTP task: the attempts on record, the oldest first."""
+
+
+class CancelRequest(Struct, forbid_unknown_fields=True):
+    """Why a job is cancelled."""
+
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class CancelAnswer(Struct, frozen=True):
+    """What became of a cancel."""
+
+    id: str
+    cancelled: bool
+    """False: it had ended already, and is unchanged."""
+    sent: bool | None = None
+    """Of an HTTP task: whether an attempt was sent at least in part; null: not known, or another kind of task."""
+    detail: str = ""
+    """The same in one line, for people."""
+
+
+class MoveRequest(Struct, forbid_unknown_fields=True):
+    """Where and when a waiting job is to run instead; what is left out stays."""
+
+    delay: float | str | None = None
+    """So long from now: seconds, or text such as "1h30m"."""
+    at: datetime | float | None = None
+    """A time with its zone, or seconds since the epoch."""
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+
+
+class ResultQuery(Struct, forbid_unknown_fields=True):
+    """How long to wait for a result."""
+
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    """Seconds."""
+
+
+class ResultAnswer(Struct, frozen=True):
+    """How a job ended, if it has ended."""
+
+    id: str
+    state: State
+    finished: bool
+    result: Any = None
+    """What the task returned, once it is done."""
+    error: Any = None
+    """Why it is dead or was cancelled: an object with `type` and `message`."""
+
+
+@api_method("GET /v1/jobs", Scope.READ)
+def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
+    """Lists jobs, page by page, the oldest first."""
+    client = call.service.client
+    if query.queue is not None:
+        call.check(query.queue)
+    older, after = None, b""
+    if query.older is not None:
+        with checking("older"):
+            older = client.clock.now() - microseconds(query.older, "older")
+    if query.cursor is not None:
+        with checking("cursor"):
+            after = ids.parse(query.cursor)
+    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit)
+    found, away = partial_result(lambda: client.store.find(wanted))
+    seen = [_record(call, job) for job in found if call.allows(job.queue)]
+    following = ids.text(found[-1].id) if len(found) == query.limit else None
+    return JobPage(seen, following, str(away) if away else None)
+
+
+@api_method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
+def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
+    """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
+    job = _fetch(call, path)
+    detail = job_detail(job, _most_attempts(call, job))
+    task = call.service.app.tasks.get(job.task)
+    records = list(records_of(job)) if task is not None and task.runner is not None else []
+    return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
+
+
+@api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
+async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> ResultAnswer:
+    """Waits for the end of a job, and tells its result."""
+    job = await call.run(_fetch, call, path)
+    if not job.state.finished and query.wait:
+        job = await _wait(call, job, query.wait)
+    if not job.state.finished:
+        call.status = 202
+    note = decode_json(job.note)
+    is_done = job.state is State.DONE
+    return ResultAnswer(
+        ids.text(job.id),
+        job.state,
+        job.state.finished,
+        note if is_done else None,
+        note if job.state.finished and not is_done else None,
+    )
+
+
+@api_method("POST /v1/jobs/{id}/cancel", Scope.OPERATE, errors=(errors.JobNotFound,))
+def cancel_job(call: ApiCall, path: JobPath, body: CancelRequest) -> CancelAnswer:
+    """Cancels a job, and tells whether it was ever sent.
+
+    A task that runs is interrupted. The worker of an HTTP task that is being sent is asked how far it came, which may
+    take some seconds."""
+    job = _fetch(call, path)
+    app = call.service.app
+    name, task = ids.text(job.id), app.find(job.task)
+    if task is not None and task.runner is not None:
+        told = app.http.cancel(job.id, body.reason)
+        return CancelAnswer(name, told.cancelled, told.sent, told.said)
+    is_cancelled = call.service.client.cancel(job.id, body.reason)
+    state = "" if is_cancelled else f"it is {_fetch(call, path).state} already"
+    return CancelAnswer(name, is_cancelled, None, state)
+
+
+@api_method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def retry_job(call: ApiCall, path: JobPath) -> JobRecord:
+    """Makes a job ready now; one that has ended gets all its attempts again."""
+    job = _fetch(call, path)
+    return _changed(call, path, call.service.client.retry(job.id), "is not made ready")
+
+
+@api_method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def move_job(call: ApiCall, path: JobPath, body: MoveRequest) -> JobRecord:
+    """Gives a waiting job another time, queue or priority."""
+    client, job = call.service.client, _fetch(call, path)
+    due = None
+    if body.delay is not None or body.at is not None:
+        with checking("at" if body.delay is None else "delay"):
+            due = Options(body.delay, body.at).check().due(client.clock.now(), client.clock.unsure)
+    if body.queue is not None:
+        call.check(body.queue)
+    is_moved = client.move(job.id, due=due, queue=body.queue, priority=body.priority)
+    return _changed(call, path, is_moved, "is not moved")
+
+
+@api_method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
+def delete_job(call: ApiCall, path: JobPath) -> None:
+    """Deletes a job that does not run."""
+    job = _fetch(call, path)
+    if not call.service.client.forget(job.id):
+        _changed(call, path, False, "is not deleted")
+
+
+async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
+    """The job as it is at its end, or after so many seconds."""
+    waiting = asyncio.ensure_future(call.service.client.await_end(job.id, seconds))
+    draining = asyncio.ensure_future(call.service.until_draining())
+    try:
+        await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
+        is_over, ended = waiting.result() if waiting.done() else (False, None)
+    finally:
+        for task in (waiting, draining):
+            task.cancel()
+    if is_over and ended is None:
+        raise errors.JobNotFound(_GONE % ids.text(job.id))
+    # Not at its end yet: its state may have changed meanwhile, which the store would have to be asked for.
+    return job if ended is None else ended
+
+
+def _fetch(call: ApiCall, path: JobPath) -> Job:
+    """The job, if the caller may do this with its queue; JobNotFound."""
+    (job,) = call.service.client.fetch([path.key()])
+    if job is None:
+        raise errors.JobNotFound(_GONE % path.id)
+    call.check(job.queue)
+    return job
+
+
+def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
+    """The record of a job after a change; 409 if the change was not made."""
+    job = _fetch(call, path)
+    if not is_made:
+        raise RequestError(f"the job {what}: it is {job.state}", None, 409)
+    return _record(call, job)
+
+
+def _record(call: ApiCall, job: Job) -> JobRecord:
+    return job_record(job, _most_attempts(call, job))
+
+
+def _most_attempts(call: ApiCall, job: Job) -> int | None:
+    app = call.service.app
+    return most_attempts(job, app.tasks, app.rules)
+
+
+METHODS = (list_jobs, show_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)

@@ -1,0 +1,92 @@
+"""Methods about operations: changes of many jobs that run in the background."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tarry.client.operations import registry
+from tarry.client.operations.operation import Act, JobFilter, MoveTarget, Operation, OperationRecord
+from tarry.door.access import Scope
+from tarry.door.http.limits import EVERY_QUEUE
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.errors import OperationNotFound, TooManyOperations
+from tarry.tasks.options import Name
+
+
+class OperationPath(Struct, frozen=True):
+    """Names an operation."""
+
+    id: Name
+
+
+class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of all jobs that match a filter."""
+
+    act: Act
+    filter: JobFilter
+    """Which jobs: it has to narrow something."""
+    target: MoveTarget = MoveTarget()
+    """Where `move` puts waiting jobs."""
+    dry_run: bool = False
+    """Counts the jobs that match, and changes none."""
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+    """Why the jobs are cancelled."""
+
+
+class OperationList(Struct, frozen=True):
+    """Operations, the newest first."""
+
+    operations: list[OperationRecord]
+
+
+@api_method("GET /v1/operations", Scope.READ)
+def list_operations(call: ApiCall) -> OperationList:
+    """Lists the operations that are under way, and those that ended in the last week."""
+    found = (operation for operation, _ in reversed(registry.read_all(call.service.client.store)))
+    return OperationList([OperationRecord.of(one) for one in found if call.allows(_queue(one))])
+
+
+@api_method("GET /v1/operations/{id}", Scope.READ, errors=(OperationNotFound,))
+def get_operation(call: ApiCall, path: OperationPath) -> OperationRecord:
+    """Shows how far an operation has come."""
+    return OperationRecord.of(_known(call, path.id))
+
+
+@api_method("POST /v1/operations", Scope.OPERATE, status=202, errors=(TooManyOperations,))
+def start_operation(call: ApiCall, body: NewOperation) -> OperationRecord:
+    """Retries, cancels, deletes or moves all jobs that match a filter, in the background.
+
+    If the server dies, another one goes on. Jobs that were enqueued more than five minutes later are left out."""
+    wanted = Operation("", body.act, body.filter, body.target, body.dry_run, body.reason, call.caller.name)
+    call.subject = f"{body.act} {_describe(body.filter)}"
+    call.check(_queue(wanted))
+    if body.target.queue is not None:
+        call.check(body.target.queue)
+    return OperationRecord.of(call.service.operations.submit(wanted))
+
+
+@api_method("DELETE /v1/operations/{id}", Scope.OPERATE, status=200, errors=(OperationNotFound,))
+def stop_operation(call: ApiCall, path: OperationPath) -> OperationRecord:
+    """Stops an operation after its present page of jobs. What it has changed stays changed."""
+    _known(call, path.id)
+    client = call.service.client
+    return OperationRecord.of(registry.stop(client.store, path.id, client.clock.now()))
+
+
+def _known(call: ApiCall, id: str) -> Operation:
+    operation, _ = registry.read(call.service.client.store, id)
+    call.check(_queue(operation))
+    return operation
+
+
+def _queue(operation: Operation) -> str:
+    """What its caller must be allowed to use: without a queue in the filter, all of them."""
+    return operation.filter.queue or EVERY_QUEUE
+
+
+def _describe(filter: JobFilter) -> str:
+    found = {name: getattr(filter, name) for name in filter.__struct_fields__}
+    return " ".join(f"{name}={value}" for name, value in found.items() if value not in (None, ()))
+
+
+METHODS: tuple[ApiMethod, ...] = (list_operations, get_operation, start_operation, stop_operation)

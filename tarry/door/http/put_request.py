@@ -1,0 +1,149 @@
+"""What a request to put a job says, and the job that is made of it."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from tarry.client.client import Client
+from tarry.door.http.problem import RequestError
+from tarry.errors import TarryError
+from tarry.model.job import Job
+from tarry.model.retry import Retry
+from tarry.tasks.options import NO_OPTIONS, Options
+
+Span = float | str
+"""Seconds, or text such as "1h30m"."""
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_NAMED = re.compile(r"(\w+)=")
+# PostgreSQL keeps no NUL in a text, and half of a surrogate pair has no UTF-8.
+_UNFIT = re.compile("[\0\ud800-\udfff]")
+
+
+class RetryRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """When failed attempts are tried again."""
+
+    limit: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType | None = UNSET
+    """Attempts after the first; null: no limit."""
+    backoff: str | list[Span] = "fixed"
+    """`fixed`, `linear`, `exponential`, a formula such as `2n+1 minutes`, or a list of delays."""
+    base: Span = 1.0
+    cap: Span = "1d"
+    """No delay is longer."""
+    jitter: float = 0.0
+    """A fraction from 0 to 1 by which delays get longer at random."""
+    within: Span | None = None
+    """No retry starts later than this after the put."""
+    only: list[str] = []
+    """Names of errors that are tried again; none: all."""
+    never: list[str] = []
+    """Names of errors that are not."""
+
+    def rule(self) -> Retry:
+        """The rule; ValueError."""
+        given: dict[str, Any] = msgspec.structs.asdict(self)
+        return Retry(**{name: value for name, value in given.items() if value is not UNSET})
+
+
+class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """A job to put. All but the task may be left out: the task decides then."""
+
+    task: Name
+    """The task's full name."""
+    args: Annotated[Raw, Meta(extra_json_schema={"type": ["array", "object"]})] | UnsetType = UNSET
+    """Its arguments: a list, or an object by name."""
+    body: Raw | UnsetType = UNSET
+    """For an HTTP task: what is sent. Any JSON. Not together with args."""
+    delay: Span | None = None
+    """Not before so long from now: seconds, or text such as "1h30m"."""
+    at: datetime | float | None = None
+    """Not before: a time with its zone, or seconds since the epoch."""
+    key: Name | None = None
+    """At most one unfinished job of the task has it."""
+    unique_for: Span | Literal["waiting", "unfinished"] | None = None
+    """How long the job holds its key."""
+    on_duplicate: Literal["return", "replace", "postpone"] = "return"
+    """What to do if a job with this key is there: nothing, give it this call, or delay it."""
+    priority: int | None = None
+    """Higher first; 0 is normal."""
+    queue: Name | None = None
+    expires: Span | None = None
+    """Cancelled unless started within so long of when it is due."""
+    timeout: Span | None = None
+    """How long an attempt may take."""
+    retry: int | RetryRequest | None = None
+    """How many times to try again, or a rule; null: as the task says."""
+    idempotency: Name | None = None
+    """The name of this request: sent again with the same name, it is the same job. Or the header Idempotency-Key."""
+    window: Span = "1d"
+    """For how long its name is remembered."""
+    durable: Literal["replica"] | None = None
+    """`replica`: the answer comes once a replica has the job too."""
+
+    def options(self, name: str | None = None) -> Options:
+        """The options of the job; ValueError, TypeError. name: of the request, where its header has one."""
+        if self == PutRequest(self.task, self.args, self.body) and name is None:
+            # Most jobs have none, and checking them takes longer than all the rest.
+            return NO_OPTIONS
+        return Options(
+            delay=self.delay,
+            at=self.at,
+            key=self.key,
+            priority=self.priority,
+            queue=self.queue,
+            expires=self.expires,
+            unique_for=self.unique_for,
+            on_duplicate=self.on_duplicate,
+            idempotency=self.idempotency if name is None else name,
+            window=self.window,
+            durable=self.durable,
+            timeout=self.timeout,
+            retry=_retry(self.retry),
+        ).check()
+
+    def arguments(self) -> bytes:
+        """The arguments as a job keeps them; RequestError."""
+        if self.body is not UNSET:
+            if self.args is not UNSET:
+                raise RequestError("body: args are there too; give one of them", "body", 422)
+            # As push/delivery/body.py keeps it: an object as it is, another value as the only argument.
+            text = bytes(self.body)
+            return text if text.startswith(b"{") else b"[%s]" % text
+        if self.args is UNSET:
+            return b"[]"
+        text = bytes(self.args)
+        if text[:1] not in (b"[", b"{"):
+            raise RequestError("args: expected a list, or an object by name", "args", 422)
+        return text
+
+
+def make_job(client: Client, request: PutRequest, name: str | None = None) -> tuple[Job, Options]:
+    """The job, and the options to store it with; RequestError, ArgumentError, BodyTooLarge."""
+    try:
+        options = request.options(name)
+        _check_texts(request.task, options)
+        return client.make_job(request.task, request.arguments(), options), options
+    except TarryError:
+        raise
+    except (ValueError, TypeError) as error:
+        found = _NAMED.match(str(error))
+        raise RequestError(str(error), found[1] if found else None, 422) from None
+
+
+def _retry(written: "int | RetryRequest | None") -> Any:
+    if written is None:
+        return "default"
+    return written.rule() if isinstance(written, RetryRequest) else Retry(written)
+
+
+def _check_texts(task: str, options: Options) -> None:
+    for name, value in (
+        ("task", task),
+        ("key", options.key),
+        ("queue", options.queue),
+        ("idempotency", options.idempotency),
+    ):
+        if value is not None and not (value.isascii() and value.isprintable()) and _UNFIT.search(value):
+            raise ValueError(f"{name}={value!r}: no text that every store can keep")

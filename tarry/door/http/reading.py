@@ -1,0 +1,80 @@
+"""What all methods read of a request: where it comes from, the type of its body, and the body."""
+
+import re
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+
+from tarry.door.http.problem import RequestError
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_LOCAL_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-fA-F:.]+\])(:\d+)?")
+
+
+def check_origin(request: Request) -> None:
+    """Refuses changes that a page of another site has its visitor's browser send."""
+    # Without tokens, a browser on this machine could do everything that its user may do here.
+    origin = header(request, b"origin")
+    if origin is None or request.method in _SAFE:
+        return
+    if origin.partition("://")[2] != header(request, b"host"):
+        raise RequestError(f"pages of {origin} may not call this server", None, 403)
+
+
+def check_host(request: Request) -> None:
+    """Refuses a request for a host with a name other than localhost, of a client that came by an address."""
+    # A page could have its own name lead to this machine: for the browser our answers are then that page's own.
+    host = header(request, b"host") or ""
+    if request.client is None or not host or _LOCAL_HOST.fullmatch(host):
+        return
+    raise RequestError(
+        f"{host} is a name, and without tokens this server answers only to addresses and to localhost: set [server]"
+        " tokens, or send another Host",
+        None,
+        403,
+    )
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """The value of a header, by its name in small letters; None: it is not there."""
+    # Starlette's own look decodes all of them, for each.
+    for key, value in request.scope["headers"]:
+        if key == name:
+            found: str = value.decode("latin-1")
+            return found
+    return None
+
+
+def media_type_of(request: Request) -> str:
+    """The type of the body, without its parameters, in small letters; empty: not said."""
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The whole body; RequestError if it takes more bytes than `most`."""
+    said = header(request, b"content-length") or ""
+    if said.isascii() and said.isdigit() and int(said) > most:
+        raise _too_large(most)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise _too_large(most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError(f"the body takes more than {most} bytes: send less at once", "body", 413)
+
+
+async def read_lines(request: Request, most: int) -> AsyncIterator[list[bytes]]:
+    """The lines of the body, those that have come by now at once; RequestError if one takes many
+    more bytes than `most`."""
+    rest = b""
+    async for chunk in request.stream():
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield lines
+        if len(rest) > most:
+            raise RequestError(f"a line takes more than {most} bytes: the request ends there", "body", 413)
+    yield [rest]

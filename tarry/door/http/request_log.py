@@ -1,0 +1,44 @@
+"""The audit log: one line for each act of an operator, also for those that were refused or failed."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from tarry.door.access import Scope
+from tarry.door.http.method import ApiCall, ApiMethod
+from tarry.terminal import harmless
+
+log = logging.getLogger("tarry.audit")
+
+_SCOPES = (Scope.OPERATE, Scope.ADMIN)
+_MOST = 300
+"""Characters of what a caller wrote."""
+
+
+@contextlib.contextmanager
+def audited(method: ApiMethod, call: ApiCall, address: str) -> Iterator[None]:
+    """Logs what becomes of the block, if the method is one for operators that may change something."""
+    if method.scope not in _SCOPES or method.verb == "GET":
+        yield
+        return
+    try:
+        yield
+    # Whatever ends it, also a caller that has gone: the act may be done all the same.
+    except BaseException as error:
+        _write(method, call, address, f"{type(error).__name__}: {error}")
+        raise
+    _write(method, call, address, "done")
+
+
+def _write(method: ApiMethod, call: ApiCall, address: str, outcome: str) -> None:
+    # A name may hold characters that a terminal acts on, or a line break, which would forge a line.
+    subject, ended = (harmless(text[:_MOST]).replace("\n", " ") for text in (call.subject, outcome))
+    # For logs in JSON, where programs look for them.
+    facts = {
+        "caller": call.caller.name or "anybody",
+        "address": address or "-",
+        "act": method.name,
+        "subject": subject,
+        "outcome": ended,
+    }
+    log.info("%s from %s: %s %s: %s", *facts.values(), extra=facts)

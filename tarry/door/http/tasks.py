@@ -1,0 +1,182 @@
+"""Methods about tasks: list them; add, edit, remove and try HTTP tasks."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.door.access import Scope
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.problem import RequestError
+from tarry.errors import ConfigError, UnknownTask
+from tarry.model.job import DEFAULT_QUEUE
+from tarry.model.nearest import did_you_mean
+from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
+from tarry.push.task_records import TaskRecord, task_records
+from tarry.store.shared.partial_result import reachable_part
+from tarry.tasks.options import Name
+
+Settings = dict[str, Any]
+
+
+class TaskPath(Struct, frozen=True):
+    """Names a task."""
+
+    task: Name
+
+
+class TaskQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which tasks to list."""
+
+    search: str = ""
+    """Text that the name, the queue, the owner, the description or the URL holds; capitals make no difference."""
+    kind: str | None = None
+    """`sync`, `async` or `http`."""
+
+
+class TaskList(Struct, frozen=True):
+    """Tasks, by name."""
+
+    tasks: list[TaskRecord]
+
+
+class NewTask(Struct, frozen=True, forbid_unknown_fields=True):
+    """An HTTP task to add."""
+
+    task: Name
+    """Its name."""
+    settings: Settings
+    """As in `[tasks.NAME]` of tarry.toml; `url` at least."""
+
+
+class TaskChange(Struct, frozen=True):
+    """A task as it is after a change."""
+
+    task: TaskRecord
+    warnings: list[str]
+    """Settings that may be mistakes."""
+
+
+class TaskRemoval(Struct, frozen=True):
+    """What removing a task leaves."""
+
+    task: str
+    waiting: int
+    """Its unfinished jobs: they wait until there is a task of that name again."""
+
+
+class SampleAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer of an endpoint, to try a task's rule with."""
+
+    body: str = ""
+    """Its body, or all of it as `curl -i` prints it."""
+    status: int | None = None
+    """Of a body alone; 200 if it is not said."""
+
+
+@api_method("GET /v1/tasks", Scope.READ)
+def list_tasks(call: ApiCall, query: TaskQuery) -> TaskList:
+    """Lists the tasks: functions of the app, and HTTP tasks."""
+    return TaskList([record for record in _records(call) if _matches(record, query) and call.allows(record.queue)])
+
+
+@api_method("GET /v1/tasks/{task}", Scope.READ, errors=(UnknownTask,))
+def get_task(call: ApiCall, path: TaskPath) -> TaskRecord:
+    """Shows a task."""
+    record = _known(call, path.task)
+    call.check(record.queue)
+    return record
+
+
+@api_method("POST /v1/tasks", Scope.ADMIN, status=201, errors=(ConfigError,))
+def add_task(call: ApiCall, body: NewTask) -> TaskChange:
+    """Adds an HTTP task, which sends its jobs to a URL. Every worker has it within a second."""
+    call.subject = body.task
+    call.check(_queue_of(body.settings))
+    endpoint = _editor(call).add(body.task, body.settings)
+    return TaskChange(_known(call, body.task), list(endpoint.warnings()))
+
+
+@api_method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError,))
+def put_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
+    """Gives an HTTP task these settings in place of all that it has; adds it if there is none."""
+    editor, now = _editor(call), call.service.app.http.endpoints.get(path.task)
+    _check_change(call, path.task, _queue_of(body))
+    if now is None or call.service.app.http.is_configured(path.task):
+        endpoint = editor.add(path.task, body)
+    else:
+        endpoint = editor.replace(path.task, body)
+    return TaskChange(_known(call, path.task), list(endpoint.warnings()))
+
+
+@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError,))
+def edit_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
+    """Changes some settings of an HTTP task; null takes a setting out.
+
+    A task of tarry.toml can only be disabled and enabled here: `{"enabled": false}`."""
+    if not body:
+        raise RequestError("edit what? Send settings, as in tarry.toml", "body", 422)
+    editor = _editor(call)
+    _check_change(call, path.task, _queue_of(body) if "queue" in body else None)
+    endpoint = editor.edit(path.task, body)
+    return TaskChange(_known(call, path.task), [] if endpoint is None else list(endpoint.warnings()))
+
+
+@api_method("DELETE /v1/tasks/{task}", Scope.ADMIN, status=200, errors=(ConfigError,))
+def remove_task(call: ApiCall, path: TaskPath) -> TaskRemoval:
+    """Removes an HTTP task. Its jobs stay."""
+    editor = _editor(call)
+    _check_change(call, path.task, None)
+    return TaskRemoval(path.task, editor.remove(path.task))
+
+
+@api_method("POST /v1/tasks/{task}/try", Scope.READ, errors=(UnknownTask,))
+def try_task(call: ApiCall, path: TaskPath, body: SampleAnswer) -> TriedAnswer:
+    """Says what the rule of an HTTP task makes of an answer. Nothing is sent."""
+    call.check(_known(call, path.task).queue)
+    return _editor(call).try_answer(path.task, read_answer(body.body.encode(), body.status))
+
+
+def _editor(call: ApiCall) -> HttpTaskEditor:
+    call.service.sync_tasks()
+    app = call.service.app
+    return HttpTaskEditor(app.http, call.service.client.store, app.declare_limits)
+
+
+def _queue_of(settings: Settings) -> str:
+    """The queue that a task with these settings has."""
+    queue = settings.get("queue")
+    # What is no text is refused with the other settings.
+    return queue if isinstance(queue, str) else DEFAULT_QUEUE
+
+
+def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
+    """NotAllowed if the caller may not use the queue of the task as it is now, or as it is to be. None: it stays."""
+    task = call.service.app.tasks.get(name)
+    if task is not None:
+        call.check(task.queue)
+    if queue is not None:
+        call.check(queue)
+
+
+def _records(call: ApiCall) -> list[TaskRecord]:
+    call.service.sync_tasks()
+    app, store = call.service.app, call.service.client.store
+    counts = reachable_part(store.counts)
+    return task_records(list(app.tasks.values()), app.retry, app.http, store, counts)
+
+
+def _known(call: ApiCall, name: str) -> TaskRecord:
+    records = {record.task: record for record in _records(call)}
+    if name not in records:
+        near = did_you_mean(name, [record.task for record in records.values() if call.allows(record.queue)])
+        raise UnknownTask(f"no task {name}{near or '; GET /v1/tasks lists them'}")
+    return records[name]
+
+
+def _matches(record: TaskRecord, query: TaskQuery) -> bool:
+    texts = (record.task, record.queue, record.owner, record.description, str(record.url or ""))
+    wanted = query.search.casefold()
+    return query.kind in (None, record.kind) and any(wanted in text.casefold() for text in texts)
+
+
+METHODS: tuple[ApiMethod, ...] = (list_tasks, get_task, add_task, put_task, edit_task, remove_task, try_task)

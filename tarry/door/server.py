@@ -1,0 +1,183 @@
+"""The doors of a server process: HTTP and beanstalk, on sockets that listen already, on one event loop."""
+
+import logging
+import resource
+from collections.abc import Mapping, Sequence
+from socket import AF_UNIX, socket
+from typing import Any
+
+from msgspec import Struct
+
+from tarry.door.access import Anybody, DoorAccess
+from tarry.door.beanstalk.connection import BeanstalkListener, start_beanstalk
+from tarry.door.certificates import ServerCertificate
+from tarry.door.connections import Connections
+from tarry.door.service import DoorService, DoorSettings
+from tarry.door.tls_listener import TlsListener
+from tarry.door.tokens import TokenAccess
+from tarry.errors import ConfigError
+from tarry.server_settings import ServerConfig
+from tarry.tasks.lazy_asyncio import asyncio
+
+log = logging.getLogger("tarry.server")
+
+CERTIFICATE_EVERY = 10.0
+"""Seconds between two looks whether the certificate has changed."""
+_HANDSHAKES_END = 2.0
+"""Seconds that handshakes may still take when the server ends."""
+_SPARE_FILES = 256
+"""Descriptors besides those of connections: the store's, logs, pipes."""
+
+
+class ServerLoad(Struct, frozen=True):
+    """What a server process does at one moment."""
+
+    connections: int
+    requests: int
+    """Answered since the process began."""
+    refused: int
+    """Connections and requests that were too many."""
+    in_flight: int
+
+
+def make_service(app: Any, config: ServerConfig) -> DoorService:
+    """What the doors share; ConfigError if a file that the settings name is missing or wrong, or the extra is not
+    installed."""
+    access: DoorAccess = Anybody() if config.tokens is None else TokenAccess(config.tokens)
+    settings = DoorSettings(max_request=config.max_request, ring=config.ring, needs_local_host=config.tokens is None)
+    return DoorService(app, settings=settings, access=access)
+
+
+class DoorServer:
+    """Serves until `drain`. All methods are for the thread of the event loop."""
+
+    def __init__(self, service: DoorService, config: ServerConfig) -> None:
+        """ConfigError, as of `make_service`."""
+        self._service, self._config = service, config
+        self.connections = {
+            door: Connections(config.connections_per_process, config.max_connections_per_address)
+            for door in config.addresses
+        }
+        self._certificate = _certificate(config)
+        self._handshakes = Connections(config.connections_per_process, config.max_connections_per_address)
+        for door, each in self.connections.items():
+            _add_figures(service, door, each)
+        if self._certificate is not None:
+            _add_figures(service, "tls_handshake", self._handshakes)
+        self._http = self._make_http() if config.http else None
+        self._beanstalk: BeanstalkListener | None = None
+        self._servers: list[asyncio.AbstractServer] = []
+        self._tls_listeners: list[TlsListener] = []
+        self._certificate_watch: asyncio.Task[None] | None = None
+
+    async def start(self, sockets: Mapping[str, Sequence[socket]]) -> None:
+        """Accepts at these sockets, by the name of their door."""
+        _allow_files(sum(each.most for each in self.connections.values()))
+        if self._http is not None:
+            self._http.start()
+            for listener in sockets.get("http", ()):
+                await self._listen(listener)
+        if "beanstalk" in sockets:
+            self._beanstalk = await start_beanstalk(
+                self._service,
+                sockets["beanstalk"],
+                connections=self.connections["beanstalk"],
+                max_job_size=self._config.max_job_size,
+            )
+        if self._certificate is not None:
+            self._certificate_watch = asyncio.create_task(self._watch_certificate(self._certificate))
+
+    async def drain(self, seconds: float) -> None:
+        """Accepts no more, and ends once all open requests are answered, or after so long."""
+        # Other processes have the sockets as well: those who connect from now on are theirs.
+        for server in self._servers:
+            server.close()
+        for tls in self._tls_listeners:
+            tls.close()
+        if self._certificate_watch is not None:
+            self._certificate_watch.cancel()
+        self._service.drain()
+        await asyncio.gather(self._drain_http(seconds), self._drain_beanstalk(seconds))
+
+    async def _drain_http(self, seconds: float) -> None:
+        if self._http is not None:
+            self._http.drain()
+            # Their clients are about to send a request.
+            await asyncio.gather(*(one.finish(min(seconds, _HANDSHAKES_END)) for one in self._tls_listeners))
+            if cut := await self._http.wait_until_gone(seconds):
+                log.warning("%d requests were not answered within %g s", cut, seconds)
+
+    async def _drain_beanstalk(self, seconds: float) -> None:
+        if self._beanstalk is not None:
+            await self._beanstalk.drain(seconds)
+
+    def load(self) -> ServerLoad:
+        """What it does at this moment."""
+        http = self._http
+        return ServerLoad(
+            sum(each.open for each in self.connections.values()),
+            0 if http is None else http.requests,
+            sum(each.refused for each in self.connections.values())
+            + self._handshakes.refused
+            + self._service.ring.busy
+            + (0 if http is None else http.shed),
+            0 if http is None else http.in_flight,
+        )
+
+    def _make_http(self) -> Any:
+        from tarry.door.http.application import create_application  # noqa: PLC0415 - only who serves HTTP has the extra
+        from tarry.door.http.protocol import HttpConnections, HttpLimits  # noqa: PLC0415
+
+        limits = HttpLimits(self._config.read_timeout, self._config.keep_alive)
+        application = create_application(self._service)
+        return HttpConnections(application, self.connections["http"], limits, self._config.ring)
+
+    async def _listen(self, listener: socket) -> None:
+        assert self._http is not None
+        make, backlog = self._http.make_connection, self._config.backlog
+        # A unix socket does not leave this host.
+        if self._certificate is None or listener.family == AF_UNIX:
+            server = await asyncio.get_running_loop().create_server(make, sock=listener, backlog=backlog)
+            self._servers.append(server)
+            return
+        context, timeout = self._certificate.context, self._config.read_timeout
+        tls = TlsListener(listener, make, context, self._handshakes, timeout)
+        tls.start(backlog)
+        self._tls_listeners.append(tls)
+
+    async def _watch_certificate(self, certificate: ServerCertificate) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_EVERY)
+            certificate.reload_if_changed()
+
+
+def _add_figures(service: DoorService, door: str, connections: Connections) -> None:
+    """Shows the door's connections under /metrics."""
+    figures = service.figures
+    figures.add_gauge(f"tarry_{door}_connections", "Open connections", lambda: connections.open)
+    figures.add_counter(f"tarry_{door}_connections_accepted", "Connections so far", lambda: connections.accepted)
+    figures.add_counter(
+        f"tarry_{door}_connections_refused", "Connections that were too many", lambda: connections.refused
+    )
+
+
+def _certificate(config: ServerConfig) -> ServerCertificate | None:
+    if config.certificate is None:
+        return None
+    return ServerCertificate(config.certificate, config.key, config.client_ca)
+
+
+def _allow_files(connections: int) -> None:
+    """Lets the process have as many descriptors as its connections need; ConfigError if that is not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Twice, since refused ones are kept for a second.
+    wanted = 2 * connections + _SPARE_FILES
+    if soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < connections + _SPARE_FILES:
+        raise ConfigError(
+            f"{connections} connections need {connections + _SPARE_FILES} open files, and only {hard} are allowed:"
+            " lower [server] max_connections, or raise the limit (ulimit -n, LimitNOFILE=)"
+        )
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

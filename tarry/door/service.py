@@ -1,0 +1,229 @@
+"""What all doors of a process share."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from tarry.app import App
+from tarry.client.client import Client
+from tarry.client.operations.runner import OperationRunner
+from tarry.door.access import Anybody, DoorAccess
+from tarry.door.claims import Claims
+from tarry.door.event_streams import EventStreams
+from tarry.door.figures import DoorFigures
+from tarry.door.ring import Answers, PutRing
+from tarry.door.store_look import CachedLook, StoreProbe
+from tarry.errors import Busy, Draining, StoreError
+from tarry.model.job import Job
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.options import Options
+from tarry.worker import owner
+
+log = logging.getLogger("tarry.door")
+
+TASKS_EVERY = 0.5
+"""Seconds between two looks for HTTP tasks that were registered or removed."""
+CLOCK_EVERY = 10.0
+"""Seconds between two looks at the store's clock: less than a measurement holds."""
+
+_ENDING = "this server is ending: send the request again"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DoorSettings(Struct, frozen=True):
+    """The bounds of the doors of one process."""
+
+    threads: int = 16
+    """Threads for calls that block."""
+    most_calls: int = 1024
+    """Calls that wait for one of these threads; any more are told that the server is busy."""
+    max_request: int = 16 * 2**20
+    """Bytes of the body of one request, unless it is streamed."""
+    ring: int = 1024
+    """Requests with puts that wait for their commit."""
+    needs_local_host: bool = False
+    """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
+    tells its callers from the pages in their browsers."""
+
+
+class DoorService:
+    """The app, its client, and the threads that make blocking calls. Doors of one process have one of these."""
+
+    def __init__(self, app: App, *, settings: DoorSettings | None = None, access: DoorAccess | None = None) -> None:
+        self.app = app
+        self.settings = settings or DoorSettings()
+        self.access: DoorAccess = access or Anybody()
+        self._lock = threading.Lock()
+        # Held while a store is opened, which may take long. The event loop's thread waits for `_lock`, never for this.
+        self._opening = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._calls = 0
+        self._is_closed = False
+        self._claims: Claims | None = None
+        self.ring = PutRing(self._insert, most_requests=self.settings.ring)
+        self._refresher: threading.Thread | None = None
+        self._ends = threading.Event()
+        self.is_started = False
+        self._operations: OperationRunner | None = None
+        self._draining = asyncio.Event()
+        self.look = CachedLook(lambda: self.client.store)
+        self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
+        self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
+        self.figures = DoorFigures()
+        self.figures.add_gauge("tarry_event_streams", "Streams of events that are open", lambda: self.streams.open)
+        self.figures.add_gauge("tarry_ring_waiting", "Puts that wait for their commit", lambda: self.ring.waiting)
+        self.figures.add_counter(
+            "tarry_puts_refused", "Requests with puts that were told that the server is busy", lambda: self.ring.busy
+        )
+        self.figures.add_gauge("tarry_calls_under_way", "Blocking calls that run or wait for a thread", self._count)
+
+    @property
+    def client(self) -> Client:
+        """The app's client. The first use opens the store, so it may block and raise StoreError."""
+        return self.app.client
+
+    @property
+    def claims(self) -> Claims:
+        """Jobs taken by other programs, on the event loop's thread. The first use opens a store, unless `start` did."""
+        return self._claims or self._open_claims()
+
+    async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Makes a blocking call in one of the threads, and returns what it returns. Busy if too many calls wait;
+        Draining after `close`."""
+        # Checked here, since the queue of an executor has no bound.
+        if self._calls >= self.settings.threads + self.settings.most_calls:
+            raise Busy(f"{self._calls} calls wait for the store already: try again")
+        future = self._submit(lambda: call(*args, **kwargs))
+        # Not when the caller stops waiting: the thread is taken as long as the call lasts.
+        future.add_done_callback(self._end_call)
+        return await asyncio.wrap_future(future)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether other processes are to get the requests from now on. What runs goes on."""
+        return self._draining.is_set()
+
+    def drain(self) -> None:
+        """For whoever serves: from now on nobody waits here any longer for what may come. On the event loop's
+        thread."""
+        self._draining.set()
+
+    async def until_draining(self) -> None:
+        """Returns once `drain` was called."""
+        await self._draining.wait()
+
+    async def start(self) -> None:
+        """Opens the store, and keeps at hand from now on what an enqueue needs besides it; StoreError. May be called
+        again."""
+        if not self.is_started:
+            await self.run(self._start)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._is_closed
+
+    @property
+    def operations(self) -> OperationRunner:
+        """Runs changes of many jobs in the background, from `start` or its first use on. Draining after `close`."""
+        return self._start_operations()
+
+    def _start_operations(self) -> OperationRunner:
+        with self._lock:
+            if self._is_closed:
+                raise Draining(_ENDING)
+            if self._operations is None:
+                app = self.app
+                self._operations = OperationRunner(lambda: app.client, owner.new_name(), prepare=self.sync_tasks)
+                self._operations.start()
+            return self._operations
+
+    def sync_tasks(self) -> None:
+        """Makes the app's table of tasks what the settings and the store have now; StoreError."""
+        self.app.http.load()
+        self.app.http.sync(self.client.store)
+
+    def close(self) -> None:
+        """Ends the threads, once the calls under way have ended and the puts that wait are committed. The app stays
+        open: it is its owner's. Blocks."""
+        self.ring.close()
+        if self._claims is not None:
+            self._claims.close()
+        self._ends.set()
+        if self._refresher is not None:
+            self._refresher.join(timeout=5)
+        with self._lock:
+            self._is_closed = True
+            threads, self._threads = self._threads, None
+            operations, self._operations = self._operations, None
+        if operations is not None:
+            operations.close()
+        if threads is not None:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def _count(self) -> int:
+        return self._calls
+
+    def _insert(self, jobs: Sequence[Job], options: Sequence[Options]) -> Answers:
+        return self.client.insert_each(jobs, options)
+
+    def _open_claims(self) -> Claims:
+        with self._opening:
+            if self._is_closed:
+                raise Draining(_ENDING)
+            if self._claims is None:
+                # As workers have: what a power cut undoes of it is done again.
+                store, is_own = self.app.connection()
+                self._claims = Claims(self.client, store, owns_store=is_own)
+            return self._claims
+
+    def _start(self) -> None:
+        self.client.clock.measure_ahead()
+        self._open_claims()
+        self.app.http.load()
+        self.app.http.sync(self.client.store)
+        with self._lock:
+            if self._refresher is None and not self._is_closed:
+                self._refresher = threading.Thread(target=self._keep_fresh, name="tarry-door-facts", daemon=True)
+                self._refresher.start()
+        # So that operations go on that another server left.
+        self._start_operations()
+        self.is_started = True
+
+    def _keep_fresh(self) -> None:
+        """Reads the store's time and its HTTP tasks ahead of need: on the event loop nothing may wait for the store."""
+        measured_at = time.monotonic()
+        while not self._ends.wait(TASKS_EVERY):
+            try:
+                if time.monotonic() - measured_at > CLOCK_EVERY:
+                    measured_at = time.monotonic()
+                    self.client.clock.measure_ahead()
+                self.app.http.sync(self.client.store)
+            except StoreError as error:
+                # What is known goes on being used; puts tell their senders by themselves.
+                log.debug("the HTTP tasks of the store cannot be read: %s", error)
+            except Exception:
+                # Without this thread the event loop itself would wait for the store, so nothing may end it.
+                log.exception("the HTTP tasks of the store cannot be read")
+
+    def _submit(self, call: Callable[[], R]) -> Any:
+        with self._lock:
+            if self._is_closed:
+                raise Draining(_ENDING)
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.settings.threads, thread_name_prefix="tarry-door")
+            future = self._threads.submit(call)
+            self._calls += 1
+            return future
+
+    def _end_call(self, _: object) -> None:
+        with self._lock:
+            self._calls -= 1

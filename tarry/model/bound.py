@@ -1,0 +1,67 @@
+"""Bounds: how many jobs of a queue may wait, ready and scheduled, and what becomes of a new one when it is full.
+
+Bounds are kept in a cell of the store, so that they hold for every producer; so is the room that is left. Jobs that
+come back (a retry, a snooze, a crash) are never refused: they count, and until they are fewer nothing new is taken.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tarry.model.job import State
+
+WAITING_STATES = (State.SCHEDULED, State.READY)
+BOUNDS = "bounds"
+"""The cell with the bounds of all queues."""
+ROOM, DROPPED = "room:", "dropped:"
+"""Prefixes of cells; the queue's name follows. How many were dropped is a decimal number."""
+WhenFull = Literal["refuse", "drop_oldest"]
+# A count reads as many entries as jobs wait. So it takes a twentieth of the time at most where the queue stays full,
+# and a hundredth where there is room.
+_PAUSE_FULL, _PAUSE = 20, 100
+_SECOND = 1_000_000
+_LONGEST_PAUSE = 10 * _SECOND
+
+
+class Bound(Struct, frozen=True):
+    """At most `most` jobs wait; 0: there is no bound."""
+
+    most: int
+    when_full: WhenFull = "refuse"
+
+    def share(self, number: int, among: int) -> "Bound":
+        """The part of one of several stores, which is at least one."""
+        most = self.most and max(1, self.most // among + (number < self.most % among))
+        return Bound(most, self.when_full)
+
+    @property
+    def dropped_at_once(self) -> int:
+        """How many jobs are dropped together at least."""
+        # To find the oldest jobs costs a look at all that wait, so it is not done for each new job.
+        return max(1, self.most // 100)
+
+
+class Room(Struct, frozen=True, array_like=True):
+    """How many more jobs a queue takes before they are counted again. Times in microseconds of the store's clock."""
+
+    most: int
+    """The bound at that count."""
+    left: int
+    counted: int
+    """When they were counted."""
+    cost: int
+    """How long that took."""
+
+    def is_true(self, bound: Bound, now: int) -> bool:
+        """Whether the count is young enough, and of this bound."""
+        # What came back since is not in it, so that it must not become old.
+        age = max(_SECOND, min(_LONGEST_PAUSE, _PAUSE * self.cost))
+        return self.most == bound.most and self.counted <= now <= self.counted + age
+
+    def countable_at(self) -> int:
+        """When the jobs may be counted again although the last count is young."""
+        return self.counted + min(_LONGEST_PAUSE, _PAUSE_FULL * self.cost)
+
+    def taken(self, count: int) -> "Room":
+        """The room after so many more jobs."""
+        return Room(self.most, self.left - count, self.counted, self.cost)

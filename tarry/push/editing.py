@@ -1,0 +1,127 @@
+"""Adds, edits, removes and tries HTTP tasks, for the command line and the HTTP API."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from tarry.errors import ConfigError, TarryError, UnknownTask
+from tarry.model.duration import SECOND
+
+if TYPE_CHECKING:
+    from tarry.push.catalog import HttpTaskCatalog
+    from tarry.push.endpoint.settings import Endpoint
+    from tarry.push.http.guard import AddressGuard
+    from tarry.push.http.response import HttpResponse
+    from tarry.store.base import Store
+
+
+class TriedAnswer(Struct, frozen=True):
+    """What an HTTP task makes of an answer."""
+
+    outcome: str
+    """`delivered`, `again`, `final` or `disabled`."""
+    reason: str
+    delay: float | None
+    """Seconds from the first attempt to the second; null: there is no second, or it comes at once."""
+
+
+class HttpTaskEditor:
+    """Changes the HTTP tasks that are registered in the store. Those of the settings stay as the file has them.
+
+    declare_limits: makes the store keep the limits of the app's functions.
+    """
+
+    def __init__(self, catalog: "HttpTaskCatalog", store: "Store", declare_limits: "Callable[[Store], None]") -> None:
+        self._catalog, self._store, self._declare_limits = catalog, store, declare_limits
+
+    @property
+    def _guard(self) -> "AddressGuard":
+        from tarry.push.http.guard import AddressGuard  # noqa: PLC0415 - brings what checks addresses
+
+        return AddressGuard(self._catalog.config().push.allow)
+
+    def add(self, name: str, settings: dict[str, Any]) -> "Endpoint":
+        """Registers a task; ConfigError if the name is taken or a setting is wrong."""
+        from tarry.push import registry  # noqa: PLC0415 - brings what checks URLs and rules
+
+        self._catalog.load()
+        if self._catalog.is_configured(name):
+            raise ConfigError(f"{name} stands in {self._place(name)} already: edit it there")
+        if name in self._catalog.tasks and name not in self._catalog.endpoints:
+            raise ConfigError(f"{name} is a function of the app; give the HTTP task another name")
+        return registry.add(self._store, name, settings, self._guard, self._catalog.config().push.secrets)
+
+    def edit(self, name: str, changes: Mapping[str, Any]) -> "Endpoint | None":
+        """Changes some settings; None takes one out. Returns the endpoint, None for a task of the configuration, of
+        which only `enabled` can be changed. ConfigError if a setting is wrong."""
+        from tarry.push import registry  # noqa: PLC0415 - as above
+
+        self._catalog.load()
+        if not self._catalog.is_configured(name):
+            return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets)
+        # The store can disable a task of the settings file, but not enable one that the file disables.
+        enabled = self._catalog.endpoints[name].enabled
+        if not enabled or changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
+            raise ConfigError(f"{name} stands in {self._place(name)}: edit it there, and `tarry reload`")
+        registry.set_enabled(self._store, name, changes["enabled"], configured=True)
+        return None
+
+    def replace(self, name: str, settings: Mapping[str, Any]) -> "Endpoint":
+        """Gives a registered task these settings, and no other; ConfigError if one is wrong."""
+        from tarry.push import registry  # noqa: PLC0415 - as above
+
+        before = self._catalog.endpoints[name].settings if name in self._catalog.endpoints else {}
+        changes = {**dict.fromkeys(before), **settings}
+        return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets)
+
+    def remove(self, name: str) -> int:
+        """Removes a task; returns how many unfinished jobs it leaves. ConfigError."""
+        from tarry.push import registry  # noqa: PLC0415 - as above
+
+        self._catalog.load()
+        if self._catalog.is_configured(name):
+            raise ConfigError(f"{name} stands in {self._place(name)}: take it out there")
+        waiting = registry.remove(self._store, name)
+        function = self._catalog.tasks.get(name)
+        if function is not None and function.runner is None:
+            # From now on the jobs are the function's, with its limits.
+            self._declare_limits(self._store)
+        return waiting
+
+    def try_answer(self, name: str, answer: "HttpResponse") -> TriedAnswer:
+        """What the task makes of this answer to a first attempt; UnknownTask."""
+        from tarry.push.delivery.verdict import judge  # noqa: PLC0415 - as above
+
+        task = self._catalog.find(name)
+        if task is None:
+            raise UnknownTask(f"no HTTP task {name}; `tarry tasks` lists them")
+        verdict = judge(task.endpoint, answer, 0.0)
+        outcome = type(verdict).__name__.lower()
+        delay = task.endpoint.schedule.delay(1, asked=getattr(verdict, "after", None)) if outcome == "again" else None
+        return TriedAnswer(outcome, verdict.reason, None if delay is None else delay / SECOND)
+
+    def _place(self, name: str) -> str:
+        return self._catalog.config().place("tasks", name)
+
+
+def read_answer(data: bytes, status: int | None) -> "HttpResponse":
+    """An answer to try: its body, or all of it as `curl -i` prints it. status: of a body alone; None: 200.
+    TarryError."""
+    from tarry.push.http.response import MOST_BODY, HttpResponse  # noqa: PLC0415 - as above
+
+    headers: list[tuple[str, str]] = []
+    if data.startswith(b"HTTP/"):
+        # `curl -i` prints CRLF, and an editor may have changed that.
+        head, _, data = data.replace(b"\r\n", b"\n").partition(b"\n\n")
+        first, *lines = head.decode("latin-1").split("\n")
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+        status = status or _status(first)
+    return HttpResponse(status or 200, tuple(headers), data[:MOST_BODY], len(data) > MOST_BODY)
+
+
+def _status(line: str) -> int:
+    parts = line.split()
+    if len(parts) < 2 or not parts[1].isdecimal() or len(parts[1]) != 3:
+        raise TarryError(f"{line[:80]!r} says no status; write it as in HTTP/1.1 200 OK")
+    return int(parts[1])

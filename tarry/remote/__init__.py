@@ -1,0 +1,1 @@
+"""A client of the HTTP API: for programs that have no way to the store, with the verbs of an app."""

@@ -1,0 +1,34 @@
+"""Which queues are served by programs that are not tarry's workers.
+
+Their jobs may be of tasks that no Python worker knows. So workers that serve "*" leave these queues out. A cell in the
+store marks each of them. The mark lapses when no such program has asked for jobs for a week: then the workers serve the
+queue again.
+"""
+
+from tarry.model.duration import DAY, HOUR
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import reachable_part
+
+PREFIX = "external/"
+MARKED_FOR = 7 * DAY
+RENEWED_EVERY = HOUR
+"""Microseconds between two marks of a queue that is asked for all the time."""
+
+
+def mark_external(store: Store, queue: str, now: int) -> None:
+    """Marks a queue: workers that serve "*" leave it out from now on. StoreError."""
+    name = f"{PREFIX}{queue}"
+    # If another process writes it at the same moment, its mark is as good as this one.
+    store.kv_cas(name, b"%d" % (now + MARKED_FOR), store.kv_get(name))
+
+
+def find_external(store: Store) -> frozenset[str]:
+    """The marked queues, of the stores that are there; removes marks that have lapsed. StoreError."""
+    marks = reachable_part(lambda: store.kv_list(PREFIX))
+    if not marks:
+        return frozenset()
+    now = store.time()
+    lapsed = {name for name, value in marks.items() if not value.isdigit() or int(value) <= now}
+    for name in lapsed:
+        store.kv_cas(name, None, marks[name])
+    return frozenset(name.removeprefix(PREFIX) for name in marks.keys() - lapsed)

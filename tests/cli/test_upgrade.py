@@ -1,0 +1,167 @@
+"""`tarry upgrade`: a new master takes the place of the old one, or nothing comes of it."""
+
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tarry.runtime.pidfile import holder
+from tests.cli.project import SMALL_APP, Project, alive, until
+from tests.cli.serving import answers, putters, serve
+
+SLOW_APP = (
+    SMALL_APP
+    + """
+import pathlib, time
+
+@app.task
+def until_told() -> str:
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return "told"
+"""
+)
+
+
+def refused(project: Project) -> str:
+    """What an upgrade that fails says last."""
+    result = project.tarry("upgrade")
+    assert result.status == 1, result
+    (line,) = result.complaints
+    return line.removeprefix("tarry: ")
+
+
+def test_no_request_fails_over_upgrades(project: Project) -> None:
+    port = serve(project)
+    with putters(port) as each:
+        for _ in range(3):
+            before = project.board().pid
+            said = project.said("upgrade")
+            now = project.board().pid
+            assert now != before
+            assert said == f"upgraded: master {now} serves; the one before it ends when its jobs have"
+            assert holder(project.pid_file) == now
+            until(lambda before=before: not alive(before))  # type: ignore[misc]
+    assert [one.trouble for one in each] == [[], [], [], []]
+    assert len(project.jobs()) == sum(len(one.ids) for one in each) > 100
+    files = {path.name for path in project.pid_file.parent.iterdir()}
+    assert not [name for name in files if name.endswith((".new", ".old", ".upgrade"))]
+    project.said("stop")
+    until(lambda: not project.processes())
+    assert not project.pid_file.exists()
+
+
+def test_the_old_master_waits_for_its_jobs_and_the_new_one_obeys(project: Project) -> None:
+    project.write("app.py", SLOW_APP)
+    project.settings("")
+    old = project.serve()
+    id = project.enqueue("app.until_told")
+    until((project.directory / "begun").exists)
+    project.said("upgrade")
+    assert project.board().pid != old.pid
+    # Commands are for the new one.
+    project.said("scale", "default", "2")
+    until(lambda: len(project.pids()) == 2)
+    project.said("reload")
+    assert alive(old.pid)
+    (project.directory / "go").touch()
+    until(lambda: not alive(old.pid) or old.poll() is not None)
+    assert old.wait() == 0
+    assert project.job(id).state.name == "DONE"
+    assert project.job(id).attempt == 1
+    assert project.board().state == "serving"
+
+
+def test_a_new_master_that_cannot_serve_leaves_the_old_one(project: Project) -> None:
+    port = serve(project)
+    before, children = project.board().pid, project.pids("server")
+    app = (project.directory / "app.py").read_text()
+    project.write("app.py", "import nothing_of_this_name\n")
+    said = refused(project)
+    assert said.startswith("the upgrade came to nothing, and what ran goes on: ")
+    assert "nothing_of_this_name" in said
+    assert (project.board().pid, project.pids("server")) == (before, children)
+    assert answers(port)
+    project.write("app.py", app)
+    project.said("upgrade")
+    assert answers(port)
+
+
+def test_settings_that_are_wrong_leave_the_old_one(project: Project) -> None:
+    master = project.serve()
+    project.settings("[master]\nterm_grace = 'soon'\n")
+    # The command does not read them for its own sake.
+    assert "term_grace" in refused(project)
+    assert project.board().pid == master.pid
+    project.settings("")
+    os.kill(project.board().pid, signal.SIGHUP)
+    until(lambda: project.board().notice.done == 1)
+
+
+def test_a_unix_socket_passes_to_the_new_master_and_goes_with_it(project: Project) -> None:
+    serve(project, http="unix:run/http.sock")
+    path = project.directory / "run" / "http.sock"
+    before = project.board().pid
+    project.said("upgrade")
+    until(lambda: not alive(before))
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(str(path))
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    project.said("stop")
+    assert not path.exists()
+
+
+def test_a_daemon_is_upgraded_by_one(project: Project) -> None:
+    project.said("start", "-d")
+    before = project.board().pid
+    project.said("upgrade")
+    now = project.board().pid
+    until(lambda: not alive(before))
+    assert Path(f"/proc/{now}/cwd").resolve() == project.directory
+    assert project.facts("upgrade")["state"] == "upgraded"
+    project.said("stop")
+
+
+def test_without_a_master_there_is_nothing_to_upgrade(project: Project) -> None:
+    assert refused(project).startswith("no master is running")
+
+
+def test_an_old_master_that_dies_meanwhile_leaves_its_place_to_the_new_one(project: Project) -> None:
+    project.write(
+        "app.py",
+        "import pathlib, time\nwhile pathlib.Path('late').exists():\n    time.sleep(0.01)\n" + SMALL_APP,
+    )
+    master = project.serve()
+    (project.directory / "late").touch()
+    project.pid_file.with_name(project.pid_file.name + ".upgrade").touch()
+    os.kill(master.pid, signal.SIGHUP)
+    new = until(lambda: project.board().notice.upgrading)
+    until(lambda: "worker default.1 started" in project.log().split("a new master starts")[1])
+    master.kill()
+    master.wait()
+    (project.directory / "late").unlink()
+    until(lambda: holder(project.pid_file) == new)
+    until(lambda: project.board().state == "serving")
+    project.said("stop")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_new_master_that_is_killed_leaves_the_old_one(project: Project, number: int) -> None:
+    project.write("app.py", "import pathlib, time\npathlib.Path('late').exists() and time.sleep(30)\n" + SMALL_APP)
+    master = project.serve()
+    (project.directory / "late").touch()
+    request = project.pid_file.with_name(project.pid_file.name + ".upgrade")
+    request.touch()
+    os.kill(master.pid, signal.SIGHUP)
+    os.kill(until(lambda: project.board().notice.upgrading), number)
+    until(lambda: project.board().notice.upgrade_trouble)
+    assert project.board().pid == master.pid
+    (project.directory / "late").unlink()
+    project.said("upgrade")

@@ -1,0 +1,43 @@
+"""Calls an ASGI application as a server would, without a socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx
+import uvloop
+
+from tarry import App
+from tarry.door.access import DoorAccess
+from tarry.door.http.application import create_application
+from tarry.door.service import DoorService, DoorSettings
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def api(
+    app: App, settings: DoorSettings | None = None, access: DoorAccess | None = None, **more: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app's HTTP API."""
+    service = DoorService(app, settings=settings, access=access)
+    application = create_application(service, **more)
+    try:
+        async with caller(application) as client:
+            yield client
+    finally:
+        await asyncio.to_thread(service.close)
+
+
+@asynccontextmanager
+async def caller(application: Any, address: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an ASGI application, whose errors are raised here."""
+    transport = httpx.ASGITransport(application, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://tarry.test") as client:
+        yield client
+
+
+def run(story: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs it on an event loop of its own, of the kind that servers have."""
+    return uvloop.run(story())

@@ -1,0 +1,222 @@
+"""Jobs by HTTP: look, wait, cancel, retry, move, delete."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry import App
+from tarry.model.change import Change
+from tarry.model.job import Job
+from tarry.store.base import BANDS, Want
+from tarry.store.memory import MemoryStore
+from tests.door.http.calling import api, run
+from tests.door.http.test_puts import OnlyMails
+
+Tell = Callable[[httpx.AsyncClient], Awaitable[Any]]
+LOST = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def app() -> App:
+    app = App(MemoryStore(), closures=True, retry=2)
+
+    @app.task(name="mail", queue="mails")
+    def mail(to: str) -> str:
+        return to.upper()
+
+    @app.task(name="bad")
+    def bad() -> None:
+        print("so bad")
+        raise ValueError("no")
+
+    return app
+
+
+def told(app: App, tell: Tell, **more: Any) -> Any:
+    async def story() -> Any:
+        async with api(app, **more) as client:
+            return await tell(client)
+
+    return run(story)
+
+
+def call(app: App, verb: str, path: str, **more: Any) -> httpx.Response:
+    got: httpx.Response = told(app, lambda client: client.request(verb, path, **more))
+    return got
+
+
+def claim(app: App) -> Job:
+    """Makes the first ready job run, for nobody."""
+    store = app.client.store
+    wants = [Want(queue, band, 1) for queue in ("default", "mails") for band in BANDS]
+    (job,) = store.claim(wants, 1, "somebody", 60_000_000, app.client.clock.now())
+    return job
+
+
+def test_a_job_is_shown_with_all_that_is_known(app: App) -> None:
+    handle = app.named("mail").using(key="k", priority=2).enqueue("ann")
+    got = call(app, "GET", f"/v1/jobs/{handle.id}").json()
+    assert (got["id"], got["task"], got["queue"], got["state"]) == (handle.id, "mail", "mails", "ready")
+    assert (got["key"], got["priority"], got["args"], got["note"]) == ("k", 2, ["ann"], None)
+    assert (got["attempt"], got["attempts"], got["deliveries"], got["output"]) == (1, 3, [], None)
+
+
+def test_a_job_that_is_not_there(app: App) -> None:
+    for verb, path in (
+        ("GET", ""),
+        ("GET", "/result"),
+        ("POST", "/cancel"),
+        ("POST", "/retry"),
+        ("POST", "/move"),
+        ("DELETE", ""),
+    ):
+        got = call(app, verb, f"/v1/jobs/{LOST}{path}")
+        assert (got.status_code, got.json()["type"]) == (404, "urn:tarry:problem:no-such-job"), path
+        assert call(app, verb, f"/v1/jobs/x{path}").status_code == 422
+
+
+def test_jobs_are_listed_page_by_page(app: App) -> None:
+    ids = [app.named("mail").enqueue(str(n)).id for n in range(7)]
+    app.named("bad").enqueue()
+    seen, cursor, pages = [], None, 0
+    while pages == 0 or cursor:
+        more = f"&cursor={cursor}" if cursor else ""
+        got = call(app, "GET", f"/v1/jobs?task=mail&limit=3{more}").json()
+        seen += [job["id"] for job in got["jobs"]]
+        cursor, pages = got["next"], pages + 1
+    assert (seen, pages) == (ids, 3)
+
+
+def test_jobs_are_found_by_state_queue_key_and_age(app: App) -> None:
+    app.named("mail").using(key="k", delay=60).enqueue("a")
+    app.named("bad").enqueue()
+
+    def found(query: str) -> list[str]:
+        return [job["task"] for job in call(app, "GET", f"/v1/jobs?{query}").json()["jobs"]]
+
+    assert found("") == ["mail", "bad"]
+    assert found("state=scheduled") == ["mail"]
+    assert found("state=scheduled&state=ready") == ["mail", "bad"]
+    assert found("queue=default") == ["bad"]
+    assert found("task=mail&key=k") == ["mail"]
+    assert found("older=1h") == []
+    for wrong, field in (
+        ("state=gone", "state[0]"),
+        ("older=x", "older"),
+        ("cursor=x", "cursor"),
+        ("limit=0", "limit"),
+    ):
+        got = call(app, "GET", f"/v1/jobs?{wrong}")
+        assert (got.status_code, got.json()["field"]) == (422, field)
+
+
+def test_a_caller_sees_only_its_queues(app: App) -> None:
+    mail, bad = app.named("mail").enqueue("a"), app.named("bad").enqueue()
+
+    async def tell(client: httpx.AsyncClient) -> None:
+        listed = (await client.get("/v1/jobs")).json()
+        assert [job["id"] for job in listed["jobs"]] == [mail.id]
+        assert (await client.get("/v1/jobs?queue=default")).status_code == 403
+        assert (await client.get(f"/v1/jobs/{bad.id}")).status_code == 403
+        assert (await client.delete(f"/v1/jobs/{bad.id}")).status_code == 403
+        assert (await client.post(f"/v1/jobs/{mail.id}/move", json={"queue": "default"})).status_code == 403
+        assert (await client.get(f"/v1/jobs/{mail.id}")).status_code == 200
+
+    told(app, tell, access=OnlyMails())
+
+
+def test_a_result_is_told_and_why_there_is_none(app: App) -> None:
+    good, bad = app.named("mail").enqueue("ann"), app.named("bad").using(retry=0).enqueue()
+    waits = call(app, "GET", f"/v1/jobs/{good.id}/result").json()
+    assert (waits["finished"], waits["state"]) == (False, "ready")
+    app.drain()
+    got = call(app, "GET", f"/v1/jobs/{good.id}/result?wait=5").json()
+    assert (got["state"], got["result"], got["error"]) == ("done", "ANN", None)
+    got = call(app, "GET", f"/v1/jobs/{bad.id}/result").json()
+    assert (got["state"], got["result"], got["error"]["message"]) == ("dead", None, "no")
+    assert call(app, "GET", f"/v1/jobs/{bad.id}").json()["output"]["text"] == "so bad\n"
+    assert call(app, "GET", f"/v1/jobs/{bad.id}/result?wait=61").json()["field"] == "wait"
+
+
+def test_a_result_can_be_waited_for(app: App) -> None:
+    handle = app.named("mail").using(delay=60).enqueue("ann")
+
+    async def tell(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        soon = await client.get(f"/v1/jobs/{handle.id}/result?wait=0.01")
+        waiting = asyncio.create_task(client.get(f"/v1/jobs/{handle.id}/result?wait=30"))
+        async with asyncio.timeout(20):
+            while not app.client._waiting._waiters:
+                await asyncio.sleep(0.001)
+        await client.post(f"/v1/jobs/{handle.id}/cancel", json={"reason": "enough"})
+        return soon, await waiting
+
+    soon, ended = told(app, tell)
+    assert (soon.status_code, soon.json()["finished"]) == (202, False)
+    assert (ended.status_code, ended.json()["state"], ended.json()["error"]["message"]) == (200, "cancelled", "enough")
+
+
+def test_a_job_is_cancelled_once(app: App) -> None:
+    handle = app.named("mail").enqueue("ann")
+    got = call(app, "POST", f"/v1/jobs/{handle.id}/cancel").json()
+    assert got == {"id": handle.id, "cancelled": True, "sent": None, "detail": ""}
+    got = call(app, "POST", f"/v1/jobs/{handle.id}/cancel").json()
+    assert (got["cancelled"], got["detail"]) == (False, "it is cancelled already")
+
+
+def test_a_job_of_an_http_task_says_whether_it_was_sent(tmp_path: Any) -> None:
+    (tmp_path / "tarry.toml").write_text('[tasks.paid]\nurl = "https://example.org/"\n')
+    app = App(MemoryStore())
+    got = call(app, "POST", "/v1/jobs", json={"task": "paid", "body": {"order": 7}})
+    assert got.status_code == 201
+    assert app.get(got.json()["id"]).record().body == b'{"order":7}'
+    told_ = call(app, "POST", f"/v1/jobs/{got.json()['id']}/cancel").json()
+    assert (told_["cancelled"], told_["sent"], told_["detail"]) == (True, False, "it was never sent")
+    assert call(app, "GET", f"/v1/jobs/{got.json()['id']}").json()["deliveries"] == []
+
+
+def test_a_job_is_made_ready_again(app: App) -> None:
+    later = app.named("mail").using(delay=60).enqueue("ann")
+    got = call(app, "POST", f"/v1/jobs/{later.id}/retry")
+    assert (got.status_code, got.json()["state"]) == (200, "ready")
+    claim(app)
+    got = call(app, "POST", f"/v1/jobs/{later.id}/retry")
+    assert (got.status_code, got.json()["detail"]) == (409, "the job is not made ready: it is running")
+
+
+def test_a_waiting_job_is_moved(app: App) -> None:
+    handle = app.named("mail").enqueue("ann")
+    path = f"/v1/jobs/{handle.id}/move"
+    got = call(app, "POST", path, json={"at": 4_000_000_000, "queue": "later", "priority": 7}).json()
+    assert (got["state"], got["queue"], got["priority"], got["due"]) == ("scheduled", "later", 7, 4e9)
+    assert call(app, "POST", path, json={"delay": 0}).json()["state"] == "ready"
+    for wrong, field in (
+        ({"delay": "x"}, "delay"),
+        ({"at": "2030-01-01T00:00"}, "at"),
+        ({"priority": 2**50}, "priority"),
+    ):
+        got = call(app, "POST", path, json=wrong)
+        assert (got.status_code, got.json()["field"]) == (422, field)
+    app.get(handle.id).cancel()
+    got = call(app, "POST", path, json={"queue": "q"})
+    assert (got.status_code, got.json()["detail"]) == (409, "the job is not moved: it is cancelled")
+
+
+def test_a_job_is_deleted_unless_it_runs(app: App) -> None:
+    handle, other = app.named("mail").enqueue("ann"), app.named("bad").enqueue()
+    assert call(app, "DELETE", f"/v1/jobs/{handle.id}").status_code == 204
+    assert app.client.fetch([handle._id]) == [None]
+    job = claim(app)
+    assert job.id == other._id
+    got = call(app, "DELETE", f"/v1/jobs/{other.id}")
+    assert (got.status_code, got.json()["detail"]) == (409, "the job is not deleted: it is running")
+
+
+def test_what_is_no_json_is_shown_as_text(app: App) -> None:
+    handle = app.named("mail").enqueue("ann")
+    job = handle.record()
+    change = Change(job.id, job.state, job.epoch, job.state, job.state_since, None, 0, 0, 0, b"\xffno")
+    assert app.client.store.apply([change], app.client.clock.now()) == [True]
+    assert call(app, "GET", f"/v1/jobs/{handle.id}").json()["note"] == "\ufffdno"

@@ -1,0 +1,143 @@
+"""Looks at a store: few, however many ask, and fewer of a store that is slow."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tarry.door.store_look import CachedLook
+from tarry.errors import StoreAway
+from tarry.store.base import Tally
+from tarry.store.memory import MemoryStore
+
+
+class CountedStore(MemoryStore):
+    """Counts how often its jobs were counted, which takes `takes` seconds of the clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.takes = 0.01
+        self.looks = 0
+        self.gate: threading.Event | None = None
+        self.began = threading.Event()
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def counts(self) -> list[Tally]:
+        self.looks += 1
+        self.seconds += self.takes
+        self.began.set()
+        if self.gate is not None:
+            assert self.gate.wait(20)
+        return super().counts()
+
+
+class CountingLock:
+    """A lock that says when so many have asked for it."""
+
+    def __init__(self, most: int) -> None:
+        self._lock, self._asked, self._most = threading.Lock(), 0, most
+        self._counting = threading.Lock()
+        self.waiting = threading.Event()
+
+    def acquire(self, blocking: bool) -> bool:
+        with self._counting:
+            self._asked += 1
+        if self._asked == self._most:
+            self.waiting.set()
+        return self._lock.acquire(blocking=blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.fixture
+def store() -> CountedStore:
+    return CountedStore()
+
+
+def looks_at(store: CountedStore, moments: Sequence[float], kept_for: float) -> int:
+    """How many looks are made by those who ask at these moments."""
+    look = CachedLook(lambda: store, store.clock)
+    for moment in moments:
+        store.seconds = max(store.seconds, moment)
+        look.read(kept_for)
+    return store.looks
+
+
+def test_a_look_serves_all_who_ask_for_a_while(store: CountedStore) -> None:
+    assert looks_at(store, [0, 1, 4.9, 6, 7], 5) == 2
+
+
+def test_whoever_wants_it_fresh_gets_it_fresh(store: CountedStore) -> None:
+    assert looks_at(store, [0, 1, 1.1], 0) == 3
+
+
+def test_a_slow_store_is_looked_at_for_a_fifth_of_its_time(store: CountedStore) -> None:
+    store.takes = 2.0
+    # The first is ready at 2, and is kept until 10.
+    assert looks_at(store, [0, 3, 9.9, 10.1, 11], 0) == 2
+
+
+def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
+    states = [True, False]
+
+    def find() -> CountedStore:
+        if states.pop(0):
+            raise StoreAway("away")
+        return store
+
+    look = CachedLook(find, store.clock)
+    with pytest.raises(StoreAway):
+        look.read()
+    assert look.read().counts == []
+
+
+@pytest.mark.timeout(30)
+def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> None:
+    store.takes = 2.0
+    look = CachedLook(lambda: store, store.clock)
+    first = look.read(0)
+    store.gate, store.seconds = threading.Event(), store.seconds + 9
+    store.began.clear()
+    thread = threading.Thread(target=look.read, args=(0,))
+    thread.start()
+    assert store.began.wait(20)
+    assert look.read(0) is first
+    store.gate.set()
+    thread.join(20)
+    assert look.read(0) is not first
+
+
+def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: CountedStore) -> None:
+    store.gate = threading.Event()
+
+    def away() -> list[Tally]:
+        CountedStore.counts(store)
+        raise StoreAway("away")
+
+    store.counts = away  # type: ignore[method-assign]
+    look, lock, errors = CachedLook(lambda: store, store.clock), CountingLock(5), list[Exception]()
+    look._lock = lock  # type: ignore[assignment]
+
+    def read() -> None:
+        try:
+            look.read()
+        except StoreAway as error:
+            errors.append(error)
+
+    first = threading.Thread(target=read)
+    first.start()
+    assert store.began.wait(20)
+    others = [threading.Thread(target=read) for _ in range(4)]
+    for thread in others:
+        thread.start()
+    assert lock.waiting.wait(20)
+    store.gate.set()
+    for thread in [first, *others]:
+        thread.join(20)
+    assert (len(errors), store.looks) == (5, 1)
+    del store.counts
+    assert look.read().counts == []

@@ -1,0 +1,194 @@
+"""Operations: changes of many jobs in the background, on every store."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from tarry import App
+from tarry.client.operations import registry, runner
+from tarry.client.operations.operation import JobFilter, MoveTarget, Operation
+from tarry.client.operations.runner import OperationRunner
+from tarry.errors import OperationNotFound, StoreError, TooManyOperations, UsageError
+from tarry.model.job import State
+from tarry.store.base import Query
+
+LIMIT = 20.0
+JOBS = 25
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PAGE", 4)
+
+
+@pytest.fixture
+def filled(app: App) -> App:
+    """JOBS in the queue mail, and one in default."""
+
+    @app.task(name="send", queue="mail")
+    def send(number: int) -> None: ...
+
+    send.enqueue_many([(number,) for number in range(JOBS)])
+    send.using(queue="default").enqueue(0)
+    return app
+
+
+@pytest.fixture
+def start(app: App) -> Iterator[Callable[[str], OperationRunner]]:
+    started: list[OperationRunner] = []
+
+    def start(name: str) -> OperationRunner:
+        started.append(OperationRunner(lambda: app.client, name, poll=0.02))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def until(app: App, id: str, happened: Callable[[Operation], bool]) -> Operation:
+    """The operation once that is so."""
+    end = time.monotonic() + LIMIT
+    while not happened(found := registry.read(app.client.store, id)[0]):
+        assert time.monotonic() < end, found
+        time.sleep(0.005)
+    return found
+
+
+def jobs(app: App, **query: object) -> int:
+    return len(app.client.store.find(Query(**query)))  # type: ignore[arg-type]
+
+
+def mail(act: str, **more: object) -> Operation:
+    return Operation("", act, JobFilter(queue="mail"), **more)  # type: ignore[arg-type]
+
+
+def test_each_job_that_matches_is_changed_and_no_other(filled: App, start: Callable[[str], OperationRunner]) -> None:
+    one = start("one")
+    ended = until(filled, one.submit(mail("cancel", caller="ops")).id, lambda found: found.is_ended)
+    assert (ended.state, ended.total, ended.matched, ended.changed) == ("done", JOBS, JOBS, JOBS)
+    assert (ended.caller, ended.owner, ended.ended >= ended.created) == ("ops", "", True)
+    assert jobs(filled, states=(State.CANCELLED,), queue="mail") == JOBS
+    assert jobs(filled, states=(State.READY,)) == 1
+    retried = until(filled, one.submit(mail("retry")).id, lambda found: found.is_ended)
+    assert (retried.changed, jobs(filled, states=(State.READY,))) == (JOBS, JOBS + 1)
+    moved = until(filled, one.submit(mail("move", target=MoveTarget("slow", 3))).id, lambda found: found.is_ended)
+    assert (moved.changed, {job.priority for job in filled.client.store.find(Query(queue="slow"))}) == (JOBS, {3})
+    gone = Operation("", "delete", JobFilter(queue="slow", states=(State.READY,)))
+    assert until(filled, one.submit(gone).id, lambda found: found.is_ended).changed == JOBS
+    assert jobs(filled) == 1
+
+
+def test_a_dry_run_counts_and_changes_nothing(filled: App, start: Callable[[str], OperationRunner]) -> None:
+    ended = until(filled, start("one").submit(mail("delete", dry_run=True)).id, lambda found: found.is_ended)
+    assert (ended.matched, ended.changed, jobs(filled)) == (JOBS, 0, JOBS + 1)
+
+
+def test_those_of_another_time_stay_as_they_are(filled: App, start: Callable[[str], OperationRunner]) -> None:
+    one, now = start("one"), time.time()
+    for filter, matched in (
+        (JobFilter("mail", older="1h"), 0),
+        (JobFilter("mail", older=0), JOBS),
+        (JobFilter("mail", since=now + 3600), 0),
+        (JobFilter("mail", since=now - 3600), JOBS),
+    ):
+        ended = until(filled, one.submit(Operation("", "cancel", filter, dry_run=True)).id, lambda one: one.is_ended)
+        assert ended.matched == matched, filter
+
+
+def test_one_is_stopped_amid_its_work(
+    filled: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, pages = filled.client.store, list[str]()
+    find = store.find
+
+    def find_and_stop(query: Query) -> object:
+        pages.append(query.queue or "")
+        if len(pages) == 2:
+            registry.stop(store, submitted.id, 1)
+        return find(query)
+
+    one = OperationRunner(lambda: filled.client, "one")
+    submitted = one.submit(mail("delete"))
+    monkeypatch.setattr(store, "find", find_and_stop)
+    start("two")
+    ended = until(filled, submitted.id, lambda found: found.is_ended)
+    monkeypatch.undo()
+    assert (ended.state, ended.matched, ended.changed, len(pages)) == ("stopped", 8, 8, 2)
+    assert jobs(filled) == JOBS + 1 - 8
+    assert registry.stop(store, submitted.id, 2) == ended
+
+
+def test_another_process_goes_on_with_what_a_dead_one_left(
+    filled: App, start: Callable[[str], OperationRunner]
+) -> None:
+    store, now = filled.client.store, filled.client.clock.now()
+    waiting = registry.add(store, mail("delete"), now)
+    operation, cell = registry.read(store, waiting.id)
+    first = store.find(Query(queue="mail", limit=4))
+    left = replace(operation, state="running", owner="dead", lease=now + 60_000_000, after=first[-1].id, matched=4)
+    cell = registry.write(store, left, cell) or b""
+    assert cell
+    two = start("two")
+    behind = two.submit(Operation("", "delete", JobFilter(task="nothing")))
+    until(filled, behind.id, lambda found: found.is_ended)
+    assert registry.read(store, left.id)[0] == left  # its lease has not run out
+    assert registry.write(store, replace(left, lease=now - 1), cell)
+    ended = until(filled, left.id, lambda found: found.is_ended)
+    assert (ended.matched, ended.changed, jobs(filled)) == (JOBS, JOBS - 4, 1 + 4)
+
+
+def test_what_is_refused(app: App) -> None:
+    one, store = OperationRunner(lambda: app.client, "one"), app.client.store
+    with pytest.raises(UsageError, match="delete which jobs"):
+        one.submit(Operation("", "delete", JobFilter()))
+    with pytest.raises(UsageError, match="move to where"):
+        one.submit(mail("move"))
+    with pytest.raises(UsageError, match="filter: older='soon' is no duration"):
+        one.submit(Operation("", "delete", JobFilter(older="soon")))
+    with pytest.raises(OperationNotFound, match="no operation nine"):
+        registry.stop(store, "nine", 1)
+    ids = [one.submit(mail("retry")).id for _ in range(registry.MOST_OPEN)]
+    with pytest.raises(TooManyOperations, match="20 operations are under way"):
+        one.submit(mail("retry"))
+    assert registry.stop(store, ids[0], 1).state == "stopped"
+    # What ended more than a week ago goes when the next one comes.
+    one.submit(mail("retry"))
+    assert len(registry.read_all(store)) == registry.MOST_OPEN
+
+
+def test_one_that_cannot_go_on_has_failed(
+    filled: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise RuntimeError("broken rule")
+
+    monkeypatch.setattr(runner, "change_jobs", fail)
+    ended = until(filled, start("one").submit(mail("delete")).id, lambda found: found.is_ended)
+    assert (ended.state, ended.trouble) == ("failed", "RuntimeError: broken rule")
+
+
+def test_one_that_the_store_refuses_keeps_no_other_waiting(
+    filled: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = filled.client.store, filled.client.clock.now()
+    bad, broken = (registry.add(store, Operation("", "delete", JobFilter(task=name)), now) for name in ("bad", "two"))
+    changed = replace(broken, filter=JobFilter(older="nonsense"))
+    assert registry.write(store, changed, registry.read(store, broken.id)[1])
+    find = store.find
+
+    def refuse(query: Query) -> object:
+        if query.task == "bad":
+            raise StoreError("no such thing")
+        return find(query)
+
+    monkeypatch.setattr(store, "find", refuse)
+    good = start("one").submit(mail("delete"))
+    assert until(filled, good.id, lambda found: found.is_ended).changed == JOBS
+    assert until(filled, broken.id, lambda found: found.is_ended).state == "failed"
+    assert not registry.read(store, bad.id)[0].is_ended
+    monkeypatch.undo()
+    assert until(filled, bad.id, lambda found: found.is_ended).state == "done"

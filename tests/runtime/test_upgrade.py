@@ -1,0 +1,142 @@
+"""Both sides of an upgrade, each alone; with real masters it is in tests/cli/test_upgrade.py."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.runtime.board.scoreboard import Scoreboard
+from tarry.runtime.master_status import MasterStatus
+from tarry.runtime.pidfile import PidFile, holder
+from tarry.runtime.sockets.activation import ActivationSockets
+from tarry.runtime.sockets.listeners import Listeners
+from tarry.runtime.upgrade import VARIABLE, Successor, Upgrades, is_successor, write_request
+from tests.runtime.master_harness import until
+
+
+@pytest.fixture
+def listeners() -> Iterator[Listeners]:
+    listeners = Listeners(ActivationSockets({}))
+    yield listeners
+    listeners.close()
+
+
+@pytest.fixture
+def upgrades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrades:
+    """Of a master whose successor does nothing for a minute."""
+    monkeypatch.setattr("sys.orig_argv", ["python", "-c", "import time; time.sleep(60)"])
+    write_request(tmp_path / "pid")
+    return Upgrades(tmp_path / "pid", tmp_path)
+
+
+def begin(upgrades: Upgrades, listeners: Listeners, state: str = "serving") -> MasterStatus:
+    assert upgrades.begin_if_requested(state, listeners, {})
+    return upgrades.describe(MasterStatus())
+
+
+def test_a_hangup_without_a_request_is_no_upgrade(tmp_path: Path, listeners: Listeners) -> None:
+    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    assert not upgrades.begin_if_requested("serving", listeners, {})
+    assert upgrades.describe(MasterStatus()) == MasterStatus()
+
+
+@pytest.mark.parametrize("state", ["starting", "stopping", "reloading"])
+def test_only_a_master_that_serves_is_upgraded(upgrades: Upgrades, listeners: Listeners, state: str) -> None:
+    status = begin(upgrades, listeners, state)
+    assert (status.upgrades, status.upgrading) == (1, 0)
+    assert status.upgrade_trouble == f"the master is {state}"
+    # A request counts once.
+    assert not upgrades.begin_if_requested("serving", listeners, {})
+
+
+def test_a_successor_that_takes_too_long_is_ended(upgrades: Upgrades, listeners: Listeners) -> None:
+    pid = begin(upgrades, listeners).upgrading
+    assert pid
+    assert not upgrades.advance(time.monotonic(), 30.0)
+    assert not upgrades.advance(time.monotonic() + 31.0, 30.0)
+    status = upgrades.describe(MasterStatus())
+    assert (status.upgrading, status.upgrade_trouble) == (0, "the new master did not serve within 30 s")
+    assert os.waitpid(pid, 0)[0] == pid
+
+
+def test_one_that_ends_before_it_serves(
+    upgrades: Upgrades, listeners: Listeners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.orig_argv", ["python", "-c", "pass"])
+    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    pid = begin(upgrades, listeners).upgrading
+    until(lambda: upgrades.advance(time.monotonic(), 30.0) or not upgrades.is_running)
+    trouble = upgrades.describe(MasterStatus()).upgrade_trouble
+    assert trouble == "the new master ended before it served; the log may say why"
+    assert os.waitpid(pid, 0)[0] == pid
+
+
+@pytest.fixture
+def talk() -> Iterator[tuple[socket.socket, Successor]]:
+    """The old master's end, and the new master."""
+    old, new = socket.socketpair()
+    environ = {VARIABLE: f'{{"fd": {new.detach()}, "own": 0}}'}
+    assert is_successor(environ)
+    successor = Successor(environ)
+    assert not is_successor(environ)
+    yield old, successor
+    old.close()
+    successor.close()
+
+
+def test_a_new_master_waits_until_the_old_one_has_made_room(talk: tuple[socket.socket, Successor]) -> None:
+    old, successor = talk
+    assert successor.place(Path("/run/tarry.pid")) == Path("/run/tarry.pid.new")
+    old.send(b"go")
+    assert successor.take_over()
+    assert old.recv(100) == b"serving"
+    assert successor.place(Path("/run/tarry.pid")) == Path("/run/tarry.pid")
+
+
+def test_one_that_was_given_up_does_not_take_over(talk: tuple[socket.socket, Successor]) -> None:
+    old, successor = talk
+    old.close()
+    assert not successor.take_over()
+
+
+def test_it_tells_why_it_cannot_serve(talk: tuple[socket.socket, Successor]) -> None:
+    old, successor = talk
+    successor.report_failure("worker default.1 could not start: " + "x" * 10_000)
+    assert old.recv(100).startswith(b"failed:worker default.1 could not start: xxx")
+
+
+def test_a_master_that_takes_nobodys_place_has_nothing_to_wait_for() -> None:
+    successor = Successor({})
+    assert not successor.is_waiting
+    assert successor.take_over()
+
+
+def test_the_pid_file_passes_on_while_both_live(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with PidFile(path):
+        with PidFile(tmp_path / "pid.new") as new:
+            new.move_to(path)
+            assert holder(path) == os.getpid()
+            assert not (tmp_path / "pid.new").exists()
+        assert not path.exists()
+        path.write_text("another master's")
+    # What is there by now is not the first one's.
+    assert path.read_text() == "another master's"
+
+
+def test_a_board_steps_aside_and_removes_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "board"
+    old, new = Scoreboard(path), Scoreboard(tmp_path / "board.new")
+    old.step_aside()
+    assert path.exists()
+    new.move_to(path)
+    assert {file.name for file in tmp_path.iterdir()} == {"board", "board.old"}
+    # It may still grow.
+    for _ in range(50):
+        old.allocate(10)
+    old.remove()
+    assert {file.name for file in tmp_path.iterdir()} == {"board"}
+    new.remove()

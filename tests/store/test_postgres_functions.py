@@ -1,0 +1,208 @@
+"""The functions of a PostgreSQL schema: an older schema gets those of this tarry at its opening, a newer one keeps
+its own."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+
+from tarry.model import lifecycle
+from tarry.model.job import HELD, Job
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Returned
+from tarry.store.base import BANDS, Want
+from tarry.store.ids import uuid7
+from tarry.store.postgres.functions.stored import FUNCTIONS, REVISION, FunctionSet
+from tarry.store.postgres.migrate import create_or_check, migrate, pending
+from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.store import PostgresStore
+from tarry.store.postgres.url import parse_url
+from tests.servers.postgres import PostgresServer
+
+FIRST = Path(__file__).with_name("postgres_schema_1.sql")
+WANTS = [Want("default", band, 10) for band in BANDS]
+UPDATES = ["functions: makes them anew, as this tarry has them"]
+DIGESTS = {1: "cc2a6e6ad250ca0394b17581109fd9d4419c42b6293f6cec2ce05d570024102f"}
+"""The digest of the functions of each revision. Who changes a function raises REVISION and adds a line."""
+
+HEADS = "03e0af7b22b28ea1bb2eb4ab821df625b184580b5b3602d3856d46e0ed22d3dd"
+OTHER_NAMES = ("insert_v1", "promote_v1", "exchange_v1", "queues_v1")
+"""Functions of the first tarry whose arguments had other names: these stay, since workers have prepared their call."""
+
+
+@pytest.fixture
+def link(postgres_server: PostgresServer) -> Iterator[psycopg.Connection]:
+    with closing(psycopg.connect(postgres_server.url, autocommit=True)) as link:
+        yield link
+
+
+def schema_of(url: str) -> str:
+    return parse_url(url).schema
+
+
+def sources(link: psycopg.Connection, url: str) -> dict[str, str]:
+    rows = link.execute(
+        "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = %s::regnamespace", (schema_of(url),)
+    ).fetchall()
+    return dict(rows)
+
+
+def mark(link: psycopg.Connection, url: str) -> str | None:
+    row = link.execute(f"SELECT value FROM {schema_of(url)}.about WHERE name = 'functions'").fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_mark(link: psycopg.Connection, url: str, value: str) -> None:
+    link.execute(f"DELETE FROM {schema_of(url)}.about WHERE name = 'functions'")
+    link.execute(f"INSERT INTO {schema_of(url)}.about VALUES ('functions', %s)", (value,))
+
+
+def make_first(link: psycopg.Connection, url: str) -> None:
+    """The schema as the first tarry made it."""
+    link.execute(f"CREATE SCHEMA {schema_of(url)}")
+    link.execute(FIRST.read_text().replace("{s}", schema_of(url)).encode())
+    link.execute(f"UPDATE {schema_of(url)}.about SET value = '1' WHERE name = 'schema'")
+
+
+def make_and_run_jobs(store: PostgresStore) -> None:
+    now = store.time()
+    jobs = [Job(uuid7(), "t", b"", due=now - late) for late in (0, 10**7)]
+    jobs += [replace(job, id=uuid7(), key=f"{job.due}", key_held_until=HELD) for job in jobs]
+    assert store.insert(jobs) == store.insert(jobs) == [job.id for job in jobs]
+    claimed = store.claim(WANTS, 9, "ann", 10**6, now)
+    assert {job.id for job in claimed} == {job.id for job in jobs}
+    assert store.apply([lifecycle.after(job, Returned(), DEFAULT, now) for job in claimed], now) == [True] * 4
+    assert store.queues() == {}
+
+
+def newer() -> FunctionSet:
+    """Of a later tarry: queues_v1 has a comment more."""
+    *others, last = FUNCTIONS.statements
+    return FunctionSet(REVISION + 1, (*others, last.replace("BEGIN\n", "BEGIN -- changed\n", 1)))
+
+
+def open_with(url: str, functions: FunctionSet) -> None:
+    with closing(PostgresPool(parse_url(url))) as pool:
+        create_or_check(pool, functions=functions)
+
+
+def test_who_changes_a_function_raises_the_revision() -> None:
+    assert max(DIGESTS) == REVISION
+    assert FUNCTIONS.digest == DIGESTS[REVISION]
+
+
+def test_names_and_types_of_arguments_and_answers_stay() -> None:
+    """Else PostgreSQL would not replace the function, or refuse the statements that callers have prepared. A function
+    that needs others is a new one, with the next version in its name."""
+    heads = [" ".join(text.partition("CREATE OR")[2].partition("LANGUAGE")[0].split()) for text in FUNCTIONS.statements]
+    assert hashlib.sha256("\0".join(heads).encode()).hexdigest() == HEADS
+
+
+def test_every_function_is_made_and_says_what_it_costs() -> None:
+    listed = {
+        path.read_text() for path in files("tarry.store.postgres.functions").iterdir() if path.name.endswith(".sql")
+    }
+    assert len(FUNCTIONS.statements) == len(listed)
+    for text in listed:
+        head, _, _ = text.partition("CREATE OR REPLACE FUNCTION")
+        assert "-- Arguments" in head
+        assert "-- Cost" in head
+    for made in FUNCTIONS.statements:
+        # {s} is the schema, and {} an empty array; no constant is left out.
+        assert "{" not in made.replace("{s}", "").replace("{}", "")
+
+
+def test_a_new_schema_is_marked(postgres_url: str, link: psycopg.Connection) -> None:
+    PostgresStore(postgres_url).close()
+    assert mark(link, postgres_url) == f"{REVISION} {FUNCTIONS.digest}"
+    assert len(sources(link, postgres_url)) == len(FUNCTIONS.statements)
+
+
+def test_this_tarry_works_with_the_functions_of_the_first(postgres_url: str, link: psycopg.Connection) -> None:
+    """So each must be called as the first one was."""
+    make_first(link, postgres_url)
+    set_mark(link, postgres_url, f"{REVISION + 1} abc")
+    before = sources(link, postgres_url)
+    with closing(PostgresStore(postgres_url)) as store:
+        make_and_run_jobs(store)
+    assert sources(link, postgres_url) == before
+
+
+def test_the_functions_of_the_first_tarry_are_replaced(postgres_url: str, link: psycopg.Connection) -> None:
+    """Also while a worker calls them."""
+    make_first(link, postgres_url)
+    first = sources(link, postgres_url)
+    set_mark(link, postgres_url, f"{REVISION + 1} abc")
+    with closing(PostgresStore(postgres_url)) as worker:
+        make_and_run_jobs(worker)
+        link.execute(f"DELETE FROM {schema_of(postgres_url)}.about WHERE name = 'functions'")
+        assert pending(postgres_url) == UPDATES
+        with closing(PostgresStore(postgres_url)) as store:
+            assert mark(link, postgres_url) == FUNCTIONS.mark
+            make_and_run_jobs(store)
+        make_and_run_jobs(worker)
+    replaced = sources(link, postgres_url)
+    link.execute(f"DROP SCHEMA {schema_of(postgres_url)} CASCADE")
+    PostgresStore(postgres_url).close()
+    made = sources(link, postgres_url)
+    assert replaced == made | {name: first[name] for name in OTHER_NAMES}
+
+
+def test_the_command_replaces_them_too(postgres_url: str, link: psycopg.Connection) -> None:
+    make_first(link, postgres_url)
+    assert pending(postgres_url) == migrate(postgres_url) == UPDATES
+    assert mark(link, postgres_url) == FUNCTIONS.mark
+    assert pending(postgres_url) == migrate(postgres_url) == []
+
+
+def test_an_older_tarry_leaves_newer_functions_alone(postgres_url: str, link: psycopg.Connection) -> None:
+    open_with(postgres_url, newer())
+    assert "-- changed" in sources(link, postgres_url)["queues_v1"]
+    with closing(PostgresStore(postgres_url)) as store:
+        make_and_run_jobs(store)
+    assert "-- changed" in sources(link, postgres_url)["queues_v1"]
+    assert pending(postgres_url) == []
+    assert mark(link, postgres_url) == newer().mark
+
+
+def test_two_processes_at_once(postgres_url: str, link: psycopg.Connection) -> None:
+    make_first(link, postgres_url)
+    with ThreadPoolExecutor(6) as pool:
+        stores = list(pool.map(lambda _: PostgresStore(postgres_url), range(6)))
+    for store in stores:
+        make_and_run_jobs(store)
+        store.close()
+    assert mark(link, postgres_url) == FUNCTIONS.mark
+
+
+def test_nobody_waits_for_a_long_migration(postgres_url: str, link: psycopg.Connection) -> None:
+    make_first(link, postgres_url)
+    with link.transaction():
+        link.execute("SELECT pg_advisory_xact_lock(hashtext('tarry'), hashtext(%s))", (schema_of(postgres_url),))
+        PostgresStore(postgres_url).close()
+    assert mark(link, postgres_url) is None
+    PostgresStore(postgres_url).close()
+    assert mark(link, postgres_url) == FUNCTIONS.mark
+
+
+def test_who_may_not_replace_them_goes_on_with_the_old_ones(
+    postgres_url: str, postgres_server: PostgresServer, link: psycopg.Connection
+) -> None:
+    make_first(link, postgres_url)
+    schema, role = schema_of(postgres_url), f"{schema_of(postgres_url)}_user"
+    link.execute(f"CREATE ROLE {role} LOGIN")
+    link.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    link.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    try:
+        with closing(PostgresStore(postgres_url.replace("postgres@", f"{role}@"))) as store:
+            make_and_run_jobs(store)
+        assert mark(link, postgres_url) is None
+    finally:
+        link.execute(f"DROP OWNED BY {role}")
+        link.execute(f"DROP ROLE {role}")
