@@ -11,7 +11,9 @@ from tarry.client.operations import registry, runner
 from tarry.client.operations.operation import JobFilter, MoveTarget, Operation
 from tarry.client.operations.runner import OperationRunner
 from tarry.errors import OperationNotFound, StoreError, TooManyOperations, UsageError
-from tarry.model.job import State
+from tarry.model.duration import HOUR, MINUTE
+from tarry.model.job import Job, State
+from tarry.store import ids as store_ids
 from tarry.store.base import Query
 
 LIMIT = 20.0
@@ -97,6 +99,39 @@ def test_those_of_another_time_stay_as_they_are(filled: App, start: Callable[[st
     ):
         ended = until(filled, one.submit(Operation("", "cancel", filter, dry_run=True)).id, lambda one: one.is_ended)
         assert ended.matched == matched, filter
+
+
+def test_jobs_of_a_producer_whose_clock_is_ahead_are_changed(
+    app: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_jobs(app, 9, ahead=HOUR, monkeypatch=monkeypatch)
+    ended = until(app, start("one").submit(mail("cancel")).id, lambda found: found.is_ended)
+    assert (ended.matched, ended.changed) == (9, 9)
+
+
+def test_jobs_that_came_after_it_are_left_alone(
+    app: App, start: Callable[[str], OperationRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = app.client.store, app.client.clock.now()
+    put_jobs(app, 5, ahead=-HOUR, monkeypatch=monkeypatch)
+    old = registry.add(store, mail("cancel"), now)
+    operation, cell = registry.read(store, old.id)
+    assert registry.write(store, replace(operation, created=now - runner.CLOCK_SLACK - MINUTE), cell)
+    put_jobs(app, 30, ahead=0, monkeypatch=monkeypatch)
+    ended = until(app, (start("one") and old).id, lambda found: found.is_ended)
+    assert (ended.state, ended.changed) == ("done", 5)
+    # It ended at the first page of new jobs.
+    assert ended.after < max(job.id for job in store.find(Query(queue="mail", limit=100)))
+
+
+def put_jobs(app: App, count: int, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inserts jobs into the queue mail whose ids were made so many microseconds ahead of the true time."""
+    now = app.client.clock.now()
+    with monkeypatch.context() as patch:
+        patch.setattr(store_ids, "_last_ms", 0)
+        patch.setattr(time, "time_ns", lambda: (now + ahead) * 1000)
+        jobs = [Job(app.client.store.new_id("send"), "send", b"[]", "mail", state_since=now) for _ in range(count)]
+    app.client.store.insert(jobs)
 
 
 def test_one_is_stopped_amid_its_work(

@@ -32,6 +32,8 @@ def test_a_clock_that_is_an_hour_off_is_not_asked(store: Store, monkeypatch: pyt
     true_ns, true = time.time_ns, time.time
     monkeypatch.setattr(time, "time_ns", lambda: true_ns() + off * 1000)
     monkeypatch.setattr(time, "time", lambda: true() + off / 1e6)
+    # Ids only grow: without this, those of later tests in this process would stay an hour ahead.
+    monkeypatch.setattr(ids, "_last_ms", 0)
     now = true_ns() // 1000
     assert abs(store.time() - now) < MINUTE
     clock = Clock(store.time)

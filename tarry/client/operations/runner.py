@@ -15,6 +15,7 @@ from tarry.client.operations.operation import EVENTS, Operation, rule_of
 from tarry.client.operations.registry import StoredOperation
 from tarry.errors import StoreError, StoreUnavailable, TarryError
 from tarry.model.duration import MINUTE, SECOND
+from tarry.model.job import Job
 from tarry.store.base import Query
 from tarry.store.shared.backoff import Backoff
 
@@ -24,10 +25,9 @@ LEASE = 30 * SECOND
 """Microseconds after which another process goes on with the operation of one that died."""
 POLL_INTERVAL = 5.0
 """Seconds between two looks for operations that other processes accepted, or left."""
-# Without this bound an operation would never end while producers are faster than it. With the slack, it also finds the
-# jobs of producers whose clocks are ahead.
+# Without this bound an operation would never end while producers are faster than it.
 CLOCK_SLACK = 5 * MINUTE
-"""Jobs that were made later than this after the operation are left out; microseconds."""
+"""Jobs that came later than this after the operation are left out; microseconds."""
 
 _MOST_PAUSE = 1.0
 _CLOSE_WITHIN = 5.0
@@ -164,8 +164,8 @@ class OperationRunner:
             return replace(operation, state="stopped")
         client, query = self._client, operation.filter.query(operation.created)
         found = client.store.find(replace(query, after=operation.after, limit=PAGE))
-        last = operation.created + CLOCK_SLACK
-        jobs = [job for job in found if job.created <= last and operation.filter.is_since(job)]
+        known = [job for job in found if not _came_after(job, operation)]
+        jobs = [job for job in known if operation.filter.is_since(job)]
         changed = 0
         if jobs and not operation.dry_run:
             if operation.act == "cancel":
@@ -174,10 +174,10 @@ class OperationRunner:
             if operation.act == "cancel":
                 # Workers must hear of the cancelled jobs that they run.
                 client.store.wake_for_recall()
-        is_last = len(found) < PAGE or found[-1].created > last
         return replace(
             operation,
-            state="done" if is_last else "running",
+            # The order is that of ids: behind a page of new jobs there are only newer ones.
+            state="done" if len(found) < PAGE or not known else "running",
             after=found[-1].id if found else operation.after,
             matched=operation.matched + len(jobs),
             changed=operation.changed + changed,
@@ -195,3 +195,10 @@ class OperationRunner:
             and query.task in (None, tally.task)
             and (not query.states or tally.state in query.states)
         )
+
+
+def _came_after(job: Job, operation: Operation) -> bool:
+    """Whether the job is newer than the operation, and so none of its business."""
+    # Not by its id alone: that has the time of the producer, whose clock may be hours ahead.
+    last = operation.created + CLOCK_SLACK
+    return job.created > last and job.state_since > last
