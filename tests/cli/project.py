@@ -223,6 +223,8 @@ class Project:
         until(self._all_killed)
         for master in self._masters:
             master.wait()
+        # pytest shows it where the test failed: a failure that comes once in a thousand runs has no other trace.
+        print(self.log()[-20_000:])
 
     def _all_killed(self) -> bool:
         left = self.processes()
