@@ -140,4 +140,7 @@ def _needing_the_extra() -> Any:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(f"[server] needs {error.name or error}: pip install 'tarry[server]'") from None
+        if (error.name or "").startswith("tarry."):
+            # A newer tarry was installed, and its files do not fit what this master has loaded.
+            raise ConfigError(f"another tarry is installed than the one that runs: tarry upgrade ({error})") from None
+        raise ConfigError(f"[server] needs its extra: pip install 'tarry[server]' ({error})") from None
