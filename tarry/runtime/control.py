@@ -10,13 +10,13 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from tarry.errors import MasterError
-from tarry.runtime import upgrade as upgrades
 from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, read
 from tarry.runtime.board.scoreboard import board_path
 from tarry.runtime.pidfile import holder
 from tarry.runtime.report import waiting_lines
 from tarry.runtime.scale_request import write_request
+from tarry.runtime.upgrade import upgrades
 
 # Seconds.
 _POLL = 0.05
@@ -79,6 +79,9 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
             told = now
             tell(f"reloading: {board.notice.reloading or 'waiting its turn'}")
         sleep(_POLL)
+    if board.pid != pid:
+        # An upgrade: the master that serves now may have read its settings before this was asked.
+        return reload(pid_file, timeout, tell)
     if board.notice.trouble:
         raise MasterError(f"the reload came to nothing, and what ran goes on: {board.notice.trouble}")
     return board.notice.generation
@@ -112,10 +115,12 @@ def upgrade(pid_file: Path, tell: Tell) -> int:
 
 
 def _check_upgrade(board: Board) -> None:
-    if board.notice.upgrade_trouble:
-        raise MasterError(f"the upgrade came to nothing, and what ran goes on: {board.notice.upgrade_trouble}")
-    if board.state in (STOPPING, QUITTING):
+    trouble = board.notice.upgrade_trouble
+    # Without trouble it stops since the new one serves.
+    if trouble and board.state in (STOPPING, QUITTING):
         raise MasterError(f"the master is {board.state}: it is not upgraded any more")
+    if trouble:
+        raise MasterError(f"the upgrade came to nothing, and what ran goes on: {trouble}")
 
 
 def scale(pid_file: Path, pool: str, workers: int) -> None:

@@ -27,7 +27,8 @@ from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
-from tarry.runtime.upgrade import Successor, Upgrades
+from tarry.runtime.upgrade.successor import Successor
+from tarry.runtime.upgrade.upgrades import Upgrades
 
 _STOP = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2, signal.SIGTERM)
 # Not QUIT: two people who both run `tarry stop` do not mean a quit.
@@ -66,10 +67,8 @@ class Master:
         pid_file, self._board_path = self._successor.place(pid_file), self._successor.place(board_path)
         self._on_serving, self._read_plan = on_serving, replan or (lambda: plan)
         self._signals, self._pid_file = Signals(_HANDLED, _IGNORED), PidFile(pid_file)
-        self._listeners, self._notifier = (
-            Listeners(ActivationSockets(), self._successor.own_sockets),
-            Notifier.from_environ(self._board_path),
-        )
+        self._listeners = Listeners(ActivationSockets(), self._successor.own_sockets)
+        self._notifier = Notifier.from_environ(self._board_path)
         self._scaling, self._processes = Scaling(), Processes()
         self._deaths = DeathReports(self._processes)
         self._ending = Ending(self._processes, self._deaths)
@@ -154,6 +153,7 @@ class Master:
 
     def _handle_stop(self, number: int, now: float) -> None:
         _log.info("%s received", signal_name(number))
+        self._upgrades.dismiss(f"the master got {signal_name(number)}")
         if number in self._stop_signals and number in _TWICE_IS_QUIT:
             self._quit()
         elif number == signal.SIGTERM:
@@ -165,6 +165,7 @@ class Master:
         """Stops the workers gracefully and waits for a reload. A start is completed first."""
         self._rest_after = self._reloads.requested
         if self._state == SERVING:
+            self._upgrades.dismiss("the master got WINCH")
             self._set_state(RESTING)
 
     def _change_count(self, by: int) -> None:
@@ -214,6 +215,7 @@ class Master:
     def _reap(self, now: float) -> None:
         ours = {child.pid: child for child in self._processes.all() if child.pid}
         for pid, status in reap_children(ours):
+            self._upgrades.on_exit(pid)
             if child := ours.get(pid):
                 self._receive(child)  # its last messages may explain its end
                 self._handle_exit(child, exit_reason(status), now)
@@ -317,6 +319,7 @@ class Master:
 
     def _quit(self) -> None:
         if self._state != QUITTING:
+            self._upgrades.hurry()
             self._set_state(QUITTING)
 
     def _set_state(self, state: str) -> None:
@@ -361,7 +364,8 @@ class Master:
             self._board.publish(status)
 
     def _is_over(self, now: float) -> bool:
-        if self._state in _UP or self._processes.pids() or self._ending.is_keeper_needed(now):
+        is_up = self._state in _UP or self._upgrades.is_ending
+        if is_up or self._processes.pids() or self._ending.is_keeper_needed(now):
             return False
         if owners := self._deaths.owners():
             _log.warning("the keeper did not answer for %s: their leases run out", ", ".join(owners))

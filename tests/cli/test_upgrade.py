@@ -4,11 +4,17 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sysconfig
+import venv
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import tarry
 from tarry.runtime.pidfile import holder
+from tarry.runtime.upgrade.upgrades import write_request
 from tests.cli.project import SMALL_APP, Project, alive, until
 from tests.cli.serving import answers, putters, serve
 
@@ -133,23 +139,81 @@ def test_without_a_master_there_is_nothing_to_upgrade(project: Project) -> None:
     assert refused(project).startswith("no master is running")
 
 
-def test_an_old_master_that_dies_meanwhile_leaves_its_place_to_the_new_one(project: Project) -> None:
+def begin(project: Project) -> tuple["subprocess.Popen[bytes]", int]:
+    """A master, and the pid of one that is to take its place and cannot as long as the file `late` is there."""
     project.write(
         "app.py",
         "import pathlib, time\nwhile pathlib.Path('late').exists():\n    time.sleep(0.01)\n" + SMALL_APP,
     )
     master = project.serve()
     (project.directory / "late").touch()
-    project.pid_file.with_name(project.pid_file.name + ".upgrade").touch()
+    write_request(project.pid_file)
     os.kill(master.pid, signal.SIGHUP)
     new = until(lambda: project.board().notice.upgrading)
     until(lambda: "worker default.1 started" in project.log().split("a new master starts")[1])
+    return master, new
+
+
+def test_an_old_master_that_dies_meanwhile_leaves_its_place_to_the_new_one(project: Project) -> None:
+    master, new = begin(project)
     master.kill()
     master.wait()
     (project.directory / "late").unlink()
     until(lambda: holder(project.pid_file) == new)
     until(lambda: project.board().state == "serving")
     project.said("stop")
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGQUIT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_a_master_that_is_stopped_meanwhile_takes_the_new_one_along(project: Project, numbers: list[int]) -> None:
+    master, _ = begin(project)
+    for number in numbers:
+        os.kill(master.pid, number)
+        until(lambda: "stopping" in project.log())
+    # It waits for the new one: nobody holds the addresses any more once a stop says that it is done.
+    assert master.wait(30) == 0
+    assert project.processes() == []
+    assert list(project.pid_file.parent.iterdir()) == []
+
+
+def test_one_that_is_to_rest_meanwhile_rests(project: Project) -> None:
+    master, new = begin(project)
+    os.kill(master.pid, signal.SIGWINCH)
+    until(lambda: not alive(new))
+    (project.directory / "late").unlink()
+    assert (project.board().pid, project.board().state) == (master.pid, "resting")
+
+
+def test_a_reload_that_is_asked_for_meanwhile_is_done_by_the_new_one(project: Project) -> None:
+    master, new = begin(project)
+    # The new one has read its settings already.
+    project.settings("[pools.default]\nworkers = 2\n")
+    os.kill(master.pid, signal.SIGHUP)
+    (project.directory / "late").unlink()
+    until(lambda: holder(project.pid_file) == new)
+    until(lambda: project.board().notice.done == 1)
+    until(lambda: len(project.pids()) == 2)
+
+
+def test_one_that_hangs_before_it_takes_signals_is_killed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("site")
+    hang = place / "hang"
+    (place / "sitecustomize.py").write_text(
+        f"import pathlib, sys, time\nwhile 'start' in sys.orig_argv and pathlib.Path({str(hang)!r}).exists():\n"
+        "    time.sleep(0.01)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    port = serve(project)
+    hang.touch()
+    write_request(project.pid_file)
+    os.kill(project.board().pid, signal.SIGHUP)
+    new = until(lambda: project.board().notice.upgrading)
+    assert answers(port)
+    project.said("quit")
+    until(lambda: not project.processes())
+    assert not alive(new)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -165,3 +229,37 @@ def test_a_new_master_that_is_killed_leaves_the_old_one(project: Project, number
     assert project.board().pid == master.pid
     (project.directory / "late").unlink()
     project.said("upgrade")
+
+
+def release(directory: Path) -> None:
+    """An environment with an interpreter of its own, and the command."""
+    venv.create(directory, with_pip=False, symlinks=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    places = (Path(tarry.__file__).parents[1], Path(sysconfig.get_path("purelib")))
+    (packages / "those.pth").write_text("".join(f"{place}\n" for place in places))
+    command = directory / "bin" / "tarry"
+    command.write_text(f"#!{directory}/bin/python\nfrom tarry.cli.main import main\nraise SystemExit(main())\n")
+    command.chmod(0o755)
+
+
+@pytest.mark.parametrize("words", [["tarry"], ["python", "-m", "tarry"]])
+def test_where_a_link_leads_to_another_release_that_one_is_started(project: Project, words: list[str]) -> None:
+    project.write("app.py", f"{SMALL_APP}\nimport sys\n@app.task\ndef where() -> str:\n    return sys.prefix\n")
+    for name in ("1", "2"):
+        release(project.directory / name)
+    current = project.directory / "current"
+    current.symlink_to("1")
+    command = [str(current / "bin" / words[0]), *words[1:], "start", "-d"]
+    subprocess.run(command, cwd=project.directory, env=project.environ, check=True, capture_output=True)
+    current.unlink()
+    current.symlink_to("2")
+    before = project.board().pid
+    project.said("upgrade")
+    until(lambda: not alive(before))
+    (id,) = project.put("app.where")
+    until(lambda: project.job(id).state.name == "DONE")
+    prefix = msgspec.json.decode(project.job(id).note, type=str)
+    assert Path(prefix).resolve() == (project.directory / "2").resolve()
+    (project.directory / "2" / "bin" / words[0]).unlink()
+    assert "cannot be run (No such file or directory)" in refused(project)
+    project.said("stop")

@@ -1,6 +1,8 @@
 """Both sides of an upgrade, each alone; with real masters it is in tests/cli/test_upgrade.py."""
 
+import contextlib
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -8,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tarry.runtime.board.scoreboard import Scoreboard
+from tarry.errors import MasterError
+from tarry.runtime import control
+from tarry.runtime.board.layout import SERVING, STOPPING
+from tarry.runtime.board.scoreboard import Scoreboard, board_path
 from tarry.runtime.master_status import MasterStatus
 from tarry.runtime.pidfile import PidFile, holder
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners
-from tarry.runtime.upgrade import VARIABLE, Successor, Upgrades, is_successor, write_request
+from tarry.runtime.upgrade.relaunch import VARIABLE, own_command
+from tarry.runtime.upgrade.successor import Successor, is_successor
+from tarry.runtime.upgrade.upgrades import Upgrades, write_request
 from tests.runtime.master_harness import until
 
 
@@ -60,6 +67,65 @@ def test_a_successor_that_takes_too_long_is_ended(upgrades: Upgrades, listeners:
     status = upgrades.describe(MasterStatus())
     assert (status.upgrading, status.upgrade_trouble) == (0, "the new master did not serve within 30 s")
     assert os.waitpid(pid, 0)[0] == pid
+
+
+def test_a_successor_that_does_not_end_is_killed(upgrades: Upgrades, listeners: Listeners) -> None:
+    # Its signals are blocked, since it has no handlers for them.
+    pid = begin(upgrades, listeners).upgrading
+    upgrades.dismiss("the master got TERM")
+    assert upgrades.describe(MasterStatus()).upgrade_trouble == "the master got TERM"
+    assert upgrades.is_ending
+    assert not upgrades.advance(time.monotonic() + 19.0, 30.0)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    assert not upgrades.advance(time.monotonic() + 21.0, 30.0)
+    assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
+    upgrades.on_exit(pid)
+    assert not upgrades.is_ending
+
+
+def test_a_forced_end_kills_it_sooner(upgrades: Upgrades, listeners: Listeners) -> None:
+    pid = begin(upgrades, listeners).upgrading
+    upgrades.hurry()
+    assert not upgrades.is_ending, "it is wanted yet"
+    upgrades.dismiss("the master got INT")
+    upgrades.hurry()
+    upgrades.advance(time.monotonic() + 13.0, 30.0)
+    assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
+
+
+def test_one_that_says_that_it_serves_and_dies_does_not_take_over(
+    upgrades: Upgrades, listeners: Listeners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    says = f"import json, os, socket; fd = json.loads(os.environ[{VARIABLE!r}])['fd']"
+    monkeypatch.setattr("sys.orig_argv", ["python", "-c", f"{says}; socket.socket(fileno=fd).send(b'serving')"])
+    upgrades = Upgrades(tmp_path / "pid", tmp_path)
+    pid = begin(upgrades, listeners).upgrading
+    assert os.waitpid(pid, 0) == (pid, 0)
+    upgrades.on_exit(pid)
+    assert not upgrades.advance(time.monotonic(), 30.0)
+    assert not upgrades.is_ending
+    assert "ended before it served" in upgrades.describe(MasterStatus()).upgrade_trouble
+
+
+@pytest.mark.parametrize(
+    ("head", "is_run"),
+    [
+        ("#!/opt/1/bin/python3", True),
+        ("#!/usr/bin/env /opt/1/bin/python3", True),
+        ("#!/bin/sh\n'''exec' \"/opt/1/bin/python3\" \"$0\" \"$@\"\n' '''", True),
+        # Somebody has named another interpreter than the script does.
+        ("#!/usr/bin/python3", False),
+        ("from tarry.cli.main import main", False),
+    ],
+)
+def test_a_script_is_executed_itself_where_it_names_the_interpreter(tmp_path: Path, head: str, is_run: bool) -> None:
+    script = tmp_path / "tarry"
+    script.write_text(f"{head}\n")
+    script.chmod(0o755)
+    whole = ["/exe", str(script), "start"]
+    assert own_command(["/opt/1/bin/python3", *whole[1:]], "/exe") == whole[is_run:]
+    assert own_command(["python", "-m", "tarry"], "/exe") == ["/exe", "-m", "tarry"]
+    assert own_command(["python"], "/exe") == ["/exe"]
 
 
 def test_one_that_ends_before_it_serves(
@@ -140,3 +206,22 @@ def test_a_board_steps_aside_and_removes_only_itself(tmp_path: Path) -> None:
     old.remove()
     assert {file.name for file in tmp_path.iterdir()} == {"board"}
     new.remove()
+
+
+def test_a_master_that_stops_since_the_new_one_serves_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with PidFile(path):
+        board = Scoreboard(board_path(path))
+        for state, trouble, told in (
+            # The new one has not got the pid file yet.
+            (STOPPING, "", ""),
+            (STOPPING, "the master got TERM", "the master is stopping: it is not upgraded any more"),
+            (SERVING, "no such app", "the upgrade came to nothing, and what ran goes on: no such app"),
+        ):
+            board.set_state(state)
+            board.publish(MasterStatus(upgrades=1, upgrade_trouble=trouble))
+            there = control.status(path)
+            assert there is not None
+            with pytest.raises(MasterError, match=told) if told else contextlib.nullcontext():
+                control._check_upgrade(there)
+        board.remove()

@@ -1,0 +1,1 @@
+"""A new master takes the place of a running one, which has started it."""
