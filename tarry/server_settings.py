@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from tarry.kinds import DURATION, FILE, FROM_0, FROM_1, SECONDS, SOME_SIZE, parse_list, parse_table
+from tarry.kinds import DURATION, FILE, FROM_0, FROM_1, RATE, SECONDS, SOME_SIZE, parse_list, parse_table
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.listen_address import ListenAddress, listen_address
 from tarry.settings import Kind, SettingsSource
@@ -74,6 +74,8 @@ class ServerConfig(Struct, frozen=True):
     """Of all processes together, each door counted by itself."""
     max_connections_per_address: Annotated[int, FROM_0] = 256
     """Of one client address, in one process; 0: as many as `max_connections`."""
+    rate_per_address: Annotated[str | None, RATE] = None
+    """HTTP requests of one client address in a period, in one process."""
     max_request: Annotated[int, SOME_SIZE] = 32 * 2**20
     """Bytes of the body of one HTTP request."""
     max_job_size: Annotated[int, SOME_SIZE] = 65535

@@ -581,7 +581,8 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
         "key": home / "tls/server.key",
         "client_ca": home / "tls/clients.pem",
     }
-    server = replace(default.server, tokens=home / "run/tokens.toml", **files)  # nor tokens, nor TLS
+    # Nor tokens, TLS, or a rate.
+    server = replace(default.server, tokens=home / "run/tokens.toml", rate_per_address="1000/s", **files)
     expected = replace(expected, push=push, server=server)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected

@@ -17,6 +17,7 @@ from tarry.door.access import Anybody, DoorAccess
 from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
 from tarry.door.figures import DoorFigures
+from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
 from tarry.door.store_look import CachedLook, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
@@ -49,6 +50,8 @@ class DoorSettings(Struct, frozen=True):
     """Bytes of the body of one request, unless it is streamed."""
     ring: int = 1024
     """Requests with puts that wait for their commit."""
+    rate_per_address: str | None = None
+    """Requests of one address in a period."""
     needs_local_host: bool = False
     """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
     tells its callers from the pages in their browsers."""
@@ -68,6 +71,7 @@ class DoorService:
         self._calls = 0
         self._is_closed = False
         self._claims: Claims | None = None
+        self.address_rates = AddressRates(self.settings.rate_per_address)
         self.ring = PutRing(self._insert, most_requests=self.settings.ring)
         self._refresher: threading.Thread | None = None
         self._ends = threading.Event()

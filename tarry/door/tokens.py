@@ -21,10 +21,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tarry.door.access import Caller, Scope
-from tarry.errors import ConfigError, NotAllowed, NotAuthenticated, RateExceeded
+from tarry.door.request_rate import RequestRate
+from tarry.errors import ConfigError, NotAllowed, NotAuthenticated
 from tarry.kinds import RATE, TEXT
 from tarry.model.duration import SECOND
-from tarry.model.limit import Level, Limit, parse_limit
 from tarry.settings import Kind, SettingsSource, read_file, section
 
 log = logging.getLogger("tarry.server")
@@ -119,8 +119,7 @@ class TokenCaller:
     def __init__(self, name: str, settings: TokenSettings) -> None:
         self.name, self.settings = name, settings
         self._queues = _pattern(settings.queues)
-        self._limit = parse_limit(None, settings.rate)
-        self._level = Level()
+        self._rate = RequestRate(f"token {name}", settings.rate)
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if the token has no such scope, or not for that queue. None: for any queue at all."""
@@ -141,17 +140,7 @@ class TokenCaller:
 
     def count_request(self, now: int) -> None:
         """Counts one request at `now` (microseconds of any clock); RateExceeded past the rate."""
-        limit = self._limit
-        if limit is None:
-            return
-        if not self._level.room(limit, now):
-            raise RateExceeded(f"token {self.name} may send {limit}", self._retry_after(limit, now))
-        # A request is over as soon as it is counted: only the rate matters.
-        self._level = self._level.started(limit, 1, now).ended(1)
-
-    def _retry_after(self, limit: Limit, now: int) -> float:
-        again = self._level.again(limit, now)
-        return 1.0 if again is None else (again - now) / SECOND
+        self._rate.count(now)
 
 
 class TokenAccess:

@@ -67,6 +67,8 @@ async def answer(method: ApiMethod, service: DoorService, request: Request) -> R
     if service.settings.needs_local_host:
         check_host(request)
     address = request.client.host if request.client else ""
+    # Before the token is looked at, so that guesses are bounded, too.
+    service.address_rates.count(address, time.monotonic_ns() // 1000)
     caller = service.access.caller(request.headers, address)
     call = ApiCall(service, caller, request, method.scope)
     with audited(method, call, address):
