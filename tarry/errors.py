@@ -12,7 +12,14 @@ class TarryError(Exception):
 
 
 class UsageError(TarryError):
-    """The arguments of a command are wrong: exit status 2."""
+    """The arguments of a command are wrong: exit status 2.
+
+    field: which one, as a request by HTTP names it; None: no single one.
+    """
+
+    def __init__(self, message: str = "", field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ConfigError(TarryError):
@@ -24,7 +31,16 @@ class AppError(TarryError):
 
 
 class ArgumentError(TarryError, TypeError):
-    """An argument does not fit the task's signature, or cannot travel as JSON."""
+    """An argument does not fit the task's signature, or cannot travel as JSON.
+
+    at: where in the arguments, as `[0]` or `.name`, perhaps deeper; empty: at no single one.
+    """
+
+    def __init__(self, message: str = "", at: str = "") -> None:
+        super().__init__(message)
+        self.at = at
+        self.field: str | None = None
+        """The same, as a request by HTTP names it."""
 
 
 class IdempotencyError(TarryError):

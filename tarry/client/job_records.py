@@ -12,6 +12,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.overrides import retry_of
 from tarry.model.retry import Retry
 from tarry.store import ids
+from tarry.tasks.arguments.json_depth import is_too_deep
 from tarry.tasks.output import Output
 from tarry.tasks.progress import Progress, decode_output, decode_progress
 
@@ -101,8 +102,12 @@ def _fields(job: Job, attempts: int | None) -> dict[str, Any]:
 
 
 def decode_json(text: bytes) -> Any:
-    """The value; None for no text; what is no JSON as text."""
+    """The value; None for no text. As text: what is no JSON, or nested so deeply that not everybody can read it."""
+    if not text:
+        return None
     try:
-        return msgspec.json.decode(text) if text else None
+        if not is_too_deep(text):
+            return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return text.decode("utf-8", "replace")
+        pass
+    return text.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """The options of a call: `task.using(...)`."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -43,8 +43,10 @@ class Options(Struct, frozen=True):
             raise ValueError("delay= and at= both say when; give one of them")
         if isinstance(self.at, datetime) and self.at.tzinfo is None:
             raise ValueError("at= needs a time zone: datetime(..., tzinfo=...) or datetime.now(timezone.utc) + ...")
-        if not isinstance(self.at, datetime | None) and not (_is_number(self.at) and 0 <= self.at <= MAX_AT):
-            raise ValueError(f"at={self.at!r}: a datetime with a time zone, or seconds since the epoch")
+        # A datetime may lie before 1970, as in `at=datetime.min`: it is due at once.
+        at = max(0.0, self.at.timestamp()) if isinstance(self.at, datetime) else self.at
+        if at is not None and not (_is_number(at) and 0 <= at <= MAX_AT):
+            raise ValueError(f"at={self.at!r}: a datetime with a time zone, until 9999, or seconds since the epoch")
         for name, duration in (("delay", self.delay), ("expires", self.expires)):
             if duration is not None:
                 microseconds(duration, name)
@@ -79,7 +81,7 @@ class Options(Struct, frozen=True):
             # Longer by the doubt, so that a delay is never too short. With delay=0 the job should start at once.
             return now + microseconds(self.delay) + (unsure if self.delay else 0)
         if isinstance(self.at, datetime):
-            return round(self.at.astimezone(UTC).timestamp() * SECOND)
+            return round(self.at.timestamp() * SECOND)
         return now if self.at is None else round(self.at * SECOND)
 
     @property

@@ -2,7 +2,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from types import ModuleType
 from typing import Any
 
@@ -196,6 +196,7 @@ def test_a_task_is_made_of_a_function(app: App) -> None:
         ({"at": NOW / SECOND + 60}, NOW + 60 * SECOND),
         ({"at": datetime.fromtimestamp(NOW / SECOND, UTC) + timedelta(hours=1)}, NOW + 3600 * SECOND),
         ({"at": datetime(1969, 1, 1, tzinfo=UTC)}, 0),
+        ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}, 0),
         ({"at": 5}, 5 * SECOND),
     ],
 )
@@ -209,14 +210,15 @@ def test_when_a_job_is_due(still: App, options: dict[str, Any], due: int) -> Non
     [
         ({"delay": 1, "at": 5}, "delay= and at= both say when; give one of them"),
         ({"at": datetime(2026, 1, 1)}, "at= needs a time zone"),
-        ({"at": float("nan")}, "at=nan: a datetime with a time zone, or seconds since"),
-        ({"at": float("inf")}, "at=inf: a datetime with a time zone, or seconds since"),
-        ({"at": "noon"}, "at='noon': a datetime with a time zone, or seconds since"),
-        ({"at": True}, "at=True: a datetime with a time zone, or seconds since"),
+        ({"at": float("nan")}, "at=nan: a datetime with a time zone, until 9999, or seconds since"),
+        ({"at": float("inf")}, "at=inf: a datetime with a time zone, until 9999, or seconds since"),
+        ({"at": "noon"}, "at='noon': a datetime with a time zone, until 9999, or seconds since"),
+        ({"at": True}, "at=True: a datetime with a time zone, until 9999, or seconds since"),
         ({"delay": "soon"}, "delay='soon' is no duration"),
         ({"expires": -1}, "expires=-1 is negative"),
-        ({"at": -1}, "at=-1: a datetime with a time zone, or seconds since"),
-        ({"at": 10**15}, "at=1000000000000000: a datetime with a time zone, or seconds since"),
+        ({"at": -1}, "at=-1: a datetime with a time zone, until 9999, or seconds since"),
+        ({"at": 10**15}, "at=1000000000000000: a datetime with a time zone, until 9999, or seconds since"),
+        ({"at": datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone(-timedelta(hours=14)))}, "until 9999"),
         ({"priority": -(2**40) - 1}, "priority=-1099511627777"),
         ({"priority": True}, "priority=True: an integer"),
         ({"priority": "high"}, "priority='high': an integer"),

@@ -49,13 +49,13 @@ def read(store: Store, id: str) -> StoredOperation:
 def add(store: Store, operation: Operation, now: int) -> Operation:
     """Stores a new operation, with an id; TooManyOperations, UsageError. now: microseconds."""
     if operation.filter.matches_all:
-        raise UsageError(f"{operation.act} which jobs? Narrow with queue, task, key, states, older or since")
+        raise UsageError(f"{operation.act} which jobs? Narrow with queue, task, key, states, older or since", "filter")
     if operation.act == "move" and operation.target.queue is None and operation.target.priority is None:
-        raise UsageError("move to where? Name a queue, a priority or both in target")
+        raise UsageError("move to where? Name a queue, a priority or both in target", "target")
     try:
         operation.filter.query(now)
     except ValueError as error:
-        raise UsageError(f"filter: {error}") from None
+        raise UsageError(f"filter: {error}", "filter.older") from None
     known = read_all(store)
     if sum(not one.is_ended for one, _ in known) >= MOST_OPEN:
         raise TooManyOperations(f"{MOST_OPEN} operations are under way: wait until one ends, or stop one")

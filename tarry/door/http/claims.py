@@ -14,7 +14,8 @@ from tarry import errors
 from tarry.door.access import Scope
 from tarry.door.claims import Claims
 from tarry.door.http.method import ApiCall, api_method
-from tarry.door.http.problem import Problem, RequestError, checking, problem_of
+from tarry.door.http.problem import NOT_JSON, Problem, RequestError, checking, problem_of
+from tarry.door.http.reading import check_depth
 from tarry.model.change import Change
 from tarry.model.duration import DAY, SECOND, microseconds
 from tarry.model.job import Job, State
@@ -345,17 +346,18 @@ def _json(text: bytes) -> Raw | None:
         # What is inside of strings is not looked at by the decoder.
         text.decode()
         msgspec.json.decode(text, type=Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return None
     return Raw(text)
 
 
 def _check_json(result: bytes) -> None:
     """RequestError if a program that asks for the result could not read it."""
+    check_depth(result, "result")
     # The body was decoded, but not what is in the strings of this part of it.
     try:
         msgspec.json.decode(result)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise RequestError(f"body: result: {error}", "result", 422) from None
 
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.door.access import Caller, Scope
-from tarry.door.http.problem import RequestError, wrong_value
+from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
 from tarry.door.service import DoorService
 
 JSON = "application/json"
@@ -109,10 +109,11 @@ class ApiMethod(Struct, frozen=True):
             body = b"{}"
         elif media_type not in self.body_types:
             # Browsers send JSON to other sites only after asking, which this API never allows.
-            raise RequestError(f"send Content-Type: {self.body_types[0]}, not {media_type or 'none'}", None, 415)
+            said = f"send Content-Type: {self.body_types[0]}, not {media_type or 'none'}"
+            raise RequestError(said, "Content-Type", 415)
         try:
             return msgspec.json.decode(body, type=self.parts["body"])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise wrong_value(error, "body") from None
 
 

@@ -43,6 +43,10 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     """The job that this is about."""
 
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a text that is no JSON, or is nested too deeply, raises."""
+
+
 class RequestError(errors.TarryError):
     """The request itself is wrong, whatever the store holds.
 
@@ -130,7 +134,7 @@ def problem_of(error: Exception, path: str = "") -> Problem:
         kind.status,
         detail,
         path,
-        getattr(error, "field", None),
+        getattr(error, "field", None) or None,
         getattr(error, "retry_after", passing),
         getattr(error, "stored", None),
         getattr(getattr(error, "job", None), "id", None),

@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tarry.client.client import Client
 from tarry.door.http.problem import RequestError
-from tarry.errors import TarryError
+from tarry.door.http.reading import check_depth
+from tarry.errors import ArgumentError, TarryError
 from tarry.model.job import Job
 from tarry.model.retry import Retry
 from tarry.tasks.options import NO_OPTIONS, Options
@@ -110,12 +111,14 @@ class PutRequest(Struct, forbid_unknown_fields=True, frozen=True):
                 raise RequestError("body: args are there too; give one of them", "body", 422)
             # As push/delivery/body.py keeps it: an object as it is, another value as the only argument.
             text = bytes(self.body)
+            check_depth(text, "body")
             return text if text.startswith(b"{") else b"[%s]" % text
         if self.args is UNSET:
             return b"[]"
         text = bytes(self.args)
         if text[:1] not in (b"[", b"{"):
             raise RequestError("args: expected a list, or an object by name", "args", 422)
+        check_depth(text, "args")
         return text
 
 
@@ -125,17 +128,29 @@ def make_job(client: Client, request: PutRequest, name: str | None = None) -> tu
         options = request.options(name)
         _check_texts(request.task, options)
         return client.make_job(request.task, request.arguments(), options), options
+    except ArgumentError as error:
+        error.field = ("args" if request.body is UNSET else "body") + error.at
+        raise
     except TarryError:
         raise
     except (ValueError, TypeError) as error:
-        found = _NAMED.match(str(error))
-        raise RequestError(str(error), found[1] if found else None, 422) from None
+        raise RequestError(str(error), _named(error), 422) from None
 
 
 def _retry(written: "int | RetryRequest | None") -> Any:
     if written is None:
         return "default"
-    return written.rule() if isinstance(written, RetryRequest) else Retry(written)
+    try:
+        return written.rule() if isinstance(written, RetryRequest) else Retry(written)
+    except ValueError as error:
+        part = _named(error) if isinstance(written, RetryRequest) else None
+        raise RequestError(f"retry: {error}", f"retry.{part}" if part else "retry", 422) from None
+
+
+def _named(error: Exception) -> str | None:
+    """The option that this is about, if it says so."""
+    found = _NAMED.match(str(error))
+    return found[1] if found else None
 
 
 def _check_texts(task: str, options: Options) -> None:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -14,7 +14,7 @@ from tarry.client.handle import Handle
 from tarry.door.access import Scope
 from tarry.door.http.limits import EVERY_QUEUE
 from tarry.door.http.method import JSON, ApiCall, api_method
-from tarry.door.http.problem import Problem, RequestError, kind_of, problem_of, wrong_value
+from tarry.door.http.problem import NOT_JSON, Problem, RequestError, kind_of, problem_of, wrong_value
 from tarry.door.http.put_request import PutRequest, make_job
 from tarry.door.http.reading import header, media_type_of, read_body, read_lines
 from tarry.model.job import Job, State
@@ -60,6 +60,7 @@ _one = msgspec.json.Decoder(PutRequest)
 _many = msgspec.json.Decoder(list[PutRequest])
 _encode = msgspec.json.Encoder().encode
 Made = tuple[Job, Options]
+T = TypeVar("T")
 
 
 @api_method(
@@ -90,13 +91,13 @@ async def put_jobs(call: ApiCall) -> Response:
     if kind in LINES:
         return await _put_lines(call, name)
     if kind != JSON:
-        raise RequestError(f"send Content-Type: {JSON} or {LINES[0]}, not {kind or 'none'}", None, 415)
+        raise RequestError(f"send Content-Type: {JSON} or {LINES[0]}, not {kind or 'none'}", "Content-Type", 415)
     body = await read_body(request, service.settings.max_request)
     try:
         if body.lstrip()[:1] == b"[":
-            return await _put_list(call, _many.decode(body), name)
-        wanted = _one.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return await _put_list(call, _decode(_many, body), name)
+        wanted = _decode(_one, body)
+    except NOT_JSON as error:
         raise wrong_value(error, "body") from None
     job, options = _make(call, wanted, name)
     (found,) = await service.ring.aput((job,), (options,))
@@ -108,7 +109,7 @@ async def put_jobs(call: ApiCall) -> Response:
     return Response(_encode(answer), 200 if found.is_new is False else 202, media_type=JSON)
 
 
-async def _put_list(call: ApiCall, wanted: Sequence[PutRequest], name: str | None) -> Response:
+async def _put_list(call: ApiCall, wanted: list[PutRequest], name: str | None) -> Response:
     if len(wanted) > MOST_JOBS:
         raise RequestError(f"{len(wanted)} jobs: at most {MOST_JOBS} in a list; lines have no such bound", "body", 413)
     made = []
@@ -175,8 +176,8 @@ async def _line_chunks(call: ApiCall, name: str | None) -> AsyncIterator[list[Ma
 
 def _make_line(call: ApiCall, line: bytes, number: int, name: str | None) -> Made | PutItem:
     try:
-        return _make(call, _one.decode(line), name and f"{name}/{number}")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _make(call, _decode(_one, line), name and f"{name}/{number}")
+    except NOT_JSON as error:
         problem = problem_of(wrong_value(error, f"line {number}"))
     except errors.TarryError as error:
         problem = problem_of(error)
@@ -198,6 +199,14 @@ def _make(call: ApiCall, wanted: PutRequest, name: str | None) -> Made:
             f"on_duplicate={wanted.on_duplicate} may change a job of another queue, and this token is not for all"
         )
     return made
+
+
+def _decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+    """The value; an error of NOT_JSON."""
+    # The decoder does not look into the strings of arguments.
+    if not text.isascii():
+        text.decode()
+    return decoder.decode(text)
 
 
 def _apart(made: Sequence[Made]) -> tuple[list[Job], list[Options]]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 
 from tarry.door.http.problem import RequestError
+from tarry.tasks.arguments.json_depth import MOST_DEPTH, is_too_deep
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _LOCAL_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-fA-F:.]+\])(:\d+)?")
@@ -18,7 +19,7 @@ def check_origin(request: Request) -> None:
     if origin is None or request.method in _SAFE:
         return
     if origin.partition("://")[2] != header(request, b"host"):
-        raise RequestError(f"pages of {origin} may not call this server", None, 403)
+        raise RequestError(f"pages of {origin} may not call this server", "Origin", 403)
 
 
 def check_host(request: Request) -> None:
@@ -30,7 +31,7 @@ def check_host(request: Request) -> None:
     raise RequestError(
         f"{host} is a name, and without tokens this server answers only to addresses and to localhost: set [server]"
         " tokens, or send another Host",
-        None,
+        "Host",
         403,
     )
 
@@ -43,6 +44,12 @@ def header(request: Request, name: bytes) -> str | None:
             found: str = value.decode("latin-1")
             return found
     return None
+
+
+def check_depth(text: bytes, field: str) -> None:
+    """RequestError if this JSON is nested so deeply that its readers could not decode it."""
+    if is_too_deep(text):
+        raise RequestError(f"{field}: nested in more than {MOST_DEPTH} levels", field, 422)
 
 
 def media_type_of(request: Request) -> str:

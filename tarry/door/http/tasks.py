@@ -108,7 +108,7 @@ def put_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
     return TaskChange(_known(call, path.task), list(endpoint.warnings()))
 
 
-@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError,))
+@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask))
 def edit_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
     """Changes some settings of an HTTP task; null takes a setting out.
 
@@ -117,15 +117,17 @@ def edit_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
         raise RequestError("edit what? Send settings, as in tarry.toml", "body", 422)
     editor = _editor(call)
     _check_change(call, path.task, _queue_of(body) if "queue" in body else None)
+    _known(call, path.task)
     endpoint = editor.edit(path.task, body)
     return TaskChange(_known(call, path.task), [] if endpoint is None else list(endpoint.warnings()))
 
 
-@api_method("DELETE /v1/tasks/{task}", Scope.ADMIN, status=200, errors=(ConfigError,))
+@api_method("DELETE /v1/tasks/{task}", Scope.ADMIN, status=200, errors=(ConfigError, UnknownTask))
 def remove_task(call: ApiCall, path: TaskPath) -> TaskRemoval:
     """Removes an HTTP task. Its jobs stay."""
     editor = _editor(call)
     _check_change(call, path.task, None)
+    _known(call, path.task)
     return TaskRemoval(path.task, editor.remove(path.task))
 
 

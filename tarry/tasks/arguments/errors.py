@@ -47,15 +47,17 @@ def body_error(signature: TaskSignature, error: Exception) -> ArgumentError:
     """The error for a body: msgspec's message `... - at $[0].x`, with the parameter's name in front."""
     message = str(error)
     if count := _count_message(signature, message):
-        return ArgumentError(f"{signature.task}: {count}")
+        named = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
+        return ArgumentError(f"{signature.task}: {count}", f".{named[1]}" if named else "")
     found = _PATH.match(message)
     if not found:
         return ArgumentError(f"{signature.task}: {message.replace('`', '')}")
     what, index, name, deeper = found.groups()
+    at = f"[{index}]" if index is not None else f".{name}" if name else ""
     if index is not None:
         name = name_at(signature, int(index))
     where = f"argument {signature.rest_name if name == '*' else name}{deeper}: " if name else ""
-    return ArgumentError(f"{signature.task}: {where}" + what.replace("`", ""))
+    return ArgumentError(f"{signature.task}: {where}" + what.replace("`", ""), at + deeper)
 
 
 def _count_message(signature: TaskSignature, message: str) -> str:

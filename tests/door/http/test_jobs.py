@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from tarry import App
 from tarry.model.change import Change
 from tarry.model.job import Job
+from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
 from tests.door.http.calling import api, run
@@ -220,3 +222,15 @@ def test_what_is_no_json_is_shown_as_text(app: App) -> None:
     change = Change(job.id, job.state, job.epoch, job.state, job.state_since, None, 0, 0, 0, b"\xffno")
     assert app.client.store.apply([change], app.client.clock.now()) == [True]
     assert call(app, "GET", f"/v1/jobs/{handle.id}").json()["note"] == "\ufffdno"
+
+
+def test_a_job_that_is_nested_too_deeply_spoils_no_list(app: App) -> None:
+    # As another door or program may have stored it.
+    for levels in (100, 300, 950, 100_000):
+        body = b"[" * levels + b"]" * levels
+        job = msgspec.structs.replace(app.client.make_job("mail", b'["ann"]'), body=body)
+        app.client.store.insert([job])
+        shown = call(app, "GET", f"/v1/jobs/{ids.text(job.id)}")
+        assert shown.status_code == 200
+        assert isinstance(shown.json()["args"], list if levels == 100 else str)
+    assert call(app, "GET", "/v1/jobs").status_code == 200

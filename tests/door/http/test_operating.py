@@ -159,7 +159,8 @@ class TestTasks:
         assert (replaced["queue"], replaced["enabled"], replaced["owner"]) == ("hooks", True, "")
         assert asked(shop, "GET", "/v1/tasks?search=hooks")["tasks"] == [replaced]
         assert asked(shop, "DELETE", "/v1/tasks/order.paid") == {"task": "order.paid", "waiting": 0}
-        assert asked(shop, "GET", "/v1/tasks/order.paid")[0] == 404
+        for verb, body in (("GET", None), ("DELETE", None), ("PATCH", {"delay": 1})):
+            assert asked(shop, verb, "/v1/tasks/order.paid", body)[0] == 404
         assert asked(shop, "PUT", "/v1/tasks/order.paid", {"url": HOOK})["task"]["kind"] == "http"
 
     @pytest.mark.parametrize(
@@ -169,8 +170,8 @@ class TestTasks:
             ("POST", "/v1/tasks", {"task": "send", "settings": {"url": HOOK}}, "send is a function of the app"),
             ("PUT", "/v1/tasks/x", {"url": HOOK, "dealy": 1}, "unknown setting tasks.x.dealy; did you mean delay?"),
             ("PATCH", "/v1/tasks/x", {}, "edit what?"),
-            ("PATCH", "/v1/tasks/x", {"delay": 1}, "no HTTP task x is registered"),
-            ("DELETE", "/v1/tasks/x", None, "no HTTP task x is registered"),
+            ("PATCH", "/v1/tasks/send", {"delay": 1}, "no HTTP task send is registered"),
+            ("DELETE", "/v1/tasks/send", None, "no HTTP task send is registered"),
         ],
     )
     def test_what_is_wrong_is_named(self, shop: App, verb: str, path: str, body: Any, detail: str) -> None:

@@ -57,6 +57,11 @@ def put_lines(app: App, *lines: Any, **headers: str) -> httpx.Response:
     return got
 
 
+def put_text(app: App, text: bytes, headers: dict[str, str]) -> httpx.Response:
+    got: httpx.Response = told(app, lambda client: client.post("/v1/jobs", content=text, headers=headers))
+    return got
+
+
 def stored(app: App) -> list[Job]:
     return app.client.store.find(Query(limit=10_000))
 
@@ -159,8 +164,10 @@ def test_a_request_that_is_sent_again_is_stored_once() -> None:
         ({"task": ""}, "task"),
         ({"task": "x" * 201}, "task"),
         ({"timeout": 0}, "timeout"),
-        ({"retry": -1}, "limit"),
-        ({"retry": {"jitter": 2}}, "jitter"),
+        ({"retry": -1}, "retry"),
+        ({"retry": {"jitter": 2}}, "retry.jitter"),
+        ({"retry": {"backoff": []}}, "retry.backoff"),
+        ({"at": "9999-12-31T23:59:59-14:00"}, "at"),
         ({"unique_for": "1h"}, "unique_for"),
         ({"on_duplicate": "drop"}, "on_duplicate"),
         ({"delays": 1}, "delays"),
@@ -175,12 +182,55 @@ def test_what_is_wrong_is_named_and_nothing_is_stored(given: dict[str, Any], fie
     assert stored(app) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"args": [1]}, "args[0]"),
+        ({"args": {"to": 1}}, "args.to"),
+        ({"args": {"to": "ann", "cc": 1}}, "args.cc"),
+        ({"args": {"copies": 1}}, "args.to"),
+        ({"args": []}, "args"),
+        ({"body": {"to": 1}}, "body.to"),
+    ],
+)
+def test_the_argument_that_does_not_fit_is_named(app: App, given: dict[str, Any], field: str) -> None:
+    assert problem(put(app, {"task": "mail"} | given))[:2] == (422, field)
+    assert problem(put(app, [{"task": "t"}, {"task": "mail"} | given]))[:2] == (422, f"[1].{field}")
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+UNREADABLE = [b'["\xff"]', b'["\\ud800"]', DEEP, b"[" * 201 + b"]" * 201]
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=["bytes", "half a pair", "deep", "one level too deep"])
+@pytest.mark.parametrize("within", [b"%s", b"[%s]", b"%s\n"], ids=["one", "list", "line"])
+def test_arguments_that_not_everybody_could_read_are_refused(text: bytes, within: bytes) -> None:
+    app = App(MemoryStore())
+    kind = LINES if within.endswith(b"\n") else {"Content-Type": "application/json"}
+    for part in (b"args", b"body"):
+        body = within % (b'{"task": "t", "%s": %s}' % (part, text))
+        got = put_text(app, body, kind)
+        status = json.loads(got.content)["error"]["status"] if kind is LINES else got.status_code
+        assert status in (400, 422), got.text
+    assert stored(app) == []
+
+
+def test_arguments_may_be_nested_as_deeply_as_all_can_read() -> None:
+    app = App(MemoryStore())
+    deep: Any = "[[[" + "]"
+    for _ in range(199):
+        deep = [deep]
+    id = put(app, {"task": "t", "body": {"a": deep}}).json()["id"]
+    found = told(app, lambda client: client.get(f"/v1/jobs/{id}")).json()
+    assert found["args"] == {"a": deep}
+
+
 def test_a_list_is_stored_whole_or_not_at_all(app: App) -> None:
     got = put(app, [{"task": "mail", "args": [str(n)]} for n in range(1000)])
     assert got.status_code == 201
     assert [each["id"] for each in got.json()] == [app.get(job.id).id for job in stored(app)]
     wrong = put(app, [{"task": "t"}, {"task": "mail", "args": [7]}])
-    assert problem(wrong)[:2] == (422, "[1]")
+    assert problem(wrong)[:2] == (422, "[1].args[0]")
     assert problem(put(app, [{"task": "t"}, {"task": "t", "delay": "x"}]))[:2] == (422, "[1].delay")
     assert problem(put(app, [{"task": "t"}, {"tusk": "t"}]))[:2] == (422, "[1].tusk")
     assert len(stored(app)) == 1000
