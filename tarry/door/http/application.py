@@ -1,6 +1,7 @@
 """The HTTP API as an ASGI application."""
 
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import groupby
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,6 +25,24 @@ from tarry.errors import NotAuthenticated
 from tarry.tasks.lazy_asyncio import asyncio
 
 JOBS = "/v1/jobs"
+_NAME = re.compile(r"{(queue|task|limit|schedule)}")
+
+
+class NameConvertor(Convertor[str]):
+    """A name in a path. Servers decode the path before it gets here, so a name may hold slashes."""
+
+    regex = r"(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        """As it stands in the path."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The same."""
+        return value
+
+
+register_url_convertor("name", NameConvertor())
 
 
 class ApiPath:
@@ -148,7 +168,7 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
 
     ordered = sorted(methods, key=lambda method: _order(method.route))
     routes = [
-        Route(path, ApiPath(service, group), name=path)
+        Route(_NAME.sub(r"{\1:name}", path), ApiPath(service, group), name=path)
         for path, group in groupby(ordered, key=lambda method: method.route)
     ]
     handlers: dict[Any, Any] = {404: not_found}
@@ -158,9 +178,10 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
     return application
 
 
-def _order(route: str) -> tuple[bool, str]:
-    # The first that fits is taken: `/v1/jobs/count` has to come before `/v1/jobs/{id}`.
-    return "{" in route, route
+def _order(route: str) -> tuple[bool, int, str]:
+    # The first that fits is taken: `/v1/jobs/count` has to come before `/v1/jobs/{id}`, and what follows a name before
+    # the name alone.
+    return "{" in route, -route.count("/"), route
 
 
 def _without_body(response: Response) -> Response:

@@ -189,17 +189,27 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as if it had not asked.
             return
-        except httptools.HttpParserError:
-            self._door.invalid += 1
-            self._refuse(RequestError("this is no HTTP/1.1"))
+        except httptools.HttpParserError as error:
+            self._head += len(data) * begins_head
+            self._refuse_head(error)
             return
         # Not what follows the rest of a body: that may be long without being a head.
         self._head += len(data) * begins_head
         if self._is_in_head and (self._head > MOST_HEAD or len(self.headers) > MOST_HEADERS):
-            self._door.invalid += 1
-            self._refuse(
-                RequestError(f"the head takes more than {MOST_HEAD} bytes or {MOST_HEADERS} lines", "headers", 431)
-            )
+            self._refuse_head(None)
+
+    def _refuse_head(self, error: httptools.HttpParserError | None) -> None:
+        self._door.invalid += 1
+        # What a callback raised.
+        cause = None if error is None else error.__context__
+        if isinstance(cause, RequestError):
+            self._refuse(cause)
+        # A URL that is too long is none to the parser.
+        elif self._head > MOST_HEAD or len(self.headers) > MOST_HEADERS:
+            said = f"the head takes more than {MOST_HEAD} bytes or {MOST_HEADERS} lines"
+            self._refuse(RequestError(said, "headers", 431))
+        else:
+            self._refuse(RequestError("this is no HTTP/1.1"))
 
     def on_message_begin(self) -> None:
         """httptools': a request begins."""
@@ -211,6 +221,10 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """httptools': the head is whole."""
         door = self._door
+        # As RFC 9112 asks: with two of them a proxy may have looked at the other one.
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            raise RequestError(f"the head has {hosts} lines with Host: send one", "Host")
         self._is_in_head, self._progress = False, 0
         is_put = self.url == PUTS and self.parser.get_method() == b"POST"
         if is_put and door.puts >= door.most_puts and not self.is_busy and not self.expect_100_continue:

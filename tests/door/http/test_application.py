@@ -153,7 +153,7 @@ def test_a_body_that_is_no_json_is_refused() -> None:
 def test_a_body_of_another_type_is_refused() -> None:
     for kind in ("application/x-www-form-urlencoded", "text/plain"):
         got = problem("PUT", "/v1/boxes/1", content=b'{"weight":1}', headers={"Content-Type": kind})
-        assert got == (415, f"send Content-Type: application/json, not {kind}", None)
+        assert got == (415, f"send Content-Type: application/json, not {kind}", "Content-Type")
     assert problem("PUT", "/v1/boxes/1", content=b"{}")[1] == "send Content-Type: application/json, not none"
 
 

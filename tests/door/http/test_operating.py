@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -101,6 +102,18 @@ class TestQueues:
         assert asked(shop, "POST", "/v1/queues/mail/resume")["paused"] is False
         assert asked(shop, "POST", "/v1/queues/new/pause")[0] == 404
         assert asked(shop, "POST", "/v1/queues/new/pause", {"force": True})["paused"] is True
+
+    @pytest.mark.parametrize("name", ["images/resize", "/", "a b?c#d%/é", "images/pause"])
+    def test_a_name_may_hold_any_character(self, shop: App, name: str) -> None:
+        assert asked(shop, "POST", "/v1/jobs", {"task": "t", "queue": name})["state"] == "ready"
+        path = f"/v1/queues/{quote(name, safe='')}"
+        assert asked(shop, "POST", f"{path}/pause")["queue"] == name
+        assert asked(shop, "POST", f"{path}/resume")["paused"] is False
+        assert len(asked(shop, "POST", f"{path}/claim", {})["jobs"]) == 1
+        assert (
+            asked(shop, "PUT", f"/v1/limits/queue:{quote(name, safe='')}", {"at_once": 1})["limit"] == f"queue:{name}"
+        )
+        assert asked(shop, "DELETE", f"/v1/limits/queue:{quote(name, safe='')}") == 204
 
     def test_one_is_purged_after_a_dry_run(self, shop: App) -> None:
         async def story(client: httpx.AsyncClient) -> list[dict[str, Any]]:

@@ -202,6 +202,9 @@ def test_while_the_server_works_no_time_runs() -> None:
     [
         (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
         (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 200, 431),
+        (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: t\r\nx: y\r\nhost: u\r\n\r\n", 400),
         (b"\x00\x01\x02garbage\r\n\r\n", 400),
         (b"GET / HTTP/9.9\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n", 400),
@@ -216,6 +219,11 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(request_: bytes, 
         assert json.loads(body)["status"] == status
         assert has_ended(client)
         assert served.door.invalid == 1
+
+
+def test_an_old_client_needs_no_host() -> None:
+    with serving() as served, served.client(b"GET / HTTP/1.0\r\n\r\n") as client:
+        assert answer(client)[0] == 200
 
 
 def test_garbage_ends_only_its_own_connection() -> None:
