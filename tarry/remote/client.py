@@ -1,5 +1,6 @@
 """`tarry.Client`: puts jobs through a server's HTTP API, with the verbs of an app."""
 
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -19,9 +20,12 @@ from tarry.tasks.options import Options
 
 if TYPE_CHECKING:
     import ssl
+    from concurrent.futures import ThreadPoolExecutor
 
 TIMEOUT = 15.0
 """Seconds that one request takes at most, besides what it is asked to wait."""
+MOST_WAITING = 64
+"""Results of a client that are awaited at once, each with a thread; others take their turn."""
 CHUNK = 5000
 """Jobs of one request."""
 
@@ -52,16 +56,18 @@ class RemoteClient:
 
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connections = ServerConnections(url, headers, timeout, tls)
+        self._waiting: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
 
     def named(self, name: str) -> "RemoteTask":
         """The task of that name. Whether there is one the server says when a job is put."""
         return RemoteTask(self, name, Options())
 
-    def enqueue(self, name: str, *args: Any, **kwargs: Any) -> RemoteJob:
+    def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> RemoteJob:
         """Enqueues a call of the task of that name; see `RemoteTask.enqueue`."""
         return self.named(name).enqueue(*args, **kwargs)
 
-    async def aenqueue(self, name: str, *args: Any, **kwargs: Any) -> RemoteJob:
+    async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> RemoteJob:
         """The same, awaited."""
         return await self.named(name).aenqueue(*args, **kwargs)
 
@@ -81,9 +87,28 @@ class RemoteClient:
         """The body of the answer to a request; the errors that an app would raise."""
         return self._request(method, path, {} if body is None and method == "POST" else body, {}, longer)
 
+    async def acall(self, method: str, path: str, body: Any = None, longer: float = 0.0) -> bytes:
+        """The same, awaited."""
+        request = partial(self.call, method, path, body, longer)
+        if not longer:
+            return await asyncio.to_thread(request)
+        # Not a thread of the loop's own executor: those who wait would take all that others need for a moment.
+        return await asyncio.get_running_loop().run_in_executor(self._waiting_threads(), request)
+
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
         self._connections.close()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and self._pid == os.getpid():
+            waiting.shutdown(wait=False)
+
+    def _waiting_threads(self) -> "ThreadPoolExecutor":
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as for the connections
+
+        # A forked child has none of its parent's threads.
+        if self._waiting is None or self._pid != os.getpid():
+            self._waiting, self._pid = ThreadPoolExecutor(MOST_WAITING, "tarry-client"), os.getpid()
+        return self._waiting
 
     def __enter__(self) -> "RemoteClient":
         return self

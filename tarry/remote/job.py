@@ -8,10 +8,15 @@ from msgspec import Struct
 
 from tarry.errors import JobCancelled, JobFailed, ResultTimeout
 from tarry.model.job import State
+from tarry.remote.problems import StateConflict
 from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.output import Output
+from tarry.tasks.progress import Progress
 
 LONGEST_WAIT = 20.0
 """Seconds of one request that waits for a result. Proxies end longer ones."""
+LONGEST_AWAIT = 5.0
+"""The same where it is awaited: so long its thread waits for nothing if the coroutine is cancelled."""
 
 
 class JobServer(Protocol):
@@ -19,6 +24,9 @@ class JobServer(Protocol):
 
     def call(self, method: str, path: str, body: Any = None, longer: float = 0.0) -> bytes:
         """The body of the server's answer; TarryError."""
+
+    async def acall(self, method: str, path: str, body: Any = None, longer: float = 0.0) -> bytes:
+        """The same, awaited."""
 
 
 class ResultFound(Struct):
@@ -48,29 +56,51 @@ class RemoteJob:
         """Its state; compares equal to "ready", "done" and so on."""
         return State(self.record()["state"])
 
+    @property
+    def progress(self) -> Progress | None:
+        """The progress that its task reported last; None if it reported none."""
+        return msgspec.convert(self.record()["progress"], Progress | None)
+
+    @property
+    def output(self) -> Output | None:
+        """The last lines that its task printed and logged; None if there are none."""
+        return msgspec.convert(self.record()["output"], Output | None)
+
     def result(self, timeout: float | None = None) -> Any:
         """Waits up to `timeout` seconds (None: without end), and returns what the task returned, as JSON has it.
 
         ResultTimeout; JobFailed if the job is dead; JobCancelled; JobNotFound; StoreUnavailable.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        end = _end(timeout)
         while True:
-            wait = LONGEST_WAIT if end is None else max(0.0, min(LONGEST_WAIT, end - time.monotonic()))
-            answer = self._server.call("GET", f"/v1/jobs/{self.id}/result?wait={wait:.3f}", longer=wait)
-            found = msgspec.json.decode(answer, type=ResultFound)
+            wait = _next_wait(end, LONGEST_WAIT)
+            found = _found(self._server.call("GET", self._result_path(wait), longer=wait))
             if found.finished:
                 return self._value(found)
-            if end is not None and time.monotonic() >= end:
-                raise ResultTimeout(f"job {self.id} has not finished after {timeout:g} s")
+            self._check_time(end, timeout)
+
+    async def aresult(self, timeout: float | None = None) -> Any:
+        """`result`, awaited."""
+        end = _end(timeout)
+        while True:
+            wait = _next_wait(end, LONGEST_AWAIT)
+            found = _found(await self._server.acall("GET", self._result_path(wait), longer=wait))
+            if found.finished:
+                return self._value(found)
+            self._check_time(end, timeout)
 
     def cancel(self, reason: str = "") -> bool:
         """Cancels the job. A running task is interrupted. False if the job had already finished."""
         answer = self._server.call("POST", f"/v1/jobs/{self.id}/cancel", {"reason": reason})
         return bool(msgspec.json.decode(answer)["cancelled"])
 
-    def retry(self) -> None:
-        """Makes a waiting job ready now, and a finished one run again; TarryError if it runs, or its key is taken."""
-        self._server.call("POST", f"/v1/jobs/{self.id}/retry")
+    def retry(self) -> bool:
+        """Makes a waiting job ready now, and a finished one run again; False if it runs, or its key is taken."""
+        try:
+            self._server.call("POST", f"/v1/jobs/{self.id}/retry")
+        except StateConflict:
+            return False
+        return True
 
     async def arecord(self) -> dict[str, Any]:
         """`record`, awaited."""
@@ -80,17 +110,28 @@ class RemoteJob:
         """`state`, awaited."""
         return State((await self.arecord())["state"])
 
-    async def aresult(self, timeout: float | None = None) -> Any:
-        """`result`, awaited. Takes a thread of the loop's executor while it waits."""
-        return await asyncio.to_thread(self.result, timeout)
+    async def aprogress(self) -> Progress | None:
+        """`progress`, awaited."""
+        return await asyncio.to_thread(lambda: self.progress)
+
+    async def aoutput(self) -> Output | None:
+        """`output`, awaited."""
+        return await asyncio.to_thread(lambda: self.output)
 
     async def acancel(self, reason: str = "") -> bool:
         """`cancel`, awaited."""
         return await asyncio.to_thread(self.cancel, reason)
 
-    async def aretry(self) -> None:
+    async def aretry(self) -> bool:
         """`retry`, awaited."""
-        await asyncio.to_thread(self.retry)
+        return await asyncio.to_thread(self.retry)
+
+    def _result_path(self, wait: float) -> str:
+        return f"/v1/jobs/{self.id}/result?wait={wait:.3f}"
+
+    def _check_time(self, end: float | None, timeout: float | None) -> None:
+        if end is not None and time.monotonic() >= end:
+            raise ResultTimeout(f"job {self.id} has not finished after {timeout:g} s")
 
     def _value(self, found: ResultFound) -> Any:
         if found.state is State.DONE:
@@ -111,3 +152,15 @@ class RemoteJob:
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
+
+
+def _end(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _next_wait(end: float | None, most: float) -> float:
+    return most if end is None else max(0.0, min(most, end - time.monotonic()))
+
+
+def _found(answer: bytes) -> ResultFound:
+    return msgspec.json.decode(answer, type=ResultFound)

@@ -26,12 +26,17 @@ class ServerProblem(Struct):
     stored: bool | None = None
 
 
+class StateConflict(errors.TarryError):
+    """The state of the job does not allow this."""
+
+
 _BY_NAME: dict[str, Callable[[str], Exception]] = {
     "not-authenticated": errors.NotAuthenticated,
     "not-allowed": errors.NotAllowed,
     "no-such-path": errors.ConfigError,
     "no-such-job": errors.JobNotFound,
     "no-such-task": errors.UnknownTask,
+    "conflict": StateConflict,
     "too-large": errors.BodyTooLarge,
     "idempotency": errors.IdempotencyError,
     "arguments": errors.ArgumentError,

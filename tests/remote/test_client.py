@@ -5,6 +5,7 @@ import datetime
 import http.server
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,16 @@ from tarry import (
     ResultTimeout,
     Retry,
     StoreUnavailable,
+    current_job,
 )
 from tarry.client.bounds import declare_bounds
 from tarry.errors import Busy, ConfigError, NotAuthenticated, StoreAway, TarryError
 from tarry.model.bound import Bound
 from tarry.model.overrides import retry_of
+from tarry.store.base import Want
+from tarry.tasks.progress import Progress
 from tests.door.test_asgi import served
+from tests.worker.bench import LIMIT
 
 
 @pytest.fixture
@@ -80,7 +85,7 @@ def test_how_a_job_ends_otherwise(app: App, client: Client) -> None:
         dead.result(5)
     with pytest.raises(JobCancelled, match="no longer"):
         unwanted.result(5)
-    unwanted.retry()
+    assert unwanted.retry() is True
     app.drain()
     assert unwanted.result(5) == 1
 
@@ -122,9 +127,56 @@ def test_awaited(app: App, client: Client) -> None:
             jobs = await asyncio.gather(*(client.aenqueue("add", number) for number in range(10)))
             assert await asyncio.gather(*(job.aresult(20) for job in jobs)) == list(range(10))
             assert await jobs[0].astate() == "done"
-            await jobs[0].aretry()
+            assert await jobs[0].aretry() is True
             assert (await client.named("add").aenqueue_many([(1,)]))[0].is_new
             assert await (await client.named("add").using(delay=60).aenqueue(1)).acancel() is True
+
+    asyncio.run(story())
+
+
+def test_a_job_tells_how_far_it_is(app: App, client: Client) -> None:
+    @app.task(name="far")
+    def far(name: str) -> None:
+        print(f"hello {name}")
+        current_job().progress(0.5, "half")
+
+    # A parameter may be called as one of ours.
+    job = client.enqueue("far", name="ann")
+    assert (job.progress, job.output) == (None, None)
+    app.drain()
+    assert job.progress == Progress(0.5, "half")
+    assert job.output is not None
+    assert job.output.text.startswith("hello ann")
+
+    async def story() -> None:
+        assert await job.aprogress() == job.progress
+        assert await job.aoutput() == job.output
+
+    asyncio.run(story())
+
+
+def test_a_running_job_is_not_made_ready(app: App, client: Client) -> None:
+    job = client.enqueue("add", 1)
+    assert app.client.store.claim([Want("default", 0, 1)], 1, "one|x.1:2:3:1", 10**12, app.client.clock.now())
+    assert job.retry() is False
+
+
+def test_many_who_wait_take_nothing_from_others(app: App, client: Client) -> None:
+    async def story() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        jobs = [await client.named("add").using(delay=3600).aenqueue(number) for number in range(20)]
+        waiting = [asyncio.ensure_future(job.aresult()) for job in jobs]
+        async with asyncio.timeout(LIMIT):
+            assert await jobs[0].acancel()
+            with pytest.raises(JobCancelled):
+                await waiting[0]
+        for one in waiting[1:]:
+            one.cancel()
+        with pytest.raises(ResultTimeout):
+            await jobs[1].aresult(0.05)
+        await asyncio.gather(*(job.acancel() for job in jobs))
+        await asyncio.wait(waiting, timeout=LIMIT)
+        assert all(one.cancelled() for one in waiting[1:])
 
     asyncio.run(story())
 
