@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,8 @@ from starlette.routing import Mount
 import tarry
 from tarry import App
 from tests.door.http.calling import caller, run
+from tests.test_docs import ROOT
+from tests.test_doors_page import blocks
 from tests.worker.bench import LIMIT, until
 
 
@@ -79,6 +83,33 @@ def test_mounted_below_a_path(app: App, kind: str) -> None:
         check(f"{url}/queue/of", app)
         assert httpx.post(f"{url}/v1/jobs", json={"task": "t"}).status_code == 404
     door.close()
+
+
+DJANGO = """
+from django.conf import settings
+
+settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=(), SECRET_KEY="s")
+{block}
+import httpx
+from tests.door.test_asgi import check, served
+
+with served(application) as url:
+    check(url + "/queue", jobs)
+    assert "problem" not in httpx.get(url + "/nothing").headers["content-type"]
+door.close()
+jobs.close()
+"""
+
+
+def test_beside_django(tmp_path: Path) -> None:
+    # In a process of its own: wherever Django is loaded, jobs close its connections.
+    (block,) = [block for block in blocks("python") if "django" in block]
+    script = f"import tarry\njobs = tarry.App('sqlite:///{tmp_path}/jobs.db', closures=True)\n"
+    script += DJANGO.replace("{block}", block)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_tokens_are_asked_for(app: App, tmp_path: Path) -> None:
