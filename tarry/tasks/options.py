@@ -81,7 +81,7 @@ class Options(Struct, frozen=True):
             # Longer by the doubt, so that a delay is never too short. With delay=0 the job should start at once.
             return now + microseconds(self.delay) + (unsure if self.delay else 0)
         if isinstance(self.at, datetime):
-            return round(self.at.timestamp() * SECOND)
+            return max(0, round(self.at.timestamp() * SECOND))
         return now if self.at is None else round(self.at * SECOND)
 
     @property

@@ -194,8 +194,11 @@ def test_a_waiting_job_is_moved(app: App) -> None:
     got = call(app, "POST", path, json={"at": 4_000_000_000, "queue": "later", "priority": 7}).json()
     assert (got["state"], got["queue"], got["priority"], got["due"]) == ("scheduled", "later", 7, 4e9)
     assert call(app, "POST", path, json={"delay": 0}).json()["state"] == "ready"
+    long_ago = call(app, "POST", path, json={"at": "0001-01-01T00:00:00+14:00"}).json()
+    assert (long_ago["state"], long_ago["due"]) == ("ready", 0)
     for wrong, field in (
         ({"delay": "x"}, "delay"),
+        ({"at": "9999-12-31T23:59:59-14:00"}, "at"),
         ({"at": "2030-01-01T00:00"}, "at"),
         ({"priority": 2**50}, "priority"),
     ):
