@@ -56,8 +56,9 @@ class ServerConnections:
 
     def close(self) -> None:
         """Closes the connections that are idle. The next request opens a new one."""
-        while (connection := self._take()) is not None:
-            connection.close()
+        if self._pid == os.getpid():
+            idle, self._idle = self._idle, deque()
+            _close_all(idle)
 
     def _take(self) -> http.client.HTTPConnection | None:
         if self._pid != os.getpid():
@@ -85,6 +86,7 @@ class ServerConnections:
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None,
         headers: Mapping[str, str] | None, longer: float,
     ) -> ServerAnswer:  # fmt: skip
+        idle = self._idle
         try:
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout + longer)
@@ -97,8 +99,19 @@ class ServerConnections:
             # Also after an interrupt: what is left of an answer would be taken for the next one.
             connection.close()
             raise
-        if response.will_close or len(self._idle) >= MOST_IDLE:
+        if response.will_close or len(idle) >= MOST_IDLE:
             connection.close()
         else:
-            self._idle.append(connection)
+            idle.append(connection)
+        if idle is not self._idle:
+            # Closed meanwhile: nobody would take it from there.
+            _close_all(idle)
         return ServerAnswer(response.status, content)
+
+
+def _close_all(idle: deque[http.client.HTTPConnection]) -> None:
+    while True:
+        try:
+            idle.pop().close()
+        except IndexError:
+            return

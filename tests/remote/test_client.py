@@ -291,6 +291,19 @@ def test_connections_are_kept_open(scripted: tuple[type[Scripted], str]) -> None
     assert len(ports) == 1
 
 
+def test_a_request_that_outlives_its_client_leaves_no_connection_open(scripted: tuple[type[Scripted], str]) -> None:
+    handler, url = scripted
+    client = Client(url)
+
+    def answer_late(it: Scripted, body: bytes) -> None:
+        client.close()
+        it.answer()
+
+    handler.script.append(answer_late)
+    assert client.enqueue("add", 1).id == "x"
+    assert not client._connections._idle
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("not-authenticated", NotAuthenticated), ("busy", Busy), ("new-one", TarryError)]
 )
