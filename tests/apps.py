@@ -11,7 +11,7 @@ from tarry.client.clock import FakeClock
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
-from tarry.worker import capacity, claim_plan, exchanger
+from tarry.worker import capacity, claim_plan, held_leases
 from tarry.worker import pump as pumping
 from tests.worker.bench import Bench
 from tests.worker.manual_pump import MakePump, ManualPump, Monotonic
@@ -66,7 +66,7 @@ def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]
 def time(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     """Stands still until told otherwise, also for the pump."""
     time = Monotonic()
-    for module in (pumping, capacity, claim_plan, exchanger):
+    for module in (pumping, capacity, claim_plan, held_leases):
         monkeypatch.setattr(module, "time", time)
     return time
 

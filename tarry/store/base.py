@@ -66,6 +66,17 @@ class Exchange(Struct, frozen=True, gc=False):
     """Positions of changes whose store did not answer: they may or may not be made; send them again."""
     unheard: bool = False
     """A store that did not answer may have given jobs that are not in this answer."""
+    claimed_at: int = 0
+    """Of `sleep_and_claim`: the store's time of the claim."""
+
+
+class NextClaim(Struct, frozen=True):
+    """What a worker that sleeps would claim when it wakes: as the arguments of `Store.claim`."""
+
+    wants: Sequence[Want]
+    limit: int
+    owner: str
+    lease: int
 
 
 class Query(Struct, frozen=True):
@@ -302,6 +313,17 @@ class Store(ABC):
     @abstractmethod
     def wakeup(self) -> Wakeup:
         """A sleeper, which the store wakes when something happens. A hint: nothing may depend on it."""
+
+    def worker_wakeup(self) -> Wakeup:
+        """A sleeper for `sleep_and_claim`."""
+        return self.wakeup()
+
+    def sleep_and_claim(self, wakeup: Wakeup, seconds: float, also: Sequence[int], claim: NextClaim) -> Exchange | None:
+        """`wakeup.sleep(seconds, also)`. At its end a store may claim, which spares the worker the way to the store:
+        then it returns what an `exchange` without changes would. None: nothing was claimed. StoreError: jobs may have
+        been claimed that nobody knows of."""
+        wakeup.sleep(seconds, also)
+        return None
 
     @abstractmethod
     def wake_for_recall(self) -> None:

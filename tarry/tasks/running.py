@@ -223,3 +223,8 @@ def _require_current(caller: str) -> Running:
     if running is None:
         raise RuntimeError(f"{caller} is for code that a worker runs; no job runs here")
     return running
+
+
+def jobs_of(running: Running) -> Sequence[Running]:
+    """The jobs of a call."""
+    return running.members if isinstance(running, Batch) else [running]

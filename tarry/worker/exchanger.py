@@ -12,9 +12,7 @@ used as usual.
 """
 
 import logging
-import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarry.client.clock import Clock
@@ -22,27 +20,24 @@ from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job
-from tarry.model.killing import reason_for
 from tarry.model.lifecycle import Rules
 from tarry.model.outcome import Outcome, Released
 from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Exchange, Store, Want
 from tarry.store.shared.backoff import Backoff
+from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.progress import ProgressBuffer, make_rows
 from tarry.tasks.running import Running
 from tarry.worker.capacity import CLAIMED_AT_ONCE
 from tarry.worker.claim_plan import ClaimPlan
+from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
+from tarry.worker.held_leases import HeldLeases
 
 log = logging.getLogger("tarry.worker")
-
-EXTEND_EVERY = 1.0
-"""Seconds."""
-CHECK_SHARE = 0.02
-"""The most of its time that a worker spends to learn early, between two extensions, which jobs are not its own."""
 
 RulesFor = Callable[[str, str], Rules]
 """The rules for a task and a queue."""
@@ -76,21 +71,18 @@ class Exchanger:
         self.claimed_at = 0
         """The store's time of the last claim."""
         self._clock, self._plan, self._lease, self._rules, self._marks = clock, plan, lease, rules, marks
-        self._store_backoff, self._part_backoff, self._lease_backoff = Backoff(), Backoff(), Backoff()
-        """For the store as a whole, for the shards that are away, and for the extension of leases."""
+        self._early = EarlyClaim(store, owner, lease, plan)
+        self._store_backoff, self._part_backoff = Backoff(), Backoff()
+        """For the store as a whole, and for the shards that are away."""
+        self.leases = HeldLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
         self._error = ""
         """Why the last call failed."""
         self._may_hold_unseen = False
         """A reply was lost: the store may have claimed jobs for us that we do not know of."""
-        self._extended_at = 0.0
-        self._extend_after = EXTEND_EVERY
-        """Seconds from there to the next extension."""
-        self._extend_took = 0.0
-        """Seconds that the last extension took."""
 
     def count(self) -> int:
         """How many jobs are claimed and not settled."""
-        return len(self.held) + len(self.unsettled) + len(self.postponed)
+        return len(self.held) + len(self.unsettled) + len(self.postponed) + self._early.count()
 
     def holds(self, running: Running) -> bool:
         """Whether this very attempt is held."""
@@ -153,6 +145,11 @@ class Exchanger:
         """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
         if self._marks.pending:
             self._save_progress(now)
+        if (early := self._early.take()) is not None:
+            jobs = self._accept(early, limit, now)
+            # Jobs start at once; what has ended is settled by the next exchange.
+            if jobs or not self.unsettled:
+                return jobs
         # All slots run jobs: there is nothing to say or to ask.
         if self.held and not limit and not self.unsettled and not self.is_away:
             return []
@@ -172,10 +169,27 @@ class Exchanger:
         self.next_due, self.claimed_at = answer.next_due, moment
         if wants:
             self._plan.record(wants, answer.jobs)
-        if answer.jobs and not self.held:
-            # Their lease is new: the next extension is due in a while.
-            self._extended_at, self._extend_after = now, EXTEND_EVERY
+        self.leases.record_claim(answer.jobs, now)
         return answer.jobs
+
+    def sleep(self, wakeup: Wakeup, limit: int, seconds: float, also: Sequence[int]) -> None:
+        """Sleeps as `Wakeup.sleep`. A store that can claims up to `limit` jobs at the end, for the next `exchange`."""
+        try:
+            self._early.sleep(wakeup, 0 if self.is_away else limit, seconds, also)
+        except StoreError as error:
+            # The next exchange finds out whether it is still away.
+            log.debug("no claim at the end of a sleep: %s", error)
+            self._may_hold_unseen = True
+
+    def _accept(self, early: Exchange, limit: int, now: float) -> list[Job]:
+        """The jobs that were claimed at the end of the sleep. limit: 0: they are given back."""
+        self.next_due, self.claimed_at = early.next_due, early.claimed_at
+        if limit:
+            self.leases.record_claim(early.jobs, now)
+            return early.jobs
+        for job in early.jobs:
+            self.reject(job, Released())
+        return []
 
     def release_unseen(self, retried: bool) -> None:
         """Gives back jobs that were claimed in a reply that was lost. retried: as `resume_postponed` answered."""
@@ -194,44 +208,6 @@ class Exchanger:
             return
         for job in (job for job in ours if (job.id, job.epoch) not in known):
             self.reject(job, Released())
-
-    def check_leases_soon(self) -> None:
-        """Makes the next `extend_leases` act at once, or soon if that takes long."""
-        # A worker with many short jobs and many long ones listens often, and each time all long ones would be read.
-        self._extend_after = min(self._extend_took / CHECK_SHARE, EXTEND_EVERY)
-
-    def seconds_to_check(self, now: float) -> float:
-        """How long the pump may sleep until an early extension that was put off; infinite if there is none."""
-        if not self.held or self._extend_after >= EXTEND_EVERY:
-            return math.inf
-        return max(self._extended_at + self._extend_after - now, self._lease_backoff.left(now))
-
-    def extend_leases(self, now: float) -> Sequence[Running]:
-        """Extends the leases of all held jobs if it is time; returns the jobs that are not ours any more."""
-        if not (self.held and now - self._extended_at >= self._extend_after and not self._lease_backoff.left(now)):
-            return ()
-        # Before the call: if it fails, the back-off decides when to try again.
-        self._extended_at, self._extend_after = now, EXTEND_EVERY
-        began = time.monotonic()
-        taken = self._extend_held()
-        self._extend_took = time.monotonic() - began
-        return taken
-
-    def _extend_held(self) -> Sequence[Running]:
-        held = [(id, running.job.epoch) for id, running in self.held.items()]
-        try:
-            lost = self.store.extend(self.owner, held, self._lease, self._clock.now())
-            self._lease_backoff.succeed()
-        except PartlyUnavailable as error:
-            # Answers of the stores that are there still count: jobs that they say are lost must end.
-            lost = error.answer
-            self._note_lease_failure(error)
-        except StoreError as error:
-            self._note_lease_failure(error)
-            return ()
-        taken = [self.held[id] for id in lost if id in self.held]
-        self._note_kill_reasons(taken)
-        return taken
 
     def _save_progress(self, now: float) -> None:
         """Stores the progress and output of running jobs and, one last time, of jobs that ended."""
@@ -272,25 +248,6 @@ class Exchanger:
         if self._store_backoff.fail(now):
             log.error("%s; holding %s, trying again", error, quantity(self.count()))
         self._may_hold_unseen, self._error = True, str(error)
-
-    def _note_lease_failure(self, error: StoreError) -> None:
-        # While the whole store is away, that is in the log already.
-        if self._lease_backoff.fail(time.monotonic()) and not self._store_backoff.tries:
-            log.warning("leases not extended: %s", error)
-
-    def _note_kill_reasons(self, taken: Iterable[Running]) -> None:
-        """Notes why jobs are not ours any more: if they do not end, the worker is killed for this reason."""
-        # An attempt that was interrupted before has its reason.
-        fresh = [running for running in taken if running.interrupt is None]
-        if not fresh:
-            return
-        jobs: Sequence[Job | None]
-        try:
-            jobs = self.store.get([running.job.id for running in fresh])
-        except StoreError:
-            jobs = [None] * len(fresh)
-        for running, job in zip(fresh, jobs, strict=True):
-            running.kill_reason = reason_for(job)
 
 
 _NO_TASK: TaskDefinition[Any, Any] = TaskDefinition(print, name="tarry.unknown")

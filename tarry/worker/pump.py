@@ -18,7 +18,7 @@ from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.tasks.progress import ProgressBuffer
-from tarry.tasks.running import Batch, Running
+from tarry.tasks.running import Batch, Running, jobs_of
 from tarry.worker.batch_buffer import BatchBuffer
 from tarry.worker.capacity import Capacity, SettleDelay
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares, ClaimPlan
@@ -65,7 +65,7 @@ class Pump:
         keep_output: int = 0,
     ) -> None:
         self.store = store
-        self.wakeup = store.wakeup()
+        self.wakeup = store.worker_wakeup()
         self.outcomes = OutcomeQueue(self.wakeup.wake)
         self.deadlines = Deadlines()
         self.stopping = False
@@ -183,7 +183,7 @@ class Pump:
         """Makes the next step look for new queues, and ask whether the running jobs are still wanted."""
         # Wake-ups for these are lost if the worker did not listen when they were sent.
         self._search_due = True
-        self._exchanger.check_leases_soon()
+        self._exchanger.leases.check_soon()
 
     # The loop
 
@@ -216,6 +216,10 @@ class Pump:
         if jobs or exchanger.unsettled or self.outcomes.ended:
             return 0.0
         return 0.0 if free and self._has_new_queues() else self._idle_seconds(free)
+
+    def sleep(self, seconds: float, also: Sequence[int]) -> None:
+        """Sleeps until woken, until one of `also` is readable, or for so many seconds; the next step must follow."""
+        self._exchanger.sleep(self.wakeup, self._free(), seconds, also)
 
     def _has_new_queues(self) -> bool:
         # After a wake-up the claim itself finds the job, mostly: a look for its queue would only delay the next step.
@@ -269,7 +273,7 @@ class Pump:
     def _idle_seconds(self, free: int) -> float:
         """How long there is nothing to do."""
         exchanger = self._exchanger
-        pause = min(LOOK_ANYWAY, exchanger.seconds_to_check(time.monotonic()))
+        pause = min(LOOK_ANYWAY, exchanger.leases.seconds_to_check(time.monotonic()))
         next_due = exchanger.next_due
         if any(runner.waiting() for runner in self._runners.values()):
             pause = SETTLE_WITHIN
@@ -357,24 +361,24 @@ class Pump:
         for runner in self._runners.values():
             for running, outcome in runner.escalate(now):
                 # It still runs, but its outcome is known. Its result is ignored when it ends.
-                for one in _jobs_of(running):
+                for one in jobs_of(running):
                     self._exchanger.end(one, outcome)
         self._withdraw(self._capacity.stalled_kinds(now))
-        for running in self._exchanger.extend_leases(now):
+        for running in self._exchanger.leases.extend(now):
             self._call_back(running)
 
     def _withdraw(self, kinds: Sequence[bool]) -> None:
         """Gives back jobs that wait for a slot."""
         for kind in kinds:
             for running in self._capacity.withdraw(kind):
-                self._release(_jobs_of(running))
+                self._release(jobs_of(running))
 
     def _release(self, back: Sequence[Running]) -> None:
         for running in back:
             self._exchanger.end(running, Released())
 
     def _is_alive(self, running: Running) -> bool:
-        return any(map(self._exchanger.holds, _jobs_of(running)))
+        return any(map(self._exchanger.holds, jobs_of(running)))
 
     def _call_back(self, running: Running) -> None:
         """Ends a job that is not ours any more."""
@@ -393,8 +397,3 @@ class Pump:
         if isinstance(batch, Batch) and all(member.interrupt for member in batch.members):
             batch.kill_reason = batch.kill_reason if batch.interrupt else running.kill_reason
             self._runners[batch.task.is_async].interrupt(batch, CalledBack)
-
-
-def _jobs_of(running: Running) -> Sequence[Running]:
-    """The jobs of a call."""
-    return running.members if isinstance(running, Batch) else [running]

@@ -96,7 +96,7 @@ class PumpLoop:
         outcomes = self._pump.outcomes
         outcomes.awaited = True
         if not outcomes.ended:
-            self._wakeup.sleep(self._worker.sleep_seconds(seconds), self._filenos())
+            self._pump.sleep(self._worker.sleep_seconds(seconds), self._filenos())
         outcomes.awaited = False
         if not self._wakeup.is_listening():
             self._heard = ""

@@ -13,7 +13,7 @@ from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.store.base import Want
 from tarry.store.memory import MemoryStore
-from tarry.worker import capacity, claim_plan, exchanger, owner
+from tarry.worker import capacity, claim_plan, held_leases, owner
 from tarry.worker import pump as pumping
 from tarry.worker.pump import Pump
 from tests.worker.manual_pump import TASKS, ManualRunner, Monotonic
@@ -87,7 +87,7 @@ class Play:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    for module in (clocks, pumping, capacity, claim_plan, exchanger):
+    for module in (clocks, pumping, capacity, claim_plan, held_leases):
         monkeypatch.setattr(module, "time", world)
     return world
 

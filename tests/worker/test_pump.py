@@ -18,7 +18,7 @@ from tarry.store.base import Exchange, Query
 from tarry.store.conformance.cases import EVERYTHING
 from tarry.tasks.interrupts import CalledBack, TimeLimit
 from tarry.worker import pump as pumping
-from tarry.worker.exchanger import EXTEND_EVERY
+from tarry.worker.held_leases import EXTEND_EVERY
 from tests.worker.manual_pump import TASKS, MakePump
 
 

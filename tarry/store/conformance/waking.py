@@ -14,8 +14,19 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
 from tarry.model.outcome import Released, Returned, Snoozed
 from tarry.model.wake import wake_reasons
-from tarry.store.base import Store
-from tarry.store.conformance.cases import FORGETS, NOW, Promises, in_state, put, running, settle, taken
+from tarry.store.base import NextClaim, Store
+from tarry.store.conformance.cases import (
+    EVERYTHING,
+    FORGETS,
+    LEASE,
+    NOW,
+    Promises,
+    in_state,
+    put,
+    running,
+    settle,
+    taken,
+)
 from tarry.store.shared.wakeup.sleeper import FOLLOW, FULL, RESULT, WORK, Wakeup, heard_reasons
 
 # A wake-up that comes at all comes at once; the rest is for slow machines.
@@ -137,6 +148,23 @@ class Waking(Promises):
             listening = [sleepers.listen(FULL), sleepers.listen(WORK)]
             store.wake_for_recall()
             assert all(wakes(sleeper) for sleeper in listening)
+
+    def test_a_sleep_may_claim_at_its_end(self, store: Store) -> None:
+        """A job that ends the sleep is claimed as by `exchange`, or not at all."""
+        sleeper, claim = store.worker_wakeup(), NextClaim(EVERYTHING, 10, "ann", LEASE)
+        sleeper.listen(WORK)
+        thread = threading.Timer(0.05, put, [store])
+        thread.start()
+        start = time.monotonic()
+        answer = store.sleep_and_claim(sleeper, WAIT, (), claim)
+        assert time.monotonic() - start < WAIT / 2
+        thread.join()
+        (job,) = answer.jobs if answer else taken(store)
+        assert (job.owner, job.epoch, job.state) == ("ann", 1, State.RUNNING)
+        assert store.get([job.id]) == [job]
+        assert taken(store, owner="bob") == []
+        assert settle(store, job, Returned()).state is State.DONE
+        sleeper.close()
 
     def test_a_wait_ends_by_itself(self, store: Store) -> None:
         """When its time is over, if nothing wakes the sleeper; `ignore` stops events from waking it."""

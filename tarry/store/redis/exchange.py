@@ -18,11 +18,11 @@ NO_CHANGES = pack_changes(())
 
 
 class ClaimRequest(Struct, frozen=True):
-    """The owner that claims, and when. lease: microseconds."""
+    """The owner that claims, and when. lease: microseconds. now: empty: when the script runs."""
 
     owner: str
     lease: int
-    now: int
+    now: int | str
 
     def arguments(self, changes: PackedChanges, wants: Sequence[Want], limit: int, promote: bool = True) -> list[Word]:
         """The arguments of the script."""
@@ -33,9 +33,9 @@ class ClaimRequest(Struct, frozen=True):
         # The ids come last: the script finds their number by where the arguments end.
         return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, *changes.ids]
 
-    def jobs(self, flat: Sequence[bytes]) -> list[Job]:
-        """What was claimed."""
-        return parse_claimed(flat, self.owner, self.now)
+    def jobs(self, flat: Sequence[bytes], now: bytes) -> list[Job]:
+        """What was claimed. now: when, as the script answered."""
+        return parse_claimed(flat, self.owner, int(now))
 
 
 # Workers claim the same queues again and again.

@@ -16,12 +16,13 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason
-from tarry.store.base import Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
 from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
+from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
@@ -110,8 +111,8 @@ class RedisStore(Store):
         asked = [claim.arguments(part, (), 0) for part in first] + [claim.arguments(last, wants, min(limit, AT_ONCE))]
         answers = self._run_all(scripts.EXCHANGE, asked)
         valid = parse_validity(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
-        _, flat, due, again = answers[-1]
-        found = claim.jobs(flat)
+        _, flat, due, again, at = answers[-1]
+        found = claim.jobs(flat, at)
         if len(found) == AT_ONCE < limit:
             # An error must not say now that nothing was done: changes are made and jobs are claimed.
             with a_part_is_done():
@@ -125,10 +126,22 @@ class RedisStore(Store):
             most = min(limit - len(found), AT_ONCE)
             # No promote: the first script has made due jobs ready.
             asked = claim.arguments(NO_CHANGES, unmet(wants, found), most, promote=False)
-            _, flat, due, _ = self._run(scripts.EXCHANGE, *asked)
-            found += claim.jobs(flat)
+            _, flat, due, _, at = self._run(scripts.EXCHANGE, *asked)
+            found += claim.jobs(flat, at)
             if len(flat) < 2 * AT_ONCE or len(found) == limit:
                 return bytes(due)
+
+    def sleep_and_claim(self, wakeup: Wakeup, seconds: float, also: Sequence[int], claim: NextClaim) -> Exchange | None:
+        if not isinstance(wakeup, LineWakeup):
+            return super().sleep_and_claim(wakeup, seconds, also, claim)
+        request = ClaimRequest(claim.owner, claim.lease, "")
+        words = request.arguments(NO_CHANGES, claim.wants, min(claim.limit, AT_ONCE))
+        _, answer = wakeup.sleep_with(ScriptCall(scripts.EXCHANGE, self._keys, words), seconds, also)
+        if answer is None:
+            return None
+        _, flat, due, again, at = answer
+        found = sorted(request.jobs(flat, at), key=claim_order)
+        return Exchange([], found, earliest(due, again), claimed_at=int(at))
 
     def next_due(self) -> int | None:
         page = self._link.command("ZRANGE", f"{self._prefix}:due", 0, 0)
@@ -255,6 +268,9 @@ class RedisStore(Store):
 
     def wakeup(self) -> Wakeup:
         return self._link.wakeup(self._prefix)
+
+    def worker_wakeup(self) -> Wakeup:
+        return self._link.worker_wakeup(self._prefix)
 
     def wake_for_recall(self) -> None:
         self._link.command("PUBLISH", channel(self._prefix, WakeReason.RECALL), "")

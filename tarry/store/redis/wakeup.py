@@ -6,19 +6,16 @@ In a cluster work is PUBLISHed too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from tarry.model.wake import WakeReason
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.link.errors import ErrorReply, error_of
-from tarry.store.redis.wakeup_line import LineListener
+from tarry.store.redis.wakeup_line import Connect, LineListener
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
 from tarry.store.shared.wakeup.sleeper import WORK, heard_reasons
-
-Connect: TypeAlias = Callable[[float], RedisConnection]
-"""Opens a connection by a deadline, or raises a TarryError."""
 
 ASK_AFTER = 10.0
 """Seconds of silence after which the server is asked whether it is still there."""

@@ -7,7 +7,7 @@ with its connection.
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 from tarry.store.redis.link.base import Script
 from tarry.store.redis.link.connection import RedisConnection
@@ -16,6 +16,9 @@ from tarry.store.redis.link.request import Request, send_requests
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.listener import WakeupListener
 from tarry.store.shared.wakeup.sleeper import WORK
+
+Connect: TypeAlias = Callable[[float], RedisConnection]
+"""Opens a connection by a deadline, or raises a TarryError."""
 
 WAIT = 10
 """Seconds for which one BLPOP waits."""
@@ -40,16 +43,34 @@ PASS_ON = Script(
 )
 
 
+class LineOfWorkers:
+    """The line of one kind of worker, those with this topic. prefix: the beginning of the store's keys."""
+
+    def __init__(self, prefix: str, topic: str) -> None:
+        self._kind = topic.removeprefix(WORK)
+        self._kinds, self.key = f"{prefix}:kinds", f"{prefix}:wake:{self._kind}"
+
+    def announce(self, connection: RedisConnection, deadline: float) -> None:
+        """Makes it known that there are such workers."""
+        self._ask(connection, ANNOUNCE, deadline, self._kinds, self._kind, str(FORGOTTEN_AFTER))
+
+    def pass_on(self, connection: RedisConnection, deadline: float) -> None:
+        """Puts a token back for the next in line."""
+        self._ask(connection, PASS_ON, deadline, self.key)
+
+    def _ask(self, connection: RedisConnection, script: Script, deadline: float, *words: str) -> None:
+        (answer,) = send_requests(connection, [Request(script, (1, *words))], deadline)
+        if isinstance(answer, ErrorReply):
+            raise error_of(answer, str(connection.address))
+
+
 class LineListener(WakeupListener):
     """A process's place in the line of one kind of worker. Its only channel is the topic of these workers."""
 
-    def __init__(
-        self, hub: WakeupHub, connect: Callable[[float], RedisConnection], timeout: float, prefix: str, topic: str
-    ) -> None:
+    def __init__(self, hub: WakeupHub, connect: Connect, timeout: float, prefix: str, topic: str) -> None:
         super().__init__("tarry-wakeup-line", hub, timeout)
         self._connect, self._topic = connect, topic
-        self._kind = topic.removeprefix(WORK)
-        self._kinds, self._line = f"{prefix}:kinds", f"{prefix}:wake:{self._kind}"
+        self._line = LineOfWorkers(prefix, topic)
         self._wire: RedisConnection | None = None
         self._announced = 0.0
 
@@ -67,7 +88,7 @@ class LineListener(WakeupListener):
                     self._announce(connection)
                 # The workers may have become busy meanwhile: the token goes back, for another process.
                 if self._await_token(connection) and not self.hub.wake_one(self._topic):
-                    self._ask(connection, PASS_ON, self._line)
+                    self._line.pass_on(connection, self.deadline())
         finally:
             with self.lock:
                 self._wire = None
@@ -79,7 +100,7 @@ class LineListener(WakeupListener):
             self._wire.interrupt()
 
     def _announce(self, connection: RedisConnection) -> None:
-        self._ask(connection, ANNOUNCE, self._kinds, self._kind, str(FORGOTTEN_AFTER))
+        self._line.announce(connection, self.deadline())
         self._announced = time.monotonic()
 
     def _await_sleeper(self) -> bool:
@@ -90,12 +111,7 @@ class LineListener(WakeupListener):
 
     def _await_token(self, connection: RedisConnection) -> bool:
         # The server may use the whole wait; only then does the usual limit for an answer begin.
-        (answer,) = connection.ask([("BLPOP", self._line, WAIT)], self.deadline() + WAIT)
+        (answer,) = connection.ask([("BLPOP", self._line.key, WAIT)], self.deadline() + WAIT)
         if isinstance(answer, ErrorReply):
             raise error_of(answer, str(connection.address))
         return answer is not None
-
-    def _ask(self, connection: RedisConnection, script: Script, *words: Any) -> None:
-        (answer,) = send_requests(connection, [Request(script, (1, *words))], self.deadline())
-        if isinstance(answer, ErrorReply):
-            raise error_of(answer, str(connection.address))

@@ -77,5 +77,8 @@ class RedisLink(Protocol):
     def wakeup(self, prefix: str) -> Wakeup:
         """A new sleeper on the store, or the part of a store, whose keys begin with this."""
 
+    def worker_wakeup(self, prefix: str) -> Wakeup:
+        """The same for a worker: a `LineWakeup` where work wakes one worker of each kind."""
+
     def close(self) -> None:
         """Closes the connections. Twice is fine."""

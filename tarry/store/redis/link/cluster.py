@@ -184,6 +184,10 @@ class ClusterPartLink(RetryingLink):
     def wakeup(self, prefix: str) -> Wakeup:
         return self.cluster.wakeup([prefix])
 
+    def worker_wakeup(self, prefix: str) -> Wakeup:
+        # In a cluster there are no lines (`RedisTransport`).
+        return self.wakeup(prefix)
+
     def close(self) -> None:
         """Nothing: the connections belong to the cluster."""
 

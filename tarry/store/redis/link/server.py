@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.connection import RedisConnection
 from tarry.store.redis.link.errors import ErrorReply, NothingSent, ReplyLost
@@ -56,10 +57,16 @@ class ServerLink(RetryingLink):
         self._hubs: dict[str, WakeupHub] = {}
 
     def wakeup(self, prefix: str) -> Wakeup:
+        return self._hub(prefix).wakeup()
+
+    def worker_wakeup(self, prefix: str) -> Wakeup:
+        return LineWakeup(self._hub(prefix), self._connect, self.command, self._access.timeout, prefix)
+
+    def _hub(self, prefix: str) -> WakeupHub:
         with self._lock:
             if prefix not in self._hubs:
                 self._hubs[prefix] = redis_hub(self._connect, self._access.timeout, [prefix], in_line=True)
-        return self._hubs[prefix].wakeup()
+        return self._hubs[prefix]
 
     def close(self) -> None:
         for hub in self._hubs.values():

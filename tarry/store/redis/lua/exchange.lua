@@ -1,10 +1,10 @@
 -- exchange: makes changes, and gives ready jobs to an owner.
 -- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
--- Arguments: now, owner, lease, limit, 1 if due jobs become ready, the wants (band 1, length 2, queue, for each), the
+-- Arguments: now (empty: by the server's clock), owner, lease, limit, 1 if due jobs become ready, the wants (band 1, length 2, queue, for each), the
 -- count of each want (4 bytes), the descriptions of changes (how many; each), the numbers of the descriptions, then the
 -- ids of the jobs they are for.
 -- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
--- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing.
+-- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing; now.
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
 -- task and level that is touched a few writes.
 
@@ -48,11 +48,18 @@ function lib.has_work()
   return page and lib.parse('>I8', page) <= tonumber(ARGV[1]) or lib.any_exists(lib.plan_of(ARGV[6]).keys)
 end
 
+-- Of a claim that was sent long before it runs.
+function lib.server_time()
+  local time = lib.call('TIME')
+  return string.format('%.0f', time[1] * 1000000 + time[2])
+end
+
 -- The answer if there is nothing to do and nothing to claim, as most of the time: then the rest of the script need not
 -- even be begun. Else nil.
 function lib.exchange_nothing()
+  if ARGV[1] == '' then ARGV[1] = lib.server_time() end
   if ARGV[8] ~= '0' or lib.has_work() then return nil end
-  return {'', {}, lib.next_due(), ''}
+  return {'', {}, lib.next_due(), '', ARGV[1]}
 end
 
 function lib.exchange()
@@ -84,7 +91,7 @@ function lib.exchange()
   lib.write_tallies()
   if reasons ~= '' then lib.wake(reasons) end
   if not fine then error(why) end
-  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or ''}
+  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or '', ARGV[1]}
 end
 
 -- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.

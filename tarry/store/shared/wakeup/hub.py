@@ -157,9 +157,13 @@ class HubWakeup(Wakeup):
         return self._hub.is_receiving(self._topic)
 
     def sleep(self, seconds: float, also: Sequence[int] = ()) -> bytes:
+        return super().sleep(self.limit_sleep(seconds), also)
+
+    def limit_sleep(self, seconds: float) -> float:
+        """How long to sleep, of so many seconds at most."""
         if self.is_receiving():
             self._look = LOOK_FIRST
-            return super().sleep(seconds, also)
+            return seconds
         # While no news arrive, a sleeper must look by itself, or it would miss everything.
         self._look = min(self._look * 1.5, LOOK_LAST)
-        return super().sleep(min(seconds, self._look), also)
+        return min(seconds, self._look)

@@ -1,0 +1,106 @@
+"""The lease of a worker on the jobs that it holds: prolonged now and then, which also tells which jobs it has lost."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tarry.client.clock import Clock
+from tarry.errors import PartlyUnavailable, StoreError
+from tarry.model.job import Job
+from tarry.model.killing import reason_for
+from tarry.store.base import Store
+from tarry.store.shared.backoff import Backoff
+from tarry.tasks.running import Running
+
+log = logging.getLogger("tarry.worker")
+
+EXTEND_EVERY = 1.0
+"""Seconds."""
+CHECK_SHARE = 0.02
+"""The most of its time that a worker spends to learn early, between two extensions, which jobs are not its own."""
+
+
+class HeldLeases:
+    """held: the jobs, by id; the caller changes it. lease: microseconds. is_away: whether the store is known to be."""
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        held: Mapping[bytes, Running],
+        clock: Clock,
+        lease: int,
+        is_away: Callable[[], bool],
+    ) -> None:
+        self._store, self._owner, self._held, self._clock, self._lease = store, owner, held, clock, lease
+        self._is_away = is_away
+        self._backoff = Backoff()
+        self._extended_at = 0.0
+        self._extend_after = EXTEND_EVERY
+        """Seconds from there to the next extension."""
+        self._extend_took = 0.0
+        """Seconds that the last extension took."""
+
+    def record_claim(self, jobs: Sequence[Job], now: float) -> None:
+        """Records that these jobs were claimed and are not held yet."""
+        if jobs and not self._held:
+            # Their lease is new: the next extension is due in a while.
+            self._extended_at, self._extend_after = now, EXTEND_EVERY
+
+    def check_soon(self) -> None:
+        """Makes the next `extend` act at once, or soon if that takes long."""
+        # A worker with many short jobs and many long ones listens often, and each time all long ones would be read.
+        self._extend_after = min(self._extend_took / CHECK_SHARE, EXTEND_EVERY)
+
+    def seconds_to_check(self, now: float) -> float:
+        """How long the pump may sleep until an early extension that was put off; infinite if there is none."""
+        if not self._held or self._extend_after >= EXTEND_EVERY:
+            return math.inf
+        return max(self._extended_at + self._extend_after - now, self._backoff.left(now))
+
+    def extend(self, now: float) -> Sequence[Running]:
+        """Extends the leases of all held jobs if it is time; returns the jobs that are not ours any more."""
+        if not (self._held and now - self._extended_at >= self._extend_after and not self._backoff.left(now)):
+            return ()
+        # Before the call: if it fails, the back-off decides when to try again.
+        self._extended_at, self._extend_after = now, EXTEND_EVERY
+        began = time.monotonic()
+        taken = self._extend_held()
+        self._extend_took = time.monotonic() - began
+        return taken
+
+    def _extend_held(self) -> Sequence[Running]:
+        held = [(id, running.job.epoch) for id, running in self._held.items()]
+        try:
+            lost = self._store.extend(self._owner, held, self._lease, self._clock.now())
+            self._backoff.succeed()
+        except PartlyUnavailable as error:
+            # Answers of the stores that are there still count: jobs that they say are lost must end.
+            lost = error.answer
+            self._note_failure(error)
+        except StoreError as error:
+            self._note_failure(error)
+            return ()
+        taken = [self._held[id] for id in lost if id in self._held]
+        self._note_kill_reasons(taken)
+        return taken
+
+    def _note_failure(self, error: StoreError) -> None:
+        # While the whole store is away, that is in the log already.
+        if self._backoff.fail(time.monotonic()) and not self._is_away():
+            log.warning("leases not extended: %s", error)
+
+    def _note_kill_reasons(self, taken: Iterable[Running]) -> None:
+        """Notes why jobs are not ours any more: if they do not end, the worker is killed for this reason."""
+        # An attempt that was interrupted before has its reason.
+        fresh = [running for running in taken if running.interrupt is None]
+        if not fresh:
+            return
+        jobs: Sequence[Job | None]
+        try:
+            jobs = self._store.get([running.job.id for running in fresh])
+        except StoreError:
+            jobs = [None] * len(fresh)
+        for running, job in zip(fresh, jobs, strict=True):
+            running.kill_reason = reason_for(job)
