@@ -125,8 +125,10 @@ def test_a_sleep_that_is_ended_from_inside_claims_too(
     server: RedisServer, store: RedisStore, sleeper: LineWakeup
 ) -> None:
     """It is a look, as any other, and it does not end the listening."""
+    began = time.monotonic()
     with WhileItWaits(server, sleeper.wake):
         assert claimed(store, sleeper) == []
+    assert time.monotonic() - began < SOON / 2, "the server was told that the wait is over"
     assert sleeper.is_listening()
     assert in_line(server) == 0
     job = put(store)

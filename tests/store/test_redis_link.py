@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import ConfigError, StoreAway, StoreError, StoreForeign, StoreFull, StoreUnavailable, TarryError
+from tarry.store.redis.link.access import Access, ServerAddress
 from tarry.store.redis.link.base import Script, ScriptCall
+from tarry.store.redis.link.connection import SLACK, RedisConnection
+from tarry.store.redis.link.errors import ReplyLost
 from tarry.store.redis.link.server import ServerLink
 from tarry.store.redis.opening import server_link
 from tarry.store.redis.url import parse_url
@@ -360,3 +363,21 @@ def until_busy(server: RedisServer) -> None:
 def raised_by(link: ServerLink, script: Script) -> None:
     with pytest.raises(StoreError):
         link.run(script, [], [])
+
+
+def test_calls_with_one_deadline_end_by_it(tmp_path: Path) -> None:
+    """The later one does not get the time of the first one anew."""
+    server = RedisServer(tmp_path / "slow")
+    server.start()
+    connection = RedisConnection(ServerAddress("127.0.0.1", server.port), Access(), time.monotonic() + 15)
+    allowed = 1.0
+    deadline = time.monotonic() + allowed
+    assert connection.ask([("PING",)], deadline) == [b"PONG"]
+    server.halt()
+    until(lambda: time.monotonic() > deadline - allowed / 4, "most of the time to be gone")
+    with pytest.raises(ReplyLost):
+        connection.ask([("PING",)], deadline)
+    assert time.monotonic() < deadline + SLACK + allowed / 2
+    server.resume()
+    connection.close()
+    server.kill()

@@ -16,6 +16,8 @@ from tarry.store.redis.link.base import Word
 from tarry.store.redis.link.errors import ErrorReply, ReplyLost
 
 READ_SIZE = 64 * 1024
+SLACK = 0.005
+"""Seconds by which a call may go past its deadline."""
 _NOTHING = object()
 
 
@@ -35,6 +37,8 @@ class RedisConnection:
         self._buffer = memoryview(bytearray(READ_SIZE))
         # The socket is our own, so that each call has a deadline, and `close` in a forked child sends nothing.
         self._socket = open_socket(address, access, deadline)
+        self._timeout_for = self._timeout_until = 0.0
+        """The deadline for which the socket's timeout was set, and until when that is exact enough."""
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         try:
@@ -46,6 +50,8 @@ class RedisConnection:
     def ask(self, commands: Sequence[Sequence[Word]], deadline: float) -> list[Any]:
         """The answers, with error replies among them, in one round trip. ReplyLost: the connection broke."""
         self.send(commands, deadline)
+        # Of earlier calls nothing is left to take.
+        self.read(deadline)
         return self.receive(len(commands), deadline)
 
     def send(self, commands: Sequence[Sequence[Word]], deadline: float) -> None:
@@ -62,9 +68,10 @@ class RedisConnection:
 
     def receive(self, count: int, deadline: float) -> list[Any]:
         """So many answers; then the connection may be used again."""
-        answers: list[Any] = []
+        answers = self.take(count)
         while len(answers) < count:
-            answers += self.take(count - len(answers)) or self.read(deadline)
+            self.read(deadline)
+            answers += self.take(count - len(answers))
         self.broken = False
         return answers
 
@@ -79,7 +86,7 @@ class RedisConnection:
             raise StoreError(f"{self.address} is no Redis: it speaks another protocol") from None
         return answers
 
-    def read(self, deadline: float) -> tuple[()]:
+    def read(self, deadline: float) -> None:
         """Waits until the server sends something, for `take` to answer."""
         try:
             self._set_timeout(deadline)
@@ -89,7 +96,6 @@ class RedisConnection:
         if not size:
             raise self._lost(ConnectionResetError("it hung up"))
         self._reader.feed(self._buffer[:size])  # type: ignore[arg-type]
-        return ()
 
     @property
     def is_stale(self) -> bool:
@@ -97,6 +103,7 @@ class RedisConnection:
         # Unasked, the server sends only the end of the connection, and what belongs to TLS alone.
         if self.broken or not self._poll.poll(0):
             return self.broken
+        self._timeout_for = 0.0
         try:
             self._socket.settimeout(0)
             self._socket.recv(1)
@@ -137,8 +144,12 @@ class RedisConnection:
             self._socket.close()
 
     def _set_timeout(self, deadline: float) -> None:
-        # Never 0, which would mean not to wait at all, nor less, which is an error.
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        now = time.monotonic()
+        # Each change is a system call, so the limit that was set when the call was sent also holds for its answer.
+        if deadline != self._timeout_for or now > self._timeout_until:
+            # Never 0, which would mean not to wait at all, nor less, which is an error.
+            self._socket.settimeout(max(deadline - now, 0.001))
+            self._timeout_for, self._timeout_until = deadline, now + SLACK
 
     def _lost(self, error: OSError) -> ReplyLost:
         if isinstance(error, TimeoutError):

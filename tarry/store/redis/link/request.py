@@ -54,6 +54,8 @@ def script_request(call: ScriptCall, *more: str) -> Request:
 def send_requests(connection: RedisConnection, requests: Sequence[Request], deadline: float) -> list[Any]:
     """The answers, with error replies among them."""
     answers = _ask(connection, requests, deadline, connection.calls_functions)
+    if not _has_error(answers):
+        return answers
     unknown = [n for n in _errors(answers) if _is_unknown(answers[n])]
     if unknown:
         # The server forgets all scripts at once, for instance when it restarts or fails over. It gets the texts again.
@@ -68,10 +70,15 @@ def send_requests(connection: RedisConnection, requests: Sequence[Request], dead
 def _ask(connection: RedisConnection, requests: Sequence[Request], deadline: float, calls_functions: bool) -> list[Any]:
     known = connection.loaded_scripts
     answers = connection.ask([request.command(known, calls_functions) for request in requests], deadline)
-    if not _errors(answers):
-        scripts = [script for script, _ in requests if script is not None]
-        known.update([script.sha for script in scripts if not (calls_functions and script.library)])
+    if not _has_error(answers):
+        for script, _ in requests:
+            if script is not None and not (calls_functions and script.library):
+                known.add(script.sha)
     return answers
+
+
+def _has_error(answers: Sequence[Any]) -> bool:
+    return ErrorReply in map(type, answers)
 
 
 def _errors(answers: Sequence[Any]) -> list[int]:
@@ -147,7 +154,7 @@ def call_with_retries(
             trouble: TarryError = error
         else:
             # The usual case, and the quickest.
-            if len(todo) == len(requests) and not _errors(got):
+            if len(todo) == len(requests) and not _has_error(got):
                 budget.succeed()
                 return got
             todo = _fill(todo, got, answers)
@@ -178,7 +185,8 @@ class RetryingLink(ABC):
         self._last = threading.local()
 
     def run(self, script: Script, keys: Sequence[bytes | str], args: Sequence[Word]) -> Any:
-        return self.run_all([ScriptCall(script, keys, args)])[0]
+        words = (len(keys) + len(self._more_keys), *keys, *self._more_keys, *args)
+        return self._send([Request(script, words)])[0]
 
     def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
         return self._send([script_request(call, *self._more_keys) for call in calls])
