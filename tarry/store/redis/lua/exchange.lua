@@ -1,8 +1,8 @@
 -- exchange: makes changes, and gives ready jobs to an owner.
 -- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
--- Arguments: now (empty: by the server's clock), owner, lease, limit, 1 if due jobs become ready, the wants (band 1, length 2, queue, for each), the
--- count of each want (4 bytes), the descriptions of changes (how many; each), the numbers of the descriptions, then the
--- ids of the jobs they are for.
+-- Arguments: now (empty: by the server's clock), owner, lease, limit, 1 if due jobs become ready, the wants (band 1,
+-- length 2, queue, for each), the count of each want (4 bytes), the descriptions of changes (how many; each), the
+-- numbers of the descriptions, then the ids of the jobs they are for.
 -- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
 -- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing; now.
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
@@ -43,13 +43,14 @@ function lib.any_exists(keys)
 end
 
 -- Whether a claim may find something.
-function lib.has_work()
+function lib.has_work(now)
   local page = ARGV[6] ~= '' and lib.call('ZRANGE', lib.DUE, '0', '0')[1]
-  return page and lib.parse('>I8', page) <= tonumber(ARGV[1]) or lib.any_exists(lib.plan_of(ARGV[6]).keys)
+  return page and lib.parse('>I8', page) <= tonumber(now) or lib.any_exists(lib.plan_of(ARGV[6]).keys)
 end
 
--- Of a claim that was sent long before it runs.
-function lib.server_time()
+-- A claim that was sent long before it runs goes by the server's clock.
+function lib.claim_time()
+  if ARGV[1] ~= '' then return ARGV[1] end
   local time = lib.call('TIME')
   return string.format('%.0f', time[1] * 1000000 + time[2])
 end
@@ -57,13 +58,14 @@ end
 -- The answer if there is nothing to do and nothing to claim, as most of the time: then the rest of the script need not
 -- even be begun. Else nil.
 function lib.exchange_nothing()
-  if ARGV[1] == '' then ARGV[1] = lib.server_time() end
-  if ARGV[8] ~= '0' or lib.has_work() then return nil end
-  return {'', {}, lib.next_due(), '', ARGV[1]}
+  local now = lib.claim_time()
+  if ARGV[8] ~= '0' or lib.has_work(now) then return nil end
+  return {'', {}, lib.next_due(), '', now}
 end
 
 function lib.exchange()
-  local now, owner, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[4])
+  local began = lib.claim_time()
+  local now, owner, limit = tonumber(began), ARGV[2], tonumber(ARGV[4])
   local descriptions, ids, numbers = lib.read_changes(8)
   local limits, valid, reasons = lib.read_limits(), '', ''
   if #ids > 0 then
@@ -74,7 +76,7 @@ function lib.exchange()
     lib.write_tallies()
   end
   local jobs, fine, why = {}, true, nil
-  if limit > 0 and (#ids == 0 or lib.has_work()) then
+  if limit > 0 and (#ids == 0 or lib.has_work(began)) then
     local claimed
     claimed, fine, why = lib.claim(limits, limit, now)
     if #claimed > 0 then
@@ -91,7 +93,7 @@ function lib.exchange()
   lib.write_tallies()
   if reasons ~= '' then lib.wake(reasons) end
   if not fine then error(why) end
-  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or '', ARGV[1]}
+  return {valid, jobs, lib.next_due(), lib.retry_at and string.format('%.0f', lib.retry_at) or '', began}
 end
 
 -- Takes ready jobs out of their lines; answers their ids, and if something went wrong false and the error.
