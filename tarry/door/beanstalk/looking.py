@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from tarry.door.beanstalk import records, replies, stats
 from tarry.door.beanstalk.parser import Command
-from tarry.door.beanstalk.shared import BeanstalkDoor
-from tarry.door.beanstalk.tube_choice import DEFAULT_TUBE, TubeChoice
+from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor
+from tarry.door.beanstalk.tube_choice import TubeChoice
 from tarry.model.job import Job
 
 R = TypeVar("R")
@@ -109,7 +109,7 @@ class Looking:
     def pause_tube(self, command: Command) -> StoreCall:
         """For a time."""
         door, tube, seconds, now = self._door, command.tube, command.seconds, self._door.now()
-        is_known = door.is_used(tube) or tube == DEFAULT_TUBE
+        is_known = door.is_known(tube)
 
         def pause() -> bool:
             if is_known or tube in door.tubes.names():

@@ -45,6 +45,8 @@ class Command(Struct, frozen=True, gc=False):
     tube: str = ""
     body: bytes = b""
     answer: bytes = b""
+    counted: str = ""
+    """The verb as which beanstalkd counts what it refuses."""
 
 
 class CommandParser:
@@ -123,7 +125,7 @@ class CommandParser:
             self._skip = size + 2
             return self._skipped()
         if read.group(5):
-            return _BAD_FORMAT
+            return _BAD_PUT
         self._put, self._size = Command("put", 0, priority, delay, max(ttr, 1)), size
         return self._body()
 
@@ -205,14 +207,17 @@ def _kick(rest: bytes) -> Command | None:
 
 def _pause_tube(rest: bytes) -> Command | None:
     found = _PAUSE.fullmatch(rest)
-    if found is None or not _TUBE.fullmatch(found[1]) or int(found[2]) > _U32:
+    if found is None or int(found[2]) > _U32:
         return None
+    if not _TUBE.fullmatch(found[1]):
+        return Command("refused", answer=replies.BAD_FORMAT, counted="pause-tube")
     return Command("pause-tube", seconds=int(found[2]), tube=found[1].decode())
 
 
 _BAD_FORMAT = Command("refused", answer=replies.BAD_FORMAT)
-_EXPECTED_CRLF = Command("refused", answer=replies.EXPECTED_CRLF)
-_JOB_TOO_BIG = Command("refused", answer=replies.JOB_TOO_BIG)
+_BAD_PUT = Command("refused", answer=replies.BAD_FORMAT, counted="put")
+_EXPECTED_CRLF = Command("refused", answer=replies.EXPECTED_CRLF, counted="put")
+_JOB_TOO_BIG = Command("refused", answer=replies.JOB_TOO_BIG, counted="put")
 _READERS: tuple[tuple[bytes, Reader], ...] = (
     # In beanstalkd's order: the first that fits the beginning of the line is the command.
     (b"delete ", _numbered("delete")),

@@ -125,10 +125,11 @@ class Session:
     def do(self, command: Command) -> None:
         """See `Commands`."""
         verb = command.verb
-        if verb != "refused":
-            self._door.counts[verb] += 1
+        if counted := command.counted if verb == "refused" else verb:
+            self._door.counts[counted] += 1
         if verb in _WORKER_VERBS:
-            self._add_role("workers")
+            if verb != "reserve-job":
+                self._add_role("workers")
             if self._is_draining and not self._taking.reserved:
                 # Between two jobs: the client does its next ones through another process.
                 self._conversation.quit()
@@ -158,6 +159,9 @@ class Session:
 
     def _reply(self, answer: bytes) -> None:
         self._conversation.end(answer)
+        if self._taking.reserved:
+            # Also by `reserve-job`, which makes nobody a worker if there is no such job.
+            self._add_role("workers")
         if self._is_draining and self._taking.reserved and not self._has_client_ended:
             # It was given a job meanwhile: the connection goes on until that is done.
             self._conversation.is_half_closed = False

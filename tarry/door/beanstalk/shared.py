@@ -24,6 +24,9 @@ from tarry.tasks.options import Options
 
 R = TypeVar("R")
 
+DEFAULT_TUBE = "default"
+"""Which clients use and watch that say nothing else; it is always there."""
+
 
 class TakeTicket(Protocol):
     """A wait for a job."""
@@ -212,6 +215,10 @@ class BeanstalkDoor:
         """Whether a connection of this process uses or watches the tube."""
         return tube in self.uses or tube in self.watches
 
+    def is_known(self, tube: str) -> bool:
+        """Whether there is such a tube, also without jobs."""
+        return tube == DEFAULT_TUBE or self.is_used(tube)
+
     def used_tubes(self) -> set[str]:
         """The tubes that connections of this process use or watch."""
         return {*self.uses, *self.watches}
@@ -230,7 +237,8 @@ class BeanstalkDoor:
 
 def _whole_seconds(left: float) -> int:
     # Of 10 seconds that have just begun, 9 are left, as beanstalkd has it.
-    return max(0, math.ceil(left) - 1)
+    # The clock is a float, and its error grows with the time: 2**32 seconds are allowed.
+    return max(0, math.ceil(left - 0.001) - 1)
 
 
 def add(counter: Counter[str], name: str, by: int) -> None:

@@ -42,8 +42,8 @@ def job_stats(door: BeanstalkDoor, number: int, job: Job, now: int) -> bytes:
 
 
 def tube_stats(door: BeanstalkDoor, tube: str, jobs: TubeJobs, pause: Pause | None, now: int) -> bytes:
-    """The answer to `stats-tube`; NOT_FOUND if nobody uses or watches the tube and it has no jobs."""
-    if not jobs.total and not door.is_used(tube):
+    """The answer to `stats-tube`; NOT_FOUND if there is no such tube."""
+    if not jobs.total and not door.is_known(tube):
         return replies.NOT_FOUND
     counts = door.tube(tube)
     return replies.mapping(

@@ -1,9 +1,8 @@
 """Which tubes a connection uses and watches."""
 
 from tarry.door.beanstalk import replies
-from tarry.door.beanstalk.shared import BeanstalkDoor, add
+from tarry.door.beanstalk.shared import DEFAULT_TUBE, BeanstalkDoor, add
 
-DEFAULT_TUBE = "default"
 WATCHED_MOST = 1000
 """Tubes that a connection may watch."""
 

@@ -1,16 +1,16 @@
 """What clients say, for every server of the beanstalkd protocol: its answers are to be the same."""
 
-from tests.door.beanstalk.talking import CLOSE, EOF, HALF_CLOSE, Step, steps
+from tests.door.beanstalk.limit_scripts import LIMITS, LONG
+from tests.door.beanstalk.talking import CLOSE, EOF, HALF_CLOSE, Script, steps, timing_out
 
 BODY = "".join(map(chr, range(256)))
-LONG = "x" * 200
 
-ORDERED = {"priorities", "first-come", "all-at-once"}
+ORDERED = {"priorities", "first-come", "all-at-once", "many-wait"}
 """Scripts about the order of jobs, which holds within one store: not over several shards."""
-SCRIPTS: dict[str, list[Step]] = {
+SCRIPTS: dict[str, Script] = {
     "a-life": steps(
         ("a", "use life\r\n"),
-        ("a", f"put 7 0 10 256\r\n{BODY}\r\n"),
+        ("a", f"put 7 0 100 256\r\n{BODY}\r\n"),
         ("b", "watch life\r\nignore default\r\n", 2),
         ("b", "reserve\r\n"),
         ("b", "stats-job {1}\r\n"),
@@ -27,7 +27,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ),
     "priorities": steps(
         ("a", "use pri\r\nwatch pri\r\n", 2),
-        *(("a", f"put {pri} 0 10 1\r\n{at}\r\n") for at, pri in enumerate([5, 1024, 0, 1025, 4294967295, 1023, 5])),
+        *(("a", f"put {pri} 0 100 1\r\n{at}\r\n") for at, pri in enumerate([5, 1024, 0, 1025, 4294967295, 1023, 5])),
         ("a", "peek-ready\r\n"),
         ("a", "stats-tube pri\r\n"),
         ("a", "reserve\r\n" * 7, 7),
@@ -35,12 +35,12 @@ SCRIPTS: dict[str, list[Step]] = {
     ),
     "first-come": steps(
         ("a", "use fifo\r\nwatch fifo\r\n", 2),
-        ("a", "".join(f"put 9 0 10 1\r\n{at}\r\n" for at in range(9)), 9),
+        ("a", "".join(f"put 9 0 100 1\r\n{at}\r\n" for at in range(9)), 9),
         ("a", "reserve\r\n" * 9, 9),
     ),
     "releases": steps(
         ("a", "use rel\r\nwatch rel\r\nignore default\r\n", 3),
-        ("a", "put 5 0 10 1\r\nx\r\nreserve\r\n", 2),
+        ("a", "put 5 0 100 1\r\nx\r\nreserve\r\n", 2),
         ("a", "release {1} 77 0\r\nstats-job {1}\r\n", 2),
         ("a", "reserve\r\nrelease {1} 78 100\r\nstats-job {1}\r\npeek-delayed\r\n", 4),
         ("a", "reserve-with-timeout 0\r\nkick 1\r\nstats-job {1}\r\n", 3),
@@ -51,7 +51,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ),
     "burials": steps(
         ("a", "use bur\r\nwatch bur\r\n", 2),
-        ("a", "".join(f"put 5 0 10 1\r\n{at}\r\n" for at in range(4)), 4),
+        ("a", "".join(f"put 5 0 100 1\r\n{at}\r\n" for at in range(4)), 4),
         ("a", "reserve-job {1}\r\nreserve-job {2}\r\nreserve-job {3}\r\n", 3),
         ("a", "bury {2} 8\r\nbury {1} 9\r\nbury {3} 10\r\n", 3),
         ("a", "peek-buried\r\nstats-job {2}\r\nstats-tube bur\r\n", 3),
@@ -61,7 +61,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ),
     "peeks": steps(
         ("a", "use peeks\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\npeek 1234567\r\npeek 0\r\n", 6),
-        ("a", "put 5 100 10 1\r\na\r\nput 5 50 10 1\r\nb\r\nput 5 0 10 1\r\nc\r\n", 3),
+        ("a", "put 5 100 100 1\r\na\r\nput 5 50 100 1\r\nb\r\nput 5 0 100 1\r\nc\r\n", 3),
         ("a", "peek-ready\r\npeek-delayed\r\npeek {1}\r\n", 3),
         ("a", "stats-job {1}\r\nkick-job {1}\r\nstats-job {1}\r\n", 3),
         ("a", "use other\r\npeek-ready\r\npeek-delayed\r\n", 3),
@@ -70,8 +70,10 @@ SCRIPTS: dict[str, list[Step]] = {
     "tubes": steps(
         ("a", "list-tube-used\r\nlist-tubes-watched\r\nlist-tubes\r\n", 3),
         ("a", "ignore nothing\r\nignore default\r\nwatch one\r\nwatch one\r\nwatch two\r\nlist-tubes-watched\r\n", 6),
+        ("a", "watch three\r\nwatch four\r\nignore one\r\nlist-tubes-watched\r\nwatch one\r\nignore three\r\n", 6),
+        ("a", "list-tubes-watched\r\nignore four\r\nlist-tubes-watched\r\n", 3),
         ("a", f"ignore default\r\nuse {LONG}\r\nlist-tube-used\r\nlist-tubes\r\nlist-tubes-watched\r\n", 5),
-        ("a", "stats-tube one\r\nstats-tube nobody\r\n", 2),
+        ("a", "stats-tube one\r\nstats-tube nobody\r\nstats-tube default\r\n", 3),
         ("a", "ignore two\r\nignore one\r\nlist-tubes-watched\r\nlist-tubes\r\nuse default\r\n", 5),
         ("b", "list-tubes\r\n"),
     ),
@@ -79,31 +81,59 @@ SCRIPTS: dict[str, list[Step]] = {
         ("a", "watch wait\r\nreserve-with-timeout 0\r\nreserve-with-timeout 1\r\n", 3),
         ("a", "reserve\r\n", 0),
         ("b", "use wait\r\n"),
-        ("b", "put 5 0 10 5\r\nhello\r\n"),
+        ("b", "put 5 0 100 5\r\nhello\r\n"),
         ("a", "delete {1}\r\n", 2),
-        ("a", "reserve-with-timeout 20\r\nlist-tube-used\r\n", 0),
-        ("b", "put 5 1 10 5\r\nlater\r\n"),
+        ("a", "reserve-with-timeout 100\r\nlist-tube-used\r\n", 0),
+        ("b", "put 5 1 100 5\r\nlater\r\n"),
         ("a", "delete {2}\r\n", 3),
     ),
-    "the-end-of-time": steps(
-        ("a", "use ttr\r\nwatch ttr\r\nput 5 0 1 1\r\nx\r\nreserve\r\n", 4),
-        ("a", "reserve\r\nreserve-with-timeout 0\r\ntouch {1}\r\n", 3),
-        ("b", "watch ttr\r\nreserve-with-timeout 20\r\n", 2),
-        ("b", "stats-job {1}\r\n"),
-        ("a", "delete {1}\r\n"),
-        ("b", "touch {1}\r\ndelete {1}\r\n", 2),
+    "many-wait": steps(
+        *(("abc"[at], "watch many\r\nignore default\r\nreserve\r\n", 2) for at in range(3)),
+        ("d", "use many\r\n"),
+        ("d", "stats-tube many\r\n", 1, "\ncurrent-waiting: 3\n"),
+        ("d", "".join(f"put {pri} 0 100 1\r\n{pri}\r\n" for pri in (7, 8, 9)), 3),
+        ("d", "stats-tube many\r\n", 1, "\ncurrent-jobs-reserved: 3\n"),
+        ("d", "put 5 0 100 1\r\nx\r\nstats-tube many\r\npeek-ready\r\nkick-job {1}\r\ndelete {1}\r\n", 5),
+    ),
+    "a-delay-ends": steps(
+        ("a", "use late\r\nwatch late\r\nput 5 1 100 1\r\nx\r\n", 3),
+        ("a", "stats-job {1}\r\n", 1, "\nstate: ready\n"),
+        ("a", "stats-job {1}\r\nstats-tube late\r\npeek-ready\r\npeek-delayed\r\nkick 5\r\nkick-job {1}\r\n", 6),
+        ("a", "reserve\r\nstats-job {1}\r\ndelete {1}\r\n", 3),
+        ("a", "put 5 0 100 1\r\nx\r\nreserve\r\n", 2),
+        ("a", "release {2} 6 1\r\nreserve-with-timeout 100\r\nstats-job {2}\r\n", 3),
+    ),
+    "the-end-of-time": timing_out(
+        1,
+        steps(
+            ("a", "use ttr\r\nwatch ttr\r\n", 2),
+            # All at once: the time begins with the first `reserve`.
+            ("a", "put 5 0 1 1\r\nx\r\nreserve\r\nreserve\r\nreserve-with-timeout 0\r\n", 4),
+            ("b", "watch ttr\r\nreserve-with-timeout 100\r\nstats-job {1}\r\n", 3),
+            ("a", "delete {1}\r\ntouch {1}\r\nrelease {1} 5 0\r\nbury {1} 5\r\n", 4),
+            ("b", "touch {1}\r\nbury {1} 5\r\nstats-job {1}\r\ndelete {1}\r\n", 4),
+        ),
     ),
     "the-end-comes-while-waiting": steps(
-        ("a", "use soon\r\nwatch soon\r\nput 5 0 2 1\r\nx\r\nreserve\r\n", 4),
-        ("a", "reserve-with-timeout 20\r\ndelete {1}\r\n", 2),
+        ("a", "use soon\r\nwatch soon\r\nput 5 0 4 1\r\nx\r\nreserve\r\n", 4),
+        ("a", "reserve-with-timeout 100\r\ndelete {1}\r\n", 2),
     ),
     "soon-but-there-is-a-job": steps(
-        ("a", "use sooner\r\nwatch sooner\r\nput 5 0 1 1\r\nx\r\nreserve\r\nput 5 0 10 1\r\ny\r\n", 5),
-        ("a", "reserve\r\ndelete {1}\r\ndelete {2}\r\n", 3),
+        ("a", "use sooner\r\nwatch sooner\r\n", 2),
+        ("a", "put 5 0 1 1\r\nx\r\nreserve\r\nput 5 0 100 1\r\ny\r\nreserve\r\n", 4),
+        ("a", "delete {1}\r\ndelete {2}\r\n", 2),
+    ),
+    "touches": steps(
+        ("a", "use touch\r\nwatch touch\r\nput 5 0 4 1\r\nx\r\nreserve\r\n", 4),
+        ("a", "stats-job {1}\r\n", 1, "\ntime-left: [012]\n"),
+        ("a", "touch {1}\r\nstats-job {1}\r\n", 2, "\ntime-left: 3\n"),
+        ("a", "stats-job {1}\r\n", 1, "\ntime-left: 0\n"),
+        # In its last second, and out of it.
+        ("a", "reserve\r\ntouch {1}\r\nreserve-with-timeout 0\r\ndelete {1}\r\n", 4),
     ),
     "deletes": steps(
         ("a", "use del\r\nwatch del\r\n", 2),
-        ("a", "put 5 0 10 1\r\na\r\nput 5 90 10 1\r\nb\r\nput 5 0 10 1\r\nc\r\nput 5 0 10 1\r\nd\r\n", 4),
+        ("a", "put 5 0 100 1\r\na\r\nput 5 90 100 1\r\nb\r\nput 5 0 100 1\r\nc\r\nput 5 0 100 1\r\nd\r\n", 4),
         ("a", "reserve-job {1}\r\nreserve-job {3}\r\nbury {3} 4\r\n", 3),
         ("b", "delete {1}\r\ndelete {2}\r\ndelete {3}\r\ndelete {4}\r\n", 4),
         ("b", "delete 77777777\r\ndelete 0\r\ndelete 18446744073709551615\r\nuse del\r\nstats-tube del\r\n", 5),
@@ -111,52 +141,90 @@ SCRIPTS: dict[str, list[Step]] = {
     ),
     "by-number": steps(
         ("a", "use num\r\nwatch num\r\n", 2),
-        ("a", "put 5 0 10 1\r\na\r\nput 5 90 10 1\r\nb\r\nput 50 0 10 1\r\nc\r\nput 7 0 10 1\r\nd\r\n", 4),
+        ("a", "put 5 0 100 1\r\na\r\nput 5 90 100 1\r\nb\r\nput 50 0 100 1\r\nc\r\nput 7 0 100 1\r\nd\r\n", 4),
         ("a", "reserve-job {3}\r\nreserve-job {3}\r\nstats-job {3}\r\n", 3),
         ("b", "reserve-job {3}\r\nreserve-job {2}\r\nstats-job {2}\r\nbury {2} 6\r\n", 4),
         ("a", "reserve-job {2}\r\nreserve-job 123123\r\nrelease {2} 5 0\r\n", 3),
         ("a", "delete {3}\r\nreserve-job {4}\r\nreserve-job {2}\r\nreserve\r\n", 4),
     ),
     "a-pause": steps(
-        ("a", "use pau\r\nwatch pau\r\npause-tube nobody 5\r\nput 5 0 10 1\r\nx\r\n", 4),
-        ("a", "pause-tube pau 1\r\nreserve-with-timeout 0\r\nreserve-with-timeout 20\r\n", 3),
-        ("a", "stats-tube pau\r\n"),
-        ("a", "release {1} 5 0\r\npause-tube pau 100\r\nreserve-with-timeout 0\r\n", 3),
-        ("b", "pause-tube pau 0\r\nwatch pau\r\nreserve-with-timeout 5\r\n", 3),
+        ("a", "use pau\r\nwatch pau\r\npause-tube nobody 5\r\nput 5 0 100 1\r\nx\r\n", 4),
+        ("a", "pause-tube pau 100\r\nreserve-with-timeout 0\r\nstats-tube pau\r\npeek-ready\r\n", 4),
+        ("a", "pause-tube pau 1\r\nreserve-with-timeout 100\r\nstats-tube pau\r\n", 3),
+        ("a", "pause-tube pau 100\r\nrelease {1} 5 0\r\nreserve-with-timeout 0\r\n", 3),
+        ("b", "pause-tube pau 0\r\nwatch pau\r\nreserve-with-timeout 100\r\nstats-tube pau\r\n", 4),
+        ("a", "pause-tube default 100\r\nuse default\r\nput 5 0 100 1\r\ny\r\nreserve-with-timeout 0\r\n", 4),
+        ("a", "delete {2}\r\npause-tube default 0\r\nstats-tube default\r\n", 3),
     ),
-    "refusals": steps(
-        ("a", "nonsense\r\n\r\nput\r\nput \r\nput a\r\nreserve 5\r\npeek x\r\ndelete\r\n", 8),
-        ("a", "put 1 2 3 4\r\nabcdef"),
-        ("a", "put 1 2 3 65536\r\n" + "z" * 65538),
-        ("a", "put 1 2 3 4294967295x\r\n", 0),
-        ("a", CLOSE),
-        ("b", "put 1 2 3 4294967296\r\nkick x\r\nkick -1\r\nkick 3x\r\nuse -a\r\nuse a b\r\nuse é\r\n", 7),
-        ("b", f"use x{LONG}\r\nwatch x{LONG}\r\n{'y' * 222}\r\n{'y' * 300}\r\n{'y' * 9999}\r\n", 5),
-        ("b", "use a\0b\r\npause-tube a\r\npause-tube -a 1\r\nstatsx\r\nlist-tubes \r\n", 5),
-        ("b", "reserve-with-timeout 0 x\r\ntouch 5 5\r\nPEEK 5\r\n", 3),
-        ("b", "put 0 0 1 65535\r\n" + "z" * 65535 + "\r\n"),
-        ("b", "delete {1}\r\n"),
+    "a-pause-while-waiting": steps(
+        ("a", "watch pauw\r\nignore default\r\nreserve\r\n", 2),
+        ("b", "use pauw\r\n"),
+        ("b", "stats-tube pauw\r\n", 1, "\ncurrent-waiting: 1\n"),
+        ("b", "pause-tube pauw 100\r\nput 5 0 100 1\r\nx\r\nstats-tube pauw\r\npeek-ready\r\n", 4),
+        ("b", "stats-job {1}\r\npause-tube pauw 0\r\n", 2),
+        ("a", "stats-job {1}\r\ndelete {1}\r\n", 3),
+        ("b", "pause-tube pauw 1\r\nstats-tube pauw\r\n", 1, "\ncurrent-jobs-ready: 0\n"),
     ),
     "all-at-once": steps(
-        ("a", "use all\r\nput 1 0 9 1\r\na\r\nput 1 0 9 1\r\nb\r\nuse all2\r\nput 1 0 9 1\r\nc\r\nwatch all\r\n", 6),
+        (
+            "a",
+            "use all\r\nput 1 0 100 1\r\na\r\nput 1 0 100 1\r\nb\r\nuse all2\r\nput 1 0 100 1\r\nc\r\nwatch all\r\n",
+            6,
+        ),
         ("a", "reserve\r\nlist-tube-used\r\nwatch all2\r\nreserve\r\nreserve\r\nreserve-with-timeout 0\r\n", 6),
         ("a", "stats-tube all\r\n"),
         ("a", "delete {1}\r\ndelete {1}\r\nrelease {2} 3 0\r\nbury {3} 3\r\nkick 9\r\nreserve\r\nreserve\r\n", 7),
     ),
-    "the-whole": steps(("a", "stats\r\nquit\r\nstats\r\n"), ("a", EOF)),
+    "the-whole": steps(
+        ("a", "use who\r\nwatch who\r\nwatch other\r\nignore other\r\n", 4),
+        ("a", "put 5 0 100 1\r\na\r\nreserve\r\nreserve-with-timeout 0\r\n", 3),
+        ("a", "put 1024 0 100 1\r\nb\r\nput 5 90 100 1\r\nc\r\nput 4 0 100 1\r\nd\r\n", 3),
+        ("a", "reserve-job {2}\r\nbury {2} 3\r\ntouch {1}\r\nreserve-job {4}\r\n", 4),
+        ("a", "release {4} 1 0\r\nstats\r\n", 2),
+        ("a", "peek {1}\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\nkick 1\r\nkick-job {3}\r\n", 6),
+        ("a", "delete {1}\r\ndelete {1}\r\nlist-tubes\r\nlist-tube-used\r\nlist-tubes-watched\r\n", 5),
+        ("a", "stats-job {2}\r\nstats-job {1}\r\nstats-tube who\r\nstats-tube nobody\r\n", 4),
+        ("a", "pause-tube who 0\r\npause-tube nobody 0\r\nput 1 1 1 2\r\nabcd", 3),
+        ("a", "put 1 1 1 65536\r\n" + "z" * 65538 + "put a\r\nput 1 1 1 1x\r\nnonsense\r\ndelete x\r\n", 5),
+        ("a", "stats\r\nquit\r\nstats\r\n"),
+        ("a", EOF),
+    ),
+    "who-works": steps(
+        ("a", "reserve-job 99\r\nstats\r\n", 2),
+        ("a", "put 5 0 100 1\r\nx\r\n"),
+        ("a", "reserve-job {1}\r\nstats\r\n", 2),
+    ),
+    "quits": steps(
+        ("a", "use qui\r\nwatch qui\r\nput 5 0 100 1\r\nx\r\nreserve\r\nquitter\r\nuse default\r\n", 4),
+        ("a", EOF),
+        ("b", "watch qui\r\nreserve-with-timeout 100\r\nstats-job {1}\r\n", 3),
+    ),
     "a-drop": steps(
         ("a", "use drop\r\nwatch drop\r\nput 5 0 100 1\r\nx\r\nreserve\r\n", 4),
-        ("b", "watch drop\r\n"),
-        ("b", "reserve-with-timeout 20\r\n", 0),
+        ("b", "watch drop\r\nignore default\r\n", 2),
+        ("b", "reserve-with-timeout 100\r\n", 0),
         ("a", CLOSE),
         ("b", "stats-job {1}\r\n", 2),
+    ),
+    "a-drop-of-buried-and-delayed-jobs": steps(
+        ("a", "use drop\r\nput 5 90 100 1\r\na\r\nput 6 0 100 1\r\nb\r\n", 3),
+        ("a", "reserve-job {2}\r\nbury {2} 7\r\nreserve-job {1}\r\nreserve-job {2}\r\n", 4),
+        ("a", CLOSE),
+        ("b", "use drop\r\n"),
+        ("b", "stats-tube drop\r\n", 1, "\ncurrent-jobs-ready: 2\n"),
+        ("b", "stats-job {1}\r\nstats-job {2}\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\n", 5),
     ),
     "half-closed": steps(
         ("a", "reserve\r\n", 0),
         ("a", HALF_CLOSE),
         ("a", EOF),
-        ("b", "use half\r\nput 5 0 9 1\r\nx\r\nreserve-with-timeout 0\r\n", 3),
+        ("b", "use half\r\nput 5 0 100 1\r\nx\r\nreserve-with-timeout 0\r\n", 3),
         ("b", HALF_CLOSE, 0),
         ("b", EOF),
+        ("c", "watch half\r\nreserve-with-timeout 100\r\nput 5 0 100 9\r\nunended", 2),
+        ("c", HALF_CLOSE, 0),
+        ("c", EOF),
+        ("d", "use half\r\nwatch half\r\nreserve-with-timeout 100\r\npeek-ready\r\n", 4),
     ),
+    **LIMITS,
 }

@@ -1,7 +1,9 @@
 """The same bytes are sent to beanstalkd and to tarry's door on every store; the same bytes come back."""
 
+import contextlib
+import itertools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,33 +12,42 @@ from tarry import App
 from tarry.store.shards.sharded import ShardedStore
 from tests.door.beanstalk.scripts import ORDERED, SCRIPTS
 from tests.door.beanstalk.serving import serving
-from tests.door.beanstalk.talking import Talk
+from tests.door.beanstalk.talking import run_in_time
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store
 from tests.servers.beanstalkd import BeanstalkdServer
 from tests.servers.server import Missing
 
+Connect = Callable[[], socket.socket]
 _answers: dict[str, list[bytes]] = {}
 
 
-@pytest.fixture
-def real(servers_directory: Path) -> Iterator[BeanstalkdServer]:
-    """A beanstalkd that has no jobs."""
-    server = BeanstalkdServer(servers_directory / f"beanstalkd{len(_answers)}")
+@contextlib.contextmanager
+def beanstalkd(directory: Path) -> Iterator[Connect]:
+    """A beanstalkd that has no jobs; gives what connects to it."""
+    server = BeanstalkdServer(directory)
     try:
         server.start()
+        yield lambda: socket.create_connection(("127.0.0.1", server.port))
     except Missing as missing:
         pytest.skip(str(missing))
-    yield server
-    server.kill()
+    finally:
+        server.kill()
+
+
+@contextlib.contextmanager
+def tarry(app: App) -> Iterator[Connect]:  # noqa: F811
+    """The door of the app; gives what connects to it."""
+    with serving(app) as door:
+        yield door.connect
 
 
 @pytest.fixture
-def expected(request: pytest.FixtureRequest, script: str) -> list[bytes]:
+def expected(tmp_path_factory: pytest.TempPathFactory, script: str) -> list[bytes]:
     """What beanstalkd answers to the script; asked once."""
     if script not in _answers:
-        real = request.getfixturevalue("real")
-        talk = Talk(lambda: socket.create_connection(("127.0.0.1", real.port)))
-        _answers[script] = talk.run(SCRIPTS[script])
+        # Each try has a server of its own, in a directory of its own.
+        directories = (tmp_path_factory.mktemp("real") / "beanstalkd" for _ in itertools.count())
+        _answers[script] = run_in_time(SCRIPTS[script], lambda: beanstalkd(next(directories)))
     return _answers[script]
 
 
@@ -44,5 +55,4 @@ def expected(request: pytest.FixtureRequest, script: str) -> list[bytes]:
 def test_the_answers_are_those_of_beanstalkd(app: App, script: str, expected: list[bytes]) -> None:  # noqa: F811
     if isinstance(app.client.store, ShardedStore) and script in ORDERED:
         pytest.skip("shards have no common order")
-    with serving(app) as door:
-        assert Talk(door.connect).run(SCRIPTS[script]) == expected
+    assert run_in_time(SCRIPTS[script], lambda: tarry(app)) == expected

@@ -7,11 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tarry import App
 from tarry.model.job import State
 from tarry.store.base import Query
 from tests.door.beanstalk.serving import serving
 from tests.door.beanstalk.talking import Client
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that has no jobs."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    server = request.getfixturevalue("redis_server")
+    server.empty()
+    return str(server.url)
 
 
 @contextmanager
@@ -29,8 +41,7 @@ def connect(port: int) -> Client:
     return Client(socket.create_connection(("127.0.0.1", port)))
 
 
-def test_whatever_was_acknowledged_is_stored(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
+def test_whatever_was_acknowledged_is_stored(url: str) -> None:
     with server_process(url) as (process, port):
         clients = [connect(port) for _ in range(5)]
         for client in clients:
@@ -50,8 +61,7 @@ def test_whatever_was_acknowledged_is_stored(tmp_path: Path) -> None:
     app.close()
 
 
-def test_what_it_held_is_given_back_by_the_keeper(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
+def test_what_it_held_is_given_back_by_the_keeper(url: str) -> None:
     with server_process(url) as (process, port):
         client = connect(port)
         client.ask("put 5 0 100 1\r\nx\r\n")
