@@ -15,6 +15,7 @@ from functools import partial
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.door.claim_requests import ClaimRequest, expire, give_back
 from tarry.door.claim_settling import PreparedChange, Replies, Settler
+from tarry.door.gathering import GATHER_FROM, Gathering
 from tarry.door.held_jobs import LEASE, ExternalMarks, HeldJobs, OutsideOwners
 from tarry.door.takers import MOST_CLAIMS, Answer, Takers, Ticket, TicketClaim, TicketGroup, share_out
 from tarry.errors import Draining, StoreError
@@ -39,10 +40,6 @@ IDLE = 60.0
 """Seconds that it sleeps if nobody waits and no job is held."""
 PROBE_FROM = 4
 """From so many kinds of takers on, it asks first which queues have jobs."""
-GATHER = 0.002
-"""Seconds that requests gather before the next exchange, while they come faster than exchanges."""
-GATHER_FROM = 4
-"""Requests and jobs of one exchange from which on they gather."""
 _NO_JOBS = Want("", NORMAL, 0)
 _MOST_DOUBTS = 1000
 _RECLAIMED = 1000
@@ -74,6 +71,7 @@ class ClaimLoop:
         self._asleep = self._closing = self._listens = False
         self._backoff = Backoff()
         self._error: StoreError | None = None
+        self._gathering = Gathering()
         self._moved = 0
         """How many changes and jobs the last step had."""
         self._look_at = 0.0
@@ -100,6 +98,7 @@ class ClaimLoop:
         with self._lock:
             self._check_open()
             self._requests.extend(requests)
+            self._gathering.note(len(requests))
             self._wake()
 
     def wait(self, ticket: Ticket) -> None:
@@ -107,6 +106,7 @@ class ClaimLoop:
         with self._lock:
             self._check_open()
             self._takers.add(ticket)
+            self._gathering.note(1)
             self._wake()
 
     def hold(self, job: Job) -> None:
@@ -162,9 +162,11 @@ class ClaimLoop:
     def _turn(self) -> None:
         self._moved = 0
         pause = self._step()
+        with self._lock:
+            self._gathering.expect(self._moved)
         self._replies.send()
         if self._is_worth_gathering():
-            time.sleep(GATHER)
+            self._gathering.wait()
             return
         if pause > 0 and self._takers.count and not self._listens:
             # First listen, then look once more: a job that comes between the two is found.

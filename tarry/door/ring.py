@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tarry.client.handle import Handle
+from tarry.door.gathering import GATHER_FROM, Gathering
 from tarry.errors import BodyTooLarge, Busy, Draining, StoreUnavailable
 from tarry.model.job import Job
 from tarry.tasks.lazy_asyncio import asyncio
@@ -28,10 +29,8 @@ GRACE = 5.0
 """Seconds after that in which a commit that has begun may end; then the put is answered, whatever the store does."""
 SWEEP = 0.25
 """Seconds between two looks for puts whose time is over."""
-GATHER = 0.002
-"""Seconds that puts gather before the next commit, while they come faster than commits."""
-GATHER_FROM, GATHERED = 4, 100
-"""Requests of one commit from which on they gather, and how many waiting ones are enough."""
+GATHERED = 100
+"""How many waiting requests are enough for the next commit."""
 _BUSY, _LATE = "the server is busy: %d requests wait already; try again", "the server is busy: this took too long"
 _DRAINING = "this server is ending: send the request again"
 
@@ -70,7 +69,7 @@ class PutRing:
         self._waiting: deque[_Put] = deque()
         self._bytes = 0
         self._committing: list[_Put] = []
-        self._lock = threading.Lock()
+        self._lock, self._gathering = threading.Lock(), Gathering()
         self._signal: SimpleQueue[bool] = SimpleQueue()
         self._is_signalled = self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -144,6 +143,7 @@ class PutRing:
                 self._bytes -= refused[-1][0].size
             self._waiting.append(new)
             self._bytes += new.size
+            self._gathering.note(1)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tarry-put-ring", daemon=True)
                 self._thread.start()
@@ -166,8 +166,8 @@ class PutRing:
             while taken := self._take():
                 self._commit(taken)
                 if len(taken) >= GATHER_FROM and len(self._waiting) < GATHERED and not self._is_closed:
-                    # Those that were answered send their next put: one commit for all costs little more than for some.
-                    time.sleep(GATHER)
+                    # Those that were answered send their next put.
+                    self._gathering.wait()
 
     def _take(self) -> list[_Put]:
         """The requests of the next commit; those whose time is over are answered."""
@@ -202,6 +202,7 @@ class PutRing:
             at += len(put.jobs)
         with self._lock:
             self._committing = []
+            self._gathering.expect(len(taken))
         _answer(answers)
 
     def _sweep(self, loop: "asyncio.AbstractEventLoop") -> None:
