@@ -56,3 +56,20 @@ def test_the_answers_are_those_of_beanstalkd(app: App, script: str, expected: li
     if isinstance(app.client.store, ShardedStore) and script in ORDERED:
         pytest.skip("shards have no common order")
     assert run_in_time(SCRIPTS[script], lambda: tarry(app)) == expected
+
+
+@pytest.mark.parametrize("script", ["a-life", "waiting", "bodies", "a-drop", "half-closed"])
+def test_a_unix_socket_gives_the_same(tmp_path: Path, script: str, expected: list[bytes]) -> None:
+    served = App(f"sqlite:///{tmp_path}/jobs.db", closures=True)
+    paths = (tmp_path / f"socket{at}" for at in itertools.count())
+
+    @contextlib.contextmanager
+    def serve() -> Iterator[Connect]:
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(next(paths)))
+        listening.listen()
+        with serving(served, listening) as door:
+            yield door.connect
+
+    assert run_in_time(SCRIPTS[script], serve) == expected
+    served.close()
