@@ -6,6 +6,7 @@ settings. A producer reads the cell anew every few seconds.
 
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,11 @@ from msgspec import Struct
 from tarry.client.enqueue_listener import EnqueueListener
 from tarry.errors import PartlyUnavailable, QueueFull, StoreError
 from tarry.model import lifecycle
-from tarry.model.bound import BOUNDS, DROPPED, Bound
+from tarry.model.bound import BOUNDS, BOUNDS_BY_HAND, DROPPED, Bound
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
 
 log = logging.getLogger("tarry.client")
@@ -28,19 +30,39 @@ READ_EVERY = 2.0
 """Seconds for which the bounds that were read are trusted."""
 WARN_EVERY = 10.0
 """Seconds between two warnings of jobs that were dropped, of all queues together."""
-_TRIES = 10
 _MOST_ROUNDS = 100
 _Answers = list[bytes | QueueFull]
 _decode = msgspec.json.Decoder(dict[str, Bound]).decode
 
 
 def declare_bounds(store: Store, bounds: Mapping[str, Bound]) -> None:
-    """Sets the bounds of these queues in the store; those of others stay. StoreError."""
-    for _ in range(_TRIES if bounds else 0):
-        cell = reachable_part(lambda: store.kv_get(BOUNDS))
+    """Sets the bounds of these queues in the store, except where one was set by hand; those of other queues stay.
+    StoreError."""
+    if bounds:
+        _change(store, lambda known: {**known, **bounds})
+
+
+def set_bound_by_hand(store: Store, queue: str, bound: Bound | None, declared: Bound | None = None) -> None:
+    """Sets the bound of a queue for all producers, whatever settings say; None: from now on the declared one holds, if
+    there is one. StoreError."""
+
+    def change(cell: bytes | None) -> bytes:
+        by_hand = {name: one for name, one in read_bounds(cell).items() if name != queue}
+        return msgspec.json.encode(by_hand if bound is None else {**by_hand, queue: bound})
+
+    change_cell(store, BOUNDS_BY_HAND, change)
+    _change(store, lambda known: {**known, queue: bound or declared or Bound(0)})
+
+
+def _change(store: Store, change: Callable[[Mapping[str, Bound]], Mapping[str, Bound]]) -> None:
+    by_hand = read_bounds(reachable_part(lambda: store.kv_get(BOUNDS_BY_HAND)))
+
+    def change_stored(cell: bytes | None) -> bytes | None:
         known = read_bounds(cell)
-        if known == {**known, **bounds} or store.kv_cas(BOUNDS, msgspec.json.encode({**known, **bounds}), cell):
-            return
+        changed = {**change(known), **by_hand}
+        return cell if changed == known else msgspec.json.encode(changed)
+
+    change_cell(store, BOUNDS, change_stored)
 
 
 def read_bounds(cell: bytes | None) -> dict[str, Bound]:
@@ -84,6 +106,9 @@ class BoundedQueues:
         self._dropped = Counter[str]()
         """By queue, what was dropped and is not yet in the log."""
         self._warned_at = 0.0
+        self._count_lock = threading.Lock()
+        self._uncounted = Counter[str]()
+        """By queue, what was dropped and could not be counted in the store."""
 
     def bounds(self) -> Mapping[str, Bound]:
         """The bounds, by queue."""
@@ -94,6 +119,10 @@ class BoundedQueues:
             with contextlib.suppress(StoreError):
                 self._bounds = {**self._declared, **read_bounds(reachable_part(lambda: self._store.kv_get(BOUNDS)))}
         return self._bounds
+
+    def read_again(self) -> None:
+        """Reads the bounds before the next insert, since this process has just changed them."""
+        self._read_at = 0.0
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         """`Store.insert`; PartlyUnavailable, with QueueFull for each job that is refused."""
@@ -154,10 +183,17 @@ class BoundedQueues:
         self._warn(queue, len(gone))
 
     def _count(self, queue: str, count: int) -> None:
-        for _ in range(_TRIES if count else 0):
-            was = self._store.kv_get(DROPPED + queue)
-            if self._store.kv_cas(DROPPED + queue, b"%d" % (int(was or 0) + count), was):
-                return
+        if not count:
+            return
+        with self._count_lock:
+            count += self._uncounted.pop(queue, 0)
+        try:
+            change_cell(self._store, DROPPED + queue, lambda was: b"%d" % (int(was or 0) + count))
+        except StoreError as error:
+            # They are dropped all the same, and are counted with the next ones.
+            log.debug("%s dropped from %s are not counted yet: %s", quantity(count), queue, error)
+            with self._count_lock:
+                self._uncounted[queue] += count
 
     def _warn(self, queue: str, count: int) -> None:
         self._dropped[queue] += count

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.definition import TaskDefinition
 
@@ -78,6 +79,4 @@ def limits_of_tasks(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, 
 
 
 def _write_override(store: Store, name: str, value: bytes | None) -> None:
-    for _ in range(10):
-        if store.kv_cas(BY_HAND + name, value, store.kv_list(BY_HAND + name).get(BY_HAND + name)):
-            return
+    change_cell(store, BY_HAND + name, lambda _: value)

@@ -13,6 +13,8 @@ from tarry.model.job import State
 WAITING_STATES = (State.SCHEDULED, State.READY)
 BOUNDS = "bounds"
 """The cell with the bounds of all queues."""
+BOUNDS_BY_HAND = "bounds by hand"
+"""The cell with those of them that an operator has set: what settings say does not change these."""
 ROOM, DROPPED = "room:", "dropped:"
 """Prefixes of cells; the queue's name follows. How many were dropped is a decimal number."""
 WhenFull = Literal["refuse", "drop_oldest"]

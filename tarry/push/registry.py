@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tarry.errors import ConfigError, StoreBusy
+from tarry.errors import ConfigError
 from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
@@ -18,6 +18,7 @@ from tarry.push.endpoint.settings import Endpoint, EndpointError
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
 from tarry.settings import join_keys
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ TASK_CELL, FLOW_CELL, GONE_CELL = "task:", "flow:", "gone:"
 OFF = {"enabled": False}
 """The only value that a cell may have for a task of the configuration."""
 
-# Of a compare-and-set, which fails when another host writes at the same time.
-_TRIES = 20
 
 _LOOPBACK = ("127.0.0.1", "::1")
 
@@ -221,19 +220,15 @@ def forget_flow(store: Store, name: str) -> None:
 
 
 def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> None:
-    for _ in range(_TRIES):
-        was = store.kv_get(TASK_CELL + name)
+    def change(was: bytes | None) -> bytes:
         if was is None:
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
-        if store.kv_cas(TASK_CELL + name, msgspec.json.encode(how(decode_settings(was))), was):
-            return
-    raise StoreBusy(f"task {name} changes all the time; try again")
+        return msgspec.json.encode(how(decode_settings(was)))
+
+    change_cell(store, TASK_CELL + name, change)
 
 
 def _write(store: Store, cell: str, value: bytes | None) -> bool:
     """Sets a cell, whatever it was; returns whether it existed."""
-    for _ in range(_TRIES):
-        was = store.kv_get(cell)
-        if (was is None and value is None) or store.kv_cas(cell, value, was):
-            return was is not None
-    raise StoreBusy(f"{cell} changes all the time; try again")
+    was, _ = change_cell(store, cell, lambda _: value)
+    return was is not None

@@ -9,7 +9,7 @@ import pytest
 
 from tarry import App, QueueFull, StoreUnavailable
 from tarry.client import bounds
-from tarry.client.bounds import bounds_in_use, declare_bounds, read_bounds
+from tarry.client.bounds import bounds_in_use, declare_bounds, read_bounds, set_bound_by_hand
 from tarry.client.task import SyncTask
 from tarry.model.bound import BOUNDS, Bound
 from tarry.store.base import Query, Store
@@ -80,6 +80,34 @@ def test_what_is_stored_already_is_not_refused(mail: Mail) -> None:
     assert mail.waiting() == [b"[1]", b"[2]"]
     with pytest.raises(QueueFull):
         mail.send.enqueue(3)
+
+
+def test_a_bound_set_by_hand_holds_until_it_is_reset(mail: Mail) -> None:
+    declare_bounds(mail.store, {"mail": Bound(5)})
+    set_bound_by_hand(mail.store, "mail", Bound(1))
+    # A worker that starts, with its settings.
+    declare_bounds(mail.store, {"mail": Bound(5), "slow": Bound(7)})
+    mail.send.enqueue(1)
+    with pytest.raises(QueueFull):
+        mail.send.enqueue(2)
+    set_bound_by_hand(mail.store, "mail", None, Bound(5))
+    assert bounds_in_use(mail.store).bounds == {"mail": Bound(5), "slow": Bound(7)}
+    set_bound_by_hand(mail.store, "mail", Bound(0))
+    assert bounds_in_use(mail.store).bounds == {"slow": Bound(7)}
+    set_bound_by_hand(mail.store, "mail", None)
+    declare_bounds(mail.store, {"mail": Bound(5)})
+    assert bounds_in_use(mail.store).bounds["mail"] == Bound(5)
+
+
+def test_what_could_not_be_counted_as_dropped_is_counted_later(mail: Mail, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_bounds(mail.store, {"mail": Bound(1, "drop_oldest")})
+    mail.send.enqueue(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(mail.store), "kv_cas", lambda *_: False)
+        mail.send.enqueue(1)
+    assert bounds_in_use(mail.store).dropped == {}
+    mail.send.enqueue(2)
+    assert bounds_in_use(mail.store).dropped == {"mail": 2}
 
 
 def test_while_the_bounds_cannot_be_read_the_last_ones_hold(mail: Mail) -> None:

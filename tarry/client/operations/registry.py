@@ -7,10 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tarry.client.operations.operation import Operation
-from tarry.errors import OperationNotFound, StoreBusy, TooManyOperations, UsageError
+from tarry.errors import OperationNotFound, TooManyOperations, UsageError
 from tarry.model.duration import DAY
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
 
 PREFIX = "operations/"
@@ -21,8 +22,6 @@ MOST_KEPT = 100
 KEPT_FOR = 7 * DAY
 """Microseconds that an ended operation is kept."""
 
-# Of a compare-and-set, which fails when another process writes at the same time.
-_TRIES = 20
 
 StoredOperation = tuple[Operation, bytes]
 """An operation, and its cell as stored."""
@@ -41,9 +40,13 @@ def read_all(store: Store) -> list[StoredOperation]:
 def read(store: Store, id: str) -> StoredOperation:
     """The operation with this id; OperationNotFound."""
     cell = store.kv_get(PREFIX + id)
+    return _decode(id, cell), cell or b""
+
+
+def _decode(id: str, cell: bytes | None) -> Operation:
     if cell is None:
         raise OperationNotFound(f"no operation {id}: it never existed, or it ended more than a week ago")
-    return msgspec.json.decode(cell, type=Operation), cell
+    return msgspec.json.decode(cell, type=Operation)
 
 
 def add(store: Store, operation: Operation, now: int) -> Operation:
@@ -84,12 +87,13 @@ def stop(store: Store, id: str, now: int) -> Operation:
 
 
 def _change(store: Store, id: str, change: Callable[[Operation], Operation]) -> Operation:
-    for _ in range(_TRIES):
-        operation, cell = read(store, id)
+    def change_stored(cell: bytes | None) -> bytes:
+        operation = _decode(id, cell)
         changed = change(operation)
-        if changed == operation or write(store, changed, cell) is not None:
-            return changed
-    raise StoreBusy(f"operation {id} changes all the time; try again")
+        return cell if cell and changed == operation else msgspec.json.encode(changed)
+
+    _, changed = change_cell(store, PREFIX + id, change_stored)
+    return _decode(id, changed)
 
 
 def _prune(store: Store, known: list[StoredOperation], now: int) -> None:

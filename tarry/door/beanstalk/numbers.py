@@ -8,9 +8,10 @@ door or program has put has another kind of id: it gets a number in each process
 import time
 
 from tarry.client.clock import elapsed
-from tarry.errors import StoreBusy, StoreUnavailable
+from tarry.errors import StoreUnavailable
 from tarry.model.duration import HOUR
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 
 SLOT_CELL = "beanstalk/slot"
 """The cell that counts how often a slot was taken."""
@@ -25,7 +26,6 @@ _SLOTS, _COUNTS = 1 << 10, 1 << 12
 # In the ids of numbered jobs only: tells them from others, whose last bits are random.
 _MARK = 0x7A77_BEA5_7A1C5 & (1 << 52) - 1
 _FIXED, _FIXED_BITS = 0x7 << 76 | 0b10 << 62 | _MARK, 0xF << 76 | 0b11 << 62 | (1 << 52) - 1
-_TRIES = 100
 
 
 def id_of(number: int) -> bytes | None:
@@ -62,14 +62,9 @@ class JobNumbers:
 
     def take_slot(self) -> None:
         """Takes the next slot of the store, for an hour. Blocks; StoreError."""
-        for _ in range(_TRIES):
-            started = elapsed()
-            was = self._store.kv_get(SLOT_CELL)
-            taken = int(was or b"0") + 1
-            if self._store.kv_cas(SLOT_CELL, b"%d" % taken, was):
-                self._slot, self._until = taken % _SLOTS, started + SLOT_LASTS
-                return
-        raise StoreBusy(f"{SLOT_CELL}: others changed it {_TRIES} times in a row: try again")
+        started = elapsed()
+        _, taken = change_cell(self._store, SLOT_CELL, lambda was: b"%d" % (int(was or b"0") + 1))
+        self._slot, self._until = int(taken or b"0") % _SLOTS, started + SLOT_LASTS
 
     @property
     def is_ready(self) -> bool:

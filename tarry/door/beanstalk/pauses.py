@@ -2,14 +2,13 @@
 
 from msgspec import MsgspecError, Struct, json
 
-from tarry.errors import StoreBusy
 from tarry.model.duration import SECOND
 from tarry.store.base import Store
+from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
 
 CELLS = "beanstalk/pause/"
 """The prefix of the cells; the rest of the name is the tube."""
-_TRIES = 100
 
 
 class Pause(Struct, frozen=True):
@@ -64,11 +63,7 @@ class TubePauses:
 
     def _set(self, tube: str, value: bytes | None) -> None:
         # Two clients may pause it at once: the last one wins, as in beanstalkd.
-        for _ in range(_TRIES):
-            was = self._store.kv_get(CELLS + tube)
-            if was == value or self._store.kv_cas(CELLS + tube, value, was):
-                return
-        raise StoreBusy(f"{CELLS}{tube}: others changed it {_TRIES} times in a row: try again")
+        change_cell(self._store, CELLS + tube, lambda _: value)
 
 
 def _decode(value: bytes) -> Pause | None:

@@ -1,11 +1,12 @@
 """Methods about queues: look at them, pause, resume and purge them."""
 
 from collections.abc import Iterable
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from tarry.client.bounds import bounds_in_use
+from tarry.client.bounds import bounds_in_use, set_bound_by_hand
 from tarry.client.operations.operation import JobFilter, Operation, OperationRecord
 from tarry.client.queue_records import WAITING, QueueRecord, declared_queues, is_served, queue_records
 from tarry.door.access import Scope
@@ -14,6 +15,7 @@ from tarry.door.http.problem import RequestError
 from tarry.door.service import DoorService
 from tarry.door.store_look import StoreLook
 from tarry.errors import TooManyOperations
+from tarry.model.bound import Bound, WhenFull
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
@@ -44,6 +46,15 @@ class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     dry_run: bool = False
     """Counts the jobs that wait, and deletes none."""
+
+
+class NewBound(Struct, frozen=True, forbid_unknown_fields=True):
+    """A bound to set by hand."""
+
+    max_waiting: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    """So many jobs may wait, ready and scheduled; 0: any number, whatever settings say."""
+    when_full: WhenFull = "refuse"
+    """What becomes of a new job then."""
 
 
 class JobCount(Struct, frozen=True):
@@ -87,6 +98,24 @@ def pause_queue(call: ApiCall, path: QueuePath, body: PauseRequest) -> QueueReco
 def resume_queue(call: ApiCall, path: QueuePath, body: PauseRequest) -> QueueRecord:
     """Resumes a paused queue."""
     return _pause(call, path.queue, False, body.force)
+
+
+@api_method("PUT /v1/queues/{queue}/bound", Scope.OPERATE)
+def set_bound(call: ApiCall, path: QueuePath, body: NewBound) -> QueueRecord:
+    """Bounds how many jobs of a queue may wait, for all producers, in place of what settings say, until it is deleted.
+
+    Producers know it after two seconds at most."""
+    call.check(path.queue)
+    call.subject = f"{path.queue} max_waiting={body.max_waiting} when_full={body.when_full}"
+    return _bounded(call, path.queue, Bound(body.max_waiting, body.when_full), None)
+
+
+@api_method("DELETE /v1/queues/{queue}/bound", Scope.OPERATE, status=200)
+def reset_bound(call: ApiCall, path: QueuePath) -> QueueRecord:
+    """Brings back the bound of the settings, if they have one."""
+    call.check(path.queue)
+    declared = call.service.app.config.bounds.get(path.queue)
+    return _bounded(call, path.queue, None, declared)
 
 
 @api_method("POST /v1/queues/{queue}/purge", Scope.OPERATE, status=202, errors=(TooManyOperations,))
@@ -138,17 +167,35 @@ def _known(call: ApiCall, queue: str) -> QueueRecord:
     return records[queue]
 
 
+def _bounded(call: ApiCall, queue: str, bound: Bound | None, declared: Bound | None) -> QueueRecord:
+    client = call.service.client
+    set_bound_by_hand(client.store, queue, bound, declared)
+    client.queues.read_again()
+    return _any(call, queue)
+
+
+def _any(call: ApiCall, queue: str) -> QueueRecord:
+    """The record of a queue, also of one that nothing knows."""
+    look = call.service.look.read(0)
+    return next(one for one in list_queue_records(call.service, look, (queue,)) if one.queue == queue)
+
+
 def _pause(call: ApiCall, queue: str, paused: bool, force: bool) -> QueueRecord:
     call.check(queue)
     service = call.service
-    if force:
-        look = service.look.read(0)
-        record = next(one for one in list_queue_records(service, look, (queue,)) if one.queue == queue)
-    else:
-        record = _known(call, queue)
+    record = _any(call, queue) if force else _known(call, queue)
     service.client.store.pause(queue, paused)
     # What was read may be older.
     return replace(record, paused=paused)
 
 
-METHODS: tuple[ApiMethod, ...] = (list_queues, get_queue, pause_queue, resume_queue, purge_queue, get_stats)
+METHODS: tuple[ApiMethod, ...] = (
+    list_queues,
+    get_queue,
+    pause_queue,
+    resume_queue,
+    set_bound,
+    reset_bound,
+    purge_queue,
+    get_stats,
+)

@@ -31,6 +31,7 @@ BODIES: dict[str, Any] = {
     "put_task": {"url": HOOK, "queue": "other"},
     "edit_task": {"enabled": False},
     "set_limit": {"at_once": 1},
+    "set_bound": {"max_waiting": 1},
     "start_operation": {"act": "delete", "filter": {"queue": "mail"}},
 }
 QUERIES = {"stream_events": "?seconds=0", "wait_for_result": "?wait=0"}

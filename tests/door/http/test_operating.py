@@ -115,6 +115,15 @@ class TestQueues:
         )
         assert asked(shop, "DELETE", f"/v1/limits/queue:{quote(name, safe='')}") == 204
 
+    def test_one_is_bounded_by_hand_and_reset(self, shop: App) -> None:
+        bounded = asked(shop, "PUT", "/v1/queues/mail/bound", {"max_waiting": 4, "when_full": "refuse"})
+        assert (bounded["max_waiting"], bounded["when_full"]) == (4, "refuse")
+        status, why = asked(shop, "POST", "/v1/jobs", {"task": "send", "args": [1]})
+        assert (status, "queue mail is full" in why) == (503, True)
+        assert asked(shop, "DELETE", "/v1/queues/mail/bound")["max_waiting"] is None
+        assert asked(shop, "PUT", "/v1/queues/mail/bound", {"max_waiting": -1})[0] == 422
+        assert asked(shop, "PUT", "/v1/queues/default/bound", {"max_waiting": 4}, MailOnly())[0] == 403
+
     def test_one_is_purged_after_a_dry_run(self, shop: App) -> None:
         async def story(client: httpx.AsyncClient) -> list[dict[str, Any]]:
             dry = await client.post("/v1/queues/mail/purge", json={"dry_run": True})
