@@ -1,6 +1,8 @@
 """`POST /v1/jobs`: one job, a list, or lines; all of them go through the ring."""
 
+import re
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import IO, Any, TypeVar
 
@@ -32,6 +34,7 @@ _KEPT = 2**20
 """Bytes of answers that are kept in memory; more go into a temporary file."""
 # Beside the arguments: options, and names.
 _MOST_LINE_BESIDES = 2**16
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*(\d{1,9})\s*(?:$|[,;])", re.IGNORECASE)
 # Less than a name may have: in a list and in lines each job adds its number.
 _MOST_NAME = 180
 
@@ -82,7 +85,8 @@ async def put_jobs(call: ApiCall) -> Response:
 
     The answer comes once the jobs are stored. Of a list nothing is stored unless each of its jobs is right; lines
     (`application/x-ndjson`) are stored as they come, however many, and the answer has a line for each. With the header
-    Idempotency-Key a request may be sent again: it is stored once."""
+    Idempotency-Key a request may be sent again: it is stored once. `Prefer: wait=5` says for how many seconds the
+    sender waits: after that, what is not being stored yet is told that the server is busy, and is not stored."""
     service, request = call.service, call.request
     if not service.is_started:
         await service.start()
@@ -100,7 +104,7 @@ async def put_jobs(call: ApiCall) -> Response:
     except NOT_JSON as error:
         raise wrong_value(error, "body") from None
     job, options = _make(call, wanted, name)
-    (found,) = await service.ring.aput((job,), (options,))
+    (found,) = await service.ring.aput((job,), (options,), _deadline(request))
     if isinstance(found, Exception):
         raise found
     if found.is_new:
@@ -122,7 +126,7 @@ async def _put_list(call: ApiCall, wanted: list[PutRequest], name: str | None) -
                 raise
             field = getattr(error, "field", None)
             raise RequestError(f"[{at}]: {error}", f"[{at}]" + (f".{field}" if field else ""), 422) from error
-    found = await call.service.ring.aput(*_apart(made)) if made else []
+    found = await call.service.ring.aput(*_apart(made), _deadline(call.request)) if made else []
     if found and all(isinstance(each, Exception) for each in found) and isinstance(found[0], Exception):
         # The store is away or full, or the server is busy: as for a single job.
         raise found[0]
@@ -247,6 +251,14 @@ def _request_name(request: Request) -> str | None:
     if not 0 < len(name) <= _MOST_NAME:
         raise RequestError(f"Idempotency-Key: 1 to {_MOST_NAME} characters", "Idempotency-Key", 422)
     return name
+
+
+def _deadline(request: Request) -> float | None:
+    """When the sender stops waiting, by `time.monotonic()`; None: it does not say."""
+    # RFC 7240, section 4.3.
+    said = header(request, b"prefer")
+    found = None if said is None else _WAIT.search(said)
+    return None if found is None else time.monotonic() + int(found[1])
 
 
 METHODS = (put_jobs,)

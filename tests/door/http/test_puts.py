@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -305,32 +305,60 @@ def test_a_form_is_no_job() -> None:
     )
 
 
+class HeldStore:
+    """An app whose inserts wait until `goes_on` is set."""
+
+    def __init__(self) -> None:
+        self.app, self.calls, self.goes_on = App(MemoryStore()), list[int](), threading.Event()
+        self._insert = self.app.client.store.insert
+        self.app.client._inserter._insert = self._hold
+        self.service = DoorService(self.app)
+
+    def _hold(self, jobs: Any) -> Any:
+        self.calls.append(len(jobs))
+        assert self.goes_on.wait(20)
+        return self._insert(jobs)
+
+    def told(self, story: Callable[["HeldStore", httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
+        """Tells the story once a first put waits for the store; ends the service then."""
+
+        async def tell() -> None:
+            async with asyncio.timeout(20), caller(create_application(self.service)) as client:
+                first = asyncio.create_task(client.post("/v1/jobs", json={"task": "first"}))
+                while not self.calls:
+                    await asyncio.sleep(0.001)
+                await story(self, client)
+                assert (await first).status_code == 201
+
+        run(tell)
+        self.service.close()
+
+
 def test_puts_that_come_together_are_committed_together() -> None:
-    app, calls, goes_on = App(MemoryStore()), [], threading.Event()
-    insert = app.client.store.insert
+    async def story(held: HeldStore, client: httpx.AsyncClient) -> None:
+        others = [asyncio.create_task(client.post("/v1/jobs", json={"task": "t"})) for _ in range(100)]
+        while held.service.ring.waiting < 100:
+            await asyncio.sleep(0.001)
+        held.goes_on.set()
+        assert {answer.status_code for answer in await asyncio.gather(*others)} == {201}
 
-    def hold(jobs: Any) -> Any:
-        calls.append(len(jobs))
-        assert goes_on.wait(20)
-        return insert(jobs)
+    held = HeldStore()
+    held.told(story)
+    assert held.calls == [1, 100]
 
-    app.client._inserter._insert = hold
-    service = DoorService(app)
 
-    async def story() -> None:
-        async with asyncio.timeout(20), caller(create_application(service)) as client:
-            first = asyncio.create_task(client.post("/v1/jobs", json={"task": "t"}))
-            while not calls:
-                await asyncio.sleep(0.001)
-            others = [asyncio.create_task(client.post("/v1/jobs", json={"task": "t"})) for _ in range(100)]
-            while service.ring.waiting < 100:
-                await asyncio.sleep(0.001)
-            goes_on.set()
-            assert {answer.status_code for answer in await asyncio.gather(first, *others)} == {201}
+def test_a_put_whose_sender_waits_no_longer_is_not_stored() -> None:
+    async def story(held: HeldStore, client: httpx.AsyncClient) -> None:
+        other = asyncio.create_task(client.post("/v1/jobs", json={"task": "patient"}))
+        for prefers in ("wait=0", "respond-async, WAIT=0", "foo; bar, wait=0 ,x=1"):
+            late = await client.post("/v1/jobs", json=[{"task": "late"}], headers={"Prefer": prefers})
+            assert (late.status_code, "took too long" in late.json()["detail"]) == (503, True)
+        held.goes_on.set()
+        assert (await other).status_code == 201
 
-    run(story)
-    service.close()
-    assert calls == [1, 100]
+    held = HeldStore()
+    held.told(story)
+    assert {job.task for job in held.app.client.store.find(Query())} == {"first", "patient"}
 
 
 class Away(MemoryStore):
