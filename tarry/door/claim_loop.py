@@ -188,7 +188,8 @@ class ClaimLoop:
 
     def _sleep(self, pause: float) -> None:
         with self._lock:
-            if self._closing or self._requests or (not self._backoff.tries and self._takers.due()):
+            is_due = self._takers.cannot_wait() if self._backoff.tries else self._takers.due()
+            if self._closing or self._requests or is_due:
                 return
             self._asleep = True
         self._wakeup.sleep(pause)
@@ -352,7 +353,7 @@ class ClaimLoop:
         with self._lock:
             requests = list(self._requests)
             self._requests.clear()
-            ended = [ticket for group in self._takers.groups() for ticket in group.last_lookers()]
+            ended = self._takers.cannot_wait()
             for ticket in ended:
                 self._takers.remove(ticket)
         self._settler.fail(requests, error)

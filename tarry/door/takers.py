@@ -148,9 +148,9 @@ class Takers:
         self.count = 0
         return tickets
 
-    def groups(self) -> list[TicketGroup]:
-        """All who wait."""
-        return list(self._groups.values())
+    def cannot_wait(self) -> list[Ticket]:
+        """Those who are answered after a look, whether there are jobs or not."""
+        return [ticket for group in self._groups.values() for ticket in group.last_lookers()]
 
     def look(self, ticket: Ticket) -> None:
         """There may be jobs for this one."""

@@ -26,7 +26,7 @@ BOUNDS = {"processes": 1, "max_connections": HELD, "max_connections_per_address"
 @contextlib.contextmanager
 def storm(port: int, sent: bytes, seconds: float = 30.0) -> Iterator[dict[str, int]]:
     """STORM connections, those of them that stay open are held as long as the block; what each was told."""
-    command = [sys.executable, "-m", "tests.door.storm", str(port), str(STORM), str(seconds), sent.hex()]
+    command = [sys.executable, "-m", "tests.door.storm", str(port), str(STORM), str(HELD), str(seconds), sent.hex()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told: dict[str, int] = json.loads(process.stdout.readline())

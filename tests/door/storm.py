@@ -1,6 +1,6 @@
-"""`python -m tests.door.storm PORT COUNT SECONDS HEX`: opens so many connections at once, sends the bytes on each,
-and listens for so long at most. Prints as JSON how often which first line came, and whether the connection then ended;
-holds the others until stdin ends."""
+"""`python -m tests.door.storm PORT COUNT HELD SECONDS HEX`: opens so many connections at once, sends the bytes on each,
+and listens until no more than HELD are open, for so long at most. Prints as JSON how often which first line came, and
+whether the connection then ended; holds the others until stdin ends."""
 
 import contextlib
 import json
@@ -11,15 +11,16 @@ import sys
 import time
 from collections import Counter
 
-QUIET = 1.5
-"""Seconds without news after which no more are awaited."""
+SETTLED, QUIET = 0.5, 8.0
+"""Seconds without news after which no more are awaited: if no more are open than were to be, and else."""
+# A kernel that has no place for a connection lets its client try again: after 1, 3 and 7 s.
 
 
 class Storm:
     """Connections that are opened at once."""
 
-    def __init__(self, port: int, count: int, sent: bytes) -> None:
-        self._sent, self._selector = sent, selectors.DefaultSelector()
+    def __init__(self, port: int, count: int, held: int, sent: bytes) -> None:
+        self._held, self._sent, self._selector = held, sent, selectors.DefaultSelector()
         self._said: dict[socket.socket, bytes] = {}
         self._told: Counter[str] = Counter()
         for _ in range(count):
@@ -37,6 +38,8 @@ class Storm:
             events = self._selector.select(0.1)
             if events or self._unconnected:
                 quiet_at = now + QUIET
+            elif len(self._said) <= self._held:
+                quiet_at = min(quiet_at, now + SETTLED)
             for key, _ in events:
                 self._step(key.fileobj)  # type: ignore[arg-type]
         held = Counter(_first_line(said, "open") for said in self._said.values())
@@ -72,14 +75,14 @@ def _first_line(said: bytes, how: str) -> str:
     return f"{first}|{how}"
 
 
-def main(port: int, count: int, seconds: float, sent: bytes) -> None:
+def main(port: int, count: int, held: int, seconds: float, sent: bytes) -> None:
     """The whole storm."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    storm = Storm(port, count, sent)
+    storm = Storm(port, count, held, sent)
     print(json.dumps(storm.run(seconds)), flush=True)
     sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), bytes.fromhex(sys.argv[4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), bytes.fromhex(sys.argv[5]))

@@ -47,7 +47,8 @@ def test_nothing_there_is_answered_at_once_or_after_the_wait(app: App) -> None: 
             assert await claims.claim(["php", "node"], limit=5, lease=LEASE, wait=0) == []
             began = time.monotonic()
             assert await claims.claim(["php"], limit=5, lease=LEASE, wait=0.1) == []
-            assert time.monotonic() - began >= 0.1
+            # libuv counts from the begin of its turn, in whole milliseconds.
+            assert time.monotonic() - began >= 0.09
             assert claims.waiting == 0
 
     run(story())
