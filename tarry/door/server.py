@@ -44,7 +44,12 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
     """What the doors share; ConfigError if a file that the settings name is missing or wrong, or the extra is not
     installed."""
     access: DoorAccess = Anybody() if config.tokens is None else TokenAccess(config.tokens)
-    settings = DoorSettings(max_request=config.max_request, ring=config.ring, needs_local_host=config.tokens is None)
+    settings = DoorSettings(
+        max_request=config.max_request,
+        ring=config.ring,
+        console=config.console,
+        needs_local_host=config.tokens is None,
+    )
     return DoorService(app, settings=settings, access=access)
 
 

@@ -21,6 +21,7 @@ from tarry.door.ring import Answers, PutRing
 from tarry.door.store_look import CachedLook, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job
+from tarry.server_settings import ConsoleMode
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 from tarry.worker import owner
@@ -49,6 +50,8 @@ class DoorSettings(Struct, frozen=True):
     """Bytes of the body of one request, unless it is streamed."""
     ring: int = 1024
     """Requests with puts that wait for their commit."""
+    console: ConsoleMode = "on"
+    """Whether the HTTP door has pages for people, and whether they may do more than look."""
     needs_local_host: bool = False
     """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
     tells its callers from the pages in their browsers."""

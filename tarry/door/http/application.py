@@ -10,9 +10,10 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from tarry.door.console.application import Console
 from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiCall, ApiMethod
 from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of, retry_after
@@ -141,19 +142,29 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
         finally:
             await asyncio.to_thread(service.close)
 
+    console = None if service.settings.console == "off" else _console(service)
+
     async def not_found(request: Request, _: Exception) -> Response:
-        return problem_response(RequestError("there is nothing here; /v1/docs lists what there is", None, 404), request)
+        error = RequestError("there is nothing here; /v1/docs lists what there is", None, 404)
+        if console is not None and "text/html" in request.headers.get("accept", ""):
+            return await console.trouble(request, error)
+        return problem_response(error, request)
 
     ordered = sorted(methods, key=lambda method: _order(method.route))
-    routes = [
+    routes: list[BaseRoute] = [
         Route(path, ApiPath(service, group), name=path)
         for path, group in groupby(ordered, key=lambda method: method.route)
     ]
+    routes += [] if console is None else console.routes()
     handlers: dict[Any, Any] = {404: not_found}
     application = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # A redirect to the path with a slash would lose the body of a POST.
     application.router.redirect_slashes = False
     return application
+
+
+def _console(service: DoorService) -> Console:
+    return Console(service, read_only=service.settings.console == "read-only")
 
 
 def _order(route: str) -> tuple[bool, str]:

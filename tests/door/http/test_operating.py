@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
 from tarry.door import store_look
-from tarry.door.access import Scope
+from tarry.door.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures
 from tarry.store.base import Want
@@ -25,7 +25,7 @@ HOOK = "https://shop.example/hook?token=sesame"
 Story = Callable[[httpx.AsyncClient], Awaitable[Any]]
 
 
-class MailOnly:
+class MailOnly(Anybody):
     """A caller that may do everything with the queue mail, and nothing else."""
 
     name = "mail-team"
