@@ -19,6 +19,8 @@ OWN_FIELDS = ("csrf", "next")
 MOST_FORM = 2**20
 """Bytes of a form."""
 _MOST_FIELDS = 200
+_DEEPEST = 6
+"""Names in the name of a field: `settings.headers.X-Shop` has three."""
 
 
 class ConsoleAct(Struct, frozen=True):
@@ -68,6 +70,8 @@ def form_values(fields: Form, kind: Any) -> Any:
 
 
 def _put(found: dict[str, Any], path: list[str], value: str) -> None:
+    if len(path) > _DEEPEST:
+        raise RequestError("the form has a field within too many others", "body")
     *parents, last = path
     for name in parents:
         found = found.setdefault(name, {})

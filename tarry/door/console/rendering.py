@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,6 +16,9 @@ from tarry.model.duration import SECOND, format_duration
 MOST_TEXT = 20_000
 """Characters of arguments, results and tracebacks that a page shows."""
 HIDDEN = "••••••"
+DEEPEST = 60
+"""Lists and objects within each other that a page shows."""
+NOW, PAST, FUTURE = "now", "%(time)s ago", "in %(time)s"
 _SECRETS = ("password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential", "private_key")
 
 
@@ -33,9 +36,8 @@ def environment(language: Language) -> Environment:
     # From the extension, which types do not know.
     install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
     install(language.text, language.plural, newstyle=True)
-    found.filters.update(
-        number=number, moment=moment, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short
-    )
+    found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
+    found.filters["moment"] = partial(moment, language)
     return found
 
 
@@ -54,14 +56,14 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def moment(seconds: float | None, now: float) -> Markup:
+def moment(language: Language, seconds: float | None, now: float) -> Markup:
     """How far a time is from now, with the time itself as its title; a dash for None. In seconds since the epoch."""
     if seconds is None:
         return Markup("–")
     away = seconds - now
-    text = span(abs(away)) + (" ago" if away < 0 else "") if abs(away) >= 1 else "now"
-    return Markup('<time datetime="{}Z" title="{} UTC">{}{}</time>').format(
-        iso(seconds).replace(" ", "T"), iso(seconds), "in " if away >= 1 else "", text
+    which = NOW if abs(away) < 1 else PAST if away < 0 else FUTURE
+    return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
+        iso(seconds).replace(" ", "T"), iso(seconds), language.text(which) % {"time": span(abs(away))}
     )
 
 
@@ -99,10 +101,13 @@ def pretty(value: Any) -> Markup:
     return escape(cut)
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: Any, depth: int = 0) -> Any:
+    if depth > DEEPEST and isinstance(value, Mapping | list):
+        return "…"
     if isinstance(value, Mapping):
-        return {name: HIDDEN if is_secret(str(name)) else _without_secrets(each) for name, each in value.items()}
-    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+        each = value.items()
+        return {name: HIDDEN if is_secret(str(name)) else _without_secrets(one, depth + 1) for name, one in each}
+    return [_without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 def is_secret(name: str) -> bool:

@@ -55,9 +55,11 @@ class Sessions:
         except ValueError:
             return None
         found = self._access.named(token)
-        if found is None or is_over or not hmac.compare_digest(proof, self._prove(claim, self._key(token))):
+        if found is None or is_over:
             return None
-        return found
+        # As bytes: a cookie may hold any characters, and only ASCII text is compared.
+        wanted = self._prove(claim, self._key(token))
+        return found if hmac.compare_digest(proof.encode(), wanted.encode()) else None
 
     def form_proof(self, cookie: str) -> str:
         """What each form of this session carries: a page of another site cannot know it. cookie: empty without

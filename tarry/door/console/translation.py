@@ -39,14 +39,16 @@ def choose_language(cookie: str | None, accepted: str) -> Language:
 
 
 def _codes(accepted: str) -> Iterator[str]:
+    """The languages that a reader accepts, the best first; without their countries."""
     weighted = []
     for part in accepted.split(",")[:20]:
-        code, _, weight = part.partition(";q=")
+        code, _, weight = part.replace(" ", "").partition(";q=")
         try:
-            weighted.append((-float(weight or 1), code.strip().lower().partition("-")[0]))
+            weighted.append((float(weight or 1), code.lower().partition("-")[0]))
         except ValueError:
             continue
-    return (code for _, code in sorted(weighted, key=lambda each: each[0]))
+    # A weight of 0 says: by no means.
+    return (code for weight, code in sorted(weighted, key=lambda each: -each[0]) if weight > 0)
 
 
 @lru_cache(maxsize=4)

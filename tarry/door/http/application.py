@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from tarry.door.console.answers import finish
 from tarry.door.console.application import Console
 from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiCall, ApiMethod
@@ -146,8 +147,15 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
 
     async def not_found(request: Request, _: Exception) -> Response:
         error = RequestError("there is nothing here; /v1/docs lists what there is", None, 404)
+        return answer_trouble(request, error)
+
+    async def wrong_verb(request: Request, _: Exception) -> Response:
+        # Only of the console: the API's paths answer it by themselves.
+        return answer_trouble(request, RequestError(f"{request.method} is not for this path", None, 405))
+
+    def answer_trouble(request: Request, error: Exception) -> Response:
         if console is not None and "text/html" in request.headers.get("accept", ""):
-            return await console.trouble(request, error)
+            return finish(request, console.trouble(request, error))
         return problem_response(error, request)
 
     ordered = sorted(methods, key=lambda method: _order(method.route))
@@ -156,7 +164,7 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
         for path, group in groupby(ordered, key=lambda method: method.route)
     ]
     routes += [] if console is None else console.routes()
-    handlers: dict[Any, Any] = {404: not_found}
+    handlers: dict[Any, Any] = {404: not_found, 405: wrong_verb}
     application = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # A redirect to the path with a slash would lose the body of a POST.
     application.router.redirect_slashes = False
