@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import pytest
 
 from tarry import App
 from tarry.door.service import DoorSettings
@@ -94,3 +95,9 @@ class Tokens:
     def _write(self) -> "Tokens":
         self.file.write_text("".join(self._lines.values()))
         return self
+
+
+def outcomes(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+    """Who did what, and how it ended, as the audit log has it."""
+    records = [one for one in caplog.records if one.name == "tarry.audit"]
+    return [(one.caller, one.act, one.outcome.partition(":")[0]) for one in records]  # type: ignore[attr-defined]
