@@ -1,4 +1,5 @@
-"""The languages of the console. Templates have the texts in English; the file of a language has their translations."""
+"""The languages of the console. Templates have the texts in English; a folder for each other
+language has their translations."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -53,7 +54,9 @@ def _codes(accepted: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _texts(code: str) -> Mapping[str, str]:
-    if code == "en":
-        return {}
-    found = files("tarry.door.console").joinpath(f"texts/{code}.toml").read_text(encoding="utf-8")
-    return {entry["en"]: entry["text"] for entry in tomllib.loads(found)["texts"]}
+    """The translations by the English text; of English itself there are none."""
+    folder = files("tarry.door.console").joinpath(f"texts/{code}")
+    found: dict[str, str] = {}
+    for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else ():
+        found |= tomllib.loads(file.read_text(encoding="utf-8"))
+    return found

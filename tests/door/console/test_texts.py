@@ -49,8 +49,8 @@ def _of_act(act: ConsoleAct) -> list[str]:
 
 
 def translations(code: str) -> list[tuple[str, str]]:
-    found = tomllib.loads((FOLDER / "texts" / f"{code}.toml").read_text(encoding="utf-8"))["texts"]
-    return [(entry["en"], entry["text"]) for entry in found]
+    texts = (file.read_text(encoding="utf-8") for file in (FOLDER / "texts" / code).iterdir())
+    return [entry for text in texts for entry in tomllib.loads(text).items()]
 
 
 OTHERS = [language.code for language in LANGUAGES if language.code != "en"]
