@@ -16,6 +16,8 @@ Form = Sequence[tuple[str, str]]
 
 OWN_FIELDS = ("csrf", "next")
 """Fields of a form that are the console's, and not the method's."""
+JSON_FIELD = ":json"
+"""The end of the name of a field that is JSON: settings of tasks have values of any type, which text does not tell."""
 MOST_FORM = 2**20
 """Bytes of a form."""
 _MOST_FIELDS = 200
@@ -57,11 +59,12 @@ def read_form(body: bytes) -> Form:
 
 def form_values(fields: Form, kind: Any) -> Any:
     """The fields as the body that a method takes. `filter.queue` is the field `queue` of `filter`; a field that comes
-    several times is a list. RequestError."""
+    several times is a list; `enabled:json` is the field `enabled`, whose text is JSON. RequestError."""
     found: dict[str, Any] = {}
     for name, value in fields:
         if name not in OWN_FIELDS:
-            _put(found, name.split("."), value)
+            path = name.removesuffix(JSON_FIELD)
+            _put(found, path.split("."), value if path == name else _decoded(path, value))
     try:
         # Not strict: all values of a form are text.
         return msgspec.convert(found, kind, strict=False)
@@ -69,7 +72,14 @@ def form_values(fields: Form, kind: Any) -> Any:
         raise wrong_value(error, "body") from None
 
 
-def _put(found: dict[str, Any], path: list[str], value: str) -> None:
+def _decoded(name: str, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RequestError(f"{name}: {error}", name) from None
+
+
+def _put(found: dict[str, Any], path: list[str], value: Any) -> None:
     if len(path) > _DEEPEST:
         raise RequestError("the form has a field within too many others", "body")
     *parents, last = path

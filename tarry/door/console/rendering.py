@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from tarry.door.console.assets import asset_path
 from tarry.door.console.translation import Language
@@ -96,18 +98,21 @@ def short(id: str) -> str:
 
 def pretty(value: Any) -> Markup:
     """JSON for people, on several lines, with secrets hidden and what is long cut."""
-    text = json.dumps(_without_secrets(value), indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, default=str)
     cut = text[:MOST_TEXT] + (f"\n… {len(text) - MOST_TEXT:,} characters more" if len(text) > MOST_TEXT else "")
     return escape(cut)
 
 
-def _without_secrets(value: Any, depth: int = 0) -> Any:
+def without_secrets(value: Any, depth: int = 0) -> Any:
+    """The value, with what must not be seen hidden, and what is nested too deeply left out."""
+    if isinstance(value, Struct):
+        value = msgspec.to_builtins(value)
     if depth > DEEPEST and isinstance(value, Mapping | list):
         return "…"
     if isinstance(value, Mapping):
         each = value.items()
-        return {name: HIDDEN if is_secret(str(name)) else _without_secrets(one, depth + 1) for name, one in each}
-    return [_without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
+        return {name: HIDDEN if is_secret(str(name)) else without_secrets(one, depth + 1) for name, one in each}
+    return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 def is_secret(name: str) -> bool:

@@ -256,11 +256,21 @@ def test_fields_become_the_body_of_a_method() -> None:
     found = form_values(form, NewOperation)
     assert (found.act, found.dry_run, found.filter.queue) == ("retry", True, "mail")
     assert found.filter.states == (State.DEAD, State.READY)
+    settings = form_values(read_form(b"enabled%3Ajson=false&owner=true&a.timeout%3Ajson=2.5"), dict[str, Any])
+    assert settings == {"enabled": False, "owner": "true", "a": {"timeout": 2.5}}
     assert form_values(read_form(b"priority=-5&delay=10m&queue="), MoveRequest) == MoveRequest("10m", priority=-5)
 
 
 @pytest.mark.parametrize(
-    "body", [b"filter=x&filter.queue=y", b"filter.queue=y&filter=x", b"a.a.a.a.a.a.a=1", b"act=shout", b"priority=x"]
+    "body",
+    [
+        b"filter=x&filter.queue=y",
+        b"filter.queue=y&filter=x",
+        b"a.a.a.a.a.a.a=1",
+        b"act=shout",
+        b"priority=x",
+        b"act%3Ajson=retry",
+    ],
 )
 def test_fields_that_do_not_fit_are_refused(body: bytes) -> None:
     with pytest.raises(RequestError):

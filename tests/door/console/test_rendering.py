@@ -4,6 +4,7 @@ import json
 from datetime import date
 
 import pytest
+from msgspec import Struct
 
 from tarry.door.console.rendering import DEEPEST, HIDDEN, MOST_TEXT, is_secret, moment, number, pretty, size, span
 from tarry.door.console.translation import LANGUAGES
@@ -57,7 +58,13 @@ def test_deep_values_are_cut() -> None:
     assert "…" in shown
 
 
+class Answer(Struct):
+    outcome: str
+    token: str
+
+
 def test_values_that_are_no_json_are_shown() -> None:
+    assert json.loads(pretty([Answer("again", "abc")]).unescape()) == [{"outcome": "again", "token": HIDDEN}]
     assert "2026-01-02" in str(pretty({"at": date(2026, 1, 2)}))
     assert json.loads(str(pretty([1.5, None, True])))[1:] == [None, True]
 
