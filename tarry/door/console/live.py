@@ -17,7 +17,7 @@ LASTS = 600.0
 """Seconds after which a page opens the stream anew: so a session that has ended is noticed."""
 EVERY = 2.0
 """Seconds between two looks at the store, of all streams of a process together."""
-OLDEST = 10.0
+OLDEST = 5.0
 """Seconds after which a page asks again though the look is the same: a look does not show progress, for one."""
 SHARE = 0.2
 """Of the time of one connection to the store, for pages that ask again by themselves."""

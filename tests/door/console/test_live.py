@@ -123,6 +123,7 @@ def test_pages_that_cost_too_much_wait_and_miss_nothing(app: App, page: Page) ->
         assert not await page.hears(5)
         assert not await page.hears(4)
         assert await page.hears(2)
+        # It is told once.
         assert not await page.hears(1)
 
     run(story)

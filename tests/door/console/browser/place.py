@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
 from tests.cli.project import Project, until
 from tests.door.console.visiting import Tokens
@@ -18,6 +18,7 @@ from tests.servers.server import free_port
 APP = Path(__file__).with_name("app.py").read_text()
 TIMEOUT = 15_000
 """Milliseconds that a test waits for anything on a page."""
+expect.set_options(timeout=TIMEOUT)
 PASSING = "Failed to load resource"
 """How Chromium reports each answer that is an error."""
 
@@ -99,7 +100,7 @@ class Person:
         self.page = context.new_page()
 
     def _see_request(self, request: Request) -> None:
-        if not request.url.startswith(f"{self.place.url}/"):
+        if not request.url.startswith((f"{self.place.url}/", "about:")):
             self.complaints.append(f"a request to {request.url}")
 
     def _see_message(self, message: ConsoleMessage) -> None:
@@ -154,6 +155,8 @@ def people(browser: Browser, place: Place) -> Iterator[MakePerson]:
 
     yield make
     for person in made:
+        # Chromium may hang if it is closed in the middle of a navigation.
+        person.page.goto("about:blank")
         person.context.close()
     for person in made:
         person.check()

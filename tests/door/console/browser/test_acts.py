@@ -100,6 +100,7 @@ def test_many_jobs_are_counted_first_and_then_changed(operator: Person) -> None:
     page.locator("select[name=act]").select_option("delete")
     page.get_by_label("Reason", exact=True).fill("of no use")
     operator.press("Change them")
+    operator.is_told("The operation has begun")
     for job in jobs:
         operator.place.becomes(job, "gone")
     assert operator.place.state(kept) == "scheduled"
