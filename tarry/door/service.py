@@ -52,6 +52,8 @@ class DoorSettings(Struct, frozen=True):
     """Requests with puts that wait for their commit."""
     console: ConsoleMode = "on"
     """Whether the HTTP door has pages for people, and whether they may do more than look."""
+    path: str = ""
+    """Requests for paths below this one are served as well, as a proxy passes them on; empty: there is none."""
     needs_local_host: bool = False
     """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
     tells its callers from the pages in their browsers."""

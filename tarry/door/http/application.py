@@ -112,12 +112,14 @@ class HttpDoor:
 
     def __init__(self, service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> None:
         methods = list(methods)
-        self._service = service
+        self._service, self._path = service, service.settings.path
         self._others = _router(service, methods)
         self._jobs = ApiPath(service, (method for method in methods if method.route == JOBS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection's request, or the lifespan."""
+        if self._path and scope["type"] == "http":
+            scope = _below(self._path, scope)
         # Nearly all requests are puts, and finding the way to this one path would cost each a tenth of its time.
         if scope["type"] == "http" and scope["path"] == scope.get("root_path", "") + JOBS:
             await self._jobs(scope, receive, send)
@@ -127,6 +129,15 @@ class HttpDoor:
     def close(self) -> None:
         """Commits what waits, and ends the threads; blocks. The app stays open."""
         self._service.close()
+
+
+def _below(root: str, scope: Scope) -> Scope:
+    """The scope of a request, whose root is that path if the request is for something below it."""
+    path = scope["path"]
+    if path == root:
+        # As people write the address.
+        return {**scope, "path": f"{root}/", "root_path": root}
+    return {**scope, "root_path": root} if path.startswith(f"{root}/") else scope
 
 
 def create_application(service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> HttpDoor:

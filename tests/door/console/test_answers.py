@@ -218,6 +218,22 @@ def test_below_a_path_of_another_application(app: App, tokens: Tokens, kind: str
     assert app.client.store.queues() == {"mail": True}
 
 
+def test_below_the_path_of_a_proxy(app: App) -> None:
+    async def story(browser: Visitor) -> None:
+        for root in ("", "/of/tarry"):
+            assert f'href="{root}/queues"' in await browser.text(f"{root}/")
+            paused = await browser.act(f"{root}/queues/mail/pause", {"next": "/queues"}, f"{root}/queues/mail")
+            assert paused.headers["location"] == f"{root}/queues"
+            assert (await browser.client.get(f"{root}/v1/queues")).json()["queues"][0]["queue"] == "mail"
+            put = await browser.client.post(f"{root}/v1/jobs", json={"task": "mail.send", "args": []})
+            assert put.status_code == 201
+        assert 'href="/of/tarry/queues"' in await browser.text("/of/tarry")
+        assert (await browser.get("/of/tarryqueues")).status_code == 404
+        assert (await browser.get("/of/tarry/of/tarry/queues")).status_code == 404
+
+    visit(app, story, path="/of/tarry")
+
+
 @pytest.mark.parametrize(("console", "status"), [("on", 303), ("read-only", 403), ("off", 404)])
 def test_who_embeds_it_says_how_much_it_may(app: App, console: Any, status: int) -> None:
     door = tarry.asgi(app, console=console)
