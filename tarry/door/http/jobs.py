@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry import errors
 from tarry.client.job_records import (
@@ -17,10 +18,12 @@ from tarry.client.job_records import (
 from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import RequestError, checking
+from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.push.delivery.record import AttemptRecord, records_of
+from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.store.shared.partial_result import partial_result
@@ -104,6 +107,15 @@ class MoveRequest(Struct, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
 
 
+class WhyAnswer(Struct, frozen=True):
+    """Why a job does not run."""
+
+    id: str
+    state: State
+    reasons: list[WaitingReason]
+    """What matters most first; at least one."""
+
+
 class ResultQuery(Struct, forbid_unknown_fields=True):
     """How long to wait for a result."""
 
@@ -151,6 +163,16 @@ def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
     task = call.service.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
     return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
+
+
+@api_method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
+def explain_job(call: ApiCall, path: JobPath) -> WhyAnswer:
+    """Tells why a job does not run: what holds it back, until when, and which jobs have the place that it needs."""
+    job, service = _fetch(call, path), call.service
+    service.sync_tasks()
+    client, app = service.client, service.app
+    reasons = why_waiting(client.store, job, client.clock.now(), app.tasks, app.http.endpoints)
+    return WhyAnswer(ids.text(job.id), job.state, [_allowed(call, reason) for reason in reasons])
 
 
 @api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
@@ -251,6 +273,11 @@ def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecor
     return _record(call, job)
 
 
+def _allowed(call: ApiCall, reason: WaitingReason) -> WaitingReason:
+    """The reason, with those jobs that the caller may see."""
+    return replace(reason, holders=[one for one in reason.holders if call.allows(one.queue)])
+
+
 def _record(call: ApiCall, job: Job) -> JobRecord:
     return job_record(job, _most_attempts(call, job))
 
@@ -260,4 +287,4 @@ def _most_attempts(call: ApiCall, job: Job) -> int | None:
     return most_attempts(job, app.tasks, app.rules)
 
 
-METHODS = (list_jobs, show_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)
+METHODS = (list_jobs, show_job, explain_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)
