@@ -21,7 +21,7 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, check_form_origin, local_path
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import jobs, operating, overview, queues, tasks
+from tarry.door.console.views import job, jobs, operating, overview, queues, tasks
 from tarry.door.http.events import EventResponse
 from tarry.door.http.method import ApiCall
 from tarry.door.http.problem import RequestError, problem_of
@@ -31,8 +31,15 @@ from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
 from tarry.store import ids
 
-PAGES: tuple[ConsolePage, ...] = (*overview.PAGES, *queues.PAGES, *jobs.PAGES, *tasks.PAGES, *operating.PAGES)
-ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *jobs.ACTS, *tasks.ACTS, *operating.ACTS)
+PAGES: tuple[ConsolePage, ...] = (
+    *overview.PAGES,
+    *queues.PAGES,
+    *jobs.PAGES,
+    *job.PAGES,
+    *tasks.PAGES,
+    *operating.PAGES,
+)
+ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *operating.ACTS)
 
 FLASH = "tarry_said"
 """The cookie with what an act has done, until the next page shows it."""

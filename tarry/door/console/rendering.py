@@ -94,15 +94,16 @@ def short(id: str) -> str:
 
 def pretty(value: Any) -> Markup:
     """JSON for people, on several lines, with secrets hidden and what is long cut."""
-    text = json.dumps(_without_secrets(value), indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, default=str)
     cut = text[:MOST_TEXT] + (f"\n… {len(text) - MOST_TEXT:,} characters more" if len(text) > MOST_TEXT else "")
     return escape(cut)
 
 
-def _without_secrets(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
+    """The value, with what must not be seen hidden."""
     if isinstance(value, Mapping):
-        return {name: HIDDEN if is_secret(str(name)) else _without_secrets(each) for name, each in value.items()}
-    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+        return {name: HIDDEN if is_secret(str(name)) else without_secrets(each) for name, each in value.items()}
+    return [without_secrets(each) for each in value] if isinstance(value, list) else value
 
 
 def is_secret(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Jobs: the list with its filters, and one job."""
+"""Jobs: the list with its filters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,17 +6,7 @@ from urllib.parse import urlencode
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.jobs import (
-    CancelAnswer,
-    JobPath,
-    JobsQuery,
-    cancel_job,
-    delete_job,
-    list_jobs,
-    move_job,
-    retry_job,
-    show_job,
-)
+from tarry.door.http.jobs import JobsQuery, list_jobs
 from tarry.door.http.method import ApiCall
 from tarry.model.job import State
 
@@ -29,12 +19,6 @@ def jobs_page(call: ApiCall, query: JobsQuery) -> PageData:
     return {"page": page, "query": query, "states": tuple(State), "filters": filters, "following": following}
 
 
-@console_page("/jobs/{id}", "job.html")
-def job_page(call: ApiCall, path: JobPath) -> PageData:
-    """One job."""
-    return {"job": show_job.handler(call, path)}
-
-
 def _filters(query: JobsQuery) -> Mapping[str, Any]:
     """The filters that are set, as in the address of the page."""
     found = {name: getattr(query, name) for name in ("queue", "task", "key", "older")}
@@ -42,16 +26,5 @@ def _filters(query: JobsQuery) -> Mapping[str, Any]:
     return states | {name: value for name, value in found.items() if value is not None}
 
 
-def _cancelled(answer: CancelAnswer) -> str:
-    if answer.detail:
-        return "{detail}"
-    return "The job is cancelled." if answer.cancelled else "The job had ended already."
-
-
-PAGES: tuple[ConsolePage, ...] = (jobs_page, job_page)
-ACTS = (
-    ConsoleAct(retry_job, "The job is ready."),
-    ConsoleAct(cancel_job, _cancelled),
-    ConsoleAct(move_job, "The job is moved."),
-    ConsoleAct(delete_job, "The job is deleted.", lambda _: "/jobs"),
-)
+PAGES: tuple[ConsolePage, ...] = (jobs_page,)
+ACTS: tuple[ConsoleAct, ...] = ()
