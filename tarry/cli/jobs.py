@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -25,7 +25,6 @@ from tarry.client.client import Client
 from tarry.client.job_records import job_detail, job_record
 from tarry.client.operations.operation import EVENTS
 from tarry.errors import JobNotFound, UsageError
-from tarry.keeper.waiting_reasons import LimitHolder
 from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.duration import SECOND, microseconds
@@ -205,14 +204,10 @@ def _why(setup: Setup, args: argparse.Namespace) -> int:
         say(f"{name} is {job.state}.")
         for reason in reasons:
             say(f"- {harmless(reason.text)}")
-            _print_holders(reason.holders, now)
+            for one in reason.holders[:LISTED]:
+                began = format_ago(round(one.since * SECOND), now)
+                say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
     return 0
-
-
-def _print_holders(holders: Sequence[LimitHolder], now: int) -> None:
-    """The jobs that take the places of a limit, a line each."""
-    for one in holders[:LISTED]:
-        say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {format_ago(round(one.since * SECOND), now)}")
 
 
 def _print_output(output: Output) -> None:

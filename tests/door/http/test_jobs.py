@@ -262,3 +262,21 @@ def test_what_is_no_json_is_shown_as_text(app: App) -> None:
     change = Change(job.id, job.state, job.epoch, job.state, job.state_since, None, 0, 0, 0, b"\xffno")
     assert app.client.store.apply([change], app.client.clock.now()) == [True]
     assert call(app, "GET", f"/v1/jobs/{handle.id}").json()["note"] == "\ufffdno"
+
+
+def test_jobs_are_found_by_text_and_by_the_time_of_their_put(app: App) -> None:
+    ann, bob = (app.named("mail").enqueue(name) for name in ("ann@x", "bob@x"))
+
+    def found(**query: Any) -> list[str]:
+        got = call(app, "GET", "/v1/jobs", params=query).json()
+        return [job["id"] for job in got["jobs"]]
+
+    assert found(text="ANN") == [ann.id]
+    assert found(text="nobody") == []
+    assert found(created_since="1h") == [ann.id, bob.id]
+    assert found(created_until="1h") == []
+    assert found(created_since="2020-01-01", created_until="2040-01-01T00:00Z", text="bob") == [bob.id]
+    assert call(app, "GET", "/v1/jobs", params={"text": "x"}).json()["examined"] == 2
+    for wrong in ({"created_since": "soon"}, {"created_until": "-1h"}):
+        got = call(app, "GET", "/v1/jobs", params=wrong)
+        assert (got.status_code, got.json()["field"]) == (422, next(iter(wrong)))
