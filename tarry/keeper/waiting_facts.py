@@ -1,6 +1,6 @@
 """Reads from the store why a job may not run. Cheap at any size: it counts and lists up to a bound."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -23,8 +23,8 @@ from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result
 from tarry.worker.external_queues import is_external
 
-MOST_OWNERS = 64
-"""Workers whose jobs are read, to find those that hold a limit."""
+MOST_OWNERS, MOST_RUNNING = 64, 5000
+"""Workers whose jobs are read, and jobs that are read of all of them, to find those that hold a limit."""
 MOST_HOLDERS = 100
 """Jobs that are listed of those that hold a limit."""
 
@@ -70,15 +70,21 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
 
 
 def running_jobs(reader: StoreReader, now: int) -> Iterator[Job]:
-    """The jobs that run, worker by worker, of the first workers by name."""
+    """The jobs that run, worker by worker, of the first workers by name; at most `MOST_RUNNING`."""
+    left = MOST_RUNNING
     for owner in islice(sorted(reader.ask(reader.store.owners)), MOST_OWNERS):
-        yield from reader.ask(lambda: reader.store.reclaim(now, of=owner))  # noqa: B023 - asked at once
+        # As many of each as a store gives at once. Asked at once, so that the loop variables are these.
+        jobs = reader.ask(lambda: reader.store.reclaim(now, of=owner))[:left]  # noqa: B023
+        yield from jobs
+        left -= len(jobs)
+        if not left:
+            return
 
 
-def limit_holders(reader: StoreReader, name: str, now: int, lane: str | None = None) -> list[LimitHolder]:
-    """The jobs that take places of a limit: those that have run for the longest first, at most `MOST_HOLDERS`. lane: of
-    a limit for each key, whose places are meant."""
-    found = [holder_of(job) for job in running_jobs(reader, now) if _takes_place(job, name, lane)]
+def limit_holders(running: Iterable[Job], name: str, lane: str | None = None) -> list[LimitHolder]:
+    """Those of the running jobs that take places of a limit: the ones that have run for the longest first, at most
+    `MOST_HOLDERS`. lane: of a limit for each key, whose places are meant."""
+    found = [holder_of(job) for job in running if _takes_place(job, name, lane)]
     return sorted(found, key=lambda holder: holder.since)[:MOST_HOLDERS]
 
 
@@ -106,14 +112,14 @@ def _limit_uses(reader: StoreReader, job: Job, now: int) -> Iterator[LimitUse]:
 def _with_holders(reader: StoreReader, name: str, limit: Limit, level: Level, now: int) -> LimitUse:
     # Who holds it is read only where that matters: it takes a query for each worker.
     is_full = limit.most is not None and level.running >= limit.most > 0
-    return LimitUse(name, limit, level, limit_holders(reader, name, now) if is_full else ())
+    return LimitUse(name, limit, level, limit_holders(running_jobs(reader, now), name) if is_full else ())
 
 
 def _use_of_key(reader: StoreReader, job: Job, limits: Mapping[str, tuple[Limit, Level]], now: int) -> LimitUse:
     """Of a limit for each key: the store shows no level, so the jobs of the key that run are counted."""
     name, limit = EACH + job.task, limits[EACH + job.task][0]
     lane = waiting_lane(job.task, job.lane, {each: one for each, (one, _) in limits.items()})
-    holders: Sequence[LimitHolder] = () if limit.most is None else limit_holders(reader, name, now, lane)
+    holders: Sequence[LimitHolder] = () if limit.most is None else limit_holders(running_jobs(reader, now), name, lane)
     return LimitUse(name, Limit(limit.most), Level(len(holders)), holders)
 
 

@@ -8,7 +8,7 @@ from tarry.keeper.hosts import Host, PoolFigures
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
-from tarry.model.limit import EACH, Level, Limit
+from tarry.model.limit import EACH, TASK, Level, Limit
 
 EVERY_QUEUE = "*"
 MOST_COUNTED = 1000
@@ -141,7 +141,13 @@ def _lasting(facts: WaitingFacts) -> Iterator[WaitingReason]:
         yield _reason("unknown", task=job.task)
     elif not facts.is_listed and not facts.is_external:
         yield _reason("unlisted", task=job.task)
-    yield from (_reason("stopped", limit=use.name) for use in facts.limits if use.limit.most == 0)
+    # While an endpoint gets no requests, its task has the limit 0: that says the same.
+    is_told = bool(endpoint.trouble) or not endpoint.enabled
+    yield from (
+        _reason("stopped", limit=use.name)
+        for use in facts.limits
+        if use.limit.most == 0 and not (is_told and use.name.startswith(TASK))
+    )
     yield from _served(facts)
 
 

@@ -56,6 +56,8 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(is_listed=False), ["unlisted"]),
         (facts(is_listed=False, is_external=True), ["external"]),
         (facts(limits=[full("task:shop.send", 0, 0)]), ["stopped"]),
+        (facts(endpoint=OPEN, limits=[full("task:shop.send", 0, 0)]), ["circuit"]),
+        (facts(endpoint=OPEN, limits=[full("queue:mail", 0, 0)]), ["circuit", "stopped"]),
         (facts(limits=[full("task:shop.send", 2, 2)]), ["limit"]),
         (facts(limits=[full("task:shop.send", 2, 1)]), ["free"]),
         (facts(limits=[full("each:shop.send")]), ["key"]),

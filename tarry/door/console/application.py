@@ -21,7 +21,7 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, check_form_origin, local_path
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import job, jobs, operating, overview, queues, tasks
+from tarry.door.console.views import job, jobs, operating, overview, queues, stores, tasks
 from tarry.door.http.events import EventResponse
 from tarry.door.http.method import ApiCall
 from tarry.door.http.problem import RequestError, problem_of
@@ -38,6 +38,7 @@ PAGES: tuple[ConsolePage, ...] = (
     *job.PAGES,
     *tasks.PAGES,
     *operating.PAGES,
+    *stores.PAGES,
 )
 ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *operating.ACTS)
 
