@@ -136,5 +136,6 @@ def test_stores_tell_what_to_change_and_how_large_queues_are(tmp_path: Path) -> 
 def test_a_store_that_is_away_is_told_of_on_its_page() -> None:
     store = Switched(MemoryStore())
     (text,) = told(with_mail(store), "/stores", before=store.down)
+    # Also where it was well when it was asked last.
     assert "no answer" in text
     assert "There are no jobs" in text

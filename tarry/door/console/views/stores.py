@@ -8,6 +8,7 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.hosts import list_stores
 from tarry.door.http.method import ApiCall
+from tarry.errors import StoreError
 from tarry.store.base import Tally
 
 
@@ -23,12 +24,23 @@ class QueueSize(Struct, frozen=True):
 @console_page("/stores", "stores.html")
 def stores_page(call: ApiCall) -> PageData:
     """The stores, and what is in them."""
-    stores = list_stores.handler(call).stores
-    # The counts read the store; where none answers, its page says so all the same.
-    is_away = all(store.trouble for store in stores)
-    counts = [] if is_away else [one for one in call.service.look.read().counts if call.allows(one.queue)]
-    sizes = queue_sizes(counts)
-    return {"stores": stores, "sizes": sizes, "jobs": sum(one.jobs for one in sizes), "bytes": _total(sizes)}
+    sizes = queue_sizes([one for one in _counts(call) if call.allows(one.queue)])
+    return {
+        "stores": list_stores.handler(call).stores,
+        "sizes": sizes,
+        "jobs": sum(one.jobs for one in sizes),
+        "bytes": _total(sizes),
+    }
+
+
+def _counts(call: ApiCall) -> Sequence[Tally]:
+    """How many jobs there are; none if no store answers."""
+    try:
+        return call.service.look.read().counts
+    except StoreError:
+        # The page is there to say that. What is known of the stores' health is from before.
+        call.service.health.read(0)
+        return ()
 
 
 def queue_sizes(counts: Sequence[Tally]) -> list[QueueSize]:
