@@ -45,12 +45,12 @@ def with_mail(store: Any) -> App:
     return app
 
 
-def told(app: App, *paths: str, before: Callable[[], None] | None = None) -> list[str]:
-    """The pages with these addresses; `before` is called once the console has answered."""
+def told(app: App, *paths: str, before: Callable[[], None] | None = None, first: str = "/operations") -> list[str]:
+    """The pages with these addresses; `before` is called once the first one was got."""
 
     async def story() -> list[httpx.Response]:
         async with api(app) as client:
-            await client.get("/")
+            await client.get(first)
             if before is not None:
                 before()
             return [await client.get(path) for path in paths]
@@ -136,6 +136,12 @@ def test_stores_tell_what_to_change_and_how_large_queues_are(tmp_path: Path) -> 
 def test_a_store_that_is_away_is_told_of_on_its_page() -> None:
     store = Switched(MemoryStore())
     (text,) = told(with_mail(store), "/stores", before=store.down)
-    # Also where it was well when it was asked last.
     assert "no answer" in text
     assert "There are no jobs" in text
+
+
+def test_a_store_that_has_just_gone_is_asked_anew() -> None:
+    store = Switched(MemoryStore())
+    # Its health was read before, and its jobs were not counted yet.
+    (text,) = told(with_mail(store), "/stores", before=store.down, first="/v1/stores")
+    assert "no answer" in text

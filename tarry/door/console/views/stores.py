@@ -29,7 +29,7 @@ def stores_page(call: ApiCall) -> PageData:
         "stores": list_stores.handler(call).stores,
         "sizes": sizes,
         "jobs": sum(one.jobs for one in sizes),
-        "bytes": _total(sizes),
+        "bytes": sum(one.bytes for one in sizes),
     }
 
 
@@ -55,10 +55,6 @@ def queue_sizes(counts: Sequence[Tally]) -> list[QueueSize]:
             so_far.bytes + tally.bytes,
         )
     return sorted(found.values(), key=lambda one: (-one.bytes, one.queue))
-
-
-def _total(sizes: Sequence[QueueSize]) -> int:
-    return sum(one.bytes for one in sizes)
 
 
 PAGES: tuple[ConsolePage, ...] = (stores_page,)
