@@ -18,7 +18,8 @@ from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
 from tarry.door.figures import DoorFigures
 from tarry.door.ring import Answers, PutRing
-from tarry.door.store_look import CachedLook, StoreProbe
+from tarry.door.store_health import read_health
+from tarry.door.store_look import CachedLook, CachedRead, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job
 from tarry.server_settings import ConsoleMode
@@ -80,6 +81,7 @@ class DoorService:
         self._operations: OperationRunner | None = None
         self._draining = asyncio.Event()
         self.look = CachedLook(lambda: self.client.store)
+        self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
         self.figures = DoorFigures()

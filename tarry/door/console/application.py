@@ -34,7 +34,7 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import jobs, operating, overview, queues, tasks
+from tarry.door.console.views import job, jobs, operating, overview, queues, stores, tasks
 from tarry.door.http.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.method import ApiCall
 from tarry.door.http.problem import RequestError, problem_of, retry_after
@@ -44,8 +44,16 @@ from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
 from tarry.store import ids
 
-PAGES: tuple[ConsolePage, ...] = (*overview.PAGES, *queues.PAGES, *jobs.PAGES, *tasks.PAGES, *operating.PAGES)
-ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *jobs.ACTS, *tasks.ACTS, *operating.ACTS)
+PAGES: tuple[ConsolePage, ...] = (
+    *overview.PAGES,
+    *queues.PAGES,
+    *jobs.PAGES,
+    *job.PAGES,
+    *tasks.PAGES,
+    *operating.PAGES,
+    *stores.PAGES,
+)
+ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *operating.ACTS)
 
 SIGN_IN = "/sign-in"
 _YEAR = 365 * 86400

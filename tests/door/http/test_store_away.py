@@ -14,7 +14,7 @@ from tests.door.http.calling import api, run
 from tests.door.http.test_authorisation import HOOK, call
 from tests.store.switched import Switched
 
-WITHOUT_A_STORE = {"healthz", "openapi", "docs", "metrics", "stream_events"}
+WITHOUT_A_STORE = {"healthz", "list_stores", "openapi", "docs", "metrics", "stream_events"}
 """They answer all the same: with what is known, or once the store is back."""
 
 

@@ -1,4 +1,4 @@
-"""Jobs: the list with its filters, and one job."""
+"""Jobs: the list with its filters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,52 +6,49 @@ from urllib.parse import urlencode
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.jobs import (
-    CancelAnswer,
-    JobPath,
-    JobsQuery,
-    cancel_job,
-    delete_job,
-    list_jobs,
-    move_job,
-    retry_job,
-    show_job,
-)
+from tarry.door.http.jobs import JobsQuery, list_jobs
 from tarry.door.http.method import ApiCall
 from tarry.model.job import State
+
+_NAMED = ("queue", "task", "key", "older")
+_SEARCHED = ("created_since", "created_until", "text")
+"""Filters that an operation does not have."""
 
 
 @console_page("/jobs", "jobs.html")
 def jobs_page(call: ApiCall, query: JobsQuery) -> PageData:
     """The jobs that match the filters."""
     page, filters = list_jobs.handler(call, query), _filters(query)
-    following = urlencode({**filters, "cursor": page.next}, doseq=True) if page.next else ""
-    return {"page": page, "query": query, "states": tuple(State), "filters": filters, "following": following}
+    return {
+        "page": page,
+        "query": query,
+        "states": _state_links(call, query, filters),
+        "filters": filters,
+        "following": _address(filters | {"cursor": page.next}) if page.next else "",
+        "first": _address(filters) if query.cursor else "",
+        "is_searched": any(name in filters for name in _SEARCHED),
+    }
 
 
-@console_page("/jobs/{id}", "job.html")
-def job_page(call: ApiCall, path: JobPath) -> PageData:
-    """One job."""
-    return {"job": show_job.handler(call, path)}
+def _state_links(call: ApiCall, query: JobsQuery, filters: Mapping[str, Any]) -> list[tuple[State, int, str]]:
+    """Each state with the number of its jobs in that queue and of that task, and the page that lists them."""
+    counts = dict.fromkeys(State, 0)
+    for tally in call.service.look.read().counts:
+        if call.allows(tally.queue) and query.queue in (None, tally.queue) and query.task in (None, tally.task):
+            counts[tally.state] += tally.count
+    return [(state, count, _address({**filters, "state": [str(state)]})) for state, count in counts.items()]
 
 
-def _filters(query: JobsQuery) -> Mapping[str, Any]:
+def _address(filters: Mapping[str, Any]) -> str:
+    return f"/jobs?{urlencode(filters, doseq=True)}" if filters else "/jobs"
+
+
+def _filters(query: JobsQuery) -> dict[str, Any]:
     """The filters that are set, as in the address of the page."""
-    found = {name: getattr(query, name) for name in ("queue", "task", "key", "older")}
+    found = {name: getattr(query, name) for name in (*_NAMED, *_SEARCHED)}
     states = {"state": [str(state) for state in query.state]} if query.state else {}
-    return states | {name: value for name, value in found.items() if value is not None}
+    return states | {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _cancelled(answer: CancelAnswer) -> str:
-    if answer.detail:
-        return "{detail}"
-    return "The job is cancelled." if answer.cancelled else "The job had ended already."
-
-
-PAGES: tuple[ConsolePage, ...] = (jobs_page, job_page)
-ACTS = (
-    ConsoleAct(retry_job, "The job is ready."),
-    ConsoleAct(cancel_job, _cancelled),
-    ConsoleAct(move_job, "The job is moved."),
-    ConsoleAct(delete_job, "The job is deleted.", lambda _: "/jobs"),
-)
+PAGES: tuple[ConsolePage, ...] = (jobs_page,)
+ACTS: tuple[ConsoleAct, ...] = ()

@@ -7,6 +7,7 @@ from tarry.door.http.limits import list_limits, reset_limit, set_limit
 from tarry.door.http.method import ApiCall
 from tarry.door.http.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
 from tarry.door.http.schedules import list_schedules, pause_schedule, resume_schedule, run_schedule
+from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 
 
 @console_page("/schedules", "schedules.html")
@@ -17,8 +18,14 @@ def schedules_page(call: ApiCall) -> PageData:
 
 @console_page("/limits", "limits.html")
 def limits_page(call: ApiCall) -> PageData:
-    """The limits, and how far each is used."""
-    return {"limits": list_limits.handler(call).limits}
+    """The limits, how far each is used, and which jobs hold those that are reached."""
+    limits = list_limits.handler(call).limits
+    reached = [one.limit for one in limits if one.running is not None and one.at_once and one.running >= one.at_once]
+    # Who holds it is read only where that matters: it takes a query for each worker.
+    client = call.service.client
+    jobs = list(running_jobs(StoreReader(client.store), client.clock.now())) if reached else []
+    seen = [job for job in jobs if call.allows(job.queue)]
+    return {"limits": limits, "holders": {name: limit_holders(seen, name) for name in reached}}
 
 
 @console_page("/hosts", "hosts.html")

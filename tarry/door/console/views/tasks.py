@@ -3,6 +3,7 @@
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.jobs import JobsQuery, list_jobs
+from tarry.door.http.limits import list_limits
 from tarry.door.http.method import ApiCall
 from tarry.door.http.tasks import (
     SampleAnswer,
@@ -16,6 +17,7 @@ from tarry.door.http.tasks import (
     try_task,
 )
 from tarry.model.job import State
+from tarry.model.limit import EACH, TASK
 
 _SHOWN = 10
 """Jobs of a task that its page lists."""
@@ -34,7 +36,14 @@ def task_page(call: ApiCall, path: TaskPath, query: SampleAnswer) -> PageData:
     dead = list_jobs.handler(call, JobsQuery([State.DEAD], task=path.task, limit=_SHOWN))
     is_tried = bool(query.body) or query.status is not None
     tried = try_task.handler(call, path, query) if is_tried and task.kind == "http" else None
-    return {"task": task, "dead": dead.jobs, "sample": query, "tried": tried}
+    limits = {one.limit: one for one in list_limits.handler(call).limits}
+    return {
+        "task": task,
+        "dead": dead.jobs,
+        "sample": query,
+        "tried": tried,
+        "limits": [limits.get(kind + path.task) for kind in (TASK, EACH)],
+    }
 
 
 PAGES: tuple[ConsolePage, ...] = (tasks_page, task_page)
