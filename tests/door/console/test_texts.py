@@ -15,8 +15,9 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.application import ACTS
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.http.problem import KINDS, REQUEST_STATUS, UNKNOWN
+from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State
-from tests.door.console.states import CIRCUITS, HOST_STATES, SET_BY
+from tests.door.console.states import CIRCUITS, HOST_STATES, OUTCOMES, SET_BY
 
 FOLDER = files("tarry.door.console")
 _PLACE = re.compile(r"%\(\w+\)[sd]|%%|\{\w+\}")
@@ -27,8 +28,9 @@ def wanted() -> set[str]:
     found = {*_of_templates(), rendering.NOW, rendering.PAST, rendering.FUTURE}
     found |= {text for act in ACTS for text in _of_act(act)}
     found |= {kind.title for kind in (*KINDS.values(), *REQUEST_STATUS.values(), UNKNOWN)}
-    # What templates show of values that are words.
-    return found | {*map(str, State), *get_args(Act), *get_args(OperationState), *CIRCUITS, *HOST_STATES, *SET_BY}
+    # What templates show of values that are words, or of which each has its sentence.
+    words = {*map(str, State), *get_args(Act), *get_args(OperationState), *CIRCUITS, *HOST_STATES, *OUTCOMES, *SET_BY}
+    return found | words | {*SENTENCES.values()}
 
 
 def _of_templates() -> Iterator[str]:
