@@ -228,7 +228,11 @@ class Console:
             return ""
 
     async def _now(self) -> float:
-        return await self._service.run(lambda: self._service.client.clock.now() / SECOND)
+        try:
+            return await self._service.run(lambda: self._service.client.clock.now() / SECOND)
+        except errors.StoreError:
+            # The page of the stores comes also while they are away.
+            return time.time()
 
     def trouble(self, request: Request, error: Exception) -> Response:
         """The page of an error; the one to sign in, if that is what is missing."""

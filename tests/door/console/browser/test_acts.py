@@ -1,6 +1,7 @@
 """Each act, done as a person does it, on SQLite and on Redis."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -119,17 +120,32 @@ def test_a_schedule_is_run_paused_and_resumed(operator: Person) -> None:
     operator.is_told("is resumed")
 
 
-def test_a_limit_that_was_set_by_hand_is_reset(operator: Person) -> None:
+def test_a_limit_is_set_changed_and_reset(operator: Person) -> None:
     operator.place.add("send", "ann@example.org", queue="limited", delay=3600)
-    assert operator.place.api.put("/v1/limits/queue:limited", json={"at_once": 3}).status_code == 200
+    page = operator.open("/queues/limited")
+    operator.press("Set limit")
+    page.get_by_label("At once", exact=True).fill("3")
+    operator.press("Set")
+    operator.is_told("Limit queue:limited is set")
+    assert limits(operator)["queue:limited"] == (3, None)
     page = operator.open("/limits")
     row = page.get_by_role("row").filter(has_text="queue:limited")
-    row.get_by_text("Reset").first.click()
-    if (sure := row.locator("details[open]").get_by_role("button", name="Reset")).count():
-        sure.click()
+    row.get_by_text("Change limit").click()
+    row.get_by_label("Rate", exact=True).fill("5/m")
+    row.get_by_role("button", name="Set", exact=True).click()
+    operator.is_told("Limit queue:limited is set")
+    at_once, rate = limits(operator)["queue:limited"]
+    assert at_once == 3
+    assert rate.startswith("5")
+    row.get_by_text("Change limit").click()
+    row.get_by_role("button", name="Reset to code and settings").click()
     operator.is_told("The limit is what code and settings say")
-    limits = operator.place.api.get("/v1/limits").json()["limits"]
-    assert "queue:limited" not in [each["limit"] for each in limits]
+    assert "queue:limited" not in limits(operator)
+
+
+def limits(person: Person) -> dict[str, Any]:
+    found = person.place.api.get("/v1/limits").json()["limits"]
+    return {each["limit"]: (each["at_once"], each["rate"]) for each in found}
 
 
 @pytest.fixture

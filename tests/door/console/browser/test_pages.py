@@ -14,7 +14,7 @@ NARROW: ViewportSize = {"width": 390, "height": 844}
 PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/schedules", "/limits",
-    "/hosts", "/operations", "/operations/{operation}",
+    "/hosts", "/stores", "/operations", "/operations/{operation}",
 )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def test_focus_is_always_visible(ann: Person) -> None:
 def test_a_phone_has_every_page(make_person: MakePerson) -> None:
     person = make_person(viewport=NARROW, has_touch=True, is_mobile=True)
     page = person.open("/")
-    for name in ("Queues", "Jobs", "Tasks", "Schedules", "Limits", "Hosts", "Operations"):
+    for name in ("Queues", "Jobs", "Tasks", "Schedules", "Limits", "Hosts", "Stores", "Operations"):
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).first.tap()
         expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
