@@ -48,6 +48,7 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
         max_request=config.max_request,
         ring=config.ring,
         console=config.console,
+        looks_ahead=config.console != "off",
         needs_local_host=config.tokens is None,
     )
     return DoorService(app, settings=settings, access=access)
