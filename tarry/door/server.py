@@ -49,6 +49,7 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
         ring=config.ring,
         console=config.console,
         path=config.path,
+        looks_ahead=config.console != "off",
         needs_local_host=config.tokens is None,
     )
     return DoorService(app, settings=settings, access=access)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tarry.errors import StoreError, TarryError
+from tarry.errors import StoreError, StoreUnavailable, TarryError
 from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
@@ -21,6 +21,8 @@ KEPT_FOR = 5.0
 
 _LONG, _REST = 0.25, 4
 """Seconds that a look takes at least to be kept for longer, and how many times as long as it took."""
+OLDEST = 600.0
+"""Seconds for which a page may show a look at a large store, while a new one is being made."""
 PROBE_TIMEOUT = 1.0
 """Seconds in which the store of a server that is ready has to answer."""
 
@@ -72,10 +74,11 @@ class CachedRead(Generic[Fact]):
         self._failures: tuple[int, StoreError | None] = (0, None)
         """How many reads failed, and the error of the last one."""
 
-    def read(self, kept_for: float = KEPT_FOR) -> Fact:
-        """What is at most so many seconds old, or older if a read takes long; StoreError."""
+    def read(self, kept_for: float = KEPT_FOR, oldest: float = 0.0) -> Fact:
+        """What is at most so many seconds old, or older if a read takes long; StoreError. oldest: so old it may be then
+        at least, for whoever rather has it now."""
         look, (before, _) = self._look, self._failures
-        if look is not None and self._may_serve():
+        if look is not None and self._may_serve(oldest):
             # While a large store counts its jobs nobody waits for that.
             if self._is_old(kept_for):
                 self._start(self._refresh)
@@ -115,9 +118,9 @@ class CachedRead(Generic[Fact]):
     def _is_old(self, kept_for: float) -> bool:
         return self._clock() - self._read_at >= self._kept_for(kept_for)
 
-    def _may_serve(self) -> bool:
+    def _may_serve(self, oldest: float) -> bool:
         """Whether the last look is good enough while the next one is being made."""
-        return self._took > _LONG and self._clock() - self._read_at < 2 * _REST * self._took
+        return self._took > _LONG and self._clock() - self._read_at < max(oldest, 2 * _REST * self._took)
 
     def _kept_for(self, seconds: float) -> float:
         # So looks take a fifth of a store's time at most.
@@ -134,6 +137,34 @@ class CachedLook(CachedRead[StoreLook]):
         start: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
         super().__init__(lambda: StoreLook.of(store()), clock, start)
+
+
+class LookStore:
+    """The store for those who look at much of it, over connections of its own: what they read for long holds up no put,
+    claim or lookup of this process. connect: opens it, and says whether it is to be closed."""
+
+    def __init__(self, connect: Callable[[], tuple[Store, bool]]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._opened: tuple[Store, bool] | None = None
+        self._is_closed = False
+
+    def __call__(self) -> Store:
+        """The store; the first call opens it. StoreError."""
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable("this server is ending: ask again")
+            if self._opened is None:
+                self._opened = self._connect()
+            return self._opened[0]
+
+    def close(self) -> None:
+        """Closes what was opened; from now on there is no store."""
+        with self._lock:
+            self._is_closed = True
+            store, is_own = self._opened or (None, False)
+        if store is not None and is_own:
+            store.close()
 
 
 class StoreProbe:

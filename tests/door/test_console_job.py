@@ -140,4 +140,6 @@ def test_the_page_tells_why_the_job_waits_and_hides_secrets() -> None:
     assert "Limit queue:mails is reached: 1 of 1 run." in text
     assert f"/jobs/{first.id}/cancel" in text
     assert "hunter2" not in text
+    assert "Secrets are hidden here too" in text
+    assert "Secrets are hidden here too" not in page(app, f"/jobs/{first.id}")
     assert "&#34;to&#34;: &#34;bob&#34;" in text

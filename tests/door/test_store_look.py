@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tarry.door.store_look import CachedLook
-from tarry.errors import StoreAway
+from tarry.door.store_look import CachedLook, LookStore
+from tarry.errors import StoreAway, StoreUnavailable
 from tarry.store.base import Tally
 from tarry.store.memory import MemoryStore
 
@@ -130,6 +130,27 @@ def test_nobody_waits_for_a_look_at_a_large_store(store: CountedStore) -> None:
     assert store.looks == 2
 
 
+def test_a_page_rather_shows_an_old_look_at_a_large_store_than_none(store: CountedStore) -> None:
+    store.takes, started = 2.0, list[Callable[[], None]]()
+    look = CachedLook(lambda: store, store.clock, started.append)
+    first = look.read()
+    store.seconds += 300
+    assert look.read(0, oldest=600) is first
+    assert (store.looks, len(started)) == (1, 1)
+    # Whoever has no such patience gets a new one; so does everybody after a while.
+    second = look.read(0)
+    assert second is not first
+    store.seconds += 601
+    assert look.read(0, oldest=600) is not second
+
+
+def test_of_a_small_store_no_page_shows_an_old_look(store: CountedStore) -> None:
+    look = CachedLook(lambda: store, store.clock)
+    first = look.read()
+    store.seconds += 6
+    assert look.read(5, oldest=600) is not first
+
+
 def test_a_look_beside_the_callers_that_fails_is_not_lost(store: CountedStore) -> None:
     store.takes = 2.0
     states = [False, True, True]
@@ -179,3 +200,25 @@ def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: Co
     assert (len(errors), store.looks) == (5, 1)
     del store.counts
     assert look.read().counts == []
+
+
+def test_a_look_has_a_store_of_its_own_until_the_end() -> None:
+    closed: list[bool] = []
+
+    class ClosingStore(MemoryStore):
+        def close(self) -> None:
+            closed.append(True)
+
+    opened = [ClosingStore(), ClosingStore()]
+    own, shared = LookStore(lambda: (opened[0], True)), LookStore(lambda: (opened[0], False))
+    assert own() is own() is opened[0]
+    shared()
+    shared.close()
+    assert closed == []
+    own.close()
+    assert closed == [True]
+    with pytest.raises(StoreUnavailable):
+        own()
+    # Nothing was opened.
+    LookStore(lambda: (opened[1], True)).close()
+    assert closed == [True]

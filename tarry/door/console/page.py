@@ -7,13 +7,14 @@
 `path` and `query` are read as those of the API's methods are. A page may block: it runs in a thread of the service.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from tarry.door.access import Scope
-from tarry.door.http.method import ApiMethod, api_method
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
 
 PageData = Mapping[str, Any]
 """What a template shows, by name."""
@@ -35,6 +36,12 @@ def console_page(route: str, template: str) -> Callable[[Callable[..., PageData]
     """Makes a page of a function that returns what its template shows."""
 
     def make(handler: Callable[..., PageData]) -> ConsolePage:
-        return ConsolePage(api_method(f"GET {route}", Scope.READ, tag="console")(handler), template)
+        # With its own annotations, by which the parts of the address are read.
+        @functools.wraps(handler)
+        def show(call: ApiCall, **parts: Any) -> PageData:
+            call.is_page = True
+            return handler(call, **parts)
+
+        return ConsolePage(api_method(f"GET {route}", Scope.READ, tag="console")(show), template)
 
     return make

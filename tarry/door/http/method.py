@@ -22,6 +22,7 @@ from starlette.responses import Response
 from tarry.door.access import Caller, Scope
 from tarry.door.http.problem import RequestError, wrong_value
 from tarry.door.service import DoorService
+from tarry.door.store_look import KEPT_FOR, OLDEST, StoreLook
 
 JSON = "application/json"
 _PARTS = ("path", "query", "body")
@@ -30,7 +31,7 @@ _PARTS = ("path", "query", "body")
 class ApiCall:
     """One request while its method runs."""
 
-    __slots__ = ("caller", "request", "scope", "service", "status", "subject")
+    __slots__ = ("caller", "is_page", "request", "scope", "service", "status", "subject")
 
     def __init__(self, service: DoorService, caller: Caller, request: Request, scope: Scope | None) -> None:
         self.service, self.caller, self.request, self.scope = service, caller, request, scope
@@ -38,6 +39,8 @@ class ApiCall:
         """What it is about, for the audit log; no secrets."""
         self.status: int | None = None
         """Of the answer, where it is not that of the method."""
+        self.is_page = False
+        """Whether a page for a person is made of the answer: it has to come soon, and asks again by itself."""
 
     def check(self, queue: str) -> None:
         """NotAllowed if the caller may not do what this method does with that queue."""
@@ -47,6 +50,10 @@ class ApiCall:
     def allows(self, queue: str) -> bool:
         """Whether the caller may do what this method does with that queue."""
         return self.caller.allows(self.scope or Scope.ADMIN, queue)
+
+    def look(self, kept_for: float = KEPT_FOR) -> StoreLook:
+        """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
+        return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
 
     async def run(self, call: Callable[..., Any], /, *args: Any) -> Any:
         """Makes a blocking call in a thread of the service, and returns what it returns."""

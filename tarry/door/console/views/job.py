@@ -57,7 +57,8 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
     job = show_job.handler(call, path)
     task = call.service.app.tasks.get(job.task)
     is_http = task is not None and task.runner is not None
-    arguments = without_secrets(job.args if is_http or task is None else name_arguments(task, job.args))
+    raw = job.args if is_http or task is None else name_arguments(task, job.args)
+    arguments = without_secrets(raw)
     exchanges = deliveries(job) if is_http else []
     return {
         "job": job,
@@ -69,8 +70,9 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "moments": list(moments(job, exchanges)),
         "exchanges": exchanges,
         "arguments": arguments,
+        "has_secrets": arguments != raw,
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
-        "python": python_call(job, without_secrets(job.args) if is_http else arguments, is_http),
+        "python": python_call(job, arguments, is_http),
     }
 
 

@@ -33,7 +33,7 @@ def jobs_page(call: ApiCall, query: JobsQuery) -> PageData:
 def _state_links(call: ApiCall, query: JobsQuery, filters: Mapping[str, Any]) -> list[tuple[State, int, str]]:
     """Each state with the number of its jobs in that queue and of that task, and the page that lists them."""
     counts = dict.fromkeys(State, 0)
-    for tally in call.service.look.read().counts:
+    for tally in call.look().counts:
         if call.allows(tally.queue) and query.queue in (None, tally.queue) and query.task in (None, tally.task):
             counts[tally.state] += tally.count
     return [(state, count, _address({**filters, "state": [str(state)]})) for state, count in counts.items()]

@@ -25,6 +25,7 @@ def overview_page(call: ApiCall) -> PageData:
     next_due = reader.ask(client.store.next_due)
     return {
         "totals": {state.value: sum(getattr(queue, state.value) for queue in queues) for state in _STATES},
+        "counted": call.look().now / SECOND,
         "next_due": None if next_due is None else next_due / SECOND,
         "queues": sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN],
         "queue_count": len(queues),

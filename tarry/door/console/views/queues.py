@@ -15,6 +15,7 @@ from tarry.keeper.hosts import PoolFigures
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 from tarry.keeper.waiting_reasons import serving_pools
+from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
 from tarry.worker.external_queues import is_external
@@ -43,7 +44,7 @@ class ServingPool(Struct, frozen=True):
 @console_page("/queues", "queues.html")
 def queues_page(call: ApiCall) -> PageData:
     """All queues."""
-    return {"queues": list_queues.handler(call).queues}
+    return {"queues": list_queues.handler(call).queues, "counted": call.look().now / SECOND}
 
 
 @console_page("/queues/{queue}", "queue.html")
@@ -51,13 +52,14 @@ def queue_page(call: ApiCall, path: QueuePath) -> PageData:
     """One queue: its figures, jobs that wait, who works on it, and the limits that concern it."""
     name, client = path.queue, call.service.client
     queue = get_queue.handler(call, path)
-    look, now = call.service.look.read(), client.clock.now()
+    look, now = call.look(), client.clock.now()
     tasks = queue_tasks(look, name)
     waiting = list_jobs.handler(call, JobsQuery([State.READY], name, limit=_SHOWN)).jobs if queue.ready else []
     running = limit_holders(running_jobs(StoreReader(client.store), now), QUEUE + name)
     own, others = _limits(call, name, {task.task for task in tasks})
     return {
         "queue": queue,
+        "counted": look.now / SECOND,
         "tasks": tasks,
         "waiting": waiting,
         "running": running,

@@ -36,7 +36,7 @@ def stores_page(call: ApiCall) -> PageData:
 def _counts(call: ApiCall) -> Sequence[Tally]:
     """How many jobs there are; none if no store answers."""
     try:
-        return call.service.look.read().counts
+        return call.look().counts
     except StoreError:
         # The page is there to say that. What is known of the stores' health is from before.
         call.service.health.read(0)
