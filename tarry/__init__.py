@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tarry.model.schedule import Cron
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.remote.client import RemoteClient as Client
+    from tarry.server_settings import ConsoleMode
     from tarry.tasks.call import Call
     from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
@@ -84,20 +85,23 @@ __all__ = [
 ]
 
 
-def asgi(app: "App", *, tokens: "str | Path | None" = None) -> "HttpDoor":
-    """The app's HTTP API as an ASGI application, to serve it or to mount it into another one; needs the extra `server`.
+def asgi(app: "App", *, tokens: "str | Path | None" = None, console: "ConsoleMode" = "on") -> "HttpDoor":
+    """The app's HTTP API and console as an ASGI application, to serve it or to mount it into another one; needs the
+    extra `server`.
 
         web.mount("/jobs", tarry.asgi(jobs, tokens="tokens.toml"))
 
-    tokens: the file that `tarry tokens` writes; None: whoever reaches it may do everything. It opens the store at the
-    first request. Where it is served, its lifespan ends its threads; where it is mounted, `close()` does.
+    tokens: the file that `tarry tokens` writes; None: whoever reaches it may do everything. console: `on`,
+    `read-only` or `off`. It opens the store at the first request. Where it is served, its lifespan ends its threads;
+    where it is mounted, `close()` does.
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
     from tarry.door.http.application import create_application  # noqa: PLC0415
-    from tarry.door.service import DoorService  # noqa: PLC0415
+    from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
     from tarry.door.tokens import TokenAccess  # noqa: PLC0415
 
-    return create_application(DoorService(app, access=None if tokens is None else TokenAccess(tokens)))
+    access = None if tokens is None else TokenAccess(tokens)
+    return create_application(DoorService(app, settings=DoorSettings(console=console), access=access))
 
 
 _HOMES = {

@@ -1,7 +1,8 @@
 """[server]: the doors for other programs, HTTP and beanstalk, and what they bear."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -34,6 +35,18 @@ ADDRESSES = Kind(
     _addresses,
     _parse_addresses,
 )
+
+
+def _path(written: str) -> str:
+    path = written.rstrip("/")
+    if not re.fullmatch(r"(/[\w.~-]+)*", path, re.ASCII) or "/./" in f"{path}/" or "/../" in f"{path}/":
+        raise ValueError("a path begins with / and holds letters, digits, dots, dashes and _")
+    return path
+
+
+PATH = Kind('a path such as "/tarry", below which a proxy has this server', str, _path)
+ConsoleMode = Literal["on", "read-only", "off"]
+CONSOLE = Kind('"on", "read-only" or "off"', ConsoleMode, parse_variable=str.lower, names=("on", "read-only", "off"))
 SOME_TIME = Kind("a duration of more than 0", DURATION.shape, _some_time, DURATION.parse_variable)
 
 
@@ -68,6 +81,10 @@ class ServerConfig(Struct, frozen=True):
     """The file of its key; None: it is in the same file."""
     client_ca: Annotated[Path | None, FILE] = None
     """A file with authorities (PEM): every client of HTTP needs a certificate of one of them."""
+    console: Annotated[ConsoleMode, CONSOLE] = "on"
+    """Whether the HTTP door has pages for people, and whether they may do more than look."""
+    path: Annotated[str, PATH] = ""
+    """The path below which a proxy passes on requests for the HTTP door; empty: it has a host for itself."""
     processes: Annotated[int | ServerProcesses, PROCESSES] = 1
     """How many processes; with bounds, as many as the load needs."""
     max_connections: Annotated[int, FROM_1] = 1024

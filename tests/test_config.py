@@ -65,6 +65,9 @@ def test_without_a_file_and_variables_all_is_default(loads: Loads, tmp_path: Pat
         ("processes = { min = 1, max = 3 }", lambda c: c.bounds == ServerProcesses(1, 3) and c.follows),
         ("processes = 5\nmax_connections = 2", lambda c: c.connections_per_process == 1),
         ("max_job_size = '1MiB'", lambda c: c.max_job_size == 2**20),
+        ("console = 'read-only'", lambda c: c.console == "read-only"),
+        ("path = '/of/tarry-1/'", lambda c: c.path == "/of/tarry-1"),
+        ("path = '/'", lambda c: c.path == ""),
     ],
 )
 def test_the_settings_of_the_server(loads: Loads, text: str, expected: Callable[[ServerConfig], bool]) -> None:
@@ -114,6 +117,14 @@ def test_a_variable_may_name_the_addresses_of_the_server(loads: Loads) -> None:
         ),
         ("processes = { min = 2 }", "2: server.processes: expected max as well, as in { min = 1, max = 4 }, got "),
         ("processes = { min = 2, max = 1 }", "2: server.processes.max: expected 2 or more, as min is, got 1"),
+        ("console = 'yes'", '2: server.console: expected "on", "read-only" or "off", got "yes"'),
+        (
+            "path = 'tarry'",
+            '2: server.path: expected a path such as "/tarry", below which a proxy has this server, got ',
+        ),
+        ("path = '//evil'", "2: server.path: expected a path such as "),
+        ("path = '/a/../b'", "2: server.path: expected a path such as "),
+        ("path = '/a b'", "2: server.path: expected a path such as "),
         ("keep_alive = 0", "2: server.keep_alive: expected a duration of more than 0, got 0"),
         ("max_connections = 0", "2: server.max_connections: expected a whole number of 1 or more, got 0"),
     ],

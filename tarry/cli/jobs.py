@@ -31,6 +31,7 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
+from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
 from tarry.tasks import progress
@@ -38,7 +39,7 @@ from tarry.tasks.output import Output
 from tarry.terminal import harmless, say
 
 LISTED = 50
-ACTIONS = ("list", "show", "retry", "cancel", "delete")
+ACTIONS = ("list", "show", "why", "retry", "cancel", "delete")
 NARROWING = "--queue --task --key --state --older --since"
 
 
@@ -46,10 +47,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Adds the command to the parser."""
     command = commands.add_parser(
         "jobs",
-        help="list, show, retry, cancel or delete jobs",
+        help="list, show, explain, retry, cancel or delete jobs",
         description="""By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask
-        first. cancel says, of a job of an HTTP task, whether it was ever sent; with --task and --key it is for the job
-        that holds the key.""",
+        first. why tells what holds a job back. cancel says, of a job of an HTTP task, whether it was ever sent; with
+        --task and --key it is for the job that holds the key.""",
     )
     command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
     command.add_argument("ids", nargs="*", metavar="ID")
@@ -73,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         return _list(setup, args)
     if args.action == "show":
         return _show(setup, args)
+    if args.action == "why":
+        return _why(setup, args)
     if args.action == "cancel":
         # Only the HTTP tasks can say whether a job was ever sent.
         setup.known_tasks()
@@ -184,6 +187,26 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
         say(traceback, end="")
         if output := progress.decode_output(job.progress):
             _print_output(output)
+    return 0
+
+
+def _why(setup: Setup, args: argparse.Namespace) -> int:
+    if not args.ids:
+        raise UsageError("which job? tarry jobs why ID")
+    client, tasks = setup.client, setup.known_tasks()
+    jobs, now = _get_jobs(client, args.ids), client.clock.now()
+    endpoints = setup.home.http.endpoints
+    found = {ids.text(job.id): why_waiting(client.store, job, now, tasks, endpoints) for job in jobs}
+    if args.json:
+        print_json(found)
+        return 0
+    for job, (name, reasons) in zip(jobs, found.items(), strict=True):
+        say(f"{name} is {job.state}.")
+        for reason in reasons:
+            say(f"- {harmless(reason.text)}")
+            for one in reason.holders[:LISTED]:
+                began = format_ago(round(one.since * SECOND), now)
+                say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
     return 0
 
 

@@ -42,6 +42,16 @@ class DoorAccess(Protocol):
         """The caller of a request with these headers (names in small letters), from this address. NotAuthenticated,
         Busy."""
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether a caller has to show a token."""
+
+    def named(self, name: str) -> Caller | None:
+        """The caller whose token has this name; None: there is none any more."""
+
+    def digest_of(self, name: str) -> bytes:
+        """What is kept of the token with this name; empty: there is none."""
+
 
 class Anyone:
     """A caller that may do everything."""
@@ -60,7 +70,16 @@ class Anybody:
     """The access where no tokens are configured: everybody may do everything."""
 
     _anyone = Anyone()
+    needs_token = False
 
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The same for all."""
         return self._anyone
+
+    def named(self, name: str) -> Caller | None:
+        """Nobody: there are no tokens."""
+        return None
+
+    def digest_of(self, name: str) -> bytes:
+        """Empty: there are no tokens."""
+        return b""

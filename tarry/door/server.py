@@ -48,6 +48,9 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
         max_request=config.max_request,
         ring=config.ring,
         rate_per_address=config.rate_per_address,
+        console=config.console,
+        path=config.path,
+        looks_ahead=config.console != "off",
         needs_local_host=config.tokens is None,
     )
     return DoorService(app, settings=settings, access=access)

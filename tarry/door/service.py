@@ -19,9 +19,11 @@ from tarry.door.event_streams import EventStreams
 from tarry.door.figures import DoorFigures
 from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
-from tarry.door.store_look import CachedLook, StoreProbe
+from tarry.door.store_health import read_health
+from tarry.door.store_look import CachedLook, CachedRead, LookStore, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job
+from tarry.server_settings import ConsoleMode
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
 from tarry.worker import owner
@@ -52,6 +54,13 @@ class DoorSettings(Struct, frozen=True):
     """Requests with puts that wait for their commit."""
     rate_per_address: str | None = None
     """Requests of one address in a period."""
+    console: ConsoleMode = "on"
+    """Whether the HTTP door has pages for people, and whether they may do more than look."""
+    path: str = ""
+    """Requests for paths below this one are served as well, as a proxy passes them on; empty: there is none."""
+    looks_ahead: bool = False
+    """Whether the store is looked at once when the server starts, so that the first page about a large store comes as
+    soon as any other."""
     needs_local_host: bool = False
     """Whether only requests to an address or to localhost are answered: the server has no tokens, so that nothing else
     tells its callers from the pages in their browsers."""
@@ -78,7 +87,9 @@ class DoorService:
         self.is_started = False
         self._operations: OperationRunner | None = None
         self._draining = asyncio.Event()
-        self.look = CachedLook(lambda: self.client.store)
+        self.look_store = LookStore(app.connection)
+        self.look = CachedLook(self.look_store)
+        self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
         self.figures = DoorFigures()
@@ -172,6 +183,7 @@ class DoorService:
             operations.close()
         if threads is not None:
             threads.shutdown(wait=True, cancel_futures=True)
+        self.look_store.close()
 
     def _count(self) -> int:
         return self._calls
@@ -205,6 +217,8 @@ class DoorService:
     def _keep_fresh(self) -> None:
         """Reads the store's time and its HTTP tasks ahead of need: on the event loop nothing may wait for the store."""
         measured_at = time.monotonic()
+        if self.settings.looks_ahead:
+            self._look_ahead()
         while not self._ends.wait(TASKS_EVERY):
             try:
                 if time.monotonic() - measured_at > CLOCK_EVERY:
@@ -217,6 +231,15 @@ class DoorService:
             except Exception:
                 # Without this thread the event loop itself would wait for the store, so nothing may end it.
                 log.exception("the HTTP tasks of the store cannot be read")
+
+    def _look_ahead(self) -> None:
+        """See `DoorSettings.looks_ahead`."""
+        try:
+            self.look.read()
+        except StoreError as error:
+            log.debug("the store cannot be looked at: %s", error)
+        except Exception:
+            log.exception("the store cannot be looked at")
 
     def _submit(self, call: Callable[[], R]) -> Any:
         with self._lock:

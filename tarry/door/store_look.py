@@ -1,26 +1,34 @@
 """What a server shows of a store: read at most every few seconds, however many ask; and whether the store answers."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tarry.errors import StoreError, TarryError
+from tarry.errors import StoreError, StoreUnavailable, TarryError
 from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 
+log = logging.getLogger("tarry.door")
 KEPT_FOR = 5.0
 """Seconds for which a look serves all who ask."""
 
 _LONG, _REST = 0.25, 4
 """Seconds that a look takes at least to be kept for longer, and how many times as long as it took."""
+OLDEST = 600.0
+"""Seconds for which a page may show a look at a large store, while a new one is being made."""
 PROBE_TIMEOUT = 1.0
 """Seconds in which the store of a server that is ready has to answer."""
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    threading.Thread(target=call, name="tarry-look", daemon=True).start()
 
 
 class StoreLook(Struct, frozen=True):
@@ -46,40 +54,60 @@ class StoreLook(Struct, frozen=True):
         )
 
 
-class CachedLook:
-    """The last look at a store. `read` may block."""
+Fact = TypeVar("Fact")
 
-    def __init__(self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = store, clock
+
+class CachedRead(Generic[Fact]):
+    """The last of what was read of a store. ask: reads it. start: begins a call beside the caller's own thread. `read`
+    may block."""
+
+    def __init__(
+        self,
+        ask: Callable[[], Fact],
+        clock: Callable[[], float] = time.monotonic,
+        start: Callable[[Callable[[], None]], None] = _in_thread,
+    ) -> None:
+        self._ask, self._clock, self._start = ask, clock, start
         self._lock = threading.Lock()
-        self._look: StoreLook | None = None
+        self._look: Fact | None = None
         self._read_at = self._took = 0.0
         self._failures: tuple[int, StoreError | None] = (0, None)
-        """How many looks failed, and the error of the last one."""
+        """How many reads failed, and the error of the last one."""
 
-    def read(self, kept_for: float = KEPT_FOR) -> StoreLook:
-        """A look that is at most so many seconds old, or older if a look takes long; StoreError."""
+    def read(self, kept_for: float = KEPT_FOR, oldest: float = 0.0) -> Fact:
+        """What is at most so many seconds old, or older if a read takes long; StoreError. oldest: so old it may be then
+        at least, for whoever rather has it now."""
         look, (before, _) = self._look, self._failures
-        # Those that come meanwhile do not read the store as well. Nor do they wait for a look that takes long: while a
-        # large store counts its jobs, they would take all threads.
-        if not self._lock.acquire(blocking=look is None or not self._may_serve()):
-            assert look is not None
+        if look is not None and self._may_serve(oldest):
+            # While a large store counts its jobs nobody waits for that.
+            if self._is_old(kept_for):
+                self._start(self._refresh)
             return look
-        try:
+        with self._lock:
             after, error = self._failures
             if error is not None and after > before:
                 # The store was away for the one before: each would wait for it as long again, one after the other.
                 raise error.with_traceback(None)
-            if self._look is None or self._clock() - self._read_at >= self._kept_for(kept_for):
+            # Those that came meanwhile do not read the store as well.
+            if self._look is None or self._is_old(kept_for):
                 self._look = self._read()
             return self._look
-        finally:
-            self._lock.release()
 
-    def _read(self) -> StoreLook:
+    def _refresh(self) -> None:
+        """Reads it anew, unless that is being done. While the store is away, the last look serves as long as it may;
+        then whoever asks gets the error."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._look = self._read()
+            except StoreError as error:
+                log.debug("the store cannot be read: %s", error)
+            finally:
+                self._lock.release()
+
+    def _read(self) -> Fact:
         began = self._clock()
         try:
-            look = StoreLook.of(self._store())
+            look = self._ask()
         except StoreError as error:
             self._failures = (self._failures[0] + 1, error)
             raise
@@ -87,13 +115,56 @@ class CachedLook:
         self._took = self._read_at - began
         return look
 
-    def _may_serve(self) -> bool:
+    def _is_old(self, kept_for: float) -> bool:
+        return self._clock() - self._read_at >= self._kept_for(kept_for)
+
+    def _may_serve(self, oldest: float) -> bool:
         """Whether the last look is good enough while the next one is being made."""
-        return self._took > _LONG and self._clock() - self._read_at < 2 * _REST * self._took
+        return self._took > _LONG and self._clock() - self._read_at < max(oldest, 2 * _REST * self._took)
 
     def _kept_for(self, seconds: float) -> float:
         # So looks take a fifth of a store's time at most.
         return max(seconds, _REST * self._took) if self._took > _LONG else seconds
+
+
+class CachedLook(CachedRead[StoreLook]):
+    """The last look at a store."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        clock: Callable[[], float] = time.monotonic,
+        start: Callable[[Callable[[], None]], None] = _in_thread,
+    ) -> None:
+        super().__init__(lambda: StoreLook.of(store()), clock, start)
+
+
+class LookStore:
+    """The store for those who look at much of it, over connections of its own: what they read for long holds up no put,
+    claim or lookup of this process. connect: opens it, and says whether it is to be closed."""
+
+    def __init__(self, connect: Callable[[], tuple[Store, bool]]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._opened: tuple[Store, bool] | None = None
+        self._is_closed = False
+
+    def __call__(self) -> Store:
+        """The store; the first call opens it. StoreError."""
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable("this server is ending: ask again")
+            if self._opened is None:
+                self._opened = self._connect()
+            return self._opened[0]
+
+    def close(self) -> None:
+        """Closes what was opened; from now on there is no store."""
+        with self._lock:
+            self._is_closed = True
+            store, is_own = self._opened or (None, False)
+        if store is not None and is_own:
+            store.close()
 
 
 class StoreProbe:

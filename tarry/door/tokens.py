@@ -149,6 +149,8 @@ class TokenAccess:
     clock: seconds of a monotonic clock.
     """
 
+    needs_token = True
+
     def __init__(self, path: Path | str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = Path(path), clock
         self._seen = self._signature()
@@ -157,10 +159,7 @@ class TokenAccess:
 
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The caller with the token of the Authorization header; NotAuthenticated, RateExceeded."""
-        now = self._clock()
-        if now - self._checked >= CHECK_EVERY:
-            self._checked = now
-            self._read_again()
+        now = self._look()
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise NotAuthenticated("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
@@ -169,6 +168,23 @@ class TokenAccess:
             raise NotAuthenticated("this token is not known here: it was revoked, or belongs to another server")
         caller.count_request(int(now * SECOND))
         return caller
+
+    def named(self, name: str) -> Caller | None:
+        """The caller whose token has this name; None: it was revoked."""
+        self._look()
+        return next((caller for caller in self._callers if caller.name == name), None)
+
+    def digest_of(self, name: str) -> bytes:
+        """What the file keeps of the token with this name; empty: there is none."""
+        return next((caller.settings.sha256 for caller in self._callers if caller.name == name), b"")
+
+    def _look(self) -> float:
+        """Reads the file again if it is time for that; returns the time."""
+        now = self._clock()
+        if now - self._checked >= CHECK_EVERY:
+            self._checked = now
+            self._read_again()
+        return now
 
     def _find(self, wanted: bytes) -> TokenCaller | None:
         found = None

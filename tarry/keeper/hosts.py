@@ -45,6 +45,8 @@ class PoolFigures(Struct, frozen=True):
     processed: _Count = 0
     failed: _Count = 0
     memory: _Count = 0
+    queues: list[str] | None = None
+    """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
 
 
 class Host(Struct, frozen=True):

@@ -46,6 +46,9 @@ from tarry.model.retry import NEVER, Retry
 MAX_CRASHES = 3
 """A job that was running at this many crashes of workers counts as their cause: poison."""
 
+UNKNOWN_TASK = "UnknownTask"
+"""The type in the note of a job whose task the worker that claimed it does not know."""
+
 _SECOND_CRASH_DELAY = 5 * SECOND
 # Time for the other job that is near poison to end, on this worker or another.
 _QUARANTINE = 1 * SECOND
@@ -338,5 +341,5 @@ def _unknown(job: Job, now: int) -> Change:
     """For a task that this worker does not know: waits briefly at first, then longer, up to a minute."""
     # A rolling deployment is normal: another worker, or the next release, knows the task.
     delay = min(_UNKNOWN_DELAY << min(max(job.epoch - 1, 0), 20), _UNKNOWN_DELAY_MAX)
-    text = outcome_note("UnknownTask", f"no worker that claimed it knows the task {job.task}")
+    text = outcome_note(UNKNOWN_TASK, f"no worker that claimed it knows the task {job.task}")
     return _change(job, State.SCHEDULED, now, due=now + delay, note=text)

@@ -1,10 +1,11 @@
 """What the keeper does with its master's scoreboard: registers the host, and renews leases of unresponsive workers."""
 
 import contextlib
+from collections.abc import Mapping
 
 from tarry import __version__
 from tarry.client.clock import CHECKED_EVERY, Clock
-from tarry.config import Config
+from tarry.config import Config, Pool
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures
@@ -23,7 +24,7 @@ class HostHeartbeat:
     """Belongs to the keeper's process, a child of the master."""
 
     def __init__(self, store: Store, config: Config) -> None:
-        self._pid_file, self._master = config.master.pid_file, ParentBoard(config)
+        self._pid_file, self._master, self._pools = config.master.pid_file, ParentBoard(config), config.pools
         self._instance = f"{owner.process_owner(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
         self._host_entry = HostEntry(store, self.host, clock)
@@ -55,7 +56,7 @@ class HostHeartbeat:
             version=__version__,
             state=board.state,
             started=round(board.started * SECOND),
-            pools=_pools(board),
+            pools=_pools(board, self._pools),
         )
 
     def unresponsive_leases(self) -> dict[str, int]:
@@ -63,15 +64,15 @@ class HostHeartbeat:
         return {child.owner: pool.lease for child, pool in self._master.unresponsive_workers()}
 
 
-def _pools(board: Board) -> list[PoolFigures]:
+def _pools(board: Board, settings: Mapping[str, Pool]) -> list[PoolFigures]:
     by_pool: dict[str, list[ChildStatus]] = {}
     for child in board.children:
         if child.role == "worker":
             by_pool.setdefault(child.pool, []).append(child)
-    return [_figures(name, children) for name, children in by_pool.items()]
+    return [_figures(name, children, settings.get(name)) for name, children in by_pool.items()]
 
 
-def _figures(name: str, children: list[ChildStatus]) -> PoolFigures:
+def _figures(name: str, children: list[ChildStatus], settings: Pool | None) -> PoolFigures:
     ready = [child for child in children if child.boot == READY]
     return PoolFigures(
         name,
@@ -81,4 +82,6 @@ def _figures(name: str, children: list[ChildStatus]) -> PoolFigures:
         processed=sum(child.processed for child in children),
         failed=sum(child.failed for child in children),
         memory=sum(child.rss for child in ready),
+        # None: a pool of earlier settings, whose processes are ending.
+        queues=None if settings is None else sorted(settings.queues),
     )

@@ -22,6 +22,12 @@ def mark_external(store: Store, queue: str, now: int) -> None:
     store.kv_cas(name, b"%d" % (now + MARKED_FOR), store.kv_get(name))
 
 
+def is_external(store: Store, queue: str, now: int) -> bool:
+    """Whether the queue is marked; StoreError. now: by the store's clock, in microseconds."""
+    mark = store.kv_get(f"{PREFIX}{queue}")
+    return mark is not None and mark.isdigit() and int(mark) > now
+
+
 def find_external(store: Store) -> frozenset[str]:
     """The marked queues, of the stores that are there; removes marks that have lapsed. StoreError."""
     marks = reachable_part(lambda: store.kv_list(PREFIX))

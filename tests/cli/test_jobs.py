@@ -1,4 +1,5 @@
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, Returned, outcome_note
 from tarry.model.overrides import as_headers
 from tarry.model.retry import Retry
@@ -121,6 +123,30 @@ def test_show_and_list_tell_how_far_a_job_is(project: Project) -> None:
         store.save_progress("somebody", [(ids.parse(id), 1, b'[0.425,"rows"]')])
     assert project.facts("jobs", "list")[0]["progress"] == {"fraction": 0.425, "message": "rows"}
     assert "progress  42% rows\n" in project.said("jobs", "show", id) + "\n"
+
+
+def test_why_tells_what_keeps_a_job_from_running(project: Project, mixed: list[str]) -> None:
+    done, _, ready, scheduled = mixed
+    project.said("queues", "pause", "mail")
+    answer = project.said("jobs", "why", done, ready, scheduled)
+    assert f"{done} is done.\n- It is done: it does not start again by itself." in answer
+    assert f"{ready} is ready.\n- Queue mail is paused.\n- No master is known to run." in answer
+    assert re.search(rf"{scheduled} is scheduled\.\n- It is due in (1h|59m\d+s)\.", answer)
+    found = project.facts("jobs", "why", scheduled)
+    assert [reason["kind"] for reason in found[scheduled]] == ["due", "no_host"]
+
+
+def test_why_names_the_jobs_that_hold_a_limit(project: Project) -> None:
+    with project.store() as store:
+        store.limit("queue:default", Limit(1))
+    first, second = *project.put("app.add", 1), *project.put("app.add", 2)
+    run_one(project, first)
+    answer = project.said("jobs", "why", second)
+    assert f"- Limit queue:default is reached: 1 of 1 run.\n    {first} app.add on somebody, began " in answer
+
+
+def test_why_of_which_job_has_to_be_said(project: Project) -> None:
+    assert project.misused("jobs", "why") == "which job? tarry jobs why ID"
 
 
 def test_an_id_may_be_written_as_status_and_logs_write_it(project: Project, mixed: list[str]) -> None:

@@ -1,12 +1,12 @@
 """Looks at a store: few, however many ask, and fewer of a store that is slow."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from tarry.door.store_look import CachedLook
-from tarry.errors import StoreAway
+from tarry.door.store_look import CachedLook, LookStore
+from tarry.errors import StoreAway, StoreUnavailable
 from tarry.store.base import Tally
 from tarry.store.memory import MemoryStore
 
@@ -52,6 +52,12 @@ class CountingLock:
     def release(self) -> None:
         self._lock.release()
 
+    def __enter__(self) -> bool:
+        return self.acquire(True)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 @pytest.fixture
 def store() -> CountedStore:
@@ -60,7 +66,7 @@ def store() -> CountedStore:
 
 def looks_at(store: CountedStore, moments: Sequence[float], kept_for: float) -> int:
     """How many looks are made by those who ask at these moments."""
-    look = CachedLook(lambda: store, store.clock)
+    look = CachedLook(lambda: store, store.clock, lambda call: call())
     for moment in moments:
         store.seconds = max(store.seconds, moment)
         look.read(kept_for)
@@ -89,7 +95,7 @@ def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
             raise StoreAway("away")
         return store
 
-    look = CachedLook(find, store.clock)
+    look = CachedLook(find, store.clock, lambda call: call())
     with pytest.raises(StoreAway):
         look.read()
     assert look.read().counts == []
@@ -98,7 +104,7 @@ def test_a_look_that_failed_is_made_again(store: CountedStore) -> None:
 @pytest.mark.timeout(30)
 def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> None:
     store.takes = 2.0
-    look = CachedLook(lambda: store, store.clock)
+    look = CachedLook(lambda: store, store.clock, lambda call: call())
     first = look.read(0)
     store.gate, store.seconds = threading.Event(), store.seconds + 9
     store.began.clear()
@@ -111,6 +117,59 @@ def test_while_a_slow_look_is_made_the_last_one_serves(store: CountedStore) -> N
     assert look.read(0) is not first
 
 
+def test_nobody_waits_for_a_look_at_a_large_store(store: CountedStore) -> None:
+    store.takes, started = 2.0, list[Callable[[], None]]()
+    look = CachedLook(lambda: store, store.clock, started.append)
+    first = look.read()
+    store.seconds += 9
+    assert look.read() is first
+    assert store.looks == 1
+    for refresh in started:
+        refresh()
+    assert look.read() is not first
+    assert store.looks == 2
+
+
+def test_a_page_rather_shows_an_old_look_at_a_large_store_than_none(store: CountedStore) -> None:
+    store.takes, started = 2.0, list[Callable[[], None]]()
+    look = CachedLook(lambda: store, store.clock, started.append)
+    first = look.read()
+    store.seconds += 300
+    assert look.read(0, oldest=600) is first
+    assert (store.looks, len(started)) == (1, 1)
+    # Whoever has no such patience gets a new one; so does everybody after a while.
+    second = look.read(0)
+    assert second is not first
+    store.seconds += 601
+    assert look.read(0, oldest=600) is not second
+
+
+def test_of_a_small_store_no_page_shows_an_old_look(store: CountedStore) -> None:
+    look = CachedLook(lambda: store, store.clock)
+    first = look.read()
+    store.seconds += 6
+    assert look.read(5, oldest=600) is not first
+
+
+def test_a_look_beside_the_callers_that_fails_is_not_lost(store: CountedStore) -> None:
+    store.takes = 2.0
+    states = [False, True, True]
+
+    def find() -> CountedStore:
+        if states.pop(0):
+            raise StoreAway("away")
+        return store
+
+    look = CachedLook(find, store.clock, lambda call: call())
+    first = look.read()
+    store.seconds += 9
+    assert look.read() is first
+    # It is too old to serve any longer.
+    store.seconds += 9
+    with pytest.raises(StoreAway):
+        look.read()
+
+
 def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: CountedStore) -> None:
     store.gate = threading.Event()
 
@@ -119,7 +178,7 @@ def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: Co
         raise StoreAway("away")
 
     store.counts = away  # type: ignore[method-assign]
-    look, lock, errors = CachedLook(lambda: store, store.clock), CountingLock(5), list[Exception]()
+    look, lock, errors = CachedLook(lambda: store, store.clock, lambda call: call()), CountingLock(5), list[Exception]()
     look._lock = lock  # type: ignore[assignment]
 
     def read() -> None:
@@ -141,3 +200,25 @@ def test_those_who_waited_for_a_store_that_is_away_do_not_ask_it_again(store: Co
     assert (len(errors), store.looks) == (5, 1)
     del store.counts
     assert look.read().counts == []
+
+
+def test_a_look_has_a_store_of_its_own_until_the_end() -> None:
+    closed: list[bool] = []
+
+    class ClosingStore(MemoryStore):
+        def close(self) -> None:
+            closed.append(True)
+
+    opened = [ClosingStore(), ClosingStore()]
+    own, shared = LookStore(lambda: (opened[0], True)), LookStore(lambda: (opened[0], False))
+    assert own() is own() is opened[0]
+    shared()
+    shared.close()
+    assert closed == []
+    own.close()
+    assert closed == [True]
+    with pytest.raises(StoreUnavailable):
+        own()
+    # Nothing was opened.
+    LookStore(lambda: (opened[1], True)).close()
+    assert closed == [True]

@@ -294,7 +294,7 @@ def test_while_the_store_is_away_those_who_cannot_wait_are_told_and_the_others_w
         async with taking(app) as claims:
             _, waits = take(claims, "php")
             # Asleep, and listening: then nothing but its pauses brings it to look again.
-            await until(lambda: claims.waiting == 1 and claims._loop._asleep)
+            await until(lambda: claims.waiting == 1 and claims._loop is not None and claims._loop._asleep)
             switched.down()
             _, late = take(claims, "php", wait=0)
             assert isinstance(await asyncio.wait_for(late, WITHIN), StoreError)

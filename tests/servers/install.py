@@ -1,5 +1,6 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
-missing: servers, and the languages of the examples (but Go, which is large: its example runs where Go is)."""
+missing: servers, a browser, and the languages of the examples (but Go, which is large: its example runs where there is
+one)."""
 
 import os
 import shutil
@@ -17,6 +18,7 @@ PACKAGES = {
     "postgresql": ("initdb",),
     "mariadb-server": ("mariadbd", "mysqld"),
     "beanstalkd": ("beanstalkd",),
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "curl": ("curl",),
     "jq": ("jq",),
     "nodejs": ("node",),

@@ -1,7 +1,6 @@
 """The HTTP API as an ASGI application."""
 
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import groupby
@@ -9,14 +8,15 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from tarry.door.console.answers import finish
+from tarry.door.console.application import Console
 from tarry.door.http.api import METHODS
-from tarry.door.http.method import ApiCall, ApiMethod
+from tarry.door.http.method import ApiCall, ApiMethod, route_of
 from tarry.door.http.problem import MEDIA_TYPE, RequestError, problem_of, retry_after
 from tarry.door.http.reading import check_host, check_origin, media_type_of, read_body
 from tarry.door.http.request_log import audited
@@ -25,24 +25,6 @@ from tarry.errors import NotAuthenticated
 from tarry.tasks.lazy_asyncio import asyncio
 
 JOBS = "/v1/jobs"
-_NAME = re.compile(r"{(queue|task|limit|schedule)}")
-
-
-class NameConvertor(Convertor[str]):
-    """A name in a path. Servers decode the path before it gets here, so a name may hold slashes."""
-
-    regex = r"(?s:.+)"
-
-    def convert(self, value: str) -> str:
-        """As it stands in the path."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """The same."""
-        return value
-
-
-register_url_convertor("name", NameConvertor())
 
 
 class ApiPath:
@@ -132,12 +114,14 @@ class HttpDoor:
 
     def __init__(self, service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> None:
         methods = list(methods)
-        self._service = service
+        self._service, self._path = service, service.settings.path
         self._others = _router(service, methods)
         self._jobs = ApiPath(service, (method for method in methods if method.route == JOBS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection's request, or the lifespan."""
+        if self._path and scope["type"] == "http":
+            scope = _below(self._path, scope)
         # Nearly all requests are puts, and finding the way to this one path would cost each a tenth of its time.
         if scope["type"] == "http" and scope["path"] == scope.get("root_path", "") + JOBS:
             await self._jobs(scope, receive, send)
@@ -147,6 +131,15 @@ class HttpDoor:
     def close(self) -> None:
         """Commits what waits, and ends the threads; blocks. The app stays open."""
         self._service.close()
+
+
+def _below(root: str, scope: Scope) -> Scope:
+    """The scope of a request, whose root is that path if the request is for something below it."""
+    path = scope["path"]
+    if path == root:
+        # As people write the address.
+        return {**scope, "path": f"{root}/", "root_path": root}
+    return {**scope, "root_path": root} if path.startswith(f"{root}/") else scope
 
 
 def create_application(service: DoorService, methods: Iterable[ApiMethod] = METHODS) -> HttpDoor:
@@ -163,19 +156,36 @@ def _router(service: DoorService, methods: Iterable[ApiMethod]) -> Starlette:
         finally:
             await asyncio.to_thread(service.close)
 
+    console = None if service.settings.console == "off" else _console(service)
+
     async def not_found(request: Request, _: Exception) -> Response:
-        return problem_response(RequestError("there is nothing here; /v1/docs lists what there is", None, 404), request)
+        error = RequestError("there is nothing here; /v1/docs lists what there is", None, 404)
+        return answer_trouble(request, error)
+
+    async def wrong_verb(request: Request, _: Exception) -> Response:
+        # Only of the console: the API's paths answer it by themselves.
+        return answer_trouble(request, RequestError(f"{request.method} is not for this path", None, 405))
+
+    def answer_trouble(request: Request, error: Exception) -> Response:
+        if console is not None and "text/html" in request.headers.get("accept", ""):
+            return finish(request, console.trouble(request, error))
+        return problem_response(error, request)
 
     ordered = sorted(methods, key=lambda method: _order(method.route))
-    routes = [
-        Route(_NAME.sub(r"{\1:name}", path), ApiPath(service, group), name=path)
+    routes: list[BaseRoute] = [
+        Route(route_of(path), ApiPath(service, group), name=path)
         for path, group in groupby(ordered, key=lambda method: method.route)
     ]
-    handlers: dict[Any, Any] = {404: not_found}
+    routes += [] if console is None else console.routes()
+    handlers: dict[Any, Any] = {404: not_found, 405: wrong_verb}
     application = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # A redirect to the path with a slash would lose the body of a POST.
     application.router.redirect_slashes = False
     return application
+
+
+def _console(service: DoorService) -> Console:
+    return Console(service, read_only=service.settings.console == "read-only")
 
 
 def _order(route: str) -> tuple[bool, int, str]:

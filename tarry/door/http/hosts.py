@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.store_health import StoreHealth
 from tarry.keeper.hosts import list_hosts
 from tarry.keeper.records import HostRecord, host_record
 from tarry.model.duration import SECOND
@@ -17,6 +18,8 @@ MOST_WORKERS = 64
 """Workers that are listed."""
 MOST_RUNNING = 100
 """Running jobs that are listed of a worker."""
+_AWAY_FOR = 1.0
+"""Seconds for which it is told that a store is away before it is asked again."""
 
 
 class HostList(Struct, frozen=True):
@@ -46,6 +49,35 @@ class WorkerRecord(Struct, frozen=True):
     """Those that have run for the longest."""
 
 
+class FactRecord(Struct, frozen=True):
+    """What an operator should know of a store."""
+
+    name: str
+    value: str
+    advice: str
+    """What to change; empty: nothing."""
+
+
+class StoreRecord(Struct, frozen=True):
+    """A store, as it answered within the last seconds."""
+
+    url: str
+    """Without passwords."""
+    trouble: str
+    """Why it does not answer; empty: it does."""
+    latency: float | None
+    """Seconds that the smallest read took; null: it did not answer."""
+    draining: bool
+    """It gets no new jobs."""
+    facts: list[FactRecord]
+
+
+class StoreList(Struct, frozen=True):
+    """The stores; several if they are used as one."""
+
+    stores: list[StoreRecord]
+
+
 class WorkerList(Struct, frozen=True):
     """The workers that run jobs now."""
 
@@ -68,6 +100,20 @@ def list_workers(call: ApiCall) -> WorkerList:
     return WorkerList([_worker(call, owner) for owner in islice(owners, MOST_WORKERS)], len(owners))
 
 
+@api_method("GET /v1/stores", Scope.READ, tag="hosts")
+def list_stores(call: ApiCall) -> StoreList:
+    """Lists the stores: whether each answers, how fast, and what an operator should know of it."""
+    found = call.service.health.read()
+    # That a store is back is seen sooner.
+    found = call.service.health.read(_AWAY_FOR) if any(one.trouble for one in found) else found
+    return StoreList([_store(one) for one in found])
+
+
+def _store(health: StoreHealth) -> StoreRecord:
+    facts = [FactRecord(one.name, one.value, one.advice) for one in health.facts]
+    return StoreRecord(health.url, health.trouble, health.latency, health.draining, facts)
+
+
 def _worker(call: ApiCall, owner: str) -> WorkerRecord:
     client = call.service.client
     jobs = reachable_part(lambda: client.store.reclaim(client.clock.now(), of=owner))
@@ -78,4 +124,4 @@ def _worker(call: ApiCall, owner: str) -> WorkerRecord:
     return WorkerRecord(owner, len(jobs), running)
 
 
-METHODS: tuple[ApiMethod, ...] = (list_all_hosts, list_workers)
+METHODS: tuple[ApiMethod, ...] = (list_all_hosts, list_workers, list_stores)

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry import errors
 from tarry.client.job_records import (
@@ -17,13 +18,15 @@ from tarry.client.job_records import (
 from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import RequestError, checking
+from tarry.door.job_search import JobSearch, id_of_moment, parse_moment, search_jobs
+from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
 from tarry.model.job import MAX_PRIORITY, Job, State
 from tarry.push.delivery.record import AttemptRecord, records_of
+from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.store.shared.partial_result import partial_result
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name, Options
 
@@ -53,6 +56,12 @@ class JobsQuery(Struct, forbid_unknown_fields=True):
     key: Name | None = None
     older: float | str | None = None
     """In their state for longer than this: seconds, or text such as "1h"."""
+    created_since: float | str | None = None
+    """Made then or later: how long ago, such as "2h" or seconds, or a time such as 2026-11-24T16:00Z."""
+    created_until: float | str | None = None
+    """Made before then."""
+    text: Annotated[str, Meta(max_length=200)] = ""
+    """Text in their arguments. A request looks at some thousands of jobs: a page may have few or none, and a next."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: str | None = None
     """`next` of the page before."""
@@ -66,6 +75,8 @@ class JobPage(Struct, frozen=True):
     """The cursor of the next page; null: there is none."""
     missing: str | None = None
     """Why some jobs are not listed: a store that is away; null: all are."""
+    examined: int = 0
+    """How many jobs were looked at."""
 
 
 class JobAnswer(JobDetail, frozen=True):
@@ -104,6 +115,15 @@ class MoveRequest(Struct, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
 
 
+class WhyAnswer(Struct, frozen=True):
+    """Why a job does not run."""
+
+    id: str
+    state: State
+    reasons: list[WaitingReason]
+    """What matters most first; at least one."""
+
+
 class ResultQuery(Struct, forbid_unknown_fields=True):
     """How long to wait for a result."""
 
@@ -126,21 +146,13 @@ class ResultAnswer(Struct, frozen=True):
 @api_method("GET /v1/jobs", Scope.READ)
 def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
     """Lists jobs, page by page, the oldest first."""
-    client = call.service.client
     if query.queue is not None:
         call.check(query.queue)
-    older, after = None, b""
-    if query.older is not None:
-        with checking("older"):
-            older = client.clock.now() - microseconds(query.older, "older")
-    if query.cursor is not None:
-        with checking("cursor"):
-            after = ids.parse(query.cursor)
-    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit)
-    found, away = partial_result(lambda: client.store.find(wanted))
-    seen = [_record(call, job) for job in found if call.allows(job.queue)]
-    following = ids.text(found[-1].id) if len(found) == query.limit else None
-    return JobPage(seen, following, str(away) if away else None)
+    client = call.service.client
+    found = search_jobs(client.store, _search(query, client.clock.now()))
+    seen = [_record(call, job) for job in found.jobs if call.allows(job.queue)]
+    following = None if found.next is None else ids.text(found.next)
+    return JobPage(seen, following, str(found.away) if found.away else None, found.examined)
 
 
 @api_method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
@@ -151,6 +163,16 @@ def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
     task = call.service.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
     return JobAnswer(**{name: getattr(detail, name) for name in detail.__struct_fields__}, deliveries=records)
+
+
+@api_method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
+def explain_job(call: ApiCall, path: JobPath) -> WhyAnswer:
+    """Tells why a job does not run: what holds it back, until when, and which jobs have the place that it needs."""
+    job, service = _fetch(call, path), call.service
+    service.sync_tasks()
+    client, app = service.client, service.app
+    reasons = why_waiting(client.store, job, client.clock.now(), app.tasks, app.http.endpoints)
+    return WhyAnswer(ids.text(job.id), job.state, [_allowed(call, reason) for reason in reasons])
 
 
 @api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
@@ -218,6 +240,25 @@ def delete_job(call: ApiCall, path: JobPath) -> None:
         _changed(call, path, False, "is not deleted")
 
 
+def _search(query: JobsQuery, now: int) -> JobSearch:
+    """What to look for; RequestError."""
+    older, after, until = None, b"", b""
+    if query.older is not None:
+        with checking("older"):
+            older = now - microseconds(query.older, "older")
+    if query.created_since is not None:
+        with checking("created_since"):
+            after = id_of_moment(parse_moment(query.created_since, now))
+    if query.created_until is not None:
+        with checking("created_until"):
+            until = id_of_moment(parse_moment(query.created_until, now))
+    if query.cursor is not None:
+        with checking("cursor"):
+            after = max(after, ids.parse(query.cursor))
+    wanted = Query(tuple(query.state), query.queue, query.task, query.key, older, after, query.limit)
+    return JobSearch(wanted, query.text, until)
+
+
 async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
     """The job as it is at its end, or after so many seconds."""
     waiting = asyncio.ensure_future(call.service.client.await_end(job.id, seconds))
@@ -251,6 +292,11 @@ def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecor
     return _record(call, job)
 
 
+def _allowed(call: ApiCall, reason: WaitingReason) -> WaitingReason:
+    """The reason, with those jobs that the caller may see."""
+    return replace(reason, holders=[one for one in reason.holders if call.allows(one.queue)])
+
+
 def _record(call: ApiCall, job: Job) -> JobRecord:
     return job_record(job, _most_attempts(call, job))
 
@@ -260,4 +306,4 @@ def _most_attempts(call: ApiCall, job: Job) -> int | None:
     return most_attempts(job, app.tasks, app.rules)
 
 
-METHODS = (list_jobs, show_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)
+METHODS = (list_jobs, show_job, explain_job, wait_for_result, cancel_job, retry_job, move_job, delete_job)

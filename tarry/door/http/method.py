@@ -11,26 +11,52 @@ may block: it runs in a thread of the service. An `async def` runs on the event 
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 import msgspec
 from msgspec import Struct
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.door.access import Caller, Scope
 from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
 from tarry.door.service import DoorService
+from tarry.door.store_look import KEPT_FOR, OLDEST, StoreLook
 
 JSON = "application/json"
 _PARTS = ("path", "query", "body")
+_NAMED = re.compile(r"{(queue|task|limit|schedule)}")
+
+
+class NameConvertor(Convertor[str]):
+    """A name in a path. Servers decode the path before it gets here, so a name may hold slashes."""
+
+    regex = r"(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        """As it stands in the path."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The same."""
+        return value
+
+
+register_url_convertor("name", NameConvertor())
+
+
+def route_of(path: str) -> str:
+    """The path of a method or page, as Starlette takes it."""
+    return _NAMED.sub(r"{\1:name}", path)
 
 
 class ApiCall:
     """One request while its method runs."""
 
-    __slots__ = ("caller", "request", "scope", "service", "status", "subject")
+    __slots__ = ("caller", "is_page", "request", "scope", "service", "status", "subject")
 
     def __init__(self, service: DoorService, caller: Caller, request: Request, scope: Scope | None) -> None:
         self.service, self.caller, self.request, self.scope = service, caller, request, scope
@@ -38,6 +64,8 @@ class ApiCall:
         """What it is about, for the audit log; no secrets."""
         self.status: int | None = None
         """Of the answer, where it is not that of the method."""
+        self.is_page = False
+        """Whether a page for a person is made of the answer: it has to come soon, and asks again by itself."""
 
     def check(self, queue: str) -> None:
         """NotAllowed if the caller may not do what this method does with that queue."""
@@ -47,6 +75,10 @@ class ApiCall:
     def allows(self, queue: str) -> bool:
         """Whether the caller may do what this method does with that queue."""
         return self.caller.allows(self.scope or Scope.ADMIN, queue)
+
+    def look(self, kept_for: float = KEPT_FOR) -> StoreLook:
+        """A look at the store that is at most so many seconds old, or older if it is a large one; StoreError."""
+        return self.service.look.read(kept_for, OLDEST if self.is_page else 0.0)
 
     async def run(self, call: Callable[..., Any], /, *args: Any) -> Any:
         """Makes a blocking call in a thread of the service, and returns what it returns."""

@@ -133,7 +133,7 @@ def purge_queue(call: ApiCall, path: QueuePath, body: PurgeRequest) -> Operation
 @api_method("GET /v1/stats", Scope.READ)
 def get_stats(call: ApiCall) -> Stats:
     """Counts the jobs by queue, task and state."""
-    counts = call.service.look.read(1.0).counts
+    counts = call.look(1.0).counts
     return Stats(
         [
             JobCount(one.queue, one.task, one.state, one.count, one.oldest / SECOND, one.bytes)
@@ -155,7 +155,7 @@ def list_queue_records(service: DoorService, look: StoreLook, also: Iterable[str
 
 def _records(call: ApiCall) -> list[QueueRecord]:
     call.service.sync_tasks()
-    return list_queue_records(call.service, call.service.look.read(0))
+    return list_queue_records(call.service, call.look(0))
 
 
 def _known(call: ApiCall, queue: str) -> QueueRecord:

@@ -31,14 +31,19 @@ def audited(method: ApiMethod, call: ApiCall, address: str) -> Iterator[None]:
 
 
 def _write(method: ApiMethod, call: ApiCall, address: str, outcome: str) -> None:
+    write_line(call.caller.name, address, method.name, call.subject, outcome)
+
+
+def write_line(caller: str, address: str, act: str, subject: str, outcome: str) -> None:
+    """One line of the audit log. caller: the name of a token, and address: of the client; empty: none."""
     # A name may hold characters that a terminal acts on, or a line break, which would forge a line.
-    subject, ended = (harmless(text[:_MOST]).replace("\n", " ") for text in (call.subject, outcome))
+    plain, ended = (harmless(text[:_MOST]).replace("\n", " ") for text in (subject, outcome))
     # For logs in JSON, where programs look for them.
     facts = {
-        "caller": call.caller.name or "anybody",
+        "caller": caller or "anybody",
         "address": address or "-",
-        "act": method.name,
-        "subject": subject,
+        "act": act,
+        "subject": plain,
         "outcome": ended,
     }
     log.info("%s from %s: %s %s: %s", *facts.values(), extra=facts)

@@ -12,7 +12,6 @@ from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
 from tarry.push.task_records import TaskRecord, task_records
-from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.options import Name
 
 Settings = dict[str, Any]
@@ -163,8 +162,7 @@ def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
 def _records(call: ApiCall) -> list[TaskRecord]:
     call.service.sync_tasks()
     app, store = call.service.app, call.service.client.store
-    counts = reachable_part(store.counts)
-    return task_records(list(app.tasks.values()), app.retry, app.http, store, counts)
+    return task_records(list(app.tasks.values()), app.retry, app.http, store, call.look(0).counts)
 
 
 def _known(call: ApiCall, name: str) -> TaskRecord:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry import App
-from tarry.door.access import Scope
+from tarry.door.access import Anybody, Scope
 from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.method import ApiCall, api_method
@@ -245,7 +245,7 @@ class OnlyReader:
         return scope == Scope.READ
 
 
-class OnlyReaders:
+class OnlyReaders(Anybody):
     def caller(self, headers: Any, address: str) -> OnlyReader:
         assert address == "127.0.0.1"
         return OnlyReader()

@@ -11,6 +11,7 @@ import pytest
 from tarry import App
 from tarry.model.change import Change
 from tarry.model.job import Job
+from tarry.model.limit import Limit
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
@@ -66,10 +67,51 @@ def test_a_job_is_shown_with_all_that_is_known(app: App) -> None:
     assert (got["attempt"], got["attempts"], got["deliveries"], got["output"]) == (1, 3, [], None)
 
 
+def test_why_a_job_does_not_run(app: App) -> None:
+    store = app.client.store
+    handle = app.named("mail").enqueue("ann")
+    got = call(app, "GET", f"/v1/jobs/{handle.id}/why").json()
+    assert (got["id"], got["state"]) == (handle.id, "ready")
+    assert [(one["kind"], one["text"]) for one in got["reasons"]] == [("no_host", "No master is known to run.")]
+    store.pause("mails", True)
+    assert call(app, "GET", f"/v1/jobs/{handle.id}/why").json()["reasons"][0]["text"] == "Queue mails is paused."
+
+
+def test_who_holds_a_limit_is_told_to_those_who_may_see_it(app: App) -> None:
+    store = app.client.store
+    store.limit("queue:mails", Limit(1))
+    first, second = (app.named("mail").enqueue(name) for name in ("ann", "bob"))
+    claim(app)
+
+    async def tell(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+        found = (await client.get(f"/v1/jobs/{second.id}/why")).json()["reasons"]
+        return [one for one in found if one["kind"] == "limit"]
+
+    for access in ({}, {"access": OnlyMails()}):
+        ((reason,),) = (told(app, tell, **access),)
+        assert reason["text"] == "Limit queue:mails is reached: 1 of 1 run."
+        assert [(one["id"], one["worker"]) for one in reason["holders"]] == [(first.id, "somebody")]
+
+
+def test_jobs_of_other_queues_that_hold_a_limit_are_not_shown(app: App) -> None:
+    store = app.client.store
+    store.limit("task:mail", Limit(1))
+    app.named("mail").using(queue="default").enqueue("ann")
+    claim(app)
+    waits = app.named("mail").enqueue("bob")
+
+    async def tell(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+        return list((await client.get(f"/v1/jobs/{waits.id}/why")).json()["reasons"])
+
+    (reason,) = (one for one in told(app, tell, access=OnlyMails()) if one["kind"] == "limit")
+    assert reason["holders"] == []
+
+
 def test_a_job_that_is_not_there(app: App) -> None:
     for verb, path in (
         ("GET", ""),
         ("GET", "/result"),
+        ("GET", "/why"),
         ("POST", "/cancel"),
         ("POST", "/retry"),
         ("POST", "/move"),
@@ -237,3 +279,21 @@ def test_a_job_that_is_nested_too_deeply_spoils_no_list(app: App) -> None:
         assert shown.status_code == 200
         assert isinstance(shown.json()["args"], list if levels == 100 else str)
     assert call(app, "GET", "/v1/jobs").status_code == 200
+
+
+def test_jobs_are_found_by_text_and_by_the_time_of_their_put(app: App) -> None:
+    ann, bob = (app.named("mail").enqueue(name) for name in ("ann@x", "bob@x"))
+
+    def found(**query: Any) -> list[str]:
+        got = call(app, "GET", "/v1/jobs", params=query).json()
+        return [job["id"] for job in got["jobs"]]
+
+    assert found(text="ANN") == [ann.id]
+    assert found(text="nobody") == []
+    assert found(created_since="1h") == [ann.id, bob.id]
+    assert found(created_until="1h") == []
+    assert found(created_since="2020-01-01", created_until="2040-01-01T00:00Z", text="bob") == [bob.id]
+    assert call(app, "GET", "/v1/jobs", params={"text": "x"}).json()["examined"] == 2
+    for wrong in ({"created_since": "soon"}, {"created_until": "-1h"}):
+        got = call(app, "GET", "/v1/jobs", params=wrong)
+        assert (got.status_code, got.json()["field"]) == (422, next(iter(wrong)))

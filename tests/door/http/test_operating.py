@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
 from tarry.door import store_look
-from tarry.door.access import Scope
+from tarry.door.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures
-from tarry.store.base import Want
+from tarry.store.base import Store, Want
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
 
@@ -26,7 +26,7 @@ HOOK = "https://shop.example/hook?token=sesame"
 Story = Callable[[httpx.AsyncClient], Awaitable[Any]]
 
 
-class MailOnly:
+class MailOnly(Anybody):
     """A caller that may do everything with the queue mail, and nothing else."""
 
     name = "mail-team"
@@ -374,10 +374,11 @@ class TestMetrics:
     def test_without_the_store_the_figures_of_the_server_are_there(
         self, shop: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def away() -> None:
+        def away(store: Store) -> None:
             raise StoreAway("away")
 
-        monkeypatch.setattr(shop.client.store, "counts", away)
+        # The server looks at it over a connection of its own.
+        monkeypatch.setattr(type(shop.client.store), "counts", away)
         found = self.scrape(shop)
         assert (found["tarry_store_up"][()], "tarry_jobs" in found, "tarry_ring_waiting" in found) == (0, False, True)
 
@@ -385,13 +386,14 @@ class TestMetrics:
         assert {queue for queue, _ in self.scrape(shop, access=MailOnly())["tarry_jobs"]} == {"mail"}
 
     def test_the_store_is_read_once_however_many_ask(self, shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
-        counts, calls = shop.client.store.counts, list[int]()
+        kind = type(shop.client.store)
+        counts, calls = kind.counts, list[int]()
 
-        def count() -> Any:
+        def count(store: Store) -> Any:
             calls.append(1)
-            return counts()
+            return counts(store)
 
-        monkeypatch.setattr(shop.client.store, "counts", count)
+        monkeypatch.setattr(kind, "counts", count)
 
         async def story(client: httpx.AsyncClient) -> None:
             await asyncio.gather(*(client.get("/metrics") for _ in range(10)))

@@ -1,0 +1,263 @@
+"""The console as routes of the server: pages, acts, signing in and out."""
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from tarry import errors
+from tarry.door.access import Caller, Scope
+from tarry.door.console import translation
+from tarry.door.console.act import ConsoleAct, Form, form_values
+from tarry.door.console.answers import (
+    FLASH,
+    finish,
+    here_of,
+    is_refresh,
+    path_of,
+    redirect,
+    root_of,
+    with_cookie,
+    without_cookie,
+)
+from tarry.door.console.assets import serve_asset
+from tarry.door.console.live import LASTS, LookChanges, RefreshBudget
+from tarry.door.console.page import ConsolePage
+from tarry.door.console.rendering import address_functions, environment
+from tarry.door.console.session import COOKIE
+from tarry.door.console.session import LASTS as SESSION_LASTS
+from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
+from tarry.door.console.translation import LANGUAGES, Language, choose_language
+from tarry.door.console.views import job, jobs, operating, overview, queues, stores, tasks
+from tarry.door.http.events import MEDIA_TYPE, EventResponse
+from tarry.door.http.method import ApiCall, route_of
+from tarry.door.http.problem import RequestError, problem_of, retry_after
+from tarry.door.http.reading import header
+from tarry.door.http.request_log import audited
+from tarry.door.service import DoorService
+from tarry.model.duration import SECOND
+from tarry.store import ids
+
+PAGES: tuple[ConsolePage, ...] = (
+    *overview.PAGES,
+    *queues.PAGES,
+    *jobs.PAGES,
+    *job.PAGES,
+    *tasks.PAGES,
+    *operating.PAGES,
+    *stores.PAGES,
+)
+ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *operating.ACTS)
+
+SIGN_IN = "/sign-in"
+_YEAR = 365 * 86400
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Console:
+    """The console of one server process."""
+
+    def __init__(
+        self,
+        service: DoorService,
+        read_only: bool = False,
+        pages: Sequence[ConsolePage] = PAGES,
+        acts: Sequence[ConsoleAct] = ACTS,
+    ) -> None:
+        self._service, self._pages, self._acts = service, pages, acts
+        self._door = SignIn(service, read_only)
+        self._budget = RefreshBudget()
+
+    def routes(self) -> list[BaseRoute]:
+        """All routes, in the order in which they are tried."""
+        own = (
+            ("GET", SIGN_IN, self._ask_to_sign_in),
+            ("POST", SIGN_IN, self._sign_in),
+            ("POST", "/sign-out", self._sign_out),
+            ("POST", "/language", self._set_language),
+            ("GET", "/find", self._find),
+            ("GET", "/live", self._live),
+        )
+        assets = self._caught(serve_asset)
+        found: list[BaseRoute] = [Route("/static/{version}/{name:path}", assets, methods=["GET"])]
+        found += [Route(path, self._caught(handler), methods=[verb]) for verb, path, handler in own]
+        found += [Route(route_of(one.route), self._caught(self._shower(one)), methods=["GET"]) for one in self._pages]
+        found += [Route(route_of(one.route), self._caught(self._doer(one)), methods=["POST"]) for one in self._acts]
+        return found
+
+    def _caught(self, handler: Handler) -> Handler:
+        async def handle(request: Request) -> Response:
+            began = time.perf_counter()
+            try:
+                response = await handler(request)
+            except ClientDisconnect:
+                # Nobody reads it.
+                response = Response(status_code=HTTPStatus.BAD_REQUEST)
+            except Exception as error:
+                response = self.trouble(request, error)
+            self._service.figures.count_request("console", response.status_code, began)
+            return finish(request, response)
+
+        return handle
+
+    def _shower(self, page: ConsolePage) -> Handler:
+        async def show(request: Request) -> Response:
+            caller = await self._door.caller(request)
+            call = ApiCall(self._service, caller, request, Scope.READ)
+            # A form sends also the fields that nobody has filled in.
+            given = [(name, value) for name, value in request.query_params.multi_items() if value]
+            parts = page.method.check_path_and_query(request.path_params, given)
+            with self._counted(request):
+                data = await self._service.run(page.method.handler, call, **parts)
+                return await self._render(request, page.template, data, caller)
+
+        return show
+
+    @contextlib.contextmanager
+    def _counted(self, request: Request) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            if is_refresh(request):
+                self._budget.spend(time.monotonic() - began)
+
+    def _doer(self, act: ConsoleAct) -> Handler:
+        async def do(request: Request) -> Response:
+            caller = await self._door.caller(request)
+            call = ApiCall(self._service, caller, request, act.method.scope)
+            with audited(act.method, call, address_of(request)):
+                if self._door.read_only:
+                    raise RequestError("this console is for looking only ([server] console)", None, 403)
+                caller.check(act.method.scope or Scope.ADMIN)
+                form = await self._door.read_form(request)
+                answer = await self._call(act, call, form)
+            where = act.page(answer) if act.page else local_path(form)
+            return redirect(request, where, act.said(answer, _language(request)))
+
+        return do
+
+    async def _call(self, act: ConsoleAct, call: ApiCall, form: Form) -> Any:
+        method = act.method
+        parts = method.check_path_and_query(call.request.path_params, [])
+        if "body" in method.parts:
+            parts["body"] = form_values(form, method.parts["body"])
+        return await self._service.run(method.handler, call, **parts)
+
+    async def _ask_to_sign_in(self, request: Request) -> Response:
+        where = local_path(request.query_params)
+        if not self._door.is_needed:
+            return redirect(request, where)
+        return self._plain(request, "sign_in.html", {"where": where, "wrong": ""})
+
+    async def _sign_in(self, request: Request) -> Response:
+        where, token = local_path(request.query_params), dict(await read_own_form(request)).get("token", "")
+        try:
+            cookie = await self._door.open(request, token)
+        except (errors.NotAuthenticated, errors.NotAllowed) as error:
+            data = {"where": where, "wrong": str(error)}
+            return self._plain(request, "sign_in.html", data, problem_of(error).status)
+        return with_cookie(request, redirect(request, where), COOKIE, cookie, SESSION_LASTS)
+
+    async def _sign_out(self, request: Request) -> Response:
+        await read_own_form(request)
+        return without_cookie(request, redirect(request, SIGN_IN), COOKIE)
+
+    async def _set_language(self, request: Request) -> Response:
+        form = await read_own_form(request)
+        code = choose_language(dict(form).get("language"), "").code
+        return with_cookie(request, redirect(request, local_path(form)), translation.COOKIE, code, _YEAR)
+
+    async def _find(self, request: Request) -> Response:
+        """Leads to the job with that id; to the jobs with that key, if it is none."""
+        text = request.query_params.get("text", "").strip()
+        try:
+            where = f"/jobs/{ids.text(ids.parse(text))}"
+        except ValueError:
+            where = f"/jobs?key={quote(text, safe='')}" if text else "/jobs"
+        return redirect(request, where)
+
+    async def _live(self, request: Request) -> Response:
+        """The stream that tells pages to ask again."""
+        await self._door.caller(request)
+        self._service.streams.check_room()
+        return EventResponse(self._service.streams, LookChanges(self._service, self._budget), LASTS)
+
+    async def _render(
+        self, request: Request, template: str, data: Mapping[str, Any], caller: Caller | None
+    ) -> Response:
+        """A page that is made in a thread, since it may be long."""
+        shown = self._shown(request, caller, await self._proof_if_there(request), await self._now())
+        render = environment(_language(request)).get_template(template).render
+        return _page(request, await self._service.run(render, {**shown, **data}))
+
+    def _plain(self, request: Request, template: str, data: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:
+        """A short page that needs neither the store nor a thread: it comes also when both are away."""
+        shown = self._shown(request, self._door.known_caller(request), "", time.time())
+        text = environment(_language(request)).get_template(template).render({**shown, **data})
+        return _page(request, text, status)
+
+    def _shown(self, request: Request, caller: Caller | None, proof: str, now: float) -> dict[str, Any]:
+        """What all templates have; proof: of the forms of this session."""
+        language = _language(request)
+        return {
+            "request_path": path_of(request),
+            "here": here_of(request),
+            "caller": caller,
+            "may": lambda scope: self._door.may(caller, scope),
+            "language": language,
+            "languages": LANGUAGES,
+            "said": unquote(request.cookies.get(FLASH, "")),
+            "csrf": proof,
+            "now": now,
+            **address_functions(root_of(request)),
+        }
+
+    async def _proof_if_there(self, request: Request) -> str:
+        try:
+            return await self._door.form_proof(request)
+        except errors.StoreError:
+            # A page of what can be read has to come all the same; its forms are refused.
+            return ""
+
+    async def _now(self) -> float:
+        try:
+            return await self._service.run(lambda: self._service.client.clock.now() / SECOND)
+        except errors.StoreError:
+            # The page of the stores comes also while they are away.
+            return time.time()
+
+    def trouble(self, request: Request, error: Exception) -> Response:
+        """The page of an error; the one to sign in, if that is what is missing."""
+        if isinstance(error, errors.NotAuthenticated) and request.method in ("GET", "HEAD"):
+            return _ask_for_session(request)
+        problem = problem_of(error, request.url.path)
+        response = self._plain(request, "problem.html", {"problem": problem}, problem.status)
+        if (seconds := retry_after(problem)) is not None:
+            response.headers["Retry-After"] = seconds
+        return response
+
+
+def _ask_for_session(request: Request) -> Response:
+    if not is_refresh(request) and header(request, b"accept") != MEDIA_TYPE:
+        return redirect(request, f"{SIGN_IN}?next={quote(here_of(request), safe='')}")
+    # No person reads this answer: it has the page load itself anew, and that leads to the page to sign in.
+    return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"HX-Refresh": "true"})
+
+
+def _language(request: Request) -> Language:
+    return choose_language(request.cookies.get(translation.COOKIE), header(request, b"accept-language") or "")
+
+
+def _page(request: Request, text: str, status: int = HTTPStatus.OK) -> Response:
+    response = HTMLResponse(text, status)
+    # A page that asks again by itself shows nobody what an act has done.
+    is_told = FLASH in request.cookies and not is_refresh(request)
+    return without_cookie(request, response, FLASH) if is_told else response

@@ -1,0 +1,121 @@
+"""Templates, and how values look on a page."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from msgspec import Struct
+
+from tarry.door.console.assets import asset_path
+from tarry.door.console.translation import Language
+from tarry.model.duration import SECOND, format_duration
+
+MOST_TEXT = 20_000
+"""Characters of arguments, results and tracebacks that a page shows."""
+HIDDEN = "••••••"
+DEEPEST = 60
+"""Lists and objects within each other that a page shows."""
+NOW, PAST, FUTURE = "now", "%(time)s ago", "in %(time)s"
+_SECRETS = ("password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential", "private_key")
+
+
+@lru_cache(maxsize=4)
+def environment(language: Language) -> Environment:
+    """The templates in that language."""
+    found = Environment(
+        loader=PackageLoader("tarry.door.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
+    )
+    # From the extension, which types do not know.
+    install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
+    install(language.text, language.plural, newstyle=True)
+    found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
+    found.filters["moment"] = partial(moment, language)
+    return found
+
+
+def address_functions(root: str) -> Mapping[str, Callable[[str], str]]:
+    """What templates make addresses with. root: the path below which the console is mounted."""
+    return {"url": lambda path: root + path, "asset": lambda name: root + asset_path(name)}
+
+
+def number(value: float | None) -> str:
+    """`1,204`; a dash for None."""
+    return "–" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def iso(seconds: float) -> str:
+    """The time in UTC, to the second: `2026-11-24 16:03:31`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment(language: Language, seconds: float | None, now: float) -> Markup:
+    """How far a time is from now, with the time itself as its title; a dash for None. In seconds since the epoch."""
+    if seconds is None:
+        return Markup("–")
+    away = seconds - now
+    which = NOW if abs(away) < 1 else PAST if away < 0 else FUTURE
+    return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
+        iso(seconds).replace(" ", "T"), iso(seconds), language.text(which) % {"time": span(abs(away))}
+    )
+
+
+def span(seconds: float | None) -> str:
+    """`4.2ms`, `3m20s`; a dash for None."""
+    return "–" if seconds is None else format_duration(max(0, round(seconds * SECOND)))
+
+
+def size(octets: float | None) -> str:
+    """`512 B`, `1.2 MB`; a dash for None."""
+    if octets is None:
+        return "–"
+    value = float(octets)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def percent(part: float) -> str:
+    """`42 %`."""
+    return f"{part:.0%}".replace("%", " %")
+
+
+def short(id: str) -> str:
+    """The end of an id, which differs most."""
+    return id[-8:]
+
+
+def pretty(value: Any) -> Markup:
+    """JSON for people, on several lines, with secrets hidden and what is long cut."""
+    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, default=str)
+    cut = text[:MOST_TEXT] + (f"\n… {len(text) - MOST_TEXT:,} characters more" if len(text) > MOST_TEXT else "")
+    return escape(cut)
+
+
+def without_secrets(value: Any, depth: int = 0) -> Any:
+    """The value, with what must not be seen hidden, and what is nested too deeply left out."""
+    if isinstance(value, Struct):
+        value = msgspec.to_builtins(value)
+    if depth > DEEPEST and isinstance(value, Mapping | list):
+        return "…"
+    if isinstance(value, Mapping):
+        each = value.items()
+        return {name: HIDDEN if is_secret(str(name)) else without_secrets(one, depth + 1) for name, one in each}
+    return [without_secrets(one, depth + 1) for one in value] if isinstance(value, list) else value
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an argument with this name is kept off pages."""
+    plain = name.lower().replace("-", "_")
+    return any(word in plain for word in _SECRETS)

@@ -1,0 +1,132 @@
+"""Who asks for a page, and whether a form is of a page of ours."""
+
+import hmac
+import time
+from collections.abc import Callable, Mapping
+
+from starlette.requests import Request
+
+from tarry import errors
+from tarry.door.access import Caller, Scope
+from tarry.door.console.act import MOST_FORM, Form, read_form
+from tarry.door.console.session import COOKIE, Sessions, read_secret
+from tarry.door.http.problem import RequestError
+from tarry.door.http.reading import check_host, header, read_body
+from tarry.door.http.request_log import write_line
+from tarry.door.service import DoorService
+
+SECRET_KEPT = 60.0
+"""Seconds after which the store's secret is read again: one that was emptied has another then."""
+MOST_OWN_FORM = 2**14
+"""Bytes of the forms that anybody may send: to sign in and out, to choose a language."""
+_AWAY = (errors.StoreError, errors.Busy, errors.Draining)
+
+
+class SignIn:
+    """Knows the callers of the console. read_only: nobody may do more than look. clock: monotonic seconds."""
+
+    def __init__(self, service: DoorService, read_only: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service, self.read_only, self._clock = service, read_only, clock
+        self._sessions: Sessions | None = None
+        self._read_at = 0.0
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a reader has to sign in."""
+        return self._service.access.needs_token
+
+    async def caller(self, request: Request) -> Caller:
+        """Who asks, and may look; NotAuthenticated if nobody is signed in who has to be, NotAllowed."""
+        if self._service.settings.needs_local_host:
+            check_host(request)
+        if self.is_needed:
+            await self.sessions()
+        found = self.known_caller(request)
+        if found is None:
+            raise errors.NotAuthenticated("sign in first")
+        found.check(Scope.READ)
+        return found
+
+    def known_caller(self, request: Request) -> Caller | None:
+        """Who asks, whatever the caller may do; None: nobody is signed in, as far as is known without the store."""
+        if not self.is_needed:
+            return self._service.access.caller({}, address_of(request))
+        return None if self._sessions is None else self._sessions.caller(request.cookies.get(COOKIE, ""))
+
+    async def open(self, request: Request, token: str) -> str:
+        """The cookie of a new session for whoever has this token; NotAuthenticated, NotAllowed, RateExceeded."""
+        address = address_of(request)
+        try:
+            found = self._service.access.caller({"authorization": f"Bearer {token}"}, address)
+            found.check(Scope.READ)
+        except errors.TarryError as error:
+            # A token has 256 random bits, so that guesses need no limit; but whoever runs the server sees them.
+            write_line("", address, "sign_in", "console", f"{type(error).__name__}: {error}")
+            raise
+        cookie = (await self.sessions()).open(found.name)
+        write_line(found.name, address, "sign_in", "console", "done")
+        return cookie
+
+    async def read_form(self, request: Request) -> Form:
+        """The form of a page of ours; RequestError."""
+        check_form_origin(request)
+        form = read_form(await read_body(request, MOST_FORM))
+        proof = await self.form_proof(request)
+        if not hmac.compare_digest(dict(form).get("csrf", "").encode(), proof.encode()):
+            raise RequestError("this form is of an earlier session: load the page again", "csrf", 403)
+        return form
+
+    async def form_proof(self, request: Request) -> str:
+        """What each form of this session carries; StoreError."""
+        return (await self.sessions()).form_proof(request.cookies.get(COOKIE, ""))
+
+    def may(self, caller: Caller | None, scope: str) -> bool:
+        """Whether a page is to offer what needs this scope."""
+        if caller is None or self.read_only:
+            return False
+        try:
+            caller.check(Scope(scope))
+        except errors.NotAllowed:
+            return False
+        return True
+
+    async def sessions(self) -> Sessions:
+        """Those of the store's secret, which is read at the first use, and now and then; StoreError."""
+        if self._sessions is None or self._clock() - self._read_at >= SECRET_KEPT:
+            try:
+                secret = await self._service.run(lambda: read_secret(self._service.client.store))
+                self._sessions = Sessions(self._service.access, secret)
+            except _AWAY:
+                # Who is signed in stays so while the store is away.
+                if self._sessions is None:
+                    raise
+            self._read_at = self._clock()
+        return self._sessions
+
+
+async def read_own_form(request: Request) -> Form:
+    """A form that needs no session; RequestError."""
+    check_form_origin(request)
+    return read_form(await read_body(request, MOST_OWN_FORM))
+
+
+def check_form_origin(request: Request) -> None:
+    """RequestError if a form does not come from a page of this very server."""
+    # Every browser says where a form comes from; who does not is no browser, and has the API.
+    origin = header(request, b"origin") or ""
+    if origin.partition("://")[2] != header(request, b"host"):
+        raise RequestError("this form comes from another site", None, 403)
+
+
+def address_of(request: Request) -> str:
+    """The address of the client; empty: it came by a unix socket."""
+    return request.client.host if request.client else ""
+
+
+def local_path(form: Mapping[str, str] | Form, name: str = "next") -> str:
+    """The page of the console that this field names; the first page for anything else."""
+    where = dict(form).get(name, "")
+    # `//host` and `/\host` are other hosts to a browser.
+    if not where.startswith("/") or where[1:2] in ("/", "\\") or not where.isprintable():
+        return "/"
+    return where

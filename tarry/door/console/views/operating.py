@@ -1,0 +1,59 @@
+"""What operators look after: schedules, limits, hosts and workers, operations."""
+
+from tarry.door.console.act import ConsoleAct
+from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.http.hosts import list_all_hosts, list_workers
+from tarry.door.http.limits import list_limits, reset_limit, set_limit
+from tarry.door.http.method import ApiCall
+from tarry.door.http.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
+from tarry.door.http.schedules import list_schedules, pause_schedule, resume_schedule, run_schedule
+from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+
+
+@console_page("/schedules", "schedules.html")
+def schedules_page(call: ApiCall) -> PageData:
+    """The schedules."""
+    return {"schedules": list_schedules.handler(call).schedules}
+
+
+@console_page("/limits", "limits.html")
+def limits_page(call: ApiCall) -> PageData:
+    """The limits, how far each is used, and which jobs hold those that are reached."""
+    limits = list_limits.handler(call).limits
+    reached = [one.limit for one in limits if one.running is not None and one.at_once and one.running >= one.at_once]
+    # Who holds it is read only where that matters: it takes a query for each worker.
+    client = call.service.client
+    jobs = list(running_jobs(StoreReader(client.store), client.clock.now())) if reached else []
+    seen = [job for job in jobs if call.allows(job.queue)]
+    return {"limits": limits, "holders": {name: limit_holders(seen, name) for name in reached}}
+
+
+@console_page("/hosts", "hosts.html")
+def hosts_page(call: ApiCall) -> PageData:
+    """Masters with their pools, and what workers run."""
+    workers = list_workers.handler(call)
+    return {"hosts": list_all_hosts.handler(call).hosts, "workers": workers.workers, "total": workers.total}
+
+
+@console_page("/operations", "operations.html")
+def operations_page(call: ApiCall) -> PageData:
+    """Changes of many jobs."""
+    return {"operations": list_operations.handler(call).operations}
+
+
+@console_page("/operations/{id}", "operation.html")
+def operation_page(call: ApiCall, path: OperationPath) -> PageData:
+    """One of them."""
+    return {"operation": get_operation.handler(call, path)}
+
+
+PAGES: tuple[ConsolePage, ...] = (schedules_page, limits_page, hosts_page, operations_page, operation_page)
+ACTS = (
+    ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
+    ConsoleAct(pause_schedule, "Schedule {name} is paused."),
+    ConsoleAct(resume_schedule, "Schedule {name} is resumed."),
+    ConsoleAct(set_limit, "Limit {limit} is set."),
+    ConsoleAct(reset_limit, "The limit is what code and settings say."),
+    ConsoleAct(start_operation, "The operation has begun.", lambda one: f"/operations/{one.id}"),
+    ConsoleAct(stop_operation, "The operation ends after its present page of jobs."),
+)

@@ -1,0 +1,44 @@
+"""The first page: how much there is, and what needs attention."""
+
+from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.console.views.concerns import find_concerns
+from tarry.door.http.hosts import list_all_hosts, list_stores
+from tarry.door.http.method import ApiCall
+from tarry.door.http.queues import list_queues
+from tarry.door.http.tasks import TaskQuery, list_tasks
+from tarry.keeper.waiting_facts import StoreReader
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+
+_STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DEAD)
+_SHOWN = 10
+"""Queues that are listed."""
+
+
+@console_page("/", "overview.html")
+def overview_page(call: ApiCall) -> PageData:
+    """How much there is, and what needs attention."""
+    queues = list_queues.handler(call).queues
+    hosts = list_all_hosts.handler(call).hosts
+    client = call.service.client
+    now, reader = client.clock.now(), StoreReader(client.store)
+    next_due = reader.ask(client.store.next_due)
+    return {
+        "totals": {state.value: sum(getattr(queue, state.value) for queue in queues) for state in _STATES},
+        "counted": call.look().now / SECOND,
+        "next_due": None if next_due is None else next_due / SECOND,
+        "queues": sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN],
+        "queue_count": len(queues),
+        "hosts": hosts,
+        "concerns": find_concerns(
+            queues,
+            hosts,
+            list_tasks.handler(call, TaskQuery()).tasks,
+            list_stores.handler(call).stores,
+            now,
+            reader,
+        ),
+    }
+
+
+PAGES: tuple[ConsolePage, ...] = (overview_page,)

@@ -1,0 +1,107 @@
+"""Queues: all of them, and one."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from tarry.door.console.act import ConsoleAct
+from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.http.jobs import JobsQuery, list_jobs
+from tarry.door.http.limits import list_limits
+from tarry.door.http.method import ApiCall
+from tarry.door.http.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
+from tarry.door.store_look import StoreLook
+from tarry.keeper.hosts import PoolFigures
+from tarry.keeper.records import LimitRecord
+from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
+from tarry.keeper.waiting_reasons import serving_pools
+from tarry.model.duration import SECOND
+from tarry.model.job import State
+from tarry.model.limit import QUEUE
+from tarry.worker.external_queues import is_external
+
+_SHOWN = 20
+"""Jobs of a queue that its page lists."""
+
+
+class QueueTask(Struct, frozen=True):
+    """The jobs of one task in a queue."""
+
+    task: str
+    scheduled: int = 0
+    ready: int = 0
+    running: int = 0
+    dead: int = 0
+
+
+class ServingPool(Struct, frozen=True):
+    """A pool of a master that runs, and serves the queue."""
+
+    host: str
+    pool: PoolFigures
+
+
+@console_page("/queues", "queues.html")
+def queues_page(call: ApiCall) -> PageData:
+    """All queues."""
+    return {"queues": list_queues.handler(call).queues, "counted": call.look().now / SECOND}
+
+
+@console_page("/queues/{queue}", "queue.html")
+def queue_page(call: ApiCall, path: QueuePath) -> PageData:
+    """One queue: its figures, jobs that wait, who works on it, and the limits that concern it."""
+    name, client = path.queue, call.service.client
+    queue = get_queue.handler(call, path)
+    look, now = call.look(), client.clock.now()
+    tasks = queue_tasks(look, name)
+    waiting = list_jobs.handler(call, JobsQuery([State.READY], name, limit=_SHOWN)).jobs if queue.ready else []
+    running = limit_holders(running_jobs(StoreReader(client.store), now), QUEUE + name)
+    own, others = _limits(call, name, {task.task for task in tasks})
+    return {
+        "queue": queue,
+        "counted": look.now / SECOND,
+        "tasks": tasks,
+        "waiting": waiting,
+        "running": running,
+        "limit": own,
+        "other_limits": others,
+        "serving": pools_that_serve(look, name),
+        "is_external": StoreReader(client.store).ask(lambda: is_external(client.store, name, now)),
+    }
+
+
+def queue_tasks(look: StoreLook, queue: str) -> list[QueueTask]:
+    """The tasks whose jobs are in the queue, by name."""
+    shown = QueueTask.__struct_fields__
+    found: dict[str, dict[str, int]] = {}
+    for tally in look.counts:
+        if tally.queue == queue and tally.state in shown:
+            found.setdefault(tally.task, {})[str(tally.state)] = tally.count
+    return [QueueTask(task, **counts) for task, counts in sorted(found.items())]
+
+
+def pools_that_serve(look: StoreLook, queue: str) -> list[ServingPool] | None:
+    """The pools of all masters that run and serve the queue; None: some master does not tell."""
+    return None if None in (found := list(_pools(look, queue))) else [one for one in found if one is not None]
+
+
+def _pools(look: StoreLook, queue: str) -> Iterator[ServingPool | None]:
+    for host in look.hosts:
+        if host.is_alive and (pools := serving_pools(host.pools, queue)) is not None:
+            yield from (ServingPool(host.name, pool) for pool in pools)
+        elif host.is_alive:
+            yield None
+
+
+def _limits(call: ApiCall, queue: str, tasks: set[str]) -> tuple[LimitRecord | None, Sequence[LimitRecord]]:
+    """The queue's own limit, and those of tasks whose jobs are in it."""
+    found = {one.limit: one for one in list_limits.handler(call).limits}
+    return found.pop(QUEUE + queue, None), [one for one in found.values() if one.limit.partition(":")[2] in tasks]
+
+
+PAGES: tuple[ConsolePage, ...] = (queues_page, queue_page)
+ACTS = (
+    ConsoleAct(pause_queue, "Queue {queue} is paused: none of its jobs starts."),
+    ConsoleAct(resume_queue, "Queue {queue} is resumed."),
+    ConsoleAct(purge_queue, "The purge has begun.", lambda one: f"/operations/{one.id}"),
+)

@@ -1,0 +1,54 @@
+"""Tasks: functions of the app, and HTTP tasks with the state of their endpoints."""
+
+from tarry.door.console.act import ConsoleAct
+from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.http.jobs import JobsQuery, list_jobs
+from tarry.door.http.limits import list_limits
+from tarry.door.http.method import ApiCall
+from tarry.door.http.tasks import (
+    SampleAnswer,
+    TaskPath,
+    TaskQuery,
+    add_task,
+    edit_task,
+    get_task,
+    list_tasks,
+    remove_task,
+    try_task,
+)
+from tarry.model.job import State
+from tarry.model.limit import EACH, TASK
+
+_SHOWN = 10
+"""Jobs of a task that its page lists."""
+
+
+@console_page("/tasks", "tasks.html")
+def tasks_page(call: ApiCall, query: TaskQuery) -> PageData:
+    """The tasks that match."""
+    return {"tasks": list_tasks.handler(call, query).tasks, "query": query}
+
+
+@console_page("/tasks/{task}", "task.html")
+def task_page(call: ApiCall, path: TaskPath, query: SampleAnswer) -> PageData:
+    """One task; with a sample answer, what the rule of an HTTP task makes of it."""
+    task = get_task.handler(call, path)
+    dead = list_jobs.handler(call, JobsQuery([State.DEAD], task=path.task, limit=_SHOWN))
+    is_tried = bool(query.body) or query.status is not None
+    tried = try_task.handler(call, path, query) if is_tried and task.kind == "http" else None
+    limits = {one.limit: one for one in list_limits.handler(call).limits}
+    return {
+        "task": task,
+        "dead": dead.jobs,
+        "sample": query,
+        "tried": tried,
+        "limits": [limits.get(kind + path.task) for kind in (TASK, EACH)],
+    }
+
+
+PAGES: tuple[ConsolePage, ...] = (tasks_page, task_page)
+ACTS = (
+    ConsoleAct(add_task, "The task is added.", lambda one: f"/tasks/{one.task.task}"),
+    ConsoleAct(edit_task, "The task is changed."),
+    ConsoleAct(remove_task, "Task {task} is removed. Jobs that wait for it: {waiting}.", lambda _: "/tasks"),
+)

@@ -1,0 +1,94 @@
+"""Finds jobs for people by more than stores know: by the time of their put, and by text in their arguments. What a
+search looks at is bounded; where it stopped, the next page goes on."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import PartlyUnavailable
+from tarry.model.duration import SECOND, microseconds
+from tarry.model.job import Job
+from tarry.store.base import Query, Store
+from tarry.store.shared.partial_result import partial_result
+
+PAGE = 500
+"""Jobs that are read at once."""
+MOST_EXAMINED = 50_000
+"""Jobs that one search looks at."""
+LONGEST = 0.25
+"""Seconds after which a search reads no further page."""
+_YEARS_MS = 2**47
+
+
+class JobSearch(Struct, frozen=True):
+    """What to look for. query: what a store knows of it. text: in the arguments; empty: any. until: only ids up to this
+    one; empty: all."""
+
+    query: Query
+    text: str = ""
+    until: bytes = b""
+
+
+class SearchResult(Struct, frozen=True):
+    """Jobs that were found, in the order of ids. next: the id after which the next page begins; None: there is none.
+    examined: how many jobs were looked at. away: why some stores were not asked."""
+
+    jobs: Sequence[Job]
+    next: bytes | None
+    examined: int
+    away: PartlyUnavailable | None = None
+
+
+def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = time.monotonic) -> SearchResult:
+    """The first jobs that match, as many as the query's limit; StoreError."""
+    began, query, found, examined = clock(), search.query, list[Job](), 0
+    size = PAGE if search.text else query.limit
+    while True:
+        page, away = partial_result(lambda: store.find(replace(query, limit=size)))  # noqa: B023 - asked at once
+        examined += len(page)
+        within = [job for job in page if not search.until or job.id <= search.until]
+        found += [job for job in within if has_text(job, search.text)]
+        is_last = len(page) < size or len(within) < len(page)
+        if is_last and len(found) <= search.query.limit:
+            return SearchResult(found, None, examined, away)
+        if len(found) >= search.query.limit:
+            found = found[: search.query.limit]
+            return SearchResult(found, found[-1].id, examined, away)
+        if examined >= MOST_EXAMINED or clock() - began > LONGEST:
+            return SearchResult(found, page[-1].id, examined, away)
+        query = replace(query, after=page[-1].id)
+
+
+def has_text(job: Job, text: str) -> bool:
+    """Whether the arguments have this text, in small or capital letters; also as JSON writes it."""
+    wanted = text.casefold()
+    body = job.body.decode("utf-8", "replace").casefold()
+    # JSON may write other letters than ASCII as \uXXXX.
+    return wanted in body or (not wanted.isascii() and json.dumps(wanted)[1:-1] in body)
+
+
+def id_of_moment(moment: int) -> bytes:
+    """The id before all those that are made at this time or later; microseconds since the epoch. Compares as ids do,
+    and is none itself."""
+    # An id begins with 48 bits of milliseconds, by the clock of its client.
+    milliseconds = min(max(0, moment // 1000), _YEARS_MS)
+    return (milliseconds << 80).to_bytes(16, "big")
+
+
+def parse_moment(value: float | str, now: int) -> int:
+    """A time in microseconds since the epoch: from how long ago it was, such as "2h" or seconds, or from a time such as
+    2026-11-24T16:00Z; in UTC where no zone is said. ValueError. now: microseconds since the epoch."""
+    try:
+        return now - microseconds(value)
+    except ValueError:
+        if not isinstance(value, str):
+            raise
+    try:
+        found = datetime.fromisoformat(value)
+        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * SECOND)
+    except (ValueError, OverflowError):
+        raise ValueError(f'{value!r} is no time: write how long ago, as in "2h", or 2026-11-24T16:00Z') from None

@@ -1,0 +1,131 @@
+"""Reads from the store why a job may not run. Cheap at any size: it counts and lists up to a bound."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from tarry.keeper.hosts import list_hosts
+from tarry.keeper.waiting_reasons import (
+    MOST_COUNTED,
+    EndpointState,
+    LimitHolder,
+    LimitUse,
+    WaitingFacts,
+)
+from tarry.model.duration import SECOND
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import UNKNOWN_TASK
+from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
+from tarry.store import ids
+from tarry.store.base import Store
+from tarry.store.shared.partial_result import partial_result
+from tarry.worker.external_queues import is_external
+
+MOST_OWNERS, MOST_RUNNING = 64, 5000
+"""Workers whose jobs are read, and jobs that are read of all of them, to find those that hold a limit."""
+MOST_HOLDERS = 100
+"""Jobs that are listed of those that hold a limit."""
+
+Answer = TypeVar("Answer")
+
+
+class StoreReader:
+    """Asks a store; of several stores, those that can be reached. away: why the others could not be."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.away = store, ""
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer of the stores that are there; StoreError if none is."""
+        answer, error = partial_result(question)
+        if error is not None:
+            self.away = str(error)
+        return answer
+
+
+def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: EndpointState) -> WaitingFacts:
+    """What is known of the job and of what could hold it back; StoreError. now: by the store's clock, in microseconds.
+    is_listed: whether the app of whoever asks has its task."""
+    if job.state is State.RUNNING or job.state.finished:
+        return WaitingFacts(job, now)
+    reader = StoreReader(store)
+    ready = reader.ask(lambda: store.backlog([job.queue], now, MOST_COUNTED + 1)).count
+    # It counts itself among them.
+    others = ready - (job.state is State.READY or job.due <= now)
+    return WaitingFacts(
+        job,
+        now,
+        reader.ask(store.queues).get(job.queue, False),
+        reader.ask(lambda: is_external(store, job.queue, now)),
+        list(_limit_uses(reader, job, now)),
+        list_hosts(store, now),
+        max(0, min(others, MOST_COUNTED)),
+        is_listed,
+        _was_unknown(job),
+        endpoint,
+        reader.away,
+    )
+
+
+def running_jobs(reader: StoreReader, now: int) -> Iterator[Job]:
+    """The jobs that run, worker by worker, of the first workers by name; at most `MOST_RUNNING`."""
+    left = MOST_RUNNING
+    for owner in islice(sorted(reader.ask(reader.store.owners)), MOST_OWNERS):
+        # As many of each as a store gives at once. Asked at once, so that the loop variables are these.
+        jobs = reader.ask(lambda: reader.store.reclaim(now, of=owner))[:left]  # noqa: B023
+        yield from jobs
+        left -= len(jobs)
+        if not left:
+            return
+
+
+def limit_holders(running: Iterable[Job], name: str, lane: str | None = None) -> list[LimitHolder]:
+    """Those of the running jobs that take places of a limit: the ones that have run for the longest first, at most
+    `MOST_HOLDERS`. lane: of a limit for each key, whose places are meant."""
+    found = [holder_of(job) for job in running if _takes_place(job, name, lane)]
+    return sorted(found, key=lambda holder: holder.since)[:MOST_HOLDERS]
+
+
+def holder_of(job: Job) -> LimitHolder:
+    """What is shown of a job that runs."""
+    return LimitHolder(ids.text(job.id), job.task, job.queue, job.owner, job.state_since / SECOND)
+
+
+def _takes_place(job: Job, name: str, lane: str | None) -> bool:
+    if name.startswith(QUEUE):
+        return job.queue == name.removeprefix(QUEUE)
+    task = name.removeprefix(TASK if name.startswith(TASK) else EACH)
+    return job.task == task and (lane is None or job.lane == lane)
+
+
+def _limit_uses(reader: StoreReader, job: Job, now: int) -> Iterator[LimitUse]:
+    found = reader.ask(reader.store.limits)
+    for name in (QUEUE + job.queue, TASK + job.task):
+        if name in found:
+            yield _with_holders(reader, name, *found[name], now)
+    if EACH + job.task in found:
+        yield _use_of_key(reader, job, found, now)
+
+
+def _with_holders(reader: StoreReader, name: str, limit: Limit, level: Level, now: int) -> LimitUse:
+    # Who holds it is read only where that matters: it takes a query for each worker.
+    is_full = limit.most is not None and level.running >= limit.most > 0
+    return LimitUse(name, limit, level, limit_holders(running_jobs(reader, now), name) if is_full else ())
+
+
+def _use_of_key(reader: StoreReader, job: Job, limits: Mapping[str, tuple[Limit, Level]], now: int) -> LimitUse:
+    """Of a limit for each key: the store shows no level, so the jobs of the key that run are counted."""
+    name, limit = EACH + job.task, limits[EACH + job.task][0]
+    lane = waiting_lane(job.task, job.lane, {each: one for each, (one, _) in limits.items()})
+    holders: Sequence[LimitHolder] = () if limit.most is None else limit_holders(running_jobs(reader, now), name, lane)
+    return LimitUse(name, Limit(limit.most), Level(len(holders)), holders)
+
+
+def _was_unknown(job: Job) -> bool:
+    try:
+        note = msgspec.json.decode(job.note) if job.note else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return isinstance(note, dict) and note.get("type") == UNKNOWN_TASK

@@ -1,0 +1,214 @@
+"""Why a job does not run: an answer in words, made of what is known of it and of what could hold it back."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from tarry.keeper.hosts import Host, PoolFigures
+from tarry.model.duration import SECOND, format_duration
+from tarry.model.job import Job, State
+from tarry.model.lifecycle import is_near_poison
+from tarry.model.limit import EACH, TASK, Level, Limit
+
+EVERY_QUEUE = "*"
+MOST_COUNTED = 1000
+"""Jobs of the queue that are counted; of more it is said that there are so many or more."""
+
+SENTENCES: Mapping[str, str] = {
+    "running": "Worker %(worker)s has run it for %(time)s.",
+    "ended": "It is %(state)s: it does not start again by itself.",
+    "retry": "Attempt %(attempt)s failed. The next one is due in %(time)s.",
+    "due": "It is due in %(time)s.",
+    "paused": "Queue %(queue)s is paused.",
+    "disabled": "HTTP task %(task)s is disabled.",
+    "circuit": "The endpoint of %(task)s gets no requests now: %(trouble)s.",
+    "unknown": "The worker that took it last does not know task %(task)s.",
+    "unlisted": "The app of this process has no task %(task)s.",
+    "stopped": "Limit %(limit)s is 0: no job starts.",
+    "limit": "Limit %(limit)s is reached: %(running)s of %(most)s run.",
+    "key": "Limit %(limit)s is reached for its key: %(running)s of %(most)s run.",
+    "rate": "Limit %(limit)s allows the next start in %(time)s.",
+    "external": "Other programs take jobs of queue %(queue)s. Pools that serve all queues leave it to them.",
+    "no_host": "No master is known to run.",
+    "unserved": "No pool of a master that runs serves queue %(queue)s.",
+    "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",
+    "busy": "All workers that serve queue %(queue)s run jobs: %(count)s.",
+    "suspect": "Workers died while it ran: %(count)s. It does not run beside another such job.",
+    "others": "Other jobs of its queue that are ready: %(count)s.",
+    "away": "A part of the store cannot be asked: %(trouble)s",
+    "free": "Nothing is known to hold it back: the next free worker takes it.",
+}
+"""What each kind of reason says, with what is filled in."""
+
+
+class LimitHolder(Struct, frozen=True):
+    """A job that runs, and so takes a place of a limit."""
+
+    id: str
+    task: str
+    queue: str
+    worker: str
+    since: float
+    """When it began; seconds since the epoch."""
+
+
+class WaitingReason(Struct, frozen=True):
+    """One reason why a job does not run."""
+
+    kind: str
+    text: str
+    """For people, in English."""
+    until: float | None = None
+    """When it ends by itself, if that is known; seconds since the epoch."""
+    holders: Sequence[LimitHolder] = ()
+    """Of a limit that is reached: jobs that take its places; not all of them if there are many."""
+    values: Mapping[str, str] = {}
+    """What the sentence of its kind is filled with."""
+
+
+class LimitUse(Struct, frozen=True):
+    """A limit that concerns a job, how far it is used, and by which jobs. Of a limit for each key: by those of its
+    key, and the level knows nothing of a rate."""
+
+    name: str
+    limit: Limit
+    level: Level
+    holders: Sequence[LimitHolder] = ()
+
+
+class EndpointState(Struct, frozen=True):
+    """Of a job of an HTTP task: whether its endpoint gets requests. opens: microseconds since the epoch; 0: not known.
+    trouble: why it gets none now; empty: it gets them."""
+
+    enabled: bool = True
+    trouble: str = ""
+    opens: int = 0
+
+
+class WaitingFacts(Struct, frozen=True):
+    """What is known of a job and of what could hold it back. now: by the store's clock, in microseconds."""
+
+    job: Job
+    now: int
+    is_paused: bool = False
+    is_external: bool = False
+    """Other programs take the jobs of its queue."""
+    limits: Sequence[LimitUse] = ()
+    hosts: Sequence[Host] = ()
+    others: int = 0
+    """Other jobs of its queue that are ready; at most `MOST_COUNTED` are counted."""
+    is_listed: bool = True
+    """Whether the app of whoever asks has its task."""
+    was_unknown: bool = False
+    """Whether the worker that claimed it last did not know its task."""
+    endpoint: EndpointState = EndpointState()
+    away: str = ""
+    """Why some of several stores could not be asked; empty: all were."""
+
+
+def waiting_reasons(facts: WaitingFacts) -> list[WaitingReason]:
+    """Why the job does not run, what matters most first; never empty."""
+    job = facts.job
+    if job.state.finished:
+        return [_reason("ended", state=str(job.state))]
+    if job.state is State.RUNNING:
+        return [_reason("running", worker=job.owner, time=_span(facts.now - job.state_since))]
+    is_due = job.state is State.READY or job.due <= facts.now
+    found = [*_lasting(facts)] if is_due else [_due(facts), *_lasting(facts)]
+    if is_due:
+        found += _passing(facts)
+    away = [_reason("away", trouble=facts.away)] if facts.away else []
+    return [*(found or [_reason("free")]), *away]
+
+
+def _due(facts: WaitingFacts) -> WaitingReason:
+    job, time = facts.job, _span(facts.job.due - facts.now)
+    if job.failures:
+        return _reason("retry", job.due, attempt=str(job.failures), time=time)
+    return _reason("due", job.due, time=time)
+
+
+def _lasting(facts: WaitingFacts) -> Iterator[WaitingReason]:
+    """What holds it back until somebody acts."""
+    job, endpoint = facts.job, facts.endpoint
+    if facts.is_paused:
+        yield _reason("paused", queue=job.queue)
+    if not endpoint.enabled:
+        yield _reason("disabled", task=job.task)
+    elif endpoint.trouble:
+        yield _reason("circuit", endpoint.opens, task=job.task, trouble=endpoint.trouble)
+    if facts.was_unknown:
+        yield _reason("unknown", task=job.task)
+    elif not facts.is_listed and not facts.is_external:
+        yield _reason("unlisted", task=job.task)
+    # While an endpoint gets no requests, its task has the limit 0: that says the same.
+    is_told = bool(endpoint.trouble) or not endpoint.enabled
+    yield from (
+        _reason("stopped", limit=use.name)
+        for use in facts.limits
+        if use.limit.most == 0 and not (is_told and use.name.startswith(TASK))
+    )
+    yield from _served(facts)
+
+
+def _served(facts: WaitingFacts) -> Iterator[WaitingReason]:
+    queue = facts.job.queue
+    if facts.is_external:
+        yield _reason("external", queue=queue)
+        return
+    hosts = [host for host in facts.hosts if host.is_alive]
+    if not hosts:
+        # Of several stores the one that knows them may be away.
+        if not facts.away:
+            yield _reason("no_host")
+        return
+    pools = [pool for host in hosts for pool in host.pools]
+    serving = serving_pools(pools, queue)
+    if serving is None:
+        return
+    if not serving:
+        yield _reason("unserved", queue=queue)
+    elif not any(pool.workers for pool in serving):
+        yield _reason("no_worker", queue=queue)
+
+
+def serving_pools(pools: Sequence[PoolFigures], queue: str) -> list[PoolFigures] | None:
+    """Those of the pools that serve the queue; None: one of them does not say what it serves."""
+    # A master of an earlier version does not tell.
+    if any(pool.queues is None for pool in pools):
+        return None
+    return [pool for pool in pools if {queue, EVERY_QUEUE} & set(pool.queues or ())]
+
+
+def _passing(facts: WaitingFacts) -> Iterator[WaitingReason]:
+    """What holds it back for now."""
+    job = facts.job
+    for use in facts.limits:
+        yield from _limit(use, facts.now)
+    if is_near_poison(job):
+        yield _reason("suspect", count=str(job.crashes))
+    serving = serving_pools([pool for host in facts.hosts if host.is_alive for pool in host.pools], job.queue) or []
+    workers = sum(pool.workers for pool in serving)
+    if workers and sum(pool.busy for pool in serving) >= workers:
+        yield _reason("busy", queue=job.queue, count=f"{workers:,}")
+    if facts.others:
+        more = facts.others >= MOST_COUNTED
+        yield _reason("others", count=f"{MOST_COUNTED:,}+" if more else f"{facts.others:,}")
+
+
+def _limit(use: LimitUse, now: int) -> Iterator[WaitingReason]:
+    most, running = use.limit.most, use.level.running
+    if most and running >= most:
+        kind = "key" if use.name.startswith(EACH) else "limit"
+        yield _reason(kind, holders=use.holders, limit=use.name, running=f"{running:,}", most=f"{most:,}")
+    elif (again := use.level.again(use.limit, now)) is not None:
+        yield _reason("rate", again, limit=use.name, time=_span(again - now))
+
+
+def _reason(kind: str, until: int = 0, holders: Sequence[LimitHolder] = (), **values: str) -> WaitingReason:
+    return WaitingReason(kind, SENTENCES[kind] % values, until / SECOND or None, holders, values)
+
+
+def _span(microseconds: int) -> str:
+    """In whole seconds: nobody reads more of it."""
+    return format_duration(max(SECOND, round(microseconds / SECOND) * SECOND))

@@ -1,0 +1,185 @@
+"""Each act, done as a person does it, on SQLite and on Redis."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.cli.project import until
+from tests.door.console.browser.place import Endpoint, Person
+
+
+def test_a_queue_is_paused_and_resumed(operator: Person) -> None:
+    job = operator.place.add("send", "ann@example.org", queue="pausing", delay=3600)
+    operator.open("/queues/pausing")
+    operator.press("Pause")
+    operator.is_told("Queue pausing is paused")
+    assert operator.place.api.get("/v1/queues/pausing").json()["paused"]
+    expect(operator.page.get_by_role("heading", level=1)).to_contain_text("paused")
+    operator.press("Resume")
+    operator.is_told("Queue pausing is resumed")
+    assert not operator.place.api.get("/v1/queues/pausing").json()["paused"]
+    assert operator.place.state(job) == "scheduled"
+
+
+def test_a_queue_is_purged_after_a_second_press(operator: Person) -> None:
+    jobs = [operator.place.add("send", "ann@example.org", queue="purged", delay=3600) for _ in range(3)]
+    operator.open("/queues/purged")
+    operator.press("Purge")
+    operator.sees("3 jobs that wait here are deleted for good")
+    assert operator.place.state(jobs[0]) == "scheduled"
+    operator.page.locator("details[open]").get_by_role("button", name="Purge").click()
+    operator.is_told("The purge has begun")
+    for job in jobs:
+        operator.place.becomes(job, "gone")
+    # The page of the operation follows it.
+    expect(operator.page.locator("main")).to_contain_text("done")
+
+
+def test_a_dead_job_is_found_and_sent_again(operator: Person) -> None:
+    job = operator.place.add("send", "nowhere")
+    operator.place.becomes(job, "dead")
+    page = operator.open("/")
+    page.get_by_role("searchbox").fill(job)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{job}")
+    operator.sees("nowhere is no address")
+    operator.press("Retry")
+    operator.is_told("The job is ready")
+    until(lambda: operator.place.api.get(f"/v1/jobs/{job}").json()["epoch"] == 2)
+    operator.place.becomes(job, "dead")
+
+
+def test_a_waiting_job_is_moved_run_cancelled_and_deleted(operator: Person) -> None:
+    job = operator.place.add("send", "ann@example.org", "hush", queue="moving", delay=3600)
+    page = operator.open(f"/jobs/{job}")
+    operator.press("Move")
+    page.get_by_label("Queue", exact=True).fill("elsewhere")
+    page.get_by_label("Priority", exact=True).fill("7")
+    page.get_by_label("Run after", exact=True).fill("2h")
+    page.locator("details[open]").get_by_role("button", name="Move").click()
+    operator.is_told("The job is moved")
+    record = operator.place.api.get(f"/v1/jobs/{job}").json()
+    assert (record["queue"], record["priority"]) == ("elsewhere", 7)
+    operator.press("Run now")
+    operator.is_told("The job is ready")
+    operator.confirm("Cancel")
+    operator.place.becomes(job, "cancelled")
+    operator.open(f"/jobs/{job}")
+    operator.confirm("Delete")
+    operator.is_told("The job is deleted")
+    assert operator.place.state(job) == "gone"
+    assert page.url == f"{operator.place.url}/jobs"
+
+
+def test_a_job_that_hangs_is_ended(operator: Person) -> None:
+    job = operator.place.add("wait", "no gate")
+    operator.place.becomes(job, "running")
+    operator.open(f"/jobs/{job}")
+    operator.sees("waiting at the gate")
+    operator.confirm("Cancel")
+    operator.place.becomes(job, "cancelled")
+    operator.open(f"/jobs/{job}")
+    operator.sees("cancelled")
+
+
+def test_many_jobs_are_counted_first_and_then_changed(operator: Person) -> None:
+    jobs = [operator.place.add("send", "ann@example.org", queue="many", delay=3600) for _ in range(4)]
+    kept = operator.place.add("send", "ann@example.org", queue="kept", delay=3600)
+    page = operator.open("/jobs?queue=many")
+    operator.press("Change all that match")
+    page.locator("select[name=act]").select_option("delete")
+    operator.press("Count only")
+    operator.is_told("The operation has begun")
+    operator.sees("count only", "h1")
+    expect(page.locator(".facts")).to_contain_text("done")
+    expect(page.locator(".facts")).to_contain_text("4")
+    assert {operator.place.state(job) for job in jobs} == {"scheduled"}
+    page = operator.open("/jobs?queue=many")
+    operator.press("Change all that match")
+    page.locator("select[name=act]").select_option("delete")
+    page.get_by_label("Reason", exact=True).fill("of no use")
+    operator.press("Change them")
+    operator.is_told("The operation has begun")
+    for job in jobs:
+        operator.place.becomes(job, "gone")
+    assert operator.place.state(kept) == "scheduled"
+
+
+def test_a_schedule_is_run_paused_and_resumed(operator: Person) -> None:
+    page = operator.open("/schedules")
+    operator.press("Run now")
+    operator.is_told("The job is enqueued")
+    page.wait_for_url("**/jobs/*")
+    operator.place.becomes(page.url.rpartition("/")[2], "done")
+    operator.open("/schedules")
+    operator.press("Pause")
+    operator.is_told("is paused")
+    operator.press("Resume")
+    operator.is_told("is resumed")
+
+
+def test_a_limit_is_set_changed_and_reset(operator: Person) -> None:
+    operator.place.add("send", "ann@example.org", queue="limited", delay=3600)
+    page = operator.open("/queues/limited")
+    operator.press("Set limit")
+    page.get_by_label("At once", exact=True).fill("3")
+    operator.press("Set")
+    operator.is_told("Limit queue:limited is set")
+    assert limits(operator)["queue:limited"] == (3, None)
+    page = operator.open("/limits")
+    row = page.get_by_role("row").filter(has_text="queue:limited")
+    row.get_by_text("Change limit").click()
+    row.get_by_label("Rate", exact=True).fill("5/m")
+    row.get_by_role("button", name="Set", exact=True).click()
+    operator.is_told("Limit queue:limited is set")
+    at_once, rate = limits(operator)["queue:limited"]
+    assert at_once == 3
+    assert rate.startswith("5")
+    row.get_by_text("Change limit").click()
+    row.get_by_role("button", name="Reset to code and settings").click()
+    operator.is_told("The limit is what code and settings say")
+    assert "queue:limited" not in limits(operator)
+
+
+def limits(person: Person) -> dict[str, Any]:
+    found = person.place.api.get("/v1/limits").json()["limits"]
+    return {each["limit"]: (each["at_once"], each["rate"]) for each in found}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.close()
+
+
+def test_an_http_task_is_added_tried_disabled_and_removed(operator: Person, endpoint: Endpoint) -> None:
+    page = operator.open("/tasks")
+    page.get_by_label("Name", exact=True).fill("order.timeout")
+    page.get_by_label("URL", exact=True).fill(endpoint.url)
+    page.get_by_label("Queue", exact=True).last.fill("hooks")
+    page.get_by_label("Retry when", exact=True).fill("res.code != 200")
+    operator.press("Add")
+    operator.is_told("The task is added")
+    page.wait_for_url("**/tasks/order.timeout")
+    page.get_by_label("Body", exact=True).fill('{"code": 500}')
+    operator.press("Try")
+    expect(page.locator("main")).to_contain_text('"outcome": "again"')
+    # Its first delivery.
+    answer = operator.place.api.post("/v1/jobs", json={"task": "order.timeout", "args": {"order": 7}})
+    job = answer.json()["id"]
+    operator.place.becomes(job, "done")
+    assert endpoint.bodies == [b'{"order":7}']
+    operator.open(f"/jobs/{job}")
+    operator.sees("Deliver")
+    operator.open("/tasks/order.timeout")
+    operator.press("Disable")
+    operator.is_told("The task is changed")
+    assert operator.place.api.get("/v1/tasks/order.timeout").json()["enabled"] is False
+    operator.press("Enable")
+    operator.is_told("The task is changed")
+    operator.confirm("Remove")
+    operator.is_told("Task order.timeout is removed")
+    assert operator.place.api.get("/v1/tasks/order.timeout").status_code == 404

@@ -1,0 +1,128 @@
+"""What is read from a store to tell why a job does not run."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.keeper.hosts import Host, HostEntry
+from tarry.keeper.waiting_facts import read_facts
+from tarry.keeper.waiting_reasons import MOST_COUNTED, EndpointState, WaitingFacts, waiting_reasons
+from tarry.model import lifecycle
+from tarry.model.duration import MINUTE, SECOND
+from tarry.model.job import Job, State
+from tarry.model.limit import Limit
+from tarry.model.outcome import Unknown
+from tarry.store import ids
+from tarry.store.base import Store, Want
+from tarry.store.memory import MemoryStore
+from tarry.store.sqlite.store import SqliteStore
+from tarry.worker.external_queues import MARKED_FOR, mark_external
+from tests.store.switched import memories
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "tarry.db")
+
+
+def put(store: Store, count: int = 1, **more: object) -> list[Job]:
+    now = store.time()
+    jobs = [Job(store.new_id("send"), "send", b"[]", due=now, state_since=now, **more) for _ in range(count)]  # type: ignore[arg-type]
+    store.insert(jobs)
+    return [job for job in store.get([job.id for job in jobs]) if job is not None]
+
+
+def claim(store: Store, owner: str = "w-1") -> Job:
+    (job,) = store.claim([Want("default", 0, 1)], 1, owner, MINUTE, store.time())
+    return job
+
+
+def facts(store: Store, job: Job, is_listed: bool = True) -> WaitingFacts:
+    (seen,) = store.get([job.id])
+    assert seen is not None
+    return read_facts(store, seen, store.time(), is_listed, EndpointState())
+
+
+def test_others_that_are_ready_are_counted_without_the_job(store: Store) -> None:
+    first, *_ = put(store, 3)
+    put(store, 1, queue="other")
+    assert facts(store, first).others == 2
+    scheduled = put(store, state=State.SCHEDULED)[0]
+    later = replace(scheduled, due=store.time() + MINUTE)
+    assert read_facts(store, later, store.time(), True, EndpointState()).others == 4
+
+
+def test_others_are_counted_up_to_a_bound(store: Store) -> None:
+    first, *_ = put(store, MOST_COUNTED + 50)
+    assert facts(store, first).others == MOST_COUNTED
+
+
+def test_a_paused_queue_and_one_of_other_programs(store: Store) -> None:
+    (job,) = put(store)
+    assert not facts(store, job).is_paused
+    assert not facts(store, job).is_external
+    store.pause("default", True)
+    mark_external(store, "default", store.time())
+    assert facts(store, job).is_paused
+    assert facts(store, job).is_external
+    # A mark lapses.
+    assert not read_facts(store, job, store.time() + MARKED_FOR + SECOND, True, EndpointState()).is_external
+
+
+@pytest.mark.parametrize("name", ["queue:default", "task:send"])
+def test_the_jobs_that_hold_a_limit_are_listed_once_it_is_reached(store: Store, name: str) -> None:
+    store.limit(name, Limit(2))
+    *_, last = put(store, 3)
+    one = claim(store)
+    (use,) = facts(store, last).limits
+    assert (use.level.running, use.holders) == (1, ())
+    two = claim(store, "w-2")
+    (use,) = facts(store, last).limits
+    assert [(held.id, held.worker) for held in use.holders] == [(ids.text(one.id), "w-1"), (ids.text(two.id), "w-2")]
+    assert [reason.kind for reason in waiting_reasons(facts(store, last))][-1] == "limit"
+
+
+def test_a_limit_for_each_key_counts_the_jobs_of_that_key(store: Store) -> None:
+    store.limit("each:send", Limit(1))
+    ann, bob = put(store, lane="ann")[0], put(store, lane="bob")[0]
+    waits = put(store, lane="ann")[0]
+    assert {claim(store).id, claim(store).id} == {ann.id, bob.id}
+    (use,) = facts(store, waits).limits
+    assert [held.id for held in use.holders] == [ids.text(ann.id)]
+    carol = put(store, lane="carol")[0]
+    assert facts(store, carol).limits[0].level.running == 0
+
+
+def test_a_job_whose_task_its_worker_did_not_know(store: Store) -> None:
+    (job,) = put(store)
+    assert not facts(store, job).was_unknown
+    seen = claim(store)
+    store.apply([lifecycle.after(seen, Unknown(), lifecycle.DEFAULT, store.time())], store.time())
+    assert facts(store, job).was_unknown
+
+
+def test_nothing_is_asked_about_a_job_that_runs_or_has_ended(store: Store) -> None:
+    (job,) = put(store)
+    seen = claim(store)
+    store.pause("default", True)
+    found = facts(store, job)
+    assert found == WaitingFacts(seen, found.now)
+
+
+def test_hosts_are_known(store: Store) -> None:
+    (job,) = put(store)
+    HostEntry(store, lambda: Host("h|1.1:1:1", "web-1")).register_host()
+    assert [host.name for host in facts(store, job).hosts] == ["web-1"]
+
+
+def test_a_store_that_is_away_is_told_of() -> None:
+    store, (first, second) = memories("ab")
+    jobs = put(store, 20)
+    there = next(job for job in jobs if first.get([job.id])[0] is not None)
+    assert facts(store, there).away == ""
+    second.down()
+    found = facts(store, there)
+    assert found.away
+    assert [reason.kind for reason in waiting_reasons(found)][-1] == "away"
+    store.close()

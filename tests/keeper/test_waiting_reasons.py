@@ -1,0 +1,107 @@
+"""Why a job does not run, as a function of what is known."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tarry.keeper.hosts import LOST, Host, PoolFigures
+from tarry.keeper.waiting_reasons import (
+    MOST_COUNTED,
+    SENTENCES,
+    EndpointState,
+    LimitUse,
+    WaitingFacts,
+    serving_pools,
+    waiting_reasons,
+)
+from tarry.model.duration import MINUTE, SECOND
+from tarry.model.job import Job, State
+from tarry.model.limit import Level, Limit
+from tarry.store.ids import uuid7
+
+NOW = 1_700_000_000 * SECOND
+JOB = Job(uuid7(), "shop.send", b"[]", "mail", due=NOW - SECOND, state_since=NOW - SECOND)
+LATER = replace(JOB, state=State.SCHEDULED, due=NOW + 200 * SECOND)
+SERVING = Host("a", "web-1", pools=[PoolFigures("mails", workers=2, busy=1, queues=["mail"])])
+OTHER = Host("b", "web-2", pools=[PoolFigures("bulk", workers=2, queues=["bulk"])])
+OPEN = EndpointState(trouble="open (503)", opens=NOW + MINUTE)
+
+
+def facts(job: Job = JOB, **more: Any) -> WaitingFacts:
+    return WaitingFacts(job, NOW, **{"hosts": [SERVING], **more})
+
+
+def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
+    return LimitUse(name, Limit(most), Level(running))
+
+
+@pytest.mark.parametrize(
+    ("known", "kinds"),
+    [
+        (facts(), ["free"]),
+        (facts(replace(JOB, state=State.DEAD)), ["ended"]),
+        (facts(replace(JOB, state=State.RUNNING, owner="w")), ["running"]),
+        (facts(LATER), ["due"]),
+        (facts(replace(LATER, failures=2)), ["retry"]),
+        # Its time has come, though no claim has made it ready yet.
+        (facts(replace(LATER, due=NOW)), ["free"]),
+        (facts(is_paused=True), ["paused"]),
+        (facts(LATER, is_paused=True), ["due", "paused"]),
+        # What passes by itself may be over when its time comes.
+        (facts(LATER, others=7, limits=[full("queue:mail")]), ["due"]),
+        (facts(endpoint=EndpointState(enabled=False)), ["disabled"]),
+        (facts(endpoint=OPEN), ["circuit"]),
+        (facts(was_unknown=True, is_listed=False), ["unknown"]),
+        (facts(is_listed=False), ["unlisted"]),
+        (facts(is_listed=False, is_external=True), ["external"]),
+        (facts(limits=[full("task:shop.send", 0, 0)]), ["stopped"]),
+        (facts(endpoint=OPEN, limits=[full("task:shop.send", 0, 0)]), ["circuit"]),
+        (facts(endpoint=OPEN, limits=[full("queue:mail", 0, 0)]), ["circuit", "stopped"]),
+        (facts(limits=[full("task:shop.send", 2, 2)]), ["limit"]),
+        (facts(limits=[full("task:shop.send", 2, 1)]), ["free"]),
+        (facts(limits=[full("each:shop.send")]), ["key"]),
+        (facts(limits=[LimitUse("queue:mail", Limit(None, 1, MINUTE), Level(0, NOW + MINUTE))]), ["rate"]),
+        (facts(limits=[LimitUse("queue:mail", Limit(None, 1, MINUTE), Level(0, NOW))]), ["free"]),
+        (facts(hosts=[]), ["no_host"]),
+        (facts(hosts=[replace(SERVING, state=LOST)]), ["no_host"]),
+        (facts(hosts=[], away="store b is away"), ["free", "away"]),
+        (facts(hosts=[OTHER]), ["unserved"]),
+        (facts(hosts=[OTHER, SERVING]), ["free"]),
+        (facts(hosts=[Host("c", "web-3", pools=[PoolFigures("all", workers=1, queues=["*"])])]), ["free"]),
+        # A master that does not tell what its pools serve: nothing is said of it.
+        (facts(hosts=[OTHER, Host("d", "web-3", pools=[PoolFigures("old", workers=1)])]), ["free"]),
+        (facts(hosts=[Host("a", "web-3", pools=[PoolFigures("mails", queues=["mail"])])]), ["no_worker"]),
+        (facts(hosts=[Host("a", "web-3", pools=[PoolFigures("m", workers=3, busy=3, queues=["mail"])])]), ["busy"]),
+        (facts(replace(JOB, crashes=2)), ["suspect"]),
+        (facts(replace(JOB, crashes=1)), ["free"]),
+        (facts(others=3), ["others"]),
+        (facts(others=3, is_paused=True, limits=[full("queue:mail")]), ["paused", "limit", "others"]),
+    ],
+)
+def test_what_holds_a_job_back(known: WaitingFacts, kinds: list[str]) -> None:
+    found = waiting_reasons(known)
+    assert [reason.kind for reason in found] == kinds
+    # The console fills the sentence in another language with the same values.
+    assert [SENTENCES[reason.kind] % reason.values for reason in found] == [reason.text for reason in found]
+
+
+def test_until_when_it_lasts_is_told_where_it_is_known() -> None:
+    assert waiting_reasons(facts(LATER))[0].until == LATER.due / SECOND
+    assert waiting_reasons(facts(endpoint=OPEN))[0].until == (NOW + MINUTE) / SECOND
+    assert waiting_reasons(facts(is_paused=True))[0].until is None
+
+
+def test_times_and_counts_are_words() -> None:
+    assert waiting_reasons(facts(LATER))[0].text == "It is due in 3m20s."
+    assert waiting_reasons(facts(replace(LATER, due=NOW + 1)))[0].text == "It is due in 1s."
+    assert waiting_reasons(facts(others=MOST_COUNTED - 1))[0].text.endswith("ready: 999.")
+    assert waiting_reasons(facts(others=MOST_COUNTED))[0].text.endswith("ready: 1,000+.")
+
+
+def test_pools_of_a_queue() -> None:
+    all_queues = PoolFigures("all", queues=["*"])
+    mails = PoolFigures("mails", queues=["mail", "bulk"])
+    assert serving_pools([all_queues, mails], "mail") == [all_queues, mails]
+    assert serving_pools([mails], "slow") == []
+    assert serving_pools([mails, PoolFigures("old")], "mail") is None
