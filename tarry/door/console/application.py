@@ -88,9 +88,11 @@ class Console:
         assets = self._caught(serve_asset)
         found: list[BaseRoute] = [Route("/static/{version}/{name:path}", assets, methods=["GET"])]
         found += [Route(path, self._caught(handler), methods=[verb]) for verb, path, handler in own]
-        found += [Route(route_of(one.route), self._caught(self._shower(one)), methods=["GET"]) for one in self._pages]
-        found += [Route(route_of(one.route), self._caught(self._doer(one)), methods=["POST"]) for one in self._acts]
-        return found
+        handlers = [("GET", page.route, self._shower(page)) for page in self._pages]
+        handlers += [("POST", act.route, self._doer(act)) for act in self._acts]
+        # A name may hold slashes, so what follows a name comes before the name alone.
+        handlers.sort(key=lambda each: -each[1].count("/"))
+        return found + [Route(route_of(path), self._caught(do), methods=[verb]) for verb, path, do in handlers]
 
     def _caught(self, handler: Handler) -> Handler:
         async def handle(request: Request) -> Response:

@@ -18,7 +18,6 @@ from tarry.client.job_records import (
 from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import RequestError, checking
-from tarry.door.job_search import JobSearch, id_of_moment, parse_moment, search_jobs
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds
@@ -27,6 +26,7 @@ from tarry.push.delivery.record import AttemptRecord, records_of
 from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
+from tarry.store.job_search import JobSearch, id_of_moment, parse_moment, search_jobs
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Name, Options
 

@@ -4,7 +4,11 @@ import itertools
 
 import pytest
 
-from tarry.door.job_search import (
+from tarry.model.duration import HOUR, SECOND
+from tarry.model.job import Job
+from tarry.store.base import Query
+from tarry.store.ids import uuid7
+from tarry.store.job_search import (
     LONGEST,
     MOST_EXAMINED,
     PAGE,
@@ -15,10 +19,6 @@ from tarry.door.job_search import (
     parse_moment,
     search_jobs,
 )
-from tarry.model.duration import HOUR, SECOND
-from tarry.model.job import Job
-from tarry.store.base import Query
-from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tests.store.switched import memories
 
