@@ -1,6 +1,5 @@
 """`python -m tests.servers.install`: installs what the tests start besides Python, where it may; else says what is
-missing: servers, a browser, and the languages of the examples (but Go, which is large: its example runs where there is
-one)."""
+missing: servers, a browser, the languages of the examples (but Go, which is large: its example runs where Go is)."""
 
 import os
 import shutil

@@ -125,7 +125,7 @@ def test_a_limit_is_set_changed_and_reset(operator: Person) -> None:
     page = operator.open("/queues/limited")
     operator.press("Set limit")
     page.get_by_label("At once", exact=True).fill("3")
-    operator.press("Set")
+    page.get_by_role("button", name="Set", exact=True).click()
     operator.is_told("Limit queue:limited is set")
     assert limits(operator)["queue:limited"] == (3, None)
     page = operator.open("/limits")
