@@ -172,6 +172,16 @@ def test_a_token_for_other_queues_sees_and_changes_none_of_these(app: App, token
     assert state(app) == before
 
 
+def test_a_new_task_is_shown_whatever_its_name(app: App) -> None:
+    async def story(browser: Visitor) -> None:
+        form = {"task": "mail?/é", "settings.url": "https://shop.example/hook", "csrf": await browser.proof()}
+        added = await browser.send("/tasks", form)
+        assert added.headers["location"] == "/tasks/mail%3F%2F%C3%A9"
+        assert "mail?/é" in await browser.text(added.headers["location"])
+
+    visit(app, story)
+
+
 def test_read_only(app: App, tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tarry.audit")
     before = state(app)

@@ -1,5 +1,7 @@
 """Tasks: functions of the app, and HTTP tasks with the state of their endpoints."""
 
+from urllib.parse import quote
+
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.jobs import JobsQuery, list_jobs
@@ -48,7 +50,7 @@ def task_page(call: ApiCall, path: TaskPath, query: SampleAnswer) -> PageData:
 
 PAGES: tuple[ConsolePage, ...] = (tasks_page, task_page)
 ACTS = (
-    ConsoleAct(add_task, "The task is added.", lambda one: f"/tasks/{one.task.task}"),
+    ConsoleAct(add_task, "The task is added.", lambda one: f"/tasks/{quote(one.task.task, safe='')}"),
     ConsoleAct(edit_task, "The task is changed."),
     ConsoleAct(remove_task, "Task {task} is removed. Jobs that wait for it: {waiting}.", lambda _: "/tasks"),
 )
