@@ -47,6 +47,9 @@ class BeanstalkConnection(asyncio.Protocol):
         watch_peer(stream)
         stream.set_write_buffer_limits(WRITE_AHEAD)
         self._session = Session(self._door, self._write, stream.close)
+        if self._listener.is_draining:
+            # It was accepted just before: without this it would take jobs until it is cut off amid one.
+            self._session.drain()
 
     def data_received(self, data: bytes) -> None:
         """asyncio's: bytes came."""
@@ -113,6 +116,8 @@ class BeanstalkListener:
         self._servers: list[asyncio.AbstractServer] = []
         self._open: set[BeanstalkConnection] = set()
         self._maintenance: asyncio.Task[None] | None = None
+        self.is_draining = False
+        """Whether connections end as soon as their clients have nothing reserved."""
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Listens on these sockets."""
@@ -130,6 +135,7 @@ class BeanstalkListener:
     async def drain(self, seconds: float) -> None:
         """Takes no more connections, and ends each once its client has nothing reserved; all of them after so long."""
         self.stop_listening()
+        self.is_draining = True
         for connection in list(self._open):
             connection.drain()
         await self._wait_until_gone(seconds)

@@ -119,6 +119,23 @@ def test_a_draining_server_gives_no_job_and_waits_for_those_it_gave(app: App, do
     assert in_states(app, State.READY) == 1
 
 
+def test_a_connection_that_comes_while_the_server_drains_ends_too(app: App, door: ServedDoor) -> None:
+    """One that the kernel had accepted already: asyncio makes it known after the listening socket is closed."""
+    client, listener = door.client(), door.listener
+    assert listener is not None
+    client.send(b"put 0 0 100 1\r\nx\r\nreserve\r\n")
+    _, taken = client.answer(), client.answer()
+    draining = asyncio.run_coroutine_threadsafe(listener.drain(LIMIT), door.loop)
+    until(lambda: listener.is_draining, "the end to begin")
+    ours, theirs = socket.socketpair()
+    door.call(door.loop.connect_accepted_socket(lambda: connection.BeanstalkConnection(listener), theirs))
+    assert Client(ours).answer() == b""
+    ours.close()
+    assert client.ask(f"delete {number(taken)}\r\n") == b"DELETED\r\n"
+    client.send(b"quit\r\n")
+    draining.result(LIMIT)
+
+
 def test_a_full_ring_is_out_of_memory_and_nothing_told_is_lost(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(app) as door:
         monkeypatch.setattr(door.service.ring, "_most_requests", 3)
