@@ -5,14 +5,13 @@ One server process, one sender, on the same cores. Each put of tarry's is acknow
 
 import contextlib
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 
 from bench.load import Load, LoadResult, send
 from bench.measure import NONE, Figure, at_least, below, goal, measure
 from bench.place import Bench
-from bench.waiting import until
+from bench.waiting import answers, free_port, until
 
 _CONNECTIONS, _DEPTH, _SECONDS = 50, 100, 4.0
 _PUT = b"put 1024 0 60 64\r\n" + b"x" * 64 + b"\r\n"
@@ -35,9 +34,9 @@ def beanstalk(bench: Bench) -> Iterator[Figure]:
         with _beanstalkd(program) as real:
             for name, rate in _rates(_sender(bench, real)):
                 yield Figure(f"beanstalkd, {name}", rate, "/s")
-    port = _free_port()
+    port = free_port()
     with bench.place(f'queues = ["warm"]\n[server]\nbeanstalk = "127.0.0.1:{port}"\n') as place, place.workers(1):
-        until(lambda: _answers(port), 10)
+        until(lambda: answers(port), 10)
         ask = _sender(bench, port)
         for name, rate in _rates(ask):
             yield Figure(f"beanstalk, {name}", rate, "/s", f"beanstalkd, {name}", targets[name])
@@ -66,25 +65,11 @@ def _sender(bench: Bench, port: int) -> Send:
 
 @contextlib.contextmanager
 def _beanstalkd(program: str) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     real = subprocess.Popen([program, "-l", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL)
     try:
-        until(lambda: _answers(port), 10)
+        until(lambda: answers(port), 10)
         yield port
     finally:
         real.kill()
         real.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True

@@ -5,7 +5,6 @@ Each put is acknowledged after its commit; at the end every acknowledged one is 
 """
 
 import contextlib
-import socket
 from collections.abc import Iterator
 
 import msgspec
@@ -15,7 +14,7 @@ from bench.app import app
 from bench.load import Load, LoadResult, send
 from bench.measure import NONE, Figure, at_least, below, goal, measure
 from bench.place import Bench
-from bench.waiting import until
+from bench.waiting import answers, free_port, until
 
 _CONNECTIONS, _MANY, _SECONDS = 50, 100, 5.0
 _CALL = {"task": "bench.app.noop", "args": [0, "x" * 58]}
@@ -53,23 +52,14 @@ class Door:
 @contextlib.contextmanager
 def door(bench: Bench) -> Iterator[Door]:
     """A server that serves; its jobs wait, since their queue is paused."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     # All come from one address here.
     settings = f'[server]\nhttp = "127.0.0.1:{port}"\nmax_connections_per_address = 0\n'
     with bench.place(settings) as place, place.workers(1):
         place.hold_back()
-        until(lambda: _answers(port), 10)
+        until(lambda: answers(port), 10)
         (pid,) = place.pids("server")
         yield Door(bench, port, pid)
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 @measure("http", limit=120)
