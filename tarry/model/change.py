@@ -3,11 +3,16 @@
 The idea is River's (`JobSetState...Params`): no store knows a rule.
 """
 
+from typing import Any
+
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tarry.model.job import Job, State
 
+# Never change a number: the history of every store has them.
+UNCOUNTED, PUT, DONE, FAILED, DEAD, CANCELLED, EXPIRED = range(7)
+"""As what something counts in the history; `model.history.counting` has the names."""
 _KEPT_IF_NONE = ("due", "queue", "priority", "expires", "key_held_until", "body")
 
 
@@ -43,6 +48,18 @@ class Change(Struct, frozen=True, gc=False):
     # another worker.
     owner: str = ""
     """The worker that ran the job when it was seen; empty for a job that does not run."""
+    # The last three are not for the job. Stores that group changes which are alike leave them out.
+    counts: int = UNCOUNTED
+    """As what it counts in the history, if it is made."""
+    job: Job | None = None
+    """The job as it was seen, if the change counts: its queue, task and times belong to the count."""
+    status: int = 0
+    """The HTTP status that answered the attempt; 0: none."""
+
+    @property
+    def effect(self) -> tuple[Any, ...]:
+        """All that it does to its job: what changes that are alike but for their job have in common."""
+        return astuple(self)[1:-3]
 
     def apply_to(self, job: Job) -> Job:
         """The job as this change makes it; not for a change that makes the store forget the job."""

@@ -5,6 +5,8 @@ is still the same. Stores make two transitions themselves, because these must be
 whose time has come becomes ready; a claimed job becomes running, and its epoch grows by one. A claimed job also loses
 a key that it holds only while it waits (`held_when_claimed`).
 
+What a change counts as in the history (`Change.counts`) is decided here, too; `model/history/counting.py` has the rest.
+
 A job that holds its key only until a time loses it then (`holds_key`). Nothing happens at that time: a store takes the
 key from it when another job wants it, by an insert or by a change that starts a job anew.
 
@@ -21,6 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model import change as counted_as
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
 from tarry.model.job import HELD, WAITING, Job, State
@@ -70,6 +73,8 @@ DEFAULT = Rules()
 
 # Looked up once: access to an enum's members is slow, and every job needs these two.
 RUNNING, DONE = State.RUNNING, State.DONE
+_COUNTED_AS = {DONE: counted_as.DONE, State.DEAD: counted_as.DEAD, State.CANCELLED: counted_as.CANCELLED}
+"""As what an end counts in the history, except that of an expired job."""
 
 
 def initial_state(due: int, now: int) -> State:
@@ -127,7 +132,8 @@ def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: i
         case Cancelled(reason):
             return _finished(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
         case Expired():
-            return _finished(job, State.CANCELLED, rules, now, outcome_note("Expired", "it could not start in time"))
+            text = outcome_note("Expired", "it could not start in time")
+            return replace(_finished(job, State.CANCELLED, rules, now, text), counts=counted_as.EXPIRED)
         case Unknown():
             return _unknown(job, now)
         case Quarantined():
@@ -274,12 +280,17 @@ def _change(
     note: bytes,
     failures: int | None = None,
     crashes: int | None = None,
+    counts: int = counted_as.UNCOUNTED,
     **other: Any,
 ) -> Change:
     """Failures and crashes stay as they are unless given; `other` are the fields of Change that change."""
     failures = job.failures if failures is None else failures
     crashes = job.crashes if crashes is None else crashes
-    return Change(job.id, job.state, job.epoch, to, now, due, failures, crashes, 0, note, owner=job.owner, **other)
+    seen = job if counts else None
+    return Change(
+        job.id, job.state, job.epoch, to, now, due, failures, crashes, 0, note, owner=job.owner, counts=counts,
+        job=seen, **other,
+    )  # fmt: skip
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
@@ -307,7 +318,7 @@ def _finished(
     target = to if keep else None
     return Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner,
+        key_held_until, None, job.owner, _COUNTED_AS[to], job,
     )  # fmt: skip
 
 
@@ -321,7 +332,12 @@ def _failed(
     if delay is None:
         return _finished(job, State.DEAD, rules, now, text, failures)
     due = now + delay
-    return _change(job, initial_state(due, now), now, due=due, failures=failures, note=text)
+    return _failure(job, now, due, text, failures=failures)
+
+
+def _failure(job: Job, now: int, due: int, text: bytes, **numbers: int) -> Change:
+    """An attempt failed, and the job comes again."""
+    return _change(job, initial_state(due, now), now, due=due, note=text, counts=counted_as.FAILED, **numbers)
 
 
 def _lost(job: Job, rules: Rules, now: int) -> Change:
@@ -334,7 +350,7 @@ def _lost(job: Job, rules: Rules, now: int) -> Change:
     text = outcome_note("WorkerDied", f"worker {job.owner} died while this job was on")
     # After the second crash the job is suspect: without a pause it would kill one worker right after the other.
     due = now if crashes == 1 else now + _SECOND_CRASH_DELAY
-    return _change(job, initial_state(due, now), now, due=due, failures=failures, crashes=crashes, note=text)
+    return _failure(job, now, due, text, failures=failures, crashes=crashes)
 
 
 def _unknown(job: Job, now: int) -> Change:

@@ -6,7 +6,6 @@ from operator import attrgetter
 from struct import Struct as Form
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from tarry.model.change import Change
 from tarry.store.redis.record import FAILED, NOTE, SINCE, UNTIL, rank_bytes, time_bytes
@@ -50,8 +49,8 @@ def pack_changes(changes: Sequence[Change]) -> PackedChanges:
     # In the order in which finished jobs are forgotten: the script then adds them to their line as one sorted run.
     ordered = sorted(changes, key=_in_order)
     for change in ordered:
-        # All fields but the id: changes that are equal in these share a description.
-        kind = astuple(change)[1:]
+        # Changes that are equal in this share a description.
+        kind = change.effect
         number = kinds.get(kind)
         if number is None:
             number = kinds[kind] = len(texts)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import astuple
-
 from tarry.model.change import Change
 from tarry.model.job import State
 from tarry.store.shared.state_codes import CODE
@@ -40,7 +38,7 @@ class ChangeGroups:
         if not self.in_order:
             groups: dict[tuple[Any, ...], list[Change]] = {}
             for change in changes:
-                groups.setdefault(_all_but_id(change), []).append(change)
+                groups.setdefault(change.effect, []).append(change)
             for alike in groups.values():
                 if len(alike) < GROUP_FROM or alike[0].to is None:
                     self.rest += alike
@@ -114,8 +112,3 @@ def _fence(change: Change) -> tuple[int, int, str | None]:
     """What the job must still be: the last values of a statement that changes it."""
     # A job that does not run has NULL as its owner.
     return CODE[change.was], change.epoch, change.owner or None
-
-
-def _all_but_id(change: Change) -> tuple[Any, ...]:
-    # The id comes first.
-    return astuple(change)[1:]

@@ -1,0 +1,1 @@
+"""What is counted of jobs and changes: kinds, and durations in buckets."""

@@ -1,0 +1,81 @@
+"""What is counted of new jobs and of changes, for the history of a store (`tarry.store.history`).
+
+`lifecycle` says for each change as what it counts, since only there it is known why a job ends. A change counts only if
+the store makes it, and a new job only if the store did not have it; so a store keeps counts in the same transaction.
+"""
+
+from collections.abc import Sequence
+
+from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT, Change
+from tarry.model.duration import SECOND
+from tarry.model.history.buckets import bucket_of
+from tarry.model.job import Job, State
+from tarry.model.moving import is_parked
+
+KINDS = {PUT: "put", DONE: "done", FAILED: "failed", DEAD: "dead", CANCELLED: "cancelled", EXPIRED: "expired"}
+"""The names of what is counted. A job is `put` once. An attempt after which its job comes again counts as `failed`; one
+that was the last, as `dead`. An attempt that is not counted (given back, put off, interrupted) counts as nothing."""
+
+MINUTE = 60 * SECOND
+NO_ATTEMPT = -1
+"""In place of a bucket: no attempt ended."""
+
+Count = tuple[int, str, str, int, int, int, int]
+"""The start of the minute (seconds since the epoch), queue, task, one of KINDS, the buckets of the time waited and of
+the time run, and the HTTP status that answered, 0: none."""
+
+
+def count_new(jobs: Sequence[Job]) -> tuple[list[Count], list[int]]:
+    """What new jobs count as: different counts, and for each job the place of its count among them, from 1; 0: it
+    counts as nothing."""
+    places: dict[Count, int] = {}
+    which: list[int] = []
+    for job in jobs:
+        if is_parked(job):
+            # It only comes from another store, where it was counted.
+            which.append(0)
+        else:
+            count = _minute(job.state_since), job.queue, job.task, PUT, NO_ATTEMPT, NO_ATTEMPT, 0
+            which.append(places.setdefault(count, len(places) + 1))
+    return list(places), which
+
+
+def count_changes(changes: Sequence[Change]) -> tuple[list[Count], list[int]]:
+    """What changes count as: different counts, and for each change the place of its count among them, from 1; 0: it
+    counts as nothing."""
+    places: dict[Count, int] = {}
+    # Jobs of one batch have most of this in common. So the arithmetic is done only where they differ: every attempt of
+    # a worker comes by here.
+    known: dict[tuple[object, ...], int] = {}
+    which: list[int] = []
+    for change in changes:
+        job = change.job
+        if job is None:
+            which.append(0)
+            continue
+        facts = (
+            change.counts,
+            job.task,
+            job.queue,
+            job.due,
+            job.state_since,
+            change.state_since,
+            change.status,
+            job.state,
+        )
+        place = known.get(facts)
+        if place is None:
+            place = known[facts] = places.setdefault(_count_of(change, job), len(places) + 1)
+        which.append(place)
+    return list(places), which
+
+
+def _count_of(change: Change, job: Job) -> Count:
+    waited = ran = NO_ATTEMPT
+    if job.state is State.RUNNING and change.counts != EXPIRED:
+        waited, ran = bucket_of(job.state_since - job.due), bucket_of(change.state_since - job.state_since)
+    return _minute(change.state_since), job.queue, job.task, change.counts, waited, ran, change.status
+
+
+def _minute(time: int) -> int:
+    return time // MINUTE * 60
