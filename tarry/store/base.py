@@ -29,6 +29,7 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
+from tarry.store.history.history import StoreHistory
 from tarry.store.ids import uuid7
 from tarry.store.shared.wakeup.sleeper import Wakeup
 
@@ -137,6 +138,9 @@ class Store(ABC):
 
     url: str
     """Where it is, without passwords: for logs and errors."""
+    history: StoreHistory
+    """What was put, done and so on. `insert` counts the jobs that were not there, `apply` and `exchange` the changes
+    that are made, as `model.history.counting` says, whole or not at all with the call."""
     opened_by: str | Sequence[str] = ""
     """The URLs that `open_store` got, with passwords: never show them. Empty if it was opened otherwise."""
 

@@ -13,6 +13,8 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
+from tarry.store.history.sums import Place
 from tarry.store.shared.wakeup.sleeper import Wakeup
 
 Asked = ParamSpec("Asked")
@@ -32,6 +34,7 @@ class FlakyStore(Store):
         """How many calls were made up to now."""
         self._store, self._fail_at, self._after = store, fail_at, after
         self._lock = threading.Lock()
+        self.history = FlakyHistory(store.history, self._call)
 
     def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
         with self._lock:
@@ -149,3 +152,35 @@ class FlakyStore(Store):
 
     def close(self) -> None:
         self._store.close()
+
+
+class FlakyHistory(JournalHistory):
+    """Calls of the history of the inner store, each of which may fail. Of several stores' history, whole verbs do."""
+
+    def __init__(self, history: StoreHistory, call: Callable[..., Any]) -> None:
+        self._history, self._call = history, call
+
+    def sum_up(self, now: int, limit: int = TAKEN_AT_ONCE) -> int:
+        if isinstance(self._history, JournalHistory):
+            return super().sum_up(now, limit)
+        return int(self._call(self._history.sum_up, now, limit))
+
+    def take(self, limit: int) -> Taken:
+        assert isinstance(self._history, JournalHistory)
+        taken: Taken = self._call(self._history.take, limit)
+        return taken
+
+    def fold(self, taken: Taken, cells: Mapping[Place, bytes]) -> bool:
+        assert isinstance(self._history, JournalHistory)
+        return bool(self._call(self._history.fold, taken, cells))
+
+    def read(self, resolution: int, start: int, end: int) -> dict[Place, bytes]:
+        cells: dict[Place, bytes] = self._call(self._history.read, resolution, start, end)
+        return cells
+
+    def unsummed(self, limit: int) -> list[bytes]:
+        records: list[bytes] = self._call(self._history.unsummed, limit)
+        return records
+
+    def drop(self, resolution: int, before: int) -> int:
+        return int(self._call(self._history.drop, resolution, before))

@@ -14,7 +14,7 @@ from tarry.errors import QueueFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
-from tarry.model.lifecycle import held_when_claimed, holds_key
+from tarry.model.lifecycle import holds_key
 from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import (
@@ -28,7 +28,9 @@ from tarry.store.base import (
     Want,
     drop_order,
 )
-from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, position, rank
+from tarry.store.history.journal import record_of_changes, record_of_new
+from tarry.store.history.memory import MemoryHistory
+from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, claim_job, position, rank
 from tarry.store.shared.admission import admit
 from tarry.store.shared.lanes import (
     Levels,
@@ -65,37 +67,42 @@ class MemoryStore(Store):
         self._limits: dict[str, Limit] = {}
         self._levels: dict[str, Level] = {}
         self._turns: dict[str, str] = {}
+        self.history: MemoryHistory = MemoryHistory()
 
     # Keeping
 
     def insert(self, jobs: Sequence[Job]) -> list[bytes]:
         with self._lock:
-            known = len(self._jobs)
-            ids = [self._insert(job) for job in jobs]
-            # A repeated insert brings no work.
-            if len(self._jobs) > known:
-                self._hub.wake(WakeReason.WORK)
-            return ids
+            return self._insert_all(jobs)
 
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
     ) -> list[bytes | QueueFull]:
         with self._lock:
             refused = admit(MemoryRooms(self._cells, self._index), jobs, bounds, now, freed)
-            self._hub.wake(WakeReason.WORK)
-            return [refused.get(at) or self._insert(job) for at, job in enumerate(jobs)]
+            ids = iter(self._insert_all([job for at, job in enumerate(jobs) if at not in refused]))
+            return [refused.get(at) or next(ids) for at in range(len(jobs))]
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
         with self._lock:
             return sorted(self._index.waiting(queue), key=drop_order)[: max(0, limit)]
 
-    def _insert(self, job: Job) -> bytes:
+    def _insert_all(self, jobs: Sequence[Job]) -> list[bytes]:
+        new: dict[bytes, Job] = {}
+        ids = [self._insert(job, new) for job in jobs]
+        # A repeated insert brings no work.
+        if new:
+            self.history.append(record_of_new(list(new.values())))
+            self._hub.wake(WakeReason.WORK)
+        return ids
+
+    def _insert(self, job: Job, new: dict[bytes, Job]) -> bytes:
         if job.id in self._jobs:
             return job.id
         # By the job's own time: no verb looks at the clock of the calling process (suite: `timing`).
         holder = self._index.find_holder(job, job.state_since)
         if holder is None:
-            self._index.put(job.id, replace(job, lane=waiting_lane(job.task, job.lane, self._limits)))
+            new[job.id] = self._index.put(job.id, replace(job, lane=waiting_lane(job.task, job.lane, self._limits)))
         return holder or job.id
 
     def exchange(
@@ -104,7 +111,7 @@ class MemoryStore(Store):
         with self._lock:
             valid = self._apply_all(changes, now) if changes else []
             jobs, again = self._claim(wants, limit, owner, lease, now)
-            return Exchange(valid, jobs, earliest(self._next_due(), again))
+            return Exchange(valid, jobs, earliest(self._index.next_due(), again))
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -158,7 +165,7 @@ class MemoryStore(Store):
             level = self._levels.get(name, Level())
             self._levels[name] = level.started(self._limits[limit_name(name)], count, now)
         self._turns |= {job.task: job.lane for job in jobs if job.lane is not None}
-        return [self._index.put(job.id, _claim_job(job, owner, now)) for job in jobs]
+        return [self._index.put(job.id, claim_job(job, owner, now)) for job in jobs]
 
     def _end(self, job: Job, now: int) -> None:
         """Gives back the job's place under its limits."""
@@ -168,6 +175,7 @@ class MemoryStore(Store):
     def _apply_all(self, changes: Sequence[Change], now: int) -> list[bool]:
         valid = [self._apply(change, now) for change in changes]
         made = [change for change, good in zip(changes, valid, strict=True) if good]
+        self.history.append(record_of_changes(made))
         self._hub.wake(*wake_reasons(made, bool(self._limits)))
         return valid
 
@@ -194,10 +202,7 @@ class MemoryStore(Store):
 
     def next_due(self) -> int | None:
         with self._lock:
-            return self._next_due()
-
-    def _next_due(self) -> int | None:
-        return self._index.next_due()
+            return self._index.next_due()
 
     # Owning
 
@@ -393,8 +398,3 @@ class MemoryStore(Store):
 
     def close(self) -> None:
         """Nothing to close: the jobs can still be read."""
-
-
-def _claim_job(job: Job, owner: str, now: int) -> Job:
-    holds = held_when_claimed(job.key_ttl, job.key_held_until)
-    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, state_since=now, key_held_until=holds)

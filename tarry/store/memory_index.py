@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tarry.model.bound import WAITING_STATES
 from tarry.model.job import Job, State
-from tarry.model.lifecycle import holds_key, is_late
+from tarry.model.lifecycle import held_when_claimed, holds_key, is_late
 from tarry.store.base import band
 from tarry.store.shared.lanes import Position
 
@@ -89,6 +89,12 @@ class JobIndex:
             case State.SCHEDULED:
                 return self._scheduled
         return None
+
+
+def claim_job(job: Job, owner: str, now: int) -> Job:
+    """The job as it is once this owner has claimed it."""
+    holds = held_when_claimed(job.key_ttl, job.key_held_until)
+    return replace(job, state=State.RUNNING, owner=owner, epoch=job.epoch + 1, state_since=now, key_held_until=holds)
 
 
 def rank(job: Job) -> Rank:

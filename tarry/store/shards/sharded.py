@@ -18,14 +18,7 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any, TypeVar
 
-from tarry.errors import (
-    ConfigError,
-    QueueFull,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job
@@ -35,6 +28,7 @@ from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
+from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -60,6 +54,7 @@ class ShardedStore(Store):
             raise ConfigError(f"store = {urls}: all are draining; new jobs need one that is not")
         self._turns = count()
         self._located = LocatedJobs(self.shard)
+        self.history = ShardedHistory(self.shards)
 
     @property
     def stores(self) -> tuple[Store, ...]:

@@ -78,6 +78,10 @@ class PythonDatabase:
         """How many rows the last INSERT, UPDATE or DELETE has changed."""
         return int(self.execute("SELECT changes()").get)
 
+    def total_changes(self) -> int:
+        """How many rows this connection has changed."""
+        return self._db.total_changes
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""

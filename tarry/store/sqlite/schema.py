@@ -13,7 +13,7 @@ from tarry.store.sqlite.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `since > due` splits late
 # jobs from jobs on time, so that a claim finds the first of both.
@@ -61,11 +61,15 @@ CREATE TABLE tarry_lane   (queue TEXT NOT NULL, band INTEGER NOT NULL, task TEXT
 CREATE INDEX tarry_open   ON tarry_lane (queue, band, task, lane) WHERE again IS NULL;
 CREATE INDEX tarry_closed ON tarry_lane (task, lane)              WHERE again IS NOT NULL;
 CREATE INDEX tarry_again  ON tarry_lane (again)                   WHERE again IS NOT NULL;
+CREATE TABLE tarry_journal (n INTEGER PRIMARY KEY, record BLOB NOT NULL) STRICT;
+CREATE TABLE tarry_history (resolution INTEGER NOT NULL, start INTEGER NOT NULL, queue TEXT NOT NULL,
+    task TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO tarry_history VALUES (-1, 0, '', '', x'');
 """
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""
 
-# Step 3 also runs on files that have some of these already.
+# Steps 3 and 4 also run on files that have some of these already.
 _WHAT_IS_MISSING = re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA)
 # 4611686018427387904 is 2^62, `model.job.HELD`. Step 2 makes no new tables or indexes: step 3 makes those that are
 # missing. It makes tarry_ready again, since the old index did not separate late jobs.
@@ -94,6 +98,7 @@ INSERT INTO tarry_lane (queue, band, task, lane)
     SELECT DISTINCT queue, -((rank > 0) - (rank < 0)), task, lane FROM tarry_job
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
 """,
+    4: _WHAT_IS_MISSING,
 }
 """The statements that lead from the version before to this one."""
 

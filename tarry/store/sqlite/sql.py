@@ -11,6 +11,7 @@ INSERT = f"INSERT INTO tarry_job ({column_list(STORED)}) VALUES ({_PLACES}) ON C
 # The look for limits and the insert are one statement, so no other process can set a limit in between.
 INSERT_UNLIMITED = f"""INSERT INTO tarry_job ({column_list(STORED)})
     SELECT {_PLACES} WHERE NOT EXISTS (SELECT 1 FROM tarry_limit) ON CONFLICT (id) DO NOTHING"""
+TO_JOURNAL = "INSERT INTO tarry_journal (record) VALUES (?)"
 _RUNNING = {"priority": "-rank", "epoch": "epoch + 1", "key_held_until": "iif(unique_for < 0, 0, holds)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""

@@ -8,7 +8,9 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
+from tarry.store.history.journal import record_of_valid
 from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.columns import claimed_jobs, stored_values
 from tarry.store.shared.lanes import assign_lanes, earliest
@@ -30,11 +33,12 @@ from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
-from tarry.store.sqlite.connection import Statements
+from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import check_in_place, open_database, rights, transaction, translate_errors
-from tarry.store.sqlite.lanes import SqliteLanes, read_limits, ready_lanes
+from tarry.store.sqlite.history import SqliteHistory
+from tarry.store.sqlite.insert import count_new, hopefully, insert_any, insert_jobs
+from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
-from tarry.store.sqlite.open_lanes import OpenLanes
 from tarry.store.sqlite.open_line import OpenLine
 from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
@@ -68,6 +72,7 @@ class SqliteStore(ScanningSqlStore):
         self._commits = CommitWatch(self.path, shared)
         self._lanes = SqliteLanes(self._db)
         self._pruning = Pruning(SqliteFinished(self))
+        self.history = SqliteHistory(self)
         self._durable = durable
         self._reserve = Reserve(self.path)
         # Only workers keep the reserve: it is for settling what runs.
@@ -89,6 +94,12 @@ class SqliteStore(ScanningSqlStore):
         """The rows that a statement finds; the caller has the lock."""
         return self._db.execute(statement, tuple(values)).fetchall()
 
+    @contextmanager
+    def lend(self) -> Iterator[Database]:
+        """The connection, for nobody else meanwhile."""
+        with self._lock, translate_errors(self.path):
+            yield self._db
+
     def _change_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
         with self._lock, translate_errors(self.path), transaction(self._db):
             return len(self._db.executemany(f"{statement} RETURNING 1", [tuple(row) for row in rows]).fetchall())
@@ -100,18 +111,24 @@ class SqliteStore(ScanningSqlStore):
             if len(jobs) == 1 and self._insert_unlimited(jobs[0]):
                 ids = [jobs[0].id]
             else:
-                with transaction(self._db):
-                    ids = _insert_jobs(self._db, self._lanes.assign_lanes(jobs))
+                ids = hopefully(partial(self._insert_all, jobs))
             self._board.wake(WakeReason.WORK)
         return ids
 
+    def _insert_all(self, jobs: Sequence[Job], hoping: bool) -> list[bytes]:
+        with transaction(self._db):
+            return insert_jobs(self._db, self._lanes.assign_lanes(jobs), hoping)
+
     def _insert_unlimited(self, job: Job) -> bool:
         """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
-        # One statement is a transaction by itself, and half the Python of three; but not inside one that was left open.
-        if job.key is not None or job.lane is not None or self._lanes.limits or self._db.in_transaction:
+        if job.key is not None or job.lane is not None or self._lanes.limits:
             return False
-        self._db.execute(sql.INSERT_UNLIMITED, stored_values(job))
-        return self._db.changes() == 1
+        with transaction(self._db):
+            self._db.execute(sql.INSERT_UNLIMITED, stored_values(job))
+            is_new = self._db.changes() == 1
+            if is_new:
+                count_new(self._db, (job,))
+        return is_new
 
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
@@ -122,7 +139,7 @@ class SqliteStore(ScanningSqlStore):
         # Before the limits are read: in a snapshot from before the lock they could be outdated.
         theirs.execute(sql.TAKE_LOCK)
         admit_all(SqliteRooms(theirs), jobs, bounds, now)
-        lives = _insert_jobs(theirs, assign_lanes(jobs, read_limits(theirs)))
+        lives = insert_any(theirs, assign_lanes(jobs, read_limits(theirs)))
         # Nobody tells the store of the caller's commit, so a thread watches for these jobs, to wake workers.
         self._commits.expect({job.id for job in jobs}.intersection(lives))
         return lives
@@ -133,11 +150,17 @@ class SqliteStore(ScanningSqlStore):
         self._check_room()
         check_in_place(self.path, self._file)
         with self._lock, translate_errors(self.path):
-            with transaction(self._db):
-                refused = admit(SqliteRooms(self._db), jobs, bounds, now, freed)
-                admitted = [job for at, job in enumerate(jobs) if at not in refused]
-                ids = iter(_insert_jobs(self._db, self._lanes.assign_lanes(admitted)))
+            answers = hopefully(partial(self._insert_admitted, jobs, bounds, now, freed))
             self._board.wake(WakeReason.WORK)
+        return answers
+
+    def _insert_admitted(
+        self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str], hoping: bool
+    ) -> list[bytes | QueueFull]:
+        with transaction(self._db):
+            refused = admit(SqliteRooms(self._db), jobs, bounds, now, freed)
+            admitted = [job for at, job in enumerate(jobs) if at not in refused]
+            ids = iter(insert_jobs(self._db, self._lanes.assign_lanes(admitted), hoping))
         return [refused.get(at) or next(ids) for at in range(len(jobs))]
 
     def oldest_waiting(self, queue: str, limit: int) -> list[Job]:
@@ -192,6 +215,8 @@ class SqliteStore(ScanningSqlStore):
             self._lanes.load_limits()
             # Changes first: what ends here makes room under limits for the claim.
             valid = apply_changes(self._db, self._lanes, groups, now) if groups.changes else []
+            if record := record_of_valid(groups.changes, valid):
+                self._db.execute(sql.TO_JOURNAL, (record,))
             due = self._next_due()
             if wants and limit > 0:
                 if due is not None and due <= now:
@@ -370,24 +395,3 @@ class SqliteFinished(SqlFinishedJobs):
 
     def forget(self, jobs: Sequence[Finished]) -> int:
         return self._change_each(sql.FORGET_FINISHED, [(job.id, job.until) for job in jobs])
-
-
-def _insert_jobs(db: Statements, jobs: Sequence[Job]) -> list[bytes]:
-    OpenLanes(db).add(ready_lanes(jobs))
-    # A key may be held already, also by a job of this batch; without keys one statement inserts all.
-    if any(job.key is not None for job in jobs):
-        return [_insert_keyed(db, job) for job in jobs]
-    db.executemany(sql.INSERT, [stored_values(job) for job in jobs])
-    return [job.id for job in jobs]
-
-
-def _insert_keyed(db: Statements, job: Job) -> bytes:
-    known = db.execute("SELECT 1 FROM tarry_job WHERE id = ?", (job.id,)).get
-    # A repeated enqueue of a job that is there answers its own id, even if another job holds the key by now.
-    if not known and job.key is not None:
-        db.execute(sql.OUTLIVED, (job.state_since, job.task, job.key))
-        holder = db.execute(sql.HOLDER, (job.task, job.key)).get
-        if holder is not None:
-            return bytes(holder)
-    db.execute(sql.INSERT, stored_values(job))
-    return job.id

@@ -1,0 +1,99 @@
+"""The sums that a history keeps: by minute, hour and day, queue and task."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.history.counting import NO_ATTEMPT, Count
+from tarry.store.history.journal import read_record
+
+MINUTES, HOURS, DAYS = range(3)
+"""Resolutions. Never change a number: every store has them."""
+LENGTH = {MINUTES: 60, HOURS: 3600, DAYS: 86400}
+"""Seconds. Hours and days are those of UTC."""
+KEPT = {MINUTES: 86400, HOURS: 31 * 86400, DAYS: 731 * 86400}
+"""For how many seconds sums are kept."""
+# Bounds what a history takes: names of tasks come from outside, too, through the doors.
+MOST_NAMES = 500
+"""Of so many pairs of queue and task there are sums of their own in a minute, an hour or a day."""
+OTHERS = ""
+"""The queue and the task of the sums of all further pairs."""
+
+
+class Place(NamedTuple):
+    """Of what a history keeps a sum. start: of the minute, hour or day, in seconds since the epoch."""
+
+    resolution: int
+    start: int
+    queue: str
+    task: str
+
+
+class Sums(Struct, array_like=True):
+    """What was counted: by `counting.KINDS`, by bucket of the time waited and of the time run, by HTTP status."""
+
+    kinds: dict[int, int] = {}
+    waited: dict[int, int] = {}
+    ran: dict[int, int] = {}
+    statuses: dict[int, int] = {}
+
+    def count(self, counted: Count, number: int) -> None:
+        """Adds this count so many times."""
+        _, _, _, kind, waited, ran, status = counted
+        _add(self.kinds, kind, number)
+        if waited != NO_ATTEMPT:
+            _add(self.waited, waited, number)
+            _add(self.ran, ran, number)
+        if status:
+            _add(self.statuses, status, number)
+
+    def add(self, other: Self) -> None:
+        """Adds other sums."""
+        for mine, theirs in (
+            (self.kinds, other.kinds),
+            (self.waited, other.waited),
+            (self.ran, other.ran),
+            (self.statuses, other.statuses),
+        ):
+            for name, number in theirs.items():
+                _add(mine, name, number)
+
+
+def _add(numbers: dict[int, int], name: int, number: int) -> None:
+    numbers[name] = numbers.get(name, 0) + number
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Sums).decode
+
+
+def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
+    """The sums of these records, at each resolution. now: microseconds; what a wrong clock put later counts as now."""
+    latest = now // 1_000_000
+    sums: dict[Place, Sums] = {}
+    for record in records:
+        for count, number in read_record(record).items():
+            for resolution, length in LENGTH.items():
+                start = min(count[0], latest) // length * length
+                sums.setdefault(Place(resolution, start, count[1], count[2]), Sums()).count(count, number)
+    return sums
+
+
+def merge(added: Mapping[Place, Sums], there: Mapping[Place, bytes]) -> dict[Place, bytes]:
+    """The cells that change if these sums are added to those that are there, of the same starts."""
+    sums = {place: decode(cell) for place, cell in there.items()}
+    names: dict[tuple[int, int], int] = {}
+    for place in there:
+        names[place[:2]] = names.get(place[:2], 0) + 1
+    changed: set[Place] = set()
+    for place, more in sorted(added.items()):
+        target = place
+        if place not in sums and names.get(place[:2], 0) >= MOST_NAMES:
+            target = place._replace(queue=OTHERS, task=OTHERS)
+        elif place not in sums:
+            names[place[:2]] = names.get(place[:2], 0) + 1
+        sums.setdefault(target, Sums()).add(more)
+        changed.add(target)
+    return {place: encode(sums[place]) for place in changed}
