@@ -9,7 +9,14 @@ from msgspec import Struct
 from tarry import errors
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.constants import in_schema, with_constants
-from tarry.store.postgres.functions.stored import FUNCTIONS, FunctionSet, creating, is_outdated, replace_functions
+from tarry.store.postgres.functions.stored import (
+    FUNCTIONS,
+    FunctionSet,
+    creating,
+    is_outdated,
+    read_function,
+    replace_functions,
+)
 from tarry.store.postgres.url import PostgresUrl
 
 # Names in the model: rank is -priority (so that indexes run upwards), since state_since, until keep_until, unique_for
@@ -67,6 +74,15 @@ CREATE INDEX lane_again  ON {s}.lane (again) WHERE again IS NOT NULL;
 CREATE TABLE {s}.about  (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 INSERT INTO {s}.about VALUES ('schema', '0'), ('identity', gen_random_uuid()::text);
 """)
+# The journal grows and shrinks all the time: each record lives for a second or two.
+HISTORY_TABLES = """
+CREATE TABLE {s}.journal (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, record bytea NOT NULL)
+    WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1);
+CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, queue text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL, value bytea NOT NULL, PRIMARY KEY (resolution, start, queue, task))
+    WITH (fillfactor = 50);
+INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
+"""
 
 
 class PostgresMigration(Struct, frozen=True):
@@ -80,6 +96,10 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
     PostgresMigration(
         "makes the tables, indexes and functions of version 1",
         (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
+    ),
+    PostgresMigration(
+        "makes the tables of the history, and the function that counts new jobs",
+        (*(part for part in HISTORY_TABLES.split(";\n") if part.strip()), read_function("insert_v2")),
     ),
 )
 """The n-th migration makes version n."""

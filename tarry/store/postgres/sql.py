@@ -71,15 +71,24 @@ _IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' |
 # lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
-        SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1)
-    INSERT INTO {{s}}.job (id, task, body, queue, rank, state, due, since, expires, headers, lane, aside, epoch,
+        SELECT $4, ($5 < 0)::int - ($5 > 0)::int, $2, '' FROM {{s}}.limits WHERE name = 'each:' || $2 AND $6 = 1),
+    new AS (INSERT INTO {{s}}.job (id, task, body, queue, rank, state, due, since, expires, headers, lane, aside, epoch,
         failures, losses, until, key, note, unique_for, holds, progress)
     VALUES ({_ID.format("$1")}, $2, $3, $4, $5, $6, $7, $8, $9, $10, ({_IS_LIMITED}),
         $7 < {CLOCK} - {STORED_WITHIN} OR ($6 = 1 AND abs($5) > 1), 0, 0, 0, 0, NULL, '', 0, 0, '')
-    ON CONFLICT (id) DO NOTHING"""
-INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($11, $12)"
-INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({_arguments(25)})"
+    ON CONFLICT (id) DO NOTHING RETURNING 1)
+    INSERT INTO {{s}}.journal (record) SELECT $11 FROM new"""
+INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
+INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(26)})"
 EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(26)}, $27::int, $28::int, $29, $30)"
+# The last row says which changes were made; if not all were, the record gets a digit for each.
+EXCHANGE_AND_COUNT = f"""WITH answer AS MATERIALIZED ({EXCHANGE}),
+    counted AS (INSERT INTO {{s}}.journal (record)
+        SELECT CASE WHEN cardinality(made) = $32::int THEN $31 ELSE (
+            SELECT convert_to(string_agg((n = ANY (made))::int::text, '' ORDER BY n), 'UTF8')
+            FROM generate_series(1, $32::int) AS n) || $31 END
+        FROM answer WHERE id IS NULL AND cardinality(made) > 0)
+    SELECT * FROM answer"""
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""

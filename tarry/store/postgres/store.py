@@ -18,6 +18,7 @@ from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
+from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection, Row
@@ -25,6 +26,7 @@ from tarry.store.postgres.constants import STORED_WITHIN
 from tarry.store.postgres.diagnostics import diagnose
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
+from tarry.store.postgres.history import PostgresHistory
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.limits import (
     NotAlone,
@@ -80,6 +82,7 @@ class PostgresStore(SqlStore):
         self._hub = PostgresHub(self._pool)
         self._scan_starts = ScanStarts()
         self._pruning = Pruning(PostgresFinished(self, self._pool, self._schema))
+        self.history = PostgresHistory(self, self._pool)
         try:
             create_or_check(self._pool)
         except BaseException:
@@ -110,7 +113,7 @@ class PostgresStore(SqlStore):
     def _insert_plain(self, job: Job, notice: tuple[str | None, str]) -> list[Row]:
         text, more = (sql.INSERT_PLAIN, ()) if notice[0] is None else (sql.INSERT_PLAIN_AND_NOTIFY, notice)
         with translate_errors(self._url):
-            values = *pack.plain_job(job), *more
+            values = *pack.plain_job(job), record_of_new((job,)), *more
         self._call(lambda connection: connection.run(self._for_schema(text), values))
         return []  # there is no key that another job could hold
 
@@ -118,7 +121,7 @@ class PostgresStore(SqlStore):
         """The places of the jobs whose key is held, and its holders."""
         keyed = any(job.key is not None for job in jobs)
         with translate_errors(self._url):
-            values = (*pack.new_jobs(jobs), keyed, False, *notice)
+            values = (*pack.new_jobs(jobs), keyed, False, *notice, record_of_new(jobs))
         return self._rows(sql.INSERT, values)
 
     def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None:
@@ -145,8 +148,9 @@ class PostgresStore(SqlStore):
                 places = [at for at in range(len(jobs)) if at not in refused]
                 if not places:
                     return refused, {}
+                admitted = [jobs[at] for at in places]
                 with translate_errors(self._url):
-                    values = (*pack.new_jobs([jobs[at] for at in places]), keyed, False, None, "")
+                    values = (*pack.new_jobs(admitted), keyed, False, None, "", record_of_new(admitted))
                 others = connection.rows(self._for_schema(sql.INSERT), values)
                 return refused, {places[place - 1]: bytes(id) for place, id in others}
 
@@ -199,8 +203,10 @@ class PostgresStore(SqlStore):
         with translate_errors(self._url):
             packed = pack.changes(changes)
         values = (not self._durable, *packed, now, *packed_wants, max(limit, 0), PROMOTED_AT_ONCE, owner, lease)
+        record = record_of_changes(changes)
+        text, more = (sql.EXCHANGE_AND_COUNT, (record, len(changes))) if record else (sql.EXCHANGE, ())
         began = time.monotonic()
-        *rows, end = self._rows(sql.EXCHANGE, values)
+        *rows, end = self._rows(text, (*values, *more))
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:]
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = _valid(made, len(changes))

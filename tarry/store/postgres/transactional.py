@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tarry.errors import OtherDatabase, StoreError
 from tarry.model.job import Job
 from tarry.model.wake import WakeReason
+from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import Row
 from tarry.store.postgres.notify import channel
@@ -26,9 +27,9 @@ ACCEPTED = (
 _TYPES = (
     "uuid[]", "int[]", "bigint[]", "bigint[]", "bytea[]", "text[]", "text[]", "bigint[]", "smallint[]", "int[]",
     "int[]", "int[]", "bigint[]", "bigint[]", "text[]", "bytea[]", "bigint[]", "bigint[]", "text[]", "bytea[]",
-    "bytea[]", "boolean", "boolean", "text", "text",
+    "bytea[]", "boolean", "boolean", "text", "text", "bytea",
 )  # fmt: skip
-_INSERT = f"SELECT place, lives FROM {{s}}.insert_v1({', '.join(f'%s::{kind}' for kind in _TYPES)})"
+_INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({', '.join(f'%s::{kind}' for kind in _TYPES)})"
 _EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
 # A copy of a database has the same `identity`; the server's identifier and the database's name tell the two apart.
 _IDENTITY = """SELECT current_database()::text, (SELECT system_identifier::text FROM pg_control_system()),
@@ -85,7 +86,7 @@ def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> l
 
 
 def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
-    """Arguments of `insert_v1`."""
+    """Arguments of `insert_v2`."""
     # Each job has a kind of its own: that is simple, and works with every driver.
     columns = zip(
         *[
@@ -100,7 +101,8 @@ def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
     )  # fmt: skip
     keyed = any(job.key is not None for job in jobs)
     # True: all are out of order, since nobody knows when the caller will commit.
-    return [*map(list, columns), keyed, True, channel(url.schema, WakeReason.WORK) if url.notify else None, ""]
+    notice = channel(url.schema, WakeReason.WORK) if url.notify else None
+    return [*map(list, columns), keyed, True, notice, "", record_of_new(jobs)]
 
 
 def _recognise(connection: Any) -> _CallerConnection:
