@@ -8,10 +8,12 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
+from tarry.store.history.journal import record_of_valid
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import Applying
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
 from tarry.store.mysql.halves import Half
+from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
 from tarry.store.mysql.open_lanes import nothing_to_claim
@@ -76,6 +78,7 @@ class Exchanging:
             due, known = said.due, not self._wants or said.due is None or said.due > self._asked.now
             if self._wants:
                 jobs, written, again = self._claimed(said)
+        written += to_journal(record_of_valid(self._asked.changes, valid))
         due = self._finish(jobs, written, due, known)
         # The rows came by id, not in the order of the claim.
         jobs.sort(key=lambda job: (-job.priority, job.due, job.id))

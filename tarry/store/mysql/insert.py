@@ -6,7 +6,9 @@ from typing import Any
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.base import band
+from tarry.store.history.journal import record_of_new
 from tarry.store.mysql import sql
+from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.open_lanes import insert_statements
 from tarry.store.mysql.sql import bounded_statements, digest, id_list, id_table, raw
 
@@ -34,6 +36,7 @@ def statements(jobs: Sequence[Job], settings: int) -> Iterator[str]:
         sql.KEYS, (f"({raw(key)},{raw(job.id)},{job.key_held_until})" for key, job in holding)
     )
     yield from _places(jobs)
+    yield from to_journal(record_of_new(jobs))
 
 
 def _places(jobs: Sequence[Job]) -> Iterator[str]:
@@ -118,5 +121,6 @@ def _holder(run: Run, job: Job, holders: dict[bytes, tuple[bytes, int]]) -> byte
 
 def _store(run: Run, jobs: Sequence[Job], settings: int) -> None:
     """Stores jobs whose keys are taken already."""
-    for statement in (*bounded_statements(sql.INSERT, (sql.row(job, settings) for job in jobs)), *_places(jobs)):
+    rows = bounded_statements(sql.INSERT, (sql.row(job, settings) for job in jobs))
+    for statement in (*rows, *_places(jobs), *to_journal(record_of_new(jobs))):
         run(statement)

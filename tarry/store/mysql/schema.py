@@ -50,12 +50,24 @@ TABLES = {
     "news": "n BIGINT NOT NULL PRIMARY KEY, work BIGINT NOT NULL, result BIGINT NOT NULL, follow BIGINT NOT NULL,"
     " recall BIGINT NOT NULL, at BIGINT NOT NULL",
 }
+HISTORY = {
+    "journal": "n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, record LONGBLOB NOT NULL",
+    "history": f"""resolution INT NOT NULL, start BIGINT NOT NULL, queue {_NAME}, task {_NAME},
+        value LONGBLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)""",
+}
 STEPS = (
     SchemaStep(
         f"makes tarry's tables, {', '.join(f'tarry_{name}' for name in TABLES)}",
         [
             *(_TABLE.format(name, columns) for name, columns in TABLES.items()),
             "INSERT IGNORE INTO tarry_about VALUES ('settings', 0), ('turn', 0)",
+        ],
+    ),
+    SchemaStep(
+        "makes the tables of the history, tarry_journal and tarry_history",
+        [
+            *(_TABLE.format(name, columns) for name, columns in HISTORY.items()),
+            "INSERT IGNORE INTO tarry_history VALUES (-1, 0, '', '', '')",
         ],
     ),
 )

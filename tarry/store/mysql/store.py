@@ -25,6 +25,7 @@ from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
 from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchanging
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.halves import Half
+from tarry.store.mysql.history import MysqlHistory
 from tarry.store.mysql.insert import apart, statements
 from tarry.store.mysql.limits import (
     MysqlRooms,
@@ -67,6 +68,7 @@ class MysqlStore(ScanningSqlStore):
         calls = self._calls = Calls(self.address, self._known)
         self._call, self._write = calls.call, calls.write
         self._pruning = Pruning(MysqlFinished(self, calls.write))
+        self.history = MysqlHistory(self, calls.write)
         self._hub = MysqlHub(self.address, self._connect)
         self._guard, self._missing = GuardConnection(self._connect), MissingGuards()
         self._guarding = threading.Lock()

@@ -8,6 +8,7 @@ from struct import Struct as Form
 from msgspec import Struct
 
 from tarry.model.change import Change
+from tarry.store.history.journal import record_of_changes
 from tarry.store.redis.record import FAILED, NOTE, SINCE, UNTIL, rank_bytes, time_bytes
 from tarry.store.shared.state_codes import CODE
 
@@ -24,6 +25,8 @@ class PackedChanges(Struct, frozen=True):
     descriptions: list[bytes]
     numbers: bytes
     """For each job the number of its description, from 1, two bytes each; empty if there is only one description."""
+    record: bytes
+    """What the changes count as, for the journal; empty: as nothing."""
 
 
 def split_rounds(changes: Sequence[Change], most: int) -> Iterator[Sequence[Change]]:
@@ -57,7 +60,7 @@ def pack_changes(changes: Sequence[Change]) -> PackedChanges:
             texts.append(_describe(change))
         numbers.append(number)
     which = Form(f">{len(numbers)}H").pack(*[n + 1 for n in numbers]) if len(texts) > 1 else b""
-    return PackedChanges([change.id for change in ordered], texts, which)
+    return PackedChanges([change.id for change in ordered], texts, which, record_of_changes(ordered))
 
 
 def _describe(change: Change) -> bytes:

@@ -31,7 +31,7 @@ class ClaimRequest(Struct, frozen=True):
         counts = Form(f">{len(wants)}I").pack(*[max(0, min(want.count, limit)) for want in wants])
         who: list[Word] = [self.now, self.owner, self.lease, max(limit, 0), int(promote), plan, counts]
         # The ids come last: the script finds their number by where the arguments end.
-        return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, *changes.ids]
+        return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, changes.record, *changes.ids]
 
     def jobs(self, flat: Sequence[bytes], now: bytes) -> list[Job]:
         """What was claimed. now: when, as the script answered."""

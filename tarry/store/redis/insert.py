@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tarry.model.bound import Bound
 from tarry.model.job import Job
 from tarry.model.lifecycle import is_late
+from tarry.store.history.journal import record_of_new
 from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import is_plain, join_names, line_entries, line_name, pack_job, size_of
 from tarry.store.shared.state_codes import CODE
@@ -34,7 +35,7 @@ def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
         stored += (job.id, pack_job(job))
     # An id that comes twice is one job, and the sums would count it twice.
     plain = all(map(is_plain, jobs)) and len({job.id for job in jobs}) == len(jobs)
-    return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ())]
+    return [int(plain), len(jobs), *stored, *(_sums(jobs) if plain else ()), record_of_new(jobs)]
 
 
 def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound]) -> list[Word]:
@@ -43,12 +44,13 @@ def bounded_arguments(jobs: Sequence[Job], bounds: Mapping[str, Bound]) -> list[
     for job in jobs:
         stored += (job.id, pack_job(job))
     used = sorted({job.queue for job in jobs} & bounds.keys())
-    return [0, len(jobs), *stored, *(word for name in used if bounds[name].most for word in (name, bounds[name].most))]
+    most = [word for name in used if bounds[name].most for word in (name, bounds[name].most)]
+    return [0, len(jobs), *stored, *most, record_of_new(jobs)]
 
 
 def _single(job: Job) -> list[Word]:
     (entry,) = line_entries([job])
-    return [2, 1, job.id, pack_job(job), line_name(job), entry, _tally_field(job), size_of(job)]
+    return [2, 1, job.id, pack_job(job), line_name(job), entry, _tally_field(job), size_of(job), record_of_new((job,))]
 
 
 def _tally_field(job: Job) -> bytes:

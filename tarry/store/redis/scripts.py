@@ -30,6 +30,11 @@ _SCRIPTS = make_scripts(
         Verb("kv_cas", repeatable=False),
         Verb("pause"),
         Verb("get_schema"),
+        Verb("take_journal", _READS),
+        # Not repeatable: a second run finds that the journal was summed up.
+        Verb("fold_journal", repeatable=False),
+        Verb("read_sums", _READS),
+        Verb("drop_sums"),
     ]
 )
 
@@ -54,3 +59,7 @@ HOLD = _SCRIPTS["hold"]
 KV_CAS = _SCRIPTS["kv_cas"]
 PAUSE = _SCRIPTS["pause"]
 GET_SCHEMA = _SCRIPTS["get_schema"]
+TAKE_JOURNAL = _SCRIPTS["take_journal"]
+FOLD_JOURNAL = _SCRIPTS["fold_journal"]
+READ_SUMS = _SCRIPTS["read_sums"]
+DROP_SUMS = _SCRIPTS["drop_sums"]

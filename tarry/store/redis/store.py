@@ -21,6 +21,7 @@ from tarry.store.redis import scripts
 from tarry.store.redis.changes import pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
+from tarry.store.redis.history import RedisHistory
 from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
 from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
@@ -59,6 +60,7 @@ class RedisStore(Store):
         # In a cluster the keys of a script say which node runs it. The others begin with the same tag.
         self._keys = (f"{prefix}:jobs",)
         self._pruning = RedisPruner(partial(self._run, scripts.PRUNE))
+        self.history = RedisHistory(self._run)
         # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
         there = int(self._run(scripts.GET_SCHEMA, SCHEMA))

@@ -2,7 +2,7 @@
 -- Keys: all of `index.lua`; wakes for `w`, `r` and `f`.
 -- Arguments: now (empty: by the server's clock), owner, lease, limit, 1 if due jobs become ready, the wants (band 1,
 -- length 2, queue, for each), the count of each want (4 bytes), the descriptions of changes (how many; each), the
--- numbers of the descriptions, then the ids of the jobs they are for.
+-- numbers of the descriptions, the record of what they count as or nothing, then the ids of the jobs they are for.
 -- Answer: a text of 1 and 0, which changes were made; ids and records of the claimed jobs in turn, as they were before;
 -- the earliest due of a scheduled job, 8 bytes or nothing; when a rate allows the next start, or nothing; now.
 -- Cost: if nothing is there, two reads. Else one read of all jobs, one of all changed jobs, and for each line, queue,
@@ -66,7 +66,7 @@ end
 function lib.exchange()
   local began = lib.claim_time()
   local now, owner, limit = tonumber(began), ARGV[2], tonumber(ARGV[4])
-  local descriptions, ids, numbers = lib.read_changes(8)
+  local descriptions, ids, numbers, record = lib.read_changes(8)
   local limits, valid, reasons = lib.read_limits(), '', ''
   if #ids > 0 then
     valid = lib.apply(descriptions, ids, numbers, limits, now)
@@ -74,6 +74,7 @@ function lib.exchange()
     -- Now already: whatever may go wrong with the claim, the changes are whole.
     if limits then lib.write_levels(now) end
     lib.write_tallies()
+    lib.to_journal(record, valid)
   end
   local jobs, fine, why = {}, true, nil
   if limit > 0 and (#ids == 0 or lib.has_work(began)) then
@@ -116,8 +117,8 @@ function lib.read_changes(at)
   local descriptions, ids = {}, {}
   local last = at + tonumber(ARGV[at])
   for number = at + 1, last do descriptions[#descriptions + 1] = ARGV[number] end
-  for number = last + 2, #ARGV do ids[#ids + 1] = ARGV[number] end
-  return descriptions, ids, ARGV[last + 1]
+  for number = last + 3, #ARGV do ids[#ids + 1] = ARGV[number] end
+  return descriptions, ids, ARGV[last + 1], ARGV[last + 2]
 end
 
 -- As `wake_reasons` in tarry/model/wake.py.

@@ -2,7 +2,8 @@
 -- Keys: jobs, ids, counts, sizes, and the lines where the jobs wait; of jobs with a key also keys; wakes for `w`.
 -- Arguments: 0, or 1 if nothing about the jobs is unusual, or 2 if it is only one besides; how many they are, ids and
 -- records in turn. Then, for 1, what that comes to: the runs (how many; line, width, entries), the ids as one run, the
--- tallies (how many; field, count, size). For 2, its line, entry, the field of its tally and its size.
+-- tallies (how many; field, count, size). For 2, its line, entry, the field of its tally and its size. Last, the record
+-- of what they count as, or nothing.
 -- Answer: positions and ids of those whose key another job holds, in turn.
 -- Cost: plain new jobs: one read, one write of all records and three commands a line. Others: some six commands each.
 
@@ -23,6 +24,7 @@ function lib.insert_single()
     lib.add_to_waiting(ARGV[5], #entry, entry)
     lib.add(lib.P .. 'ids', 16, id)
     lib.count_new(ARGV[7], '1', ARGV[8])
+    lib.to_journal(ARGV[9], '1')
     lib.wake('w')
   end
   return {}
@@ -55,17 +57,18 @@ function lib.insert_plain()
     lib.count_new(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     at = at + 3
   end
+  lib.to_journal(ARGV[#ARGV], '1')
   lib.wake('w')
   return {}
 end
 
--- Answers the id under which the job lives: its own, or that of the job that holds its key.
+-- Answers the id under which the job lives: its own, or that of the job that holds its key; and whether it is new.
 function lib.insert_one(id, record, limits)
-  if lib.call('HEXISTS', lib.JOBS, id) == 1 then return id end
+  if lib.call('HEXISTS', lib.JOBS, id) == 1 then return id, false end
   local tail = lib.tail_of(record)
   if tail.key then
     local lives = lib.key_holder(lib.key_field(tail.task, tail.key), id, lib.parse('>I8', lib.since_of(record)))
-    if lives then return lives end
+    if lives then return lives, false end
     lib.hold_key(tail, id)
   end
   local lane = lib.lane_for(limits, tail.task, tail.lane)
@@ -78,53 +81,63 @@ function lib.insert_one(id, record, limits)
   lib.add_to_line(lib.IDS, id)
   local _, note = lib.tail_position(record)
   lib.tally(lib.byte(record, 1), tail.names, 1, lib.tail_size(tail, note))
-  return id
+  return id, true
 end
 
-function lib.insert()
-  local held, limits = {}, lib.read_limits()
-  for number = 1, tonumber(ARGV[2]) do
-    local id = ARGV[2 * number + 1]
-    lib.note_holder(held, number, id, lib.insert_one(id, ARGV[2 * number + 2], limits))
-  end
+-- Writes what was gathered, counts the new jobs, and wakes somebody if there are any. digits: 1 for each new job, else
+-- 0.
+function lib.end_insert(digits)
   lib.write_lines()
   local any = next(lib.tallies)
   lib.write_tallies()
+  lib.to_journal(ARGV[#ARGV], lib.concat(digits))
   if any then lib.wake('w') end
+end
+
+function lib.insert()
+  local held, digits, limits = {}, {}, lib.read_limits()
+  for number = 1, tonumber(ARGV[2]) do
+    local id = ARGV[2 * number + 1]
+    local lives, is_new = lib.insert_one(id, ARGV[2 * number + 2], limits)
+    lib.note_holder(held, number, id, lives)
+    digits[number] = is_new and '1' or '0'
+  end
+  lib.end_insert(digits)
   return held
 end
 
 -- insert_bounded: keeps new jobs, in queues with a bound only as many as there is room for.
 -- Keys: as insert.
--- Arguments: as insert for unusual jobs; then, of each bounded queue, its name and how many of its jobs may wait.
+-- Arguments: as insert for unusual jobs; before the last, of each bounded queue its name and how many of its jobs may
+-- wait.
 -- Answer: positions and ids of those whose key another job holds, in turn; positions of those that are refused.
 -- Cost: as insert for unusual jobs, and one read of all counts.
 function lib.insert_bounded()
   local rooms, held, refused, limits = lib.read_rooms(3 + 2 * ARGV[2]), {}, {}, lib.read_limits()
+  local digits = {}
   for number = 1, tonumber(ARGV[2]) do
     local id, record = ARGV[2 * number + 1], ARGV[2 * number + 2]
     local queue = lib.tail_of(record).queue
-    if not rooms[queue] or lib.call('HEXISTS', lib.JOBS, id) == 1 then
-      lib.note_holder(held, number, id, lib.insert_one(id, record, limits))
-    elseif rooms[queue] > 0 then
-      local lives = lib.insert_one(id, record, limits)
-      lib.note_holder(held, number, id, lives)
-      if lives == id then rooms[queue] = rooms[queue] - 1 end
-    else
+    digits[number] = '0'
+    if rooms[queue] and rooms[queue] <= 0 and lib.call('HEXISTS', lib.JOBS, id) == 0 then
       refused[#refused + 1] = number - 1
+    else
+      local lives, is_new = lib.insert_one(id, record, limits)
+      lib.note_holder(held, number, id, lives)
+      if is_new then
+        digits[number] = '1'
+        if rooms[queue] then rooms[queue] = rooms[queue] - 1 end
+      end
     end
   end
-  lib.write_lines()
-  local any = next(lib.tallies)
-  lib.write_tallies()
-  if any then lib.wake('w') end
+  lib.end_insert(digits)
   return {held, refused}
 end
 
 -- How many more jobs each bounded queue may have. at: where the bounds begin in the arguments.
 function lib.read_rooms(at)
   local rooms, counts = {}, lib.call('HGETALL', lib.COUNTS)
-  for place = at, #ARGV, 2 do rooms[ARGV[place]] = ARGV[place + 1] + 0 end
+  for place = at, #ARGV - 1, 2 do rooms[ARGV[place]] = ARGV[place + 1] + 0 end
   for place = 1, #counts, 2 do
     local state, queue = lib.byte(counts[place]) - 48, lib.split_names(lib.sub(counts[place], 2))
     if state <= lib.READY and rooms[queue] then rooms[queue] = rooms[queue] - counts[place + 1] end
