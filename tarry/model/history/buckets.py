@@ -17,10 +17,10 @@ LAST = 141
 
 def bucket_of(duration: int) -> int:
     """The number of the bucket of this duration in microseconds."""
+    if duration < 64:
+        return 0
     # The number of bits says which power of two, and the two bits after the first say which quarter of it.
     bits = duration.bit_length()
-    if bits < _FIRST_BITS or duration < 0:
-        return 0
     bucket = 4 * bits + (duration >> (bits - 3)) - _SHIFT
     return bucket if bucket < LAST else LAST
 

@@ -10,13 +10,15 @@ from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT, Chan
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of
 from tarry.model.job import Job, State
-from tarry.model.moving import is_parked
+from tarry.model.moving import NEVER, is_parked
 
 KINDS = {PUT: "put", DONE: "done", FAILED: "failed", DEAD: "dead", CANCELLED: "cancelled", EXPIRED: "expired"}
 """The names of what is counted. A job is `put` once. An attempt after which its job comes again counts as `failed`; one
 that was the last, as `dead`. An attempt that is not counted (given back, put off, interrupted) counts as nothing."""
 
 MINUTE = 60 * SECOND
+# Looked up once: access to an enum's members is slow.
+RUNNING = State.RUNNING
 NO_ATTEMPT = -1
 """In place of a bucket: no attempt ended."""
 
@@ -29,15 +31,24 @@ def count_new(jobs: Sequence[Job]) -> tuple[list[Count], list[int]]:
     """What new jobs count as: different counts, and for each job the place of its count among them, from 1; 0: it
     counts as nothing."""
     places: dict[Count, int] = {}
+    known: dict[tuple[int, str, str], int] = {}
     which: list[int] = []
     for job in jobs:
-        if is_parked(job):
-            # It only comes from another store, where it was counted.
+        # A job that only comes from another store was counted there.
+        if job.due == NEVER and is_parked(job):
             which.append(0)
-        else:
-            count = _minute(job.state_since), job.queue, job.task, PUT, NO_ATTEMPT, NO_ATTEMPT, 0
-            which.append(places.setdefault(count, len(places) + 1))
+            continue
+        facts = job.state_since, job.queue, job.task
+        place = known.get(facts)
+        if place is None:
+            place = known[facts] = places.setdefault(count_of_new(job), len(places) + 1)
+        which.append(place)
     return list(places), which
+
+
+def count_of_new(job: Job) -> Count:
+    """What a new job counts as that does not come from another store."""
+    return job.state_since // MINUTE * 60, job.queue, job.task, PUT, NO_ATTEMPT, NO_ATTEMPT, 0
 
 
 def count_changes(changes: Sequence[Change]) -> tuple[list[Count], list[int]]:
@@ -65,17 +76,15 @@ def count_changes(changes: Sequence[Change]) -> tuple[list[Count], list[int]]:
         )
         place = known.get(facts)
         if place is None:
-            place = known[facts] = places.setdefault(_count_of(change, job), len(places) + 1)
+            place = known[facts] = places.setdefault(count_of_change(change, job), len(places) + 1)
         which.append(place)
     return list(places), which
 
 
-def _count_of(change: Change, job: Job) -> Count:
-    waited = ran = NO_ATTEMPT
-    if job.state is State.RUNNING and change.counts != EXPIRED:
-        waited, ran = bucket_of(job.state_since - job.due), bucket_of(change.state_since - job.state_since)
-    return _minute(change.state_since), job.queue, job.task, change.counts, waited, ran, change.status
-
-
-def _minute(time: int) -> int:
-    return time // MINUTE * 60
+def count_of_change(change: Change, job: Job) -> Count:
+    """What a change counts as. job: as the change has it."""
+    minute, began = change.state_since // MINUTE * 60, job.state_since
+    if job.state is not RUNNING or change.counts == EXPIRED:
+        return minute, job.queue, job.task, change.counts, NO_ATTEMPT, NO_ATTEMPT, change.status
+    waited, ran = bucket_of(began - job.due), bucket_of(change.state_since - began)
+    return minute, job.queue, job.task, change.counts, waited, ran, change.status

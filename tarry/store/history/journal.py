@@ -9,12 +9,14 @@ it, one digit a job; without that text all count.
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
 from tarry.model.change import Change
-from tarry.model.history.counting import Count, count_changes, count_new
+from tarry.model.history.counting import Count, count_changes, count_new, count_of_change, count_of_new
 from tarry.model.job import Job
+from tarry.model.moving import is_parked
 
 log = logging.getLogger("tarry.store")
 
@@ -26,12 +28,17 @@ _decode = msgspec.msgpack.Decoder(tuple[list[Count], list[int]]).decode
 
 def record_of_new(jobs: Sequence[Job]) -> bytes:
     """The record of new jobs, without digits; empty if none of them counts."""
-    return _record(count_new(jobs))
+    if len(jobs) == 1 and not is_parked(jobs[0]):
+        return _record_of_one(count_of_new(jobs[0]))
+    return _record(*count_new(jobs))
 
 
 def record_of_changes(changes: Sequence[Change]) -> bytes:
     """The record of changes, without digits; empty if none of them counts."""
-    return _record(count_changes(changes))
+    if len(changes) == 1:
+        job = changes[0].job
+        return b"" if job is None else _record_of_one(count_of_change(changes[0], job))
+    return _record(*count_changes(changes))
 
 
 def record_of_valid(changes: Sequence[Change], valid: Sequence[bool]) -> bytes:
@@ -41,8 +48,14 @@ def record_of_valid(changes: Sequence[Change], valid: Sequence[bool]) -> bytes:
     return record_of_changes([change for change, good in zip(changes, valid, strict=True) if good])
 
 
-def _record(counted: tuple[list[Count], list[int]]) -> bytes:
-    return _ALL + _encode(counted) if counted[0] else b""
+def _record(counts: list[Count], which: list[int]) -> bytes:
+    return _ALL + _encode((counts, which)) if counts else b""
+
+
+# Jobs that are put or that end one at a time mostly count as one a moment ago.
+@lru_cache(maxsize=1000)
+def _record_of_one(count: Count) -> bytes:
+    return _record([count], [1])
 
 
 def read_record(record: bytes) -> Counter[Count]:

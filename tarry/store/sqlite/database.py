@@ -1,7 +1,8 @@
 """Opens the connection to a file, with the copy of SQLite that the whole process has to use for it."""
 
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import apsw
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
 SHARED = ("", "yes", "apsw")
 """Other programs that use the file: none; one that uses Python's sqlite3; one that uses apsw."""
+
+Step = tuple[str, tuple[Any, ...]]
+"""A statement and its values."""
 
 
 class ApswDatabase(apsw.Connection):
@@ -22,6 +26,19 @@ class ApswDatabase(apsw.Connection):
         super().__init__(str(path))
         # Otherwise SQLite plans a statement anew for each value that a plan might depend on.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+    def run_transaction(self, *steps: Step) -> None:
+        """Runs statements, which answer no rows, in a transaction with the write lock: all or none."""
+        # One call of apsw for all of them takes half the Python of a call for each.
+        texts, values = zip(*steps, strict=True)
+        try:
+            # An exception may have left the last transaction open.
+            if self.in_transaction:
+                self.execute("ROLLBACK")
+            self.execute("; ".join(("BEGIN IMMEDIATE", *texts, "COMMIT")), tuple(chain.from_iterable(values)))
+        finally:
+            if self.in_transaction:
+                self.execute("ROLLBACK")
 
 
 Database: TypeAlias = "ApswDatabase | PythonDatabase"

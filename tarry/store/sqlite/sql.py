@@ -12,6 +12,8 @@ INSERT = f"INSERT INTO tarry_job ({column_list(STORED)}) VALUES ({_PLACES}) ON C
 INSERT_UNLIMITED = f"""INSERT INTO tarry_job ({column_list(STORED)})
     SELECT {_PLACES} WHERE NOT EXISTS (SELECT 1 FROM tarry_limit) ON CONFLICT (id) DO NOTHING"""
 TO_JOURNAL = "INSERT INTO tarry_journal (record) VALUES (?)"
+COUNT_IF_NEW = "INSERT INTO tarry_journal (record) SELECT ? WHERE changes() = 1"
+"""After INSERT_UNLIMITED."""
 _RUNNING = {"priority": "-rank", "epoch": "epoch + 1", "key_held_until": "iif(unique_for < 0, 0, holds)"}
 CLAIM_COLUMNS = f"n, {column_list(CLAIMED, _RUNNING)}"
 """The columns of a job as it is after its claim: its number, then CLAIMED."""

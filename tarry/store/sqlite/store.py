@@ -23,7 +23,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
-from tarry.store.history.journal import record_of_valid
+from tarry.store.history.journal import record_of_new, record_of_valid
 from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.columns import claimed_jobs, stored_values
 from tarry.store.shared.lanes import assign_lanes, earliest
@@ -36,7 +36,7 @@ from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import check_in_place, open_database, rights, transaction, translate_errors
 from tarry.store.sqlite.history import SqliteHistory
-from tarry.store.sqlite.insert import count_new, hopefully, insert_any, insert_jobs
+from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
 from tarry.store.sqlite.open_line import OpenLine
@@ -121,14 +121,11 @@ class SqliteStore(ScanningSqlStore):
 
     def _insert_unlimited(self, job: Job) -> bool:
         """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
-        if job.key is not None or job.lane is not None or self._lanes.limits:
+        record = record_of_new((job,))
+        if job.key is not None or job.lane is not None or self._lanes.limits or not record:
             return False
-        with transaction(self._db):
-            self._db.execute(sql.INSERT_UNLIMITED, stored_values(job))
-            is_new = self._db.changes() == 1
-            if is_new:
-                count_new(self._db, (job,))
-        return is_new
+        self._db.run_transaction((sql.INSERT_UNLIMITED, stored_values(job)), (sql.COUNT_IF_NEW, (record,)))
+        return self._db.changes() == 1
 
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
