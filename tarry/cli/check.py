@@ -18,6 +18,8 @@ from tarry.store.base import Diagnostic, Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 
+UNSUMMED = 20_000
+"""With more records of the history than this to be summed up, there is no keeper, or it is seconds behind."""
 APP = '''"""The app: tasks are functions; `tarry start` runs their jobs."""
 
 from tarry import App, Retry
@@ -59,6 +61,7 @@ def _facts(setup: Setup) -> list[Diagnostic]:
         "configuration": _configuration,
         "app": _app,
         "store": _store,
+        "history": _history,
         "queues": _queues,
         "server": _server,
         "outbox": _outbox,
@@ -72,6 +75,14 @@ def _facts(setup: Setup) -> list[Diagnostic]:
             if str(error) not in [fact.advice for fact in facts]:
                 facts.append(Diagnostic(name, "of no use as it is", str(error)))
     return facts
+
+
+def _history(setup: Setup) -> list[Diagnostic]:
+    waiting = len(setup.client.store.history.unsummed(UNSUMMED + 1))
+    if waiting <= UNSUMMED:
+        return [Diagnostic("history", f"{waiting:,} records to be summed up", number=waiting)]
+    advice = "no keeper sums up what was counted, and it takes ever more room: run `tarry start` on a host"
+    return [Diagnostic("history", f"over {UNSUMMED:,} records to be summed up", advice, waiting)]
 
 
 def _configuration(setup: Setup) -> list[Diagnostic]:

@@ -21,6 +21,7 @@ from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
 from tarry.store.base import Store
+from tarry.store.history.history import TAKEN_AT_ONCE
 from tarry.store.shared.backoff import Backoff
 from tarry.store.shared.partial_result import partial_result
 from tarry.worker import owner
@@ -29,6 +30,7 @@ from tarry.worker.exchanger import RulesFor
 log = logging.getLogger("tarry.keeper")
 
 PRUNE_EVERY = 10.0
+PRUNE_HISTORY_EVERY = 60.0
 # With the hold, a wrong level is corrected within a minute, even if the host that did it has just died.
 RECOUNT_EVERY = 20.0
 """Seconds."""
@@ -89,6 +91,8 @@ class Keeper:
         self.register_chore(PRUNE_EVERY, self.prune)
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
+        self.register_chore(1.0, self.sum_up_history)
+        self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
         if forward is not None:
             self.register_chore(1.0, forward)
 
@@ -186,6 +190,18 @@ class Keeper:
             wrong = self._store.recount(now)
             if wrong:
                 log.warning("%d limits did not count what runs under them; they do now", wrong)
+
+    def sum_up_history(self) -> None:
+        """Adds what was counted to the sums of the history. Each host tries it: of two, one is first."""
+        now = self._clock.now()
+        # Bounded, so that the other chores get their turn.
+        for _ in range(100):
+            if self._store.history.sum_up(now) < TAKEN_AT_ONCE:
+                return
+
+    def prune_history(self) -> None:
+        """Deletes sums that were kept long enough."""
+        self._store.history.prune(self._clock.now())
 
     def redeclare_limits(self) -> None:
         """Declares the limits again when a shard has been added or is back."""

@@ -13,6 +13,7 @@ from tarry.errors import StoreUnavailable
 from tarry.keeper import expired_leases
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
+from tarry.model.change import DONE, PUT
 from tarry.model.duration import HOUR, SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
@@ -21,6 +22,8 @@ from tarry.model.outcome import Returned
 from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.history.history import TAKEN_AT_ONCE
+from tarry.store.history.sums import MINUTES, decode
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
@@ -245,6 +248,25 @@ def test_one_keeper_of_several_prunes(store: Store, clock: FakeClock) -> None:
     assert len(store.find(Query())) == 1
     one.prune()
     assert store.find(Query()) == []
+
+
+def test_what_was_counted_is_summed_up_and_pruned(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    jobs = claimed(store, clock, "me", 3)
+    store.apply([lifecycle.after(job, Returned(), RETRYING, clock.now()) for job in jobs], clock.now())
+    keeper.tick()
+    assert store.history.unsummed(10) == []
+    (cell,) = store.history.read(MINUTES, 0, 2**40).values()
+    assert decode(cell).kinds == {PUT: 3, DONE: 3}
+    clock.advance(25 * HOUR / SECOND)
+    keeper.prune_history()
+    assert store.history.read(MINUTES, 0, 2**40) == {}
+
+
+def test_a_long_journal_is_summed_up_in_one_tick(store: Store, clock: FakeClock, keeper: Keeper) -> None:
+    for _ in range(2 * TAKEN_AT_ONCE + 1):
+        store.insert([Job(ids.uuid7(), "pay", b"[]", due=clock.now(), state_since=clock.now())])
+    keeper.tick()
+    assert store.history.unsummed(10) == []
 
 
 class Monotonic:

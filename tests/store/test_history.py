@@ -7,13 +7,17 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.change import DONE, PUT
-from tarry.model.duration import SECOND
+from tarry.model.duration import HOUR, SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
+from tarry.store.base import Want
 from tarry.store.history.journal import read_record, record_of_changes, record_of_new, record_of_valid
-from tarry.store.history.sums import HOURS, MINUTES, MOST_NAMES, OTHERS, Place, add_up, decode, merge
+from tarry.store.history.reading import Figures, Period, bring_up_to_date, view
+from tarry.store.history.sums import DAYS, HOURS, MINUTES, MOST_NAMES, OTHERS, Place, add_up, decode, merge
+from tarry.store.ids import uuid7
+from tarry.store.memory import MemoryStore
 
 MINUTE = 1_800_000_000
 NOW = MINUTE * SECOND
@@ -80,3 +84,65 @@ def test_names_beyond_a_number_are_summed_up_together() -> None:
     assert len(hours) == MOST_NAMES + 1
     (others,) = (sums for place, sums in hours.items() if place.task == OTHERS)
     assert others.kinds == {PUT: 750 - MOST_NAMES}
+
+
+def stored(store: MemoryStore, *jobs: Job) -> None:
+    store.insert([replace(job, id=uuid7()) for job in jobs])
+
+
+def test_a_view_has_each_point_and_each_task() -> None:
+    store = MemoryStore()
+    stored(store, *new("a", "b", "a"))
+    stored(store, *(replace(job, state_since=NOW + 120 * SECOND, queue="slow") for job in new("a")))
+    bring_up_to_date(store.history, NOW + HOUR)
+    seen = view(store.history, Period(MINUTES, MINUTE - 60, MINUTE + 180))
+    assert [(point.start - MINUTE, point.put) for point in seen.points] == [(-60, 0), (0, 3), (60, 0), (120, 1)]
+    assert [(one.queue, one.task, one.put) for one in seen.tasks] == [
+        ("default", "a", 2),
+        ("default", "b", 1),
+        ("slow", "a", 1),
+    ]
+    assert seen.total.put == 4
+
+
+def test_a_view_may_be_of_some_tasks_only() -> None:
+    store = MemoryStore()
+    stored(store, *new("a", "b", "a"))
+    bring_up_to_date(store.history, NOW)
+    seen = view(store.history, Period(HOURS, MINUTE, MINUTE + 3600), lambda queue, task: task == "b")
+    assert (seen.total.put, [one.task for one in seen.tasks], [one.put for one in seen.points]) == (1, ["b"], [1])
+
+
+def test_a_view_has_percentiles_in_seconds() -> None:
+    store = MemoryStore()
+    store.insert([replace(RUNS, id=uuid7(), state=State.READY, owner="", epoch=0, due=NOW - SECOND)])
+    (job,) = store.claim([Want("default", 0, 1)], 1, "ann", HOUR, NOW)
+    store.apply([lifecycle.after(job, Returned(), DEFAULT, NOW + 3 * SECOND)], NOW)
+    bring_up_to_date(store.history, NOW + HOUR)
+    total = view(store.history, Period(HOURS, MINUTE, MINUTE + 3600)).total
+    assert total.done == 1
+    assert total.waited is not None
+    assert total.ran is not None
+    assert total.waited.p50 == pytest.approx(1, rel=0.125)
+    assert total.ran.p99 == pytest.approx(3, rel=0.125)
+
+
+def test_where_nothing_ended_there_are_no_percentiles() -> None:
+    total = view(MemoryStore().history, Period(HOURS, MINUTE, MINUTE + 3600)).total
+    assert (total, total.waited) == (Figures(), None)
+
+
+@pytest.mark.parametrize(("resolution", "count"), [(MINUTES, 60), (HOURS, 24), (DAYS, 30)])
+def test_the_last_points_end_with_the_one_that_is_not_over(resolution: int, count: int) -> None:
+    period = Period.last(resolution, count, NOW + SECOND)
+    assert len(period.starts) == count
+    assert period.starts[-1] * SECOND <= NOW + SECOND < period.end * SECOND
+
+
+def test_a_journal_that_is_too_long_is_left_to_the_keeper() -> None:
+    """A person who asks for figures must not wait for it."""
+    store = MemoryStore()
+    for _ in range(25_000):
+        store.history.append(record_of_new(new("a")))
+    bring_up_to_date(store.history, NOW)
+    assert len(store.history.unsummed(10**6)) == 5000

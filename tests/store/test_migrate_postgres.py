@@ -58,16 +58,19 @@ def columns(link: psycopg.Connection, url: str) -> set[str]:
 
 
 def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Connection) -> None:
-    assert pending(postgres_url) == ["schema 1: makes the tables, indexes and functions of version 1"]
+    assert pending(postgres_url) == [
+        "schema 1: makes the tables, indexes and functions of version 1",
+        "schema 2: makes the tables of the history, and the functions that count",
+    ]
     assert columns(link, postgres_url) == set()
     PostgresStore(postgres_url).close()
-    assert version(link, postgres_url) == "1"
+    assert version(link, postgres_url) == "2"
     assert pending(postgres_url) == migrate(postgres_url) == []
 
 
 def test_the_command_knows_the_way(postgres_url: str) -> None:
-    assert len(migrating.pending(postgres_url)) == 1
-    assert len(migrating.migrate(postgres_url)) == 1
+    assert len(migrating.pending(postgres_url)) == 2
+    assert len(migrating.migrate(postgres_url)) == 2
     assert migrating.pending(postgres_url) == []
 
 
@@ -77,7 +80,7 @@ def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection
     for store in stores:
         store.insert([Job(uuid7(), "t", b"", due=1)])
         store.close()
-    assert version(link, postgres_url) == "1"
+    assert version(link, postgres_url) == "2"
 
 
 def test_an_older_schema_is_left_alone_until_somebody_says_so(
@@ -86,13 +89,13 @@ def test_an_older_schema_is_left_alone_until_somebody_says_so(
     """A worker of the version before goes on through it."""
     older = PostgresStore(postgres_url)
     older.insert([Job(uuid7(), "t", b"", due=1)])
-    with pytest.raises(errors.StoreError, match=r"has schema 1, and this tarry needs 3: run `tarry migrate`"):
+    with pytest.raises(errors.StoreError, match=r"has schema 2, and this tarry needs 4: run `tarry migrate`"):
         opened(postgres_url, LATER)
-    says = ["schema 2: adds a column to the jobs", "schema 3: adds an index by weight"]
+    says = ["schema 3: adds a column to the jobs", "schema 4: adds an index by weight"]
     assert pending(postgres_url, LATER) == says
-    assert version(link, postgres_url) == "1"
+    assert version(link, postgres_url) == "2"
     assert migrate(postgres_url, LATER) == says
-    assert version(link, postgres_url) == "3"
+    assert version(link, postgres_url) == "4"
     assert pending(postgres_url, LATER) == migrate(postgres_url, LATER) == []
     opened(postgres_url, LATER)
     older.insert([Job(uuid7(), "t", b"", due=1)])
@@ -109,9 +112,9 @@ def test_a_newer_schema_is_refused(postgres_url: str, link: psycopg.Connection) 
     migrate(postgres_url, LATER)
     before = columns(link, postgres_url)
     for use in (PostgresStore, pending, migrate):
-        with pytest.raises(errors.StoreNewer, match=r"has schema 3, this tarry knows 1: upgrade tarry on this host"):
+        with pytest.raises(errors.StoreNewer, match=r"has schema 4, this tarry knows 2: upgrade tarry on this host"):
             use(postgres_url)
-    assert (version(link, postgres_url), columns(link, postgres_url)) == ("3", before)
+    assert (version(link, postgres_url), columns(link, postgres_url)) == ("4", before)
 
 
 def test_somebody_elses_tables(postgres_url: str, link: psycopg.Connection) -> None:
@@ -133,7 +136,7 @@ def test_a_step_that_fails_leaves_nothing(postgres_url: str, link: psycopg.Conne
     broken = (*MIGRATIONS, PostgresMigration("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
     with pytest.raises(errors.StoreError, match="division by zero"):
         migrate(postgres_url, broken)
-    assert version(link, postgres_url) == "1"
+    assert version(link, postgres_url) == "2"
     assert "weight" not in columns(link, postgres_url)
 
 
@@ -145,7 +148,7 @@ def test_a_lock_is_waited_for_and_not_for_ever(
     PostgresStore(postgres_url).close()
     with link.transaction():
         link.execute(f"SELECT 1 FROM {schema_of(postgres_url)}.job")
-        with pytest.raises(errors.StoreUnavailable, match=r"step 2 found the tables locked"):
+        with pytest.raises(errors.StoreUnavailable, match=r"step 3 found the tables locked"):
             migrate(postgres_url, LATER)
     assert len(migrate(postgres_url, LATER)) == 2
 
@@ -160,7 +163,7 @@ def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: p
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             until(lambda: int(postgres_server.call(waiting)) >= 2)
         done = [each.result(LIMIT) for each in both]
-    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].summary}" for n in (2, 3)]
+    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].summary}" for n in (3, 4)]
 
 
 def test_a_schema_may_be_named_with_a_word_of_sql(postgres_server: PostgresServer, link: psycopg.Connection) -> None:

@@ -119,7 +119,7 @@ def test_nothing_is_left_of_what_is_forgotten(store: Store, redis_server: RedisS
     store.limit("each:mail", None)
     assert (store.counts(), store.queues(), store.prune(now, 0)) == ([], {}, 0)
     left = {key.removeprefix("{tarry}:") for key in redis_server.call("KEYS", "*").splitlines()}
-    assert left <= {"schema", "leases", "turns", "kinds", "wake:0"}
+    assert left <= {"schema", "leases", "turns", "kinds", "wake:0", "journal"}
 
 
 def test_stores_of_two_prefixes_do_not_meet(store: Store, redis_server: RedisServer) -> None:

@@ -10,7 +10,20 @@ from importlib.metadata import version
 import msgspec
 from starlette.responses import HTMLResponse, Response
 
-from tarry.door.http import claims, events, health, hosts, jobs, limits, operations, puts, queues, schedules, tasks
+from tarry.door.http import (
+    claims,
+    events,
+    health,
+    history,
+    hosts,
+    jobs,
+    limits,
+    operations,
+    puts,
+    queues,
+    schedules,
+    tasks,
+)
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import CONTENT_POLICY, docs_page
 from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
@@ -44,6 +57,7 @@ METHODS: tuple[ApiMethod, ...] = (
     *jobs.METHODS,
     *claims.METHODS,
     *queues.METHODS,
+    *history.METHODS,
     *tasks.METHODS,
     *schedules.METHODS,
     *limits.METHODS,

@@ -78,7 +78,7 @@ _CHANGE_KINDS: tuple[_Pack, ...] = (
 
 
 def new_jobs(jobs: Sequence[Job]) -> list[Any]:
-    """The first arguments of `insert_v1`: columns of the jobs (p_*), then columns of their kinds (k_*)."""
+    """The first arguments of `insert_v2`: columns of the jobs (p_*), then columns of their kinds (k_*)."""
     kinds: dict[Row, int] = {}
     # Kinds have numbers from 1, as PostgreSQL's arrays have.
     which = [kinds.setdefault(_job_kind(job), len(kinds) + 1) for job in jobs]
@@ -148,7 +148,7 @@ _NO_CHANGES: list[Any] = [uuids(()), ints(()), blobs(()), *(pack(()) for pack in
 
 
 def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
-    """The jobs in rows of `exchange_v1`, in the order to run them."""
+    """The jobs in rows of `exchange_v2`, in the order to run them."""
     jobs = [
         Job(
             id, task, body, queue, priority, due, RUNNING, epoch, failures, losses, owner, now, 0, expires, key, note,

@@ -98,8 +98,11 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
         (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
     ),
     PostgresMigration(
-        "makes the tables of the history, and the function that counts new jobs",
-        (*(part for part in HISTORY_TABLES.split(";\n") if part.strip()), read_function("insert_v2")),
+        "makes the tables of the history, and the functions that count",
+        (
+            *(part for part in HISTORY_TABLES.split(";\n") if part.strip()),
+            *map(read_function, ("insert_v2", "exchange_v2")),
+        ),
     ),
 )
 """The n-th migration makes version n."""

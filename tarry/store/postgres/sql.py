@@ -67,7 +67,7 @@ def _arguments(count: int) -> str:
 
 
 _IS_LIMITED = "SELECT '' FROM {s}.limits WHERE name IN ('task:' || $2, 'each:' || $2) LIMIT 1"
-# For one job this costs the server a quarter less than `insert_v1`, and the client a third. As there, the job joins the
+# For one job this costs the server a quarter less than `insert_v2`, and the client a third. As there, the job joins the
 # lane of a limited task, and the limits are read under the lock that keeps them from being set meanwhile.
 INSERT_PLAIN = f"""WITH in_lane AS (
         INSERT INTO {{s}}.lane (queue, band, task, lane)
@@ -80,15 +80,7 @@ INSERT_PLAIN = f"""WITH in_lane AS (
     INSERT INTO {{s}}.journal (record) SELECT $11 FROM new"""
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
 INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(26)})"
-EXCHANGE = f"SELECT * FROM {{s}}.exchange_v1({_arguments(26)}, $27::int, $28::int, $29, $30)"
-# The last row says which changes were made; if not all were, the record gets a digit for each.
-EXCHANGE_AND_COUNT = f"""WITH answer AS MATERIALIZED ({EXCHANGE}),
-    counted AS (INSERT INTO {{s}}.journal (record)
-        SELECT CASE WHEN cardinality(made) = $32::int THEN $31 ELSE (
-            SELECT convert_to(string_agg((n = ANY (made))::int::text, '' ORDER BY n), 'UTF8')
-            FROM generate_series(1, $32::int) AS n) || $31 END
-        FROM answer WHERE id IS NULL AND cardinality(made) > 0)
-    SELECT * FROM answer"""
+EXCHANGE = f"SELECT * FROM {{s}}.exchange_v2({_arguments(26)}, $27::int, $28::int, $29, $30, $31)"
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""

@@ -59,7 +59,7 @@ BATCH = 5000
 LONG_TIMEOUT = 60
 """Seconds for a command that reads all jobs. People wait for these; workers do not."""
 _JOB, _MADE = slice(0, 17), 17
-"""The columns of `exchange_v1`: a job, then what the last row says."""
+"""The columns of `exchange_v2`: a job, then what the last row says."""
 
 
 class PostgresStore(SqlStore):
@@ -202,11 +202,10 @@ class PostgresStore(SqlStore):
         packed_wants = self._scan_starts.pack_wants(wants)
         with translate_errors(self._url):
             packed = pack.changes(changes)
-        values = (not self._durable, *packed, now, *packed_wants, max(limit, 0), PROMOTED_AT_ONCE, owner, lease)
-        record = record_of_changes(changes)
-        text, more = (sql.EXCHANGE_AND_COUNT, (record, len(changes))) if record else (sql.EXCHANGE, ())
+        claimer = max(limit, 0), PROMOTED_AT_ONCE, owner, lease
+        values = not self._durable, *packed, now, *packed_wants, *claimer, record_of_changes(changes)
         began = time.monotonic()
-        *rows, end = self._rows(text, (*values, *more))
+        *rows, end = self._rows(sql.EXCHANGE, values)
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:]
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
         valid = _valid(made, len(changes))

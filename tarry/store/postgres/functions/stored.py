@@ -50,7 +50,10 @@ class FunctionSet(Struct, frozen=True):
 REVISION = 2
 """One more with each change of a function: `tests/store/test_postgres_functions.py` has the digest of each."""
 FUNCTIONS = FunctionSet(
-    REVISION, tuple(map(read_function, ("insert_v2", "insert", "ended", "apply", "promote", "exchange", "queues")))
+    REVISION,
+    tuple(
+        map(read_function, ("insert_v2", "insert", "ended", "apply", "promote", "exchange_v2", "exchange", "queues"))
+    ),
 )
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"
 _MARK = "SELECT value FROM {s}.about WHERE name = 'functions'"

@@ -1,0 +1,102 @@
+"""`tarry stats`: what was put, done, failed, dead by task and queue: today, by hour, by day."""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Sequence
+
+from tarry.cli.printing import partial_answer, print_json, print_table
+from tarry.errors import StoreError
+from tarry.model.duration import SECOND, format_duration
+from tarry.process.loading import Setup
+from tarry.store.history.reading import Figures, HistoryView, Percentiles, Period, bring_up_to_date, view
+from tarry.store.history.sums import DAYS, HOURS, LENGTH
+from tarry.terminal import say
+
+HOURS_SHOWN, DAYS_SHOWN = 24, 30
+_COUNTS = ("put", "done", "failed", "dead", "cancelled", "expired")
+_HEADS = (*_COUNTS, "waited p50", "p99", "ran p50", "p99")
+_STEPS = "▁▂▃▄▅▆▇█"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command to the parser."""
+    stats = commands.add_parser("stats", help="what was put, done, failed: today, by hour, by day")
+    which = stats.add_mutually_exclusive_group()
+    which.add_argument("--hours", action="store_true", help=f"the last {HOURS_SHOWN} hours, by hour")
+    which.add_argument("--days", action="store_true", help=f"the last {DAYS_SHOWN} days, by day")
+    stats.add_argument("--queue", metavar="NAME", help="only this queue")
+    stats.add_argument("--task", metavar="NAME", help="only this task")
+    stats.set_defaults(run=run_stats)
+
+
+def run_stats(args: argparse.Namespace) -> int:
+    """Status 0 once shown."""
+    store = Setup.of(args).client.store
+    now = store.time()
+    # What cannot be summed up now, since the store is full or read-only, is seen later.
+    with contextlib.suppress(StoreError):
+        bring_up_to_date(store.history, now)
+    period = _period(args, now)
+    found = partial_answer(lambda: view(store.history, period, lambda queue, task: _wanted(args, queue, task)))
+    if args.json:
+        print_json({"from": period.start, "to": period.end, "step": LENGTH[period.resolution], **_facts(found)})
+    elif args.hours or args.days:
+        _print_points(found, "%Y-%m-%d" if args.days else "%m-%d %H:%M")
+    else:
+        _print_tasks(found)
+    return 0
+
+
+def _wanted(args: argparse.Namespace, queue: str, task: str) -> bool:
+    return args.queue in (None, queue) and args.task in (None, task)
+
+
+def _period(args: argparse.Namespace, now: int) -> Period:
+    if args.days:
+        return Period.last(DAYS, DAYS_SHOWN, now)
+    if args.hours:
+        return Period.last(HOURS, HOURS_SHOWN, now)
+    # Today begins at midnight where the command runs, and days of the history begin at that of UTC.
+    today = time.localtime(now / SECOND)
+    midnight = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
+    return Period(HOURS, int(midnight), Period.last(HOURS, 1, now).end)
+
+
+def _facts(found: HistoryView) -> dict[str, object]:
+    return {"total": found.total, "tasks": found.tasks, "points": found.points}
+
+
+def _print_tasks(found: HistoryView) -> None:
+    rows = [(one.queue or "others", one.task or "others", *_cells(one)) for one in found.tasks]
+    print_table(("queue", "task", *_HEADS), rows)
+    if rows:
+        _print_lines(found)
+
+
+def _print_points(found: HistoryView, form: str) -> None:
+    rows = [(time.strftime(form, time.localtime(one.start)), *_cells(one)) for one in found.points]
+    print_table(("from", *_HEADS), rows)
+    _print_lines(found)
+
+
+def _print_lines(found: HistoryView) -> None:
+    for name in _COUNTS:
+        if any(numbers := [getattr(point, name) for point in found.points]):
+            say(f"{name:>9} {sparkline(numbers)} {sum(numbers):,}")
+
+
+def _cells(one: Figures) -> tuple[object, ...]:
+    return (*(getattr(one, name) for name in _COUNTS), *_times(one.waited), *_times(one.ran))
+
+
+def _times(times: Percentiles | None) -> tuple[str, str]:
+    if times is None:
+        return "-", "-"
+    return format_duration(round(times.p50 * SECOND)), format_duration(round(times.p99 * SECOND))
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """A character for each number: the higher, the more. 0 is a space."""
+    most = max(numbers, default=0)
+    return "".join(_STEPS[(number * len(_STEPS) - 1) // most] if number else " " for number in numbers)

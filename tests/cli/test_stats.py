@@ -1,0 +1,63 @@
+import pytest
+
+from tarry.cli.stats import sparkline
+from tarry.store.sqlite.store import SqliteStore
+from tests.cli.project import Project
+
+
+def test_stats_of_today_are_by_queue_and_task(project: Project) -> None:
+    project.put("app.add", 1, times=3)
+    (cancelled,) = project.put("app.greet", "Ann", queue="mail")
+    project.said("jobs", "cancel", cancelled)
+    heads, add, greet, *lines = project.said("stats").splitlines()
+    assert heads.split()[:8] == ["queue", "task", "put", "done", "failed", "dead", "cancelled", "expired"]
+    assert add.split()[:8] == ["default", "app.add", "3", "0", "0", "0", "0", "0"]
+    assert greet.split()[:8] == ["mail", "app.greet", "1", "0", "0", "0", "1", "0"]
+    assert [line.split() for line in lines] == [["put", "\u2588", "4"], ["cancelled", "\u2588", "1"]]
+
+
+@pytest.mark.parametrize(("option", "step", "points"), [("--hours", 3600, 24), ("--days", 86400, 30)])
+def test_stats_by_time(project: Project, option: str, step: int, points: int) -> None:
+    project.put("app.add", 1, times=2)
+    facts = project.facts("stats", option)
+    assert (facts["step"], len(facts["points"])) == (step, points)
+    assert facts["points"][-1]["put"] == facts["total"]["put"] == 2
+    assert facts["to"] - facts["from"] == step * points
+    last = project.said("stats", option).splitlines()[points]
+    assert last.split()[-10] == "2"
+
+
+def test_stats_of_one_queue_or_task(project: Project) -> None:
+    project.put("app.add", 1, times=2)
+    project.put("app.greet", "Ann", queue="mail")
+    assert project.facts("stats", "--queue", "mail")["total"]["put"] == 1
+    assert [one["task"] for one in project.facts("stats", "--task", "app.add")["tasks"]] == ["app.add"]
+
+
+def test_stats_of_nothing(project: Project) -> None:
+    assert len(project.said("stats").splitlines()) == 1
+
+
+def test_hours_and_days_at_once_are_misused(project: Project) -> None:
+    assert "not allowed with" in project.misused("stats", "--hours", "--days")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "line"), [([], ""), ([0, 0], "  "), ([1], "\u2588"), ([0, 1, 50, 100], " \u2581\u2584\u2588")]
+)
+def test_a_sparkline_is_as_high_as_its_numbers(numbers: list[int], line: str) -> None:
+    assert sparkline(numbers) == line
+
+
+def test_check_says_that_nobody_sums_up(project: Project) -> None:
+    project.put("app.add", 1)
+    facts = {fact["name"]: fact for fact in project.facts("check")["facts"]}
+    assert (facts["history"]["value"], facts["history"]["advice"]) == ("1 records to be summed up", "")
+    with project.store() as store:
+        assert isinstance(store, SqliteStore)
+        store._db.execute("WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 20000)"
+                          " INSERT INTO tarry_journal (record) SELECT x'00' FROM n")  # fmt: skip
+    ran = project.tarry("check")
+    assert ran.status == 1
+    assert "over 20,000 records to be summed up" in ran.out
+    assert "run `tarry start` on a host" in ran.out
