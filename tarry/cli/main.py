@@ -23,7 +23,7 @@ COMMAND_MODULES = {
     "tarry.cli.enqueue": ("enqueue",),
     "tarry.cli.jobs": ("jobs",),
     "tarry.cli.queues": ("queues",),
-    "tarry.cli.stats": ("stats",),
+    "tarry.cli.top.stats": ("stats",),
     "tarry.cli.tasks": ("tasks",),
     "tarry.cli.limits": ("limits",),
     "tarry.cli.schedules": ("schedules",),

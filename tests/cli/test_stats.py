@@ -1,6 +1,6 @@
 import pytest
 
-from tarry.cli.stats import sparkline
+from tarry.cli.top.stats import sparkline
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project
 
@@ -39,7 +39,9 @@ def test_stats_of_nothing(project: Project) -> None:
 
 
 def test_hours_and_days_at_once_are_misused(project: Project) -> None:
-    assert "not allowed with" in project.misused("stats", "--hours", "--days")
+    ran = project.tarry("stats", "--hours", "--days")
+    assert ran.status == 2
+    assert "not allowed with" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class Period(Struct, frozen=True):
     def starts(self) -> range:
         """The start of each minute, hour or day."""
         length = LENGTH[self.resolution]
-        return range(self.start // length * length, self.end, length)
+        return range(self.start // length * length, self.end, length) if self.start < self.end else range(0)
 
 
 class HistoryView(Struct, frozen=True):
@@ -101,7 +101,7 @@ def view(
 ) -> HistoryView:
     """The figures of a period. wanted: whether a queue and task are part of them."""
     length = LENGTH[period.resolution]
-    cells = history.read(period.resolution, period.start // length * length, period.end)
+    cells = history.read(period.resolution, period.start // length * length, period.end) if period.starts else {}
     found = {place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)}
     points = {start: Sums() for start in period.starts}
     tasks: dict[tuple[str, str], Sums] = {}

@@ -9,11 +9,11 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
 from tarry.store.history.journal import record_of_valid
+from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
 from tarry.store.mysql.apply import Applying
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
 from tarry.store.mysql.halves import Half
-from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.lane_reader import MysqlLaneReader
 from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
 from tarry.store.mysql.open_lanes import nothing_to_claim

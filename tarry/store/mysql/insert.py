@@ -7,8 +7,8 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.base import band
 from tarry.store.history.journal import record_of_new
+from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
-from tarry.store.mysql.history import to_journal
 from tarry.store.mysql.open_lanes import insert_statements
 from tarry.store.mysql.sql import bounded_statements, digest, id_list, id_table, raw
 

@@ -17,6 +17,7 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
+from tarry.store.history.mysql import MysqlHistory
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import owning, sql
 from tarry.store.mysql.claim import Reader
@@ -25,7 +26,6 @@ from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
 from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchanging
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.halves import Half
-from tarry.store.mysql.history import MysqlHistory
 from tarry.store.mysql.insert import apart, statements
 from tarry.store.mysql.limits import (
     MysqlRooms,

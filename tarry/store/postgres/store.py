@@ -19,6 +19,7 @@ from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
 from tarry.store.history.journal import record_of_changes, record_of_new
+from tarry.store.history.postgres import PostgresHistory
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection, Row
@@ -26,7 +27,6 @@ from tarry.store.postgres.constants import STORED_WITHIN
 from tarry.store.postgres.diagnostics import diagnose
 from tarry.store.postgres.errors import translate_errors
 from tarry.store.postgres.finished import PostgresFinished
-from tarry.store.postgres.history import PostgresHistory
 from tarry.store.postgres.lane_reader import PostgresLaneReader
 from tarry.store.postgres.limits import (
     NotAlone,

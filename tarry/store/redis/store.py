@@ -17,11 +17,11 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason
 from tarry.store.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
+from tarry.store.history.redis import RedisHistory
 from tarry.store.redis import scripts
 from tarry.store.redis.changes import pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
-from tarry.store.redis.history import RedisHistory
 from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
 from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word

@@ -24,11 +24,11 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
+from tarry.store.history.shards import ShardedHistory
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
-from tarry.store.shards.history import ShardedHistory
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup
 from tarry.store.shared.wakeup.sleeper import Wakeup

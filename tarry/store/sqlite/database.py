@@ -2,18 +2,17 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import apsw
+
+from tarry.store.sqlite.connection import Step
 
 if TYPE_CHECKING:
     from tarry.store.sqlite.python import PythonDatabase
 
 SHARED = ("", "yes", "apsw")
 """Other programs that use the file: none; one that uses Python's sqlite3; one that uses apsw."""
-
-Step = tuple[str, tuple[Any, ...]]
-"""A statement and its values."""
 
 
 class ApswDatabase(apsw.Connection):

@@ -17,8 +17,7 @@ import apsw
 import msgspec
 
 from tarry.errors import ConfigError
-from tarry.store.sqlite.connection import Rows
-from tarry.store.sqlite.database import Step
+from tarry.store.sqlite.connection import Rows, Step
 
 OLDEST = (3, 37, 0)
 """The first SQLite with STRICT tables."""

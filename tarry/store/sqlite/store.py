@@ -24,6 +24,7 @@ from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
 from tarry.store.history.journal import record_of_new, record_of_valid
+from tarry.store.history.sqlite import SqliteHistory
 from tarry.store.shared.admission import admit, admit_all
 from tarry.store.shared.columns import claimed_jobs, stored_values
 from tarry.store.shared.lanes import assign_lanes, earliest
@@ -35,7 +36,6 @@ from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import check_in_place, open_database, rights, transaction, translate_errors
-from tarry.store.sqlite.history import SqliteHistory
 from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tarry.store.history.history import Taken
-from tarry.store.shared.sql_history import RAISE, SqlHistory, Tables
+from tarry.store.history.sql import RAISE, SqlHistory, Tables
 from tarry.store.sqlite.database import Database
 from tarry.store.sqlite.file import transaction
 
@@ -24,6 +24,7 @@ class SqliteHistory(SqlHistory):
     def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]]) -> bool:
         with self._lend() as db, transaction(db):
             db.execute(RAISE.format("tarry_"), (taken.number,))
+            # The write lock is held from the start, so whoever was first has committed.
             if not db.changes():
                 return False
             db.executemany(_FORGET, [(n,) for n in taken.places])
@@ -34,4 +35,6 @@ class SqliteHistory(SqlHistory):
 class SqliteTables(Tables, Protocol):
     """What it needs of the store."""
 
-    def lend(self) -> AbstractContextManager[Database]: ...
+    def lend(self) -> AbstractContextManager[Database]:
+        """The connection, for nobody else meanwhile."""
+        ...

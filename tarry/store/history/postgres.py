@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tarry.store.history.history import Taken
+from tarry.store.history.sql import RAISE, SqlHistory, Tables
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
 from tarry.store.postgres.connection import PostgresConnection
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.shared.sql_history import RAISE, SqlHistory, Tables
 
 _FORGET = "DELETE FROM {s}.journal WHERE n = ANY ($1)"
 _WRITE = """INSERT INTO {s}.history (resolution, start, queue, task, value) SELECT * FROM unnest($1, $2, $3, $4, $5)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tarry.store.history.history import Taken
+from tarry.store.history.sql import RAISE, SqlHistory, Tables
 from tarry.store.mysql.link.connection import MysqlConnection
 from tarry.store.mysql.sql import bind, bounded_statements, literal, raw, text
-from tarry.store.shared.sql_history import RAISE, SqlHistory, Tables
 
 _WRITE = "INSERT INTO tarry_history (resolution, start, queue, task, value) VALUES "
 _ANEW = " ON DUPLICATE KEY UPDATE value = VALUES(value)"
