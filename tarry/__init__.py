@@ -97,8 +97,8 @@ def asgi(app: "App", *, tokens: "str | Path | None" = None, console: "ConsoleMod
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
     from tarry.door.http.application import create_application  # noqa: PLC0415
+    from tarry.door.identity.tokens import TokenAccess  # noqa: PLC0415
     from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
-    from tarry.door.tokens import TokenAccess  # noqa: PLC0415
 
     access = None if tokens is None else TokenAccess(tokens)
     return create_application(DoorService(app, settings=DoorSettings(console=console), access=access))

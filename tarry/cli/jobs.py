@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from tarry.cli.attempts import Attempts
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import (
     confirm,
@@ -20,6 +19,7 @@ from tarry.cli.printing import (
     print_table,
     progress_bar,
 )
+from tarry.cli.push.attempts import Attempts
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
 from tarry.client.job_records import job_detail, job_record

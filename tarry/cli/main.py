@@ -24,13 +24,13 @@ COMMAND_MODULES = {
     "tarry.cli.jobs": ("jobs",),
     "tarry.cli.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
-    "tarry.cli.tasks": ("tasks",),
+    "tarry.cli.push.tasks": ("tasks",),
     "tarry.cli.limits": ("limits",),
     "tarry.cli.schedules": ("schedules",),
     "tarry.cli.shards": ("shards",),
     "tarry.cli.check": ("check", "init"),
     "tarry.cli.migrate": ("migrate",),
-    "tarry.cli.replay": ("replay",),
+    "tarry.cli.push.replay": ("replay",),
     "tarry.cli.tokens": ("tokens",),
 }
 """The commands of each module."""

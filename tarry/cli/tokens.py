@@ -11,8 +11,8 @@ import msgspec
 from tarry import files
 from tarry.cli.printing import print_json, print_table
 from tarry.config import load
-from tarry.door.access import Scope
-from tarry.door.tokens import TokenSettings, digest, new_token, read_tokens
+from tarry.door.identity.access import Scope
+from tarry.door.identity.tokens import TokenSettings, digest, new_token, read_tokens
 from tarry.errors import TarryError, UsageError
 from tarry.model.limit import rate
 from tarry.model.nearest import did_you_mean

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.door.access import Anybody, DoorAccess
 from tarry.door.beanstalk.connection import BeanstalkListener, start_beanstalk
 from tarry.door.certificates import ServerCertificate
 from tarry.door.connections import Connections
+from tarry.door.identity.access import Anybody, DoorAccess
+from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
 from tarry.door.tls_listener import TlsListener
-from tarry.door.tokens import TokenAccess
 from tarry.errors import ConfigError
 from tarry.server_settings import ServerConfig
 from tarry.tasks.lazy_asyncio import asyncio

@@ -13,10 +13,10 @@ from msgspec import Struct
 from tarry.app import App
 from tarry.client.client import Client
 from tarry.client.operations.runner import OperationRunner
-from tarry.door.access import Anybody, DoorAccess
 from tarry.door.claims import Claims
 from tarry.door.event_streams import EventStreams
 from tarry.door.figures import DoorFigures
+from tarry.door.identity.access import Anybody, DoorAccess
 from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
 from tarry.door.store_health import read_health

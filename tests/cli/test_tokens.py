@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.access import Scope
-from tarry.door.tokens import TokenAccess
+from tarry.door.identity.access import Scope
+from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import NotAuthenticated
 from tests.cli.project import Project
 

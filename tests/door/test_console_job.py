@@ -11,7 +11,7 @@ from tarry import App
 from tarry.client.job_records import job_record
 from tarry.door.console.views.code import MOST_CODE, curl_call, python_call
 from tarry.door.console.views.job import JobMoment, deliveries, moments, name_arguments, state_steps
-from tarry.door.http.jobs import JobAnswer
+from tarry.door.http.methods.jobs import JobAnswer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Limit

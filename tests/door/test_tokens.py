@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.door.access import Scope
-from tarry.door.tokens import CHECK_EVERY, TokenAccess, digest, new_token, read_tokens
+from tarry.door.identity.access import Scope
+from tarry.door.identity.tokens import CHECK_EVERY, TokenAccess, digest, new_token, read_tokens
 from tarry.errors import ConfigError, NotAllowed, NotAuthenticated, RateExceeded
 
 

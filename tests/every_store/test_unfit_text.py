@@ -11,8 +11,8 @@ from msgspec import inspect
 
 from tarry import App
 from tarry.door.http.api import METHODS
-from tarry.door.http.events import METHODS as STREAMS
 from tarry.door.http.method import ApiMethod
+from tarry.door.http.methods.events import METHODS as STREAMS
 from tarry.store import ids
 from tests.door.http.calling import api, run
 

@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tarry import errors
-from tarry.door.access import Caller, Scope
 from tarry.door.console import translation
 from tarry.door.console.act import ConsoleAct, Form, form_values
 from tarry.door.console.answers import (
@@ -35,11 +34,12 @@ from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.console.views import job, jobs, operating, overview, queues, stores, tasks
-from tarry.door.http.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.method import ApiCall, route_of
+from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.problem import RequestError, problem_of, retry_after
 from tarry.door.http.reading import header
 from tarry.door.http.request_log import audited
+from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 from tarry.model.duration import SECOND
 from tarry.store import ids

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.identity.access import Scope
 
 PageData = Mapping[str, Any]
 """What a template shows, by name."""

@@ -13,7 +13,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import sha256
 
-from tarry.door.access import Caller, DoorAccess
+from tarry.door.identity.access import Caller, DoorAccess
 from tarry.errors import StoreBusy
 from tarry.store.base import Store
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from starlette.requests import Request
 
 from tarry import errors
-from tarry.door.access import Caller, Scope
 from tarry.door.console.act import MOST_FORM, Form, read_form
 from tarry.door.console.session import COOKIE, Sessions, read_secret
 from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_host, header, read_body
 from tarry.door.http.request_log import write_line
+from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 
 SECRET_KEPT = 60.0

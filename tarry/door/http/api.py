@@ -10,7 +10,10 @@ from importlib.metadata import version
 import msgspec
 from starlette.responses import HTMLResponse, Response
 
-from tarry.door.http import (
+from tarry.door.http.description.openapi import openapi_document
+from tarry.door.http.description.page import CONTENT_POLICY, docs_page
+from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
+from tarry.door.http.methods import (
     claims,
     events,
     health,
@@ -23,9 +26,6 @@ from tarry.door.http import (
     schedules,
     tasks,
 )
-from tarry.door.http.description.openapi import openapi_document
-from tarry.door.http.description.page import CONTENT_POLICY, docs_page
-from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
 
 
 @api_method("GET /v1/openapi.json", None, tag="description")

@@ -21,8 +21,8 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.door.access import Caller, Scope
 from tarry.door.http.problem import NOT_JSON, RequestError, wrong_value
+from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 from tarry.door.store_look import KEPT_FOR, OLDEST, StoreLook
 

@@ -4,8 +4,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod
+from tarry.door.identity.access import Scope
 from tarry.terminal import harmless
 
 log = logging.getLogger("tarry.audit")

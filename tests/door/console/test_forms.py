@@ -10,8 +10,8 @@ from tarry import App
 from tarry.door.console.act import form_values, read_form
 from tarry.door.console.application import ACTS
 from tarry.door.console.session import COOKIE
-from tarry.door.http.jobs import MoveRequest
-from tarry.door.http.operations import NewOperation
+from tarry.door.http.methods.jobs import MoveRequest
+from tarry.door.http.methods.operations import NewOperation
 from tarry.door.http.problem import RequestError
 from tarry.model.job import State
 from tarry.store.base import Query

@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from tarry.door.console.session import LASTS, SECRET_CELL, Sessions, read_secret
-from tarry.door.tokens import TokenAccess
+from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import StoreBusy
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens

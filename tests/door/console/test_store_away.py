@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
-from tarry.door.access import Scope
 from tarry.door.console.application import PAGES, Console
 from tarry.door.console.session import SECRET_CELL
 from tarry.door.console.sign_in import SECRET_KEPT, SignIn
 from tarry.door.http.application import create_application
+from tarry.door.identity.access import Scope
+from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
-from tarry.door.tokens import TokenAccess
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens, Visitor, visit, visitor

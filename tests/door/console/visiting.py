@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tarry import App
+from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.door.service import DoorSettings
-from tarry.door.tokens import TokenAccess, digest
 from tests.door.http.calling import api, run
 
 T = TypeVar("T")

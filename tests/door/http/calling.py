@@ -9,8 +9,8 @@ import httpx
 import uvloop
 
 from tarry import App
-from tarry.door.access import DoorAccess
 from tarry.door.http.application import create_application
+from tarry.door.identity.access import DoorAccess
 from tarry.door.service import DoorService, DoorSettings
 
 T = TypeVar("T")

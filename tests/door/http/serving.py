@@ -10,8 +10,8 @@ import httpx
 import uvicorn
 
 from tarry import App
-from tarry.door.access import DoorAccess
 from tarry.door.http.application import create_application
+from tarry.door.identity.access import DoorAccess
 from tarry.door.service import DoorService
 
 LIMIT = 20.0

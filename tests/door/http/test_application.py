@@ -9,11 +9,11 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry import App
-from tarry.door.access import Anybody, Scope
 from tarry.door.http.api import METHODS
 from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import KINDS, RequestError
+from tarry.door.identity.access import Anybody, Scope
 from tarry.door.service import DoorSettings
 from tarry.errors import Busy, NotAllowed, NotAuthenticated, QueueFull, StoreAway
 from tarry.store.memory import MemoryStore

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.access import Scope
 from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiMethod
-from tarry.door.tokens import TokenAccess, digest
+from tarry.door.identity.access import Scope
+from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.store import ids
 from tarry.store.base import Query, Want
 from tests.door.http.calling import api, run

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tarry import App
-from tarry.door.access import Scope
+from tarry.door.identity.access import Scope
 from tarry.model.duration import SECOND
 from tests.door.http.calling import api, run
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry import App
 from tarry.door import store_look
-from tarry.door.access import Anybody, Scope
+from tarry.door.identity.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures
 from tarry.store.base import Store, Want

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tarry import App, StoreUnavailable
-from tarry.door.access import Scope
-from tarry.door.http import puts
 from tarry.door.http.application import create_application
-from tarry.door.http.put_request import PutRequest
+from tarry.door.http.methods import puts
+from tarry.door.http.methods.put_request import PutRequest
+from tarry.door.identity.access import Scope
 from tarry.door.service import DoorService
 from tarry.errors import NotAllowed
 from tarry.model.job import Job

@@ -12,7 +12,8 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.rendering import without_secrets
 from tarry.door.console.views.code import curl_call, python_call
-from tarry.door.http.jobs import (
+from tarry.door.http.method import ApiCall
+from tarry.door.http.methods.jobs import (
     CancelAnswer,
     JobAnswer,
     JobPath,
@@ -23,7 +24,6 @@ from tarry.door.http.jobs import (
     retry_job,
     show_job,
 )
-from tarry.door.http.method import ApiCall
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import FINISHED, State
 from tarry.push.delivery.record import AttemptRecord

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.jobs import JobsQuery, list_jobs
 from tarry.door.http.method import ApiCall
+from tarry.door.http.methods.jobs import JobsQuery, list_jobs
 from tarry.model.job import State
 
 _NAMED = ("queue", "task", "key", "older")

@@ -2,11 +2,17 @@
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.hosts import list_all_hosts, list_workers
-from tarry.door.http.limits import list_limits, reset_limit, set_limit
 from tarry.door.http.method import ApiCall
-from tarry.door.http.operations import OperationPath, get_operation, list_operations, start_operation, stop_operation
-from tarry.door.http.schedules import list_schedules, pause_schedule, resume_schedule, run_schedule
+from tarry.door.http.methods.hosts import list_all_hosts, list_workers
+from tarry.door.http.methods.limits import list_limits, reset_limit, set_limit
+from tarry.door.http.methods.operations import (
+    OperationPath,
+    get_operation,
+    list_operations,
+    start_operation,
+    stop_operation,
+)
+from tarry.door.http.methods.schedules import list_schedules, pause_schedule, resume_schedule, run_schedule
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 
 

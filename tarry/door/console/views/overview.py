@@ -2,10 +2,10 @@
 
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.concerns import find_concerns
-from tarry.door.http.hosts import list_all_hosts, list_stores
 from tarry.door.http.method import ApiCall
-from tarry.door.http.queues import list_queues
-from tarry.door.http.tasks import TaskQuery, list_tasks
+from tarry.door.http.methods.hosts import list_all_hosts, list_stores
+from tarry.door.http.methods.queues import list_queues
+from tarry.door.http.methods.tasks import TaskQuery, list_tasks
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State

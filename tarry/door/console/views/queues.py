@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.jobs import JobsQuery, list_jobs
-from tarry.door.http.limits import list_limits
 from tarry.door.http.method import ApiCall
-from tarry.door.http.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
+from tarry.door.http.methods.jobs import JobsQuery, list_jobs
+from tarry.door.http.methods.limits import list_limits
+from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.door.store_look import StoreLook
 from tarry.keeper.hosts import PoolFigures
 from tarry.keeper.records import LimitRecord

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.hosts import list_stores
 from tarry.door.http.method import ApiCall
+from tarry.door.http.methods.hosts import list_stores
 from tarry.errors import StoreError
 from tarry.store.base import Tally
 

@@ -4,10 +4,10 @@ from urllib.parse import quote
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
-from tarry.door.http.jobs import JobsQuery, list_jobs
-from tarry.door.http.limits import list_limits
 from tarry.door.http.method import ApiCall
-from tarry.door.http.tasks import (
+from tarry.door.http.methods.jobs import JobsQuery, list_jobs
+from tarry.door.http.methods.limits import list_limits
+from tarry.door.http.methods.tasks import (
     SampleAnswer,
     TaskPath,
     TaskQuery,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
 from tarry.keeper.records import ScheduleRecord, schedule_records

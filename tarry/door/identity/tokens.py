@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tarry.door.access import Caller, Scope
+from tarry.door.identity.access import Caller, Scope
 from tarry.door.request_rate import RequestRate
 from tarry.errors import ConfigError, NotAllowed, NotAuthenticated
 from tarry.kinds import RATE, TEXT

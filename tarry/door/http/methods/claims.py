@@ -11,11 +11,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import ClientDisconnect, Request
 
 from tarry import errors
-from tarry.door.access import Scope
 from tarry.door.claims import Claims
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import NOT_JSON, Problem, RequestError, checking, problem_of
 from tarry.door.http.reading import check_depth
+from tarry.door.identity.access import Scope
 from tarry.model.change import Change
 from tarry.model.duration import DAY, SECOND, microseconds
 from tarry.model.job import Job, State

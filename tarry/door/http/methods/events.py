@@ -7,11 +7,11 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tarry.client.queue_records import QueueRecord
-from tarry.door.access import Scope as CallerScope
 from tarry.door.event_streams import EventSource, EventStreams, FollowedJobs, WatchedJobs, WatchedQueues
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.methods.queues import list_queue_records
 from tarry.door.http.problem import RequestError, checking
-from tarry.door.http.queues import list_queue_records
+from tarry.door.identity.access import Scope as CallerScope
 from tarry.errors import JobNotFound
 from tarry.model.job import State
 from tarry.store import ids

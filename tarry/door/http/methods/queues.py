@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from tarry.client.bounds import bounds_in_use, set_bound_by_hand
 from tarry.client.operations.operation import JobFilter, Operation, OperationRecord
 from tarry.client.queue_records import WAITING, QueueRecord, declared_queues, is_served, queue_records
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
 from tarry.door.service import DoorService
 from tarry.door.store_look import StoreLook
 from tarry.errors import TooManyOperations

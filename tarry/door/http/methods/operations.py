@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 from tarry.client.operations import registry
 from tarry.client.operations.operation import Act, JobFilter, MoveTarget, Operation, OperationRecord
-from tarry.door.access import Scope
-from tarry.door.http.limits import EVERY_QUEUE
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.methods.limits import EVERY_QUEUE
+from tarry.door.identity.access import Scope
 from tarry.errors import OperationNotFound, TooManyOperations
 from tarry.tasks.options import Name
 

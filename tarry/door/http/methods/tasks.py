@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
 from tarry.errors import ConfigError, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean

@@ -15,9 +15,9 @@ from tarry.client.job_records import (
     job_record,
     most_attempts,
 )
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, api_method
 from tarry.door.http.problem import RequestError, checking
+from tarry.door.identity.access import Scope
 from tarry.keeper.waiting_reasons import WaitingReason
 from tarry.model import lifecycle
 from tarry.model.duration import microseconds

@@ -7,10 +7,10 @@ from msgspec import Meta, Struct
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from tarry.door.access import Scope
 from tarry.door.figures import Scrape
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
 from tarry.errors import StoreError
 from tarry.store.history.reading import (
     MOST_POINTS,

@@ -4,8 +4,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.identity.access import Scope
 from tarry.door.store_health import StoreHealth
 from tarry.keeper.hosts import list_hosts
 from tarry.keeper.records import HostRecord, host_record

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tarry.door.access import Scope
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError, checking
+from tarry.door.identity.access import Scope
 from tarry.keeper.limits import check_name, effective_limits, reset, set_by_hand
 from tarry.keeper.records import LimitRecord, limit_record
 from tarry.model.limit import QUEUE, parse_limit

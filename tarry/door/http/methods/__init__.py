@@ -1,0 +1,1 @@
+"""The methods of the HTTP API, by what they are about."""
