@@ -14,7 +14,7 @@ from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import Want
 from tarry.store.history.journal import read_record, record_of_changes, record_of_new, record_of_valid
-from tarry.store.history.reading import Figures, Period, bring_up_to_date, view
+from tarry.store.history.reading import Figures, Period, bring_up_to_date, totals, view
 from tarry.store.history.sums import DAYS, HOURS, MINUTES, MOST_NAMES, OTHERS, Place, add_up, decode, merge
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
@@ -125,6 +125,18 @@ def test_a_view_has_percentiles_in_seconds() -> None:
     assert total.ran is not None
     assert total.waited.p50 == pytest.approx(1, rel=0.125)
     assert total.ran.p99 == pytest.approx(3, rel=0.125)
+
+
+def test_totals_are_of_all_time() -> None:
+    store = MemoryStore()
+    for day in range(3):
+        stored(store, *(replace(job, state_since=NOW + 24 * day * HOUR) for job in new("a", "b", "a")))
+    bring_up_to_date(store.history, NOW + 1000 * 24 * HOUR)
+    store.history.prune(NOW + 1000 * 24 * HOUR)
+    found = totals(store.history)
+    assert [(one.task, one.put) for one in found.tasks] == [("a", 6), ("b", 3)]
+    assert found.total.put == 9
+    assert totals(store.history, lambda queue, task: task == "b").total.put == 3
 
 
 def test_where_nothing_ended_there_are_no_percentiles() -> None:

@@ -38,7 +38,7 @@ from tarry.store.conformance.cases import (
 from tarry.store.flaky import FlakyStore
 from tarry.store.history.history import JournalHistory
 from tarry.store.history.journal import read_record
-from tarry.store.history.sums import DAYS, HOURS, KEPT, LENGTH, MINUTES, Place, decode
+from tarry.store.history.sums import DAYS, HOURS, KEPT, LENGTH, MINUTES, TOTALS, Place, decode
 
 START = NOW // SECOND
 """NOW is the start of a minute and an hour; it is 08:00 UTC."""
@@ -211,9 +211,9 @@ class Counting(Promises):
         sum_up(store, now=NOW + 2 * HOUR)
         starts = {
             resolution: [place.start - START for place in store.history.read(resolution, 0, 2**40)]
-            for resolution in (MINUTES, HOURS, DAYS)
+            for resolution in (MINUTES, HOURS, DAYS, TOTALS)
         }
-        assert starts == {MINUTES: [0, 60, 4200], HOURS: [0, 3600], DAYS: [-8 * 3600]}
+        assert starts == {MINUTES: [0, 60, 4200], HOURS: [0, 3600], DAYS: [-8 * 3600], TOTALS: [-START]}
         assert kinds(store, MINUTES) == kinds(store, HOURS) == kinds(store, DAYS) == {PUT: 6}
 
     def test_a_time_in_the_future_counts_as_now(self, store: Store) -> None:
@@ -223,7 +223,7 @@ class Counting(Promises):
         assert [place.start for place in store.history.read(MINUTES, 0, 2**40)] == [START]
 
     def test_sums_that_were_kept_long_enough_are_dropped(self, store: Store) -> None:
-        """Minutes after a day, hours after a month, days after two years."""
+        """Minutes after a day, hours after a month, days after two years, those of all time never."""
         put(store, 2)
         sum_up(store)
         for resolution, left in [(MINUTES, [HOURS, DAYS]), (HOURS, [DAYS]), (DAYS, [])]:
@@ -232,6 +232,9 @@ class Counting(Promises):
             assert kinds_kept(store, resolution) == {PUT: 2}
             store.history.prune((start + KEPT[resolution] + 1) * SECOND)
             assert [r for r in (MINUTES, HOURS, DAYS) if kinds_kept(store, r)] == left
+        assert kinds_kept(store, TOTALS) == {PUT: 2}
+        put(store)
+        assert kinds(store, TOTALS) == {PUT: 3}
 
     def test_what_is_not_summed_up_yet_can_be_read(self, store: Store) -> None:
         """Up to a number of records."""

@@ -1,4 +1,4 @@
-"""The history of a store: what was put, done, failed and so on, by minute, hour and day, queue and task.
+"""The history of a store: what was put, done, failed and so on, by minute, hour, day and of all time, queue and task.
 
 It is exact over crashes. What a call counts is appended to the journal in the transaction of the call (`journal`). The
 keeper sums the journal up: in one transaction it deletes the records that it read and writes the sums that they change.

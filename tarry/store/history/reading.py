@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.model.history.buckets import percentile
 from tarry.model.history.counting import KINDS
 from tarry.store.history.history import TAKEN_AT_ONCE, StoreHistory
-from tarry.store.history.sums import LENGTH, Sums, decode
+from tarry.store.history.sums import LENGTH, TOTALS, Place, Sums, decode
 
 MOST_POINTS = 1500
 """A series has so many minutes, hours or days at most."""
@@ -59,6 +59,13 @@ class TaskFigures(Figures, frozen=True, kw_only=True):
     task: str
 
 
+class Totals(Struct, frozen=True):
+    """The figures of all time: each queue and task, and all together."""
+
+    tasks: list[TaskFigures]
+    total: Figures
+
+
 class Period(Struct, frozen=True):
     """From when to when, in seconds since the epoch, and in which resolution (`sums.LENGTH`)."""
 
@@ -104,16 +111,30 @@ def view(
     cells = history.read(period.resolution, period.start // length * length, period.end) if period.starts else {}
     found = {place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)}
     points = {start: Sums() for start in period.starts}
+    for place, sums in found.items():
+        points[place.start].add(sums)
+    all_of_it = _totals(found)
+    return HistoryView(
+        [HistoryPoint(start=start, **_figures(sums)) for start, sums in points.items()],
+        all_of_it.tasks,
+        all_of_it.total,
+    )
+
+
+def totals(history: StoreHistory, wanted: Callable[[str, str], bool] = lambda queue, task: True) -> Totals:
+    """The figures of all time. While no shard is away, none of their counts ever goes down. wanted: as for `view`."""
+    cells = history.read(TOTALS, 0, 1)
+    return _totals({place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)})
+
+
+def _totals(found: Mapping[Place, Sums]) -> Totals:
     tasks: dict[tuple[str, str], Sums] = {}
     total = Sums()
     for place, sums in found.items():
-        for target in (points[place.start], tasks.setdefault((place.queue, place.task), Sums()), total):
+        for target in (tasks.setdefault((place.queue, place.task), Sums()), total):
             target.add(sums)
-    return HistoryView(
-        [HistoryPoint(start=start, **_figures(sums)) for start, sums in points.items()],
-        [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())],
-        Figures(**_figures(total)),
-    )
+    figures = [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())]
+    return Totals(figures, Figures(**_figures(total)))
 
 
 def _figures(sums: Sums) -> dict[str, Any]:

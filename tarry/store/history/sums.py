@@ -1,4 +1,4 @@
-"""The sums that a history keeps: by minute, hour and day, queue and task."""
+"""The sums that a history keeps: by minute, hour and day, and of all time, by queue and task."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
@@ -9,21 +9,21 @@ from msgspec import Struct
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.store.history.journal import read_record
 
-MINUTES, HOURS, DAYS = range(3)
+MINUTES, HOURS, DAYS, TOTALS = range(4)
 """Resolutions. Never change a number: every store has them."""
 LENGTH = {MINUTES: 60, HOURS: 3600, DAYS: 86400}
 """Seconds. Hours and days are those of UTC."""
 KEPT = {MINUTES: 86400, HOURS: 31 * 86400, DAYS: 731 * 86400}
-"""For how many seconds sums are kept."""
+"""For how many seconds sums are kept; TOTALS, of all time, for ever: they never go down. Their start is 0."""
 # Bounds what a history takes: names of tasks come from outside, too, through the doors.
 MOST_NAMES = 500
-"""Of so many pairs of queue and task there are sums of their own in a minute, an hour or a day."""
+"""Of so many pairs of queue and task there are sums of their own in a minute, an hour, a day, or of all time."""
 OTHERS = ""
 """The queue and the task of the sums of all further pairs."""
 
 
 class Place(NamedTuple):
-    """Of what a history keeps a sum. start: of the minute, hour or day, in seconds since the epoch."""
+    """Of what a history keeps a sum. start: of the minute, hour or day, in seconds since the epoch; 0 for TOTALS."""
 
     resolution: int
     start: int
@@ -70,13 +70,14 @@ decode = msgspec.msgpack.Decoder(Sums).decode
 
 
 def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
-    """The sums of these records, at each resolution. now: microseconds; what a wrong clock put later counts as now."""
+    """The sums of these records, at each resolution and of all time. now: microseconds; what a wrong clock put later
+    counts as now."""
     latest = now // 1_000_000
     sums: dict[Place, Sums] = {}
     for record in records:
         for count, number in read_record(record).items():
-            for resolution, length in LENGTH.items():
-                start = min(count[0], latest) // length * length
+            starts = {resolution: min(count[0], latest) // length * length for resolution, length in LENGTH.items()}
+            for resolution, start in (starts | {TOTALS: 0}).items():
                 sums.setdefault(Place(resolution, start, count[1], count[2]), Sums()).count(count, number)
     return sums
 
