@@ -19,7 +19,7 @@ from tarry.cli.printing import (
     print_table,
     progress_bar,
 )
-from tarry.cli.push.attempts import Attempts
+from tarry.cli.push.attempts import Attempts, print_attempts
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
 from tarry.client.job_records import job_detail, job_record
@@ -173,7 +173,7 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
         return 0
     for job in jobs:
         facts = asdict(job_record(job)) | {"attempt": attempts.text(job)}
-        del facts["attempts"]
+        del facts["max_attempts"]
         times = {"created": job.created, "due": job.due, "since": job.state_since, "expires": job.expires}
         facts |= {name: format_clock(moment) for name, moment in times.items()}
         note = facts.pop("note")
@@ -184,6 +184,7 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
         facts["result" if job.state is State.DONE else "last"] = note
         for name, value in facts.items():
             say(f"{name:9} {'-' if value is None else harmless(str(value))}")
+        print_attempts(job)
         say(traceback, end="")
         if output := progress.decode_output(job.progress):
             _print_output(output)

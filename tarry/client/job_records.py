@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tarry.model.attempts import Attempt, attempts_of
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
@@ -29,7 +30,7 @@ class JobRecord(Struct, frozen=True):
     priority: int
     attempt: int
     """The number of the attempt that runs or comes next, from 1; of a dead job, of the last one."""
-    attempts: int | None
+    max_attempts: int | None
     """The most that it may have; null: no limit, or not known here."""
     failures: int
     """Attempts that failed."""
@@ -54,11 +55,34 @@ class JobRecord(Struct, frozen=True):
     """Its result when it is done; else how the last attempt ended: an object with `type`, `message`, `traceback`."""
 
 
+class JobAttempt(Struct, frozen=True):
+    """An attempt of a job. Times are seconds since the epoch; null: not known, or not yet."""
+
+    attempt: int
+    """Its number, from 1: the failures before it, and itself."""
+    epoch: int
+    """How often the job had been claimed: the fence of the attempt's lease."""
+    started: float | None
+    ended: float | None
+    outcome: str
+    """`running`, `done`, `failed`, `retry` (the task asked for another), `timeout`, `lost` (its worker died while it
+    was on), `lease_lost` (its worker died or was away, while others were on), `interrupted` (its worker stopped),
+    `snoozed`, `cancelled`, `expired`, `unknown_task`, `quarantined`, `given_back` or `buried`."""
+    worker: str | None
+    host: str | None
+    error: str
+    """In short; empty: there is none."""
+
+
 class JobDetail(JobRecord, frozen=True):
-    """A job, with what it printed and logged."""
+    """A job, with its attempts, and what it printed and logged."""
 
     output: Output | None
     """The last lines of the present or last attempt."""
+    attempts: list[JobAttempt]
+    """The last ones, the oldest first. Of one that was done at the first try, start and worker are not kept."""
+    attempts_left_out: int
+    """How many attempts came before these."""
 
 
 def job_record(job: Job, attempts: int | None = None) -> JobRecord:
@@ -67,8 +91,27 @@ def job_record(job: Job, attempts: int | None = None) -> JobRecord:
 
 
 def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
-    """The same, with its output."""
-    return JobDetail(**_fields(job, attempts), output=decode_output(job.progress))
+    """The same, with its output and its attempts."""
+    known = attempts_of(job)
+    return JobDetail(
+        **_fields(job, attempts),
+        output=decode_output(job.progress),
+        attempts=[_attempt(one) for one in known.attempts],
+        attempts_left_out=known.left_out,
+    )
+
+
+def _attempt(one: Attempt) -> JobAttempt:
+    return JobAttempt(
+        one.number,
+        one.epoch,
+        one.started / SECOND or None,
+        one.ended / SECOND or None,
+        one.outcome,
+        one.owner or None,
+        one.host or None,
+        one.error,
+    )
 
 
 def most_attempts(job: Job, tasks: Mapping[str, Any], rules: Callable[[str, str], Rules]) -> int | None:
@@ -85,7 +128,7 @@ def _fields(job: Job, attempts: int | None) -> dict[str, Any]:
         "state": job.state,
         "priority": job.priority,
         "attempt": job.attempt,
-        "attempts": attempts,
+        "max_attempts": attempts,
         "failures": job.failures,
         "losses": job.crashes,
         "epoch": job.epoch,

@@ -13,7 +13,7 @@ from tarry.model.job import Job, State
 # Never change a number: the history of every store has them.
 UNCOUNTED, PUT, DONE, FAILED, DEAD, CANCELLED, EXPIRED = range(7)
 """As what something counts in the history; `model.history.counting` has the names."""
-_KEPT_IF_NONE = ("due", "queue", "priority", "expires", "key_held_until", "body")
+_KEPT_IF_NONE = ("due", "queue", "priority", "expires", "key_held_until", "body", "attempts")
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -48,6 +48,8 @@ class Change(Struct, frozen=True, gc=False):
     # another worker.
     owner: str = ""
     """The worker that ran the job when it was seen; empty for a job that does not run."""
+    attempts: bytes | None = None
+    """The record of the job's attempts, with the one that this ends; None: unchanged, as at an ordinary end."""
     # The last three are not for the job. Stores that group changes which are alike leave them out.
     counts: int = UNCOUNTED
     """As what it counts in the history, if it is made."""

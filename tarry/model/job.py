@@ -81,6 +81,8 @@ class Job(Struct, frozen=True, gc=False):
     progress: bytes = b""
     """JSON `[fraction, message]` as the task reported it; `[fraction or null, message, attempt, lines left out, text]`
     if the attempt printed or logged something; or empty."""
+    attempts: bytes = b""
+    """JSON: its attempts but those that ended in the ordinary way (`model/attempts.py`); or empty."""
 
     @property
     def attempt(self) -> int:
@@ -91,7 +93,7 @@ class Job(Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """Bytes that count against the limit of what a queue may keep."""
-        return len(self.body) + len(self.note) + len(self.headers) + len(self.progress)
+        return len(self.body) + len(self.note) + len(self.headers) + len(self.progress) + len(self.attempts)
 
     @property
     def created(self) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model import attempts
 from tarry.model import change as counted_as
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
@@ -107,8 +108,11 @@ def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -
     _refuse_unless_running(job)
     # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
-        return _finished(job, DONE, rules, now, outcome.value)
+        done = _finished(job, DONE, rules, now, outcome.value)
+        # The ordinary way adds nothing to the record of attempts; nearly all jobs go it.
+        return _recorded(job, done, attempts.DONE, now) if job.attempts else done
     change = _after_all_but_success(job, outcome, rules, now)
+    change = _recorded(job, change, attempts.outcome_name(outcome), now, _error_of(outcome, change))
     # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:
         # Never too short: `now` may be behind the store's clock.
@@ -174,7 +178,9 @@ def cancel(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
     """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         _refuse(job, state, f"it is {state} already")
-    return _finished(job, State.CANCELLED, rules, now, outcome_note("Cancelled", reason))
+    note = outcome_note("Cancelled", reason)
+    change = _finished(job, State.CANCELLED, rules, now, note)
+    return _recorded(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
 
 
 def annotate(job: Job, text: bytes) -> Change:
@@ -226,7 +232,8 @@ def give_back(job: Job, now: int, *, delay: int = 0, priority: int | None = None
     priority: another priority; None: unchanged."""
     _refuse_unless_running(job)
     due = now + delay if delay > 0 else min(job.due, now)
-    return _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority)
+    change = _change(job, initial_state(due, now), now, due=due, note=job.note, priority=priority)
+    return _recorded(job, change, attempts.GIVEN_BACK, now)
 
 
 def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Change:
@@ -236,13 +243,15 @@ def bury(job: Job, rules: Rules, now: int, *, priority: int | None = None) -> Ch
     # A taker buries a job in order to find it again.
     kept = replace(rules, keep_dead=rules.keep_dead or DEFAULT.keep_dead)
     change = _finished(job, State.DEAD, kept, now, outcome_note("Buried", "its taker put it aside"))
-    return replace(change, priority=priority)
+    return replace(_recorded(job, change, attempts.BURIED, now), priority=priority)
 
 
 def discard(job: Job, rules: Rules, now: int) -> Change:
     """For a taker that deletes a job. The job that it runs is done, and is kept as done jobs are; another is deleted
     for good."""
-    return _finished(job, DONE, rules, now, b"null") if job.state is RUNNING else forget(job)
+    if job.state is not RUNNING:
+        return forget(job)
+    return after(job, Returned(), rules, now)
 
 
 def forget(job: Job) -> Change:
@@ -293,6 +302,21 @@ def _change(
     )  # fmt: skip
 
 
+def _recorded(job: Job, change: Change, outcome: str, now: int, note: bytes = b"") -> Change:
+    """The change with the record of the attempt that it ends. note: how it ended, if that is an error."""
+    if change.to is None:
+        return change
+    return replace(change, attempts=attempts.with_attempt(job, outcome, now, note))
+
+
+def _error_of(outcome: Outcome, change: Change) -> bytes:
+    """The note of an outcome that is an error; empty: it is none, and the note of the change is of an earlier one."""
+    if isinstance(outcome, Raised | TimedOut):
+        return outcome.note
+    is_noted = isinstance(outcome, Cancelled | Expired | Unknown) or (isinstance(outcome, Lost) and outcome.on)
+    return change.note if is_noted else b""
+
+
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:
     return _change(job, initial_state(due, now), now, due=due, note=text)
 
@@ -318,7 +342,7 @@ def _finished(
     target = to if keep else None
     return Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner, _COUNTED_AS[to], job,
+        key_held_until, None, job.owner, None, _COUNTED_AS[to], job,
     )  # fmt: skip
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tarry.model import lifecycle
+from tarry.model.attempts import with_attempt
 from tarry.model.duration import SECOND
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, Returned, outcome_note
 from tarry.model.overrides import as_headers
@@ -91,8 +93,12 @@ def attempts(project: Project, id: str) -> tuple[str, str, tuple[int, int | None
     (shown,) = [line for line in project.said("jobs", "show", id).splitlines() if line.startswith("attempt ")]
     (listed,) = [line for line in project.said("jobs", "list").splitlines() if line.startswith(id)]
     (facts,) = project.facts("jobs", "show", id)
-    assert project.facts("jobs", "list")[0]["attempts"] == facts["attempts"]
-    return shown.removeprefix("attempt").strip(), " ".join(listed.split()[5:8]), (facts["attempt"], facts["attempts"])
+    assert project.facts("jobs", "list")[0]["max_attempts"] == facts["max_attempts"]
+    return (
+        shown.removeprefix("attempt").strip(),
+        " ".join(listed.split()[5:8]),
+        (facts["attempt"], facts["max_attempts"]),
+    )
 
 
 @pytest.mark.parametrize(("task", "shown", "most"), [("app.greet", "2 of 4", 4), ("nosuch", "2", None)])
@@ -290,3 +296,18 @@ def test_cancel_by_key(project: Project) -> None:
         project.misused("jobs", "cancel", "--key", "k") == "--key of which task? Keys are each task's own: add --task"
     )
     assert [job["id"] for job in project.facts("jobs", "list", "--task", "app.add", "--key", "k")] == [id]
+
+
+def test_show_tells_of_each_attempt(project: Project) -> None:
+    with project.store() as store:
+        id, now = ids.uuid7(), store.time()
+        job = Job(id, "app.greet", b"[]", state=State.RUNNING, owner="here|1:2:3:1", epoch=1, state_since=now - SECOND)
+        job = replace(job, attempts=with_attempt(job, "failed", now, outcome_note("E", "no\nmore\x1b[2J")))
+        store.insert([replace(job, state=State.READY, owner="", due=now, failures=1)])
+    lines = project.said("jobs", "show", ids.text(id)).splitlines()
+    at = lines.index("attempts")
+    assert lines[at + 1].startswith("  1: 20")
+    assert " for 1s on here|1:2:3:1: failed, E: no more" in lines[at + 1]
+    assert "\x1b" not in lines[at + 1]
+    (facts,) = project.facts("jobs", "show", ids.text(id))
+    assert [one["outcome"] for one in facts["attempts"]] == ["failed"]

@@ -2,15 +2,24 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from tarry import App
-from tarry.client.job_records import job_record
+from tarry.client.job_records import JobAttempt, job_record
 from tarry.door.console.views.code import MOST_CODE, curl_call, python_call
-from tarry.door.console.views.job import JobMoment, deliveries, moments, name_arguments, state_steps
+from tarry.door.console.views.job import name_arguments
+from tarry.door.console.views.job_course import (
+    JobMoment,
+    ShownAttempt,
+    deliveries,
+    moments,
+    shown_attempts,
+    state_steps,
+)
 from tarry.door.http.methods.jobs import JobAnswer
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -24,11 +33,19 @@ from tests.door.http.calling import api, run
 AT = AttemptRecord(1, "2026-11-24T16:00:00.000Z", "again", "503")
 
 
-def job(state: State = State.READY, later: float = 0, **more: Any) -> JobAnswer:
+def job(
+    state: State = State.READY, later: float = 0, more_attempts: Sequence[JobAttempt] = (), **more: Any
+) -> JobAnswer:
     made = Job(uuid7(), "mail", b'["ann"]', state=state, state_since=7 * SECOND, **more)
     record = job_record(made)
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return JobAnswer(**{**fields, "due": record.created + later}, output=None, deliveries=[])
+    return JobAnswer(
+        **{**fields, "due": record.created + later},
+        output=None,
+        deliveries=[],
+        attempts=list(more_attempts),
+        attempts_left_out=0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,9 +68,10 @@ def test_the_states_that_a_job_has_surely_passed_are_marked(seen: JobAnswer, ste
 
 def test_what_happened_is_told_in_order() -> None:
     seen = job(State.SCHEDULED, 60, failures=4, crashes=1, expires=9 * SECOND)
-    assert list(moments(seen, [AT])) == [
+    sent = ShownAttempt(None, AT)
+    assert list(moments(seen, [sent])) == [
         JobMoment("put", seen.created),
-        JobMoment("attempt", 1795536000.0, attempt=AT),
+        JobMoment("attempt", 1795536000.0, attempt=sent),
         JobMoment("failed", count=2),
         JobMoment("lost", count=1),
         JobMoment("scheduled", 7),
@@ -61,6 +79,42 @@ def test_what_happened_is_told_in_order() -> None:
         JobMoment("expires", 9),
     ]
     assert [one.kind for one in moments(job(State.DONE), [])] == ["put", "done"]
+
+
+def attempt(number: int, outcome: str, started: float = 1795536000.0, **more: Any) -> JobAttempt:
+    fields: dict[str, Any] = {
+        "ended": started + 2,
+        "worker": "here|1:2:3:1",
+        "host": "here",
+        "error": "",
+        "epoch": number,
+    }
+    return JobAttempt(attempt=number, outcome=outcome, started=started, **(fields | more))
+
+
+def test_attempts_and_deliveries_are_one_list() -> None:
+    """After a retry by hand the numbers begin again; an attempt that was not sent has no delivery."""
+    old = AttemptRecord(1, "2026-11-24T15:00:00.000Z", "final", "410", elapsed=1.0)
+    first, second = attempt(1, "failed", error="E: 503"), attempt(2, "interrupted")
+    seen = job(State.SCHEDULED, 60, [first, second], failures=1, epoch=3)
+    listed = shown_attempts(seen, [old, AT])
+    assert listed == [ShownAttempt(None, old), ShownAttempt(first, AT), ShownAttempt(second)]
+    assert [(one.number, one.outcome, one.kind, one.took, one.reason) for one in listed] == [
+        (1, "final", "bad", 1.0, "410"),
+        (1, "again", "bad", 2.0, "503"),
+        (2, "interrupted", "", 2.0, ""),
+    ]
+    assert [one.kind for one in moments(seen, listed)] == ["put", "attempt", "attempt", "attempt", "scheduled", "due"]
+
+
+def test_each_state_has_its_time() -> None:
+    seen = job(State.DONE, 60, [attempt(1, "failed"), attempt(2, "done")], failures=1, epoch=2)
+    assert [(step.state, step.since) for step in state_steps(seen)] == [
+        (State.SCHEDULED, 1795536002.0),
+        (State.READY, seen.due),
+        (State.RUNNING, 1795536000.0),
+        (State.DONE, 7),
+    ]
 
 
 def test_the_exchange_that_delivered_is_among_the_deliveries() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import astuple
 
 from tarry.model.job import WAITING, Job, State
 from tarry.model.lifecycle import held_when_claimed, holds_key
-from tarry.store.mysql.schema import TABLES
+from tarry.store.mysql.schema import STEPS, TABLES
 from tarry.store.mysql.sql import COLUMN_OF as MYSQL_COLUMN_OF
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, FIELDS, claimed_jobs, stored_job, stored_values
@@ -17,7 +17,7 @@ from tarry.store.sqlite.store import SqliteStore
 HERE = set(COLUMN_OF.values())
 JOB = Job(
     b"1" * 16, "task", b"body", "queue", 3, 4, State.READY, 6, 7, 8, "", 10, 11, 12, "key", b"note", 13, 14, "lane",
-    b"{}", b"[1]",
+    b"{}", b"[1]", b"[0,[]]",
 )  # fmt: skip
 
 
@@ -38,7 +38,9 @@ def test_postgres(postgres_url: str) -> None:
 
 def test_mysql() -> None:
     """Who runs a job is in a table of its own."""
-    found = {column.split()[0] for column in TABLES["job"].split(",")}
+    found = {column.split()[0] for column in TABLES["job"].split(",")} | {"attempts"}
+    # Made by the second step.
+    assert "ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB" in STEPS[1].statements
     assert found == set(MYSQL_COLUMN_OF.values()) - {"owner"} | {"settings"}
 
 

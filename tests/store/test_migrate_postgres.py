@@ -60,7 +60,7 @@ def columns(link: psycopg.Connection, url: str) -> set[str]:
 def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Connection) -> None:
     assert pending(postgres_url) == [
         "schema 1: makes the tables, indexes and functions of version 1",
-        "schema 2: makes the tables of the history, and the functions that count",
+        "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
     ]
     assert columns(link, postgres_url) == set()
     PostgresStore(postgres_url).close()

@@ -1,10 +1,14 @@
-"""The maximum number of attempts of a job, as far as this process knows it."""
+"""The attempts of a job: those that were made, and the maximum number as far as this process knows it."""
 
 from collections.abc import Sequence
 
+from tarry.cli.printing import format_clock
 from tarry.client.job_records import most_attempts
+from tarry.model.attempts import Attempt, attempts_of
+from tarry.model.duration import format_duration
 from tarry.model.job import Job
 from tarry.process.loading import Setup
+from tarry.terminal import harmless, say
 
 
 class Attempts:
@@ -24,3 +28,23 @@ class Attempts:
         most = self.maximum(job)
         # `3 of 2` would only puzzle: the rule has changed since.
         return str(job.attempt) if most is None or job.attempt > most else f"{job.attempt} of {most}"
+
+
+def print_attempts(job: Job) -> None:
+    """Prints a line for each known attempt of the job, the oldest first; nothing if there is none."""
+    known = attempts_of(job)
+    if known.left_out:
+        say(f"attempts  {known.left_out} before left out:")
+    elif known.attempts:
+        say("attempts")
+    for one in known.attempts:
+        say(f"  {harmless(_line(one))}")
+
+
+def _line(one: Attempt) -> str:
+    # Of an attempt that was done at once only its end is kept.
+    began = format_clock(one.started) if one.started else f"ended {format_clock(one.ended)}"
+    took = f" for {format_duration(one.ended - one.started)}" if one.started and one.ended else ""
+    where = f" on {one.owner}" if one.owner else ""
+    error = " ".join(one.error.split())
+    return f"{one.number}: {began}{took}{where}: {one.outcome.replace('_', ' ')}{error and f', {error}'}"

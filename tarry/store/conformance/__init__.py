@@ -20,6 +20,7 @@ behind a network overrides `line` (how replies get lost) and `own_clock` (whethe
 docstring below is a promise.
 """
 
+from tarry.store.conformance.attempting import Attempting
 from tarry.store.conformance.bounding import Bounding
 from tarry.store.conformance.bulk import Bulk
 from tarry.store.conformance.bulk_limiting import BulkLimiting
@@ -38,6 +39,7 @@ from tarry.store.conformance.waking import Waking
 
 
 class Conformance(
+    Attempting,
     Keeping,
     Claiming,
     Lateness,

@@ -274,6 +274,7 @@ def _columns(change: Change) -> str:
     more = [",queue"] if change.queue is not None else []
     more += [",expires"] if change.expires is not None else []
     more += [",body"] if change.body is not None else []
+    more += [",attempts"] if change.attempts is not None else []
     more += [",lane,settings"] if change.was.finished else []
     return _SET + ",note" + "".join(more)
 
@@ -292,6 +293,7 @@ def _values(change: Change, seen: JobAsSeen, settings: StoreSettings) -> str:
     values += [] if change.queue is None else [sql.text(change.queue)]
     values += [] if change.expires is None else [change.expires]
     values += [] if change.body is None else [blob_or_null(change.body)]
+    values += [] if change.attempts is None else [blob_or_null(change.attempts)]
     if change.was.finished:
         lane = _lane_anew(seen, settings)
         values += ["NULL" if lane is None else raw(lane), settings.number]

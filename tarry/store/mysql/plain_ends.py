@@ -56,6 +56,7 @@ def is_plain_end(change: Change) -> bool:
         and change.priority is None
         and change.expires is None
         and change.body is None
+        and change.attempts is None
         and not change.key_held_until
     )
 

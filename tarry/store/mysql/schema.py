@@ -64,10 +64,11 @@ STEPS = (
         ],
     ),
     SchemaStep(
-        "makes the tables of the history, tarry_journal and tarry_history",
+        "makes the tables of the history, tarry_journal and tarry_history, and a column for the attempts of jobs",
         [
             *(_TABLE.format(name, columns) for name, columns in HISTORY.items()),
             "INSERT IGNORE INTO tarry_history VALUES (-1, 0, '', '', '')",
+            "ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB",
         ],
     ),
 )

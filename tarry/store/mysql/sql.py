@@ -24,7 +24,8 @@ AT_ONCE = 2**20
 NOTHING = b"null"
 """The result of a task that returns None."""
 SIZE = """(IFNULL(LENGTH({0}.body), 0) + IFNULL(LENGTH({0}.note), IF({0}.state = 3, 4, 0))
-    + IFNULL(LENGTH({0}.headers), 0) + IFNULL(LENGTH({0}.progress), 0))"""
+    + IFNULL(LENGTH({0}.headers), 0) + IFNULL(LENGTH({0}.progress), 0)
+    + IFNULL(LENGTH({0}.attempts), 0))"""
 _OF_JOB = {field: f"j.{column}" for field, column in COLUMN_OF.items()} | {"priority": "-j.grade"}
 _NUMBERS = columns.column_list(
     ("priority", "due", "epoch", "failures", "crashes", "expires", "key_ttl", "key_held_until", "state_since",
@@ -32,7 +33,7 @@ _NUMBERS = columns.column_list(
 )  # fmt: skip
 # The numbers are one column, since the driver takes a microsecond for each column of each row.
 _WHAT = f"""SELECT j.id, j.task, j.body, j.queue, CONCAT_WS(' ', {_NUMBERS}), j.job_key, j.note, j.lane, j.headers,
-    j.progress"""
+    j.progress, j.attempts"""
 PAYLOAD = f"{_WHAT} FROM tarry_job j FORCE INDEX (PRIMARY) WHERE j.state = 1 AND j.id IN ({{}})"
 """The columns of the jobs that a claim gives."""
 _WHOLE = f"{_WHAT}, (SELECT r.owner FROM tarry_running r WHERE r.id = j.id)"
@@ -252,7 +253,8 @@ def row(job: Job, settings: int) -> str:
         f"({raw(job.id)},{text(job.task)},{blob_or_null(job.body)},{text(job.queue)},{-job.priority},{job.due},"
         f"{CODE[job.state]},{job.epoch},{job.failures},{job.crashes},{job.state_since},{job.keep_until},{job.expires},"
         f"{text_or_null(job.key)},{note_literal(job.note, job.state)},{job.key_ttl},{job.key_held_until},"
-        f"{text_or_null(job.lane)},{blob_or_null(job.headers)},{blob_or_null(job.progress)},{settings})"
+        f"{text_or_null(job.lane)},{blob_or_null(job.headers)},{blob_or_null(job.progress)},"
+        f"{blob_or_null(job.attempts)},{settings})"
     )
 
 
@@ -272,12 +274,13 @@ _names = Names()
 
 def job(row: Sequence[Any]) -> Job:
     """The job of a row of JOBS."""
-    id, task, body, queue, numbers, key, note, lane, headers, progress, owner = row
+    id, task, body, queue, numbers, key, note, lane, headers, progress, attempts, owner = row
     priority, due, epoch, failures, losses, expires, unique, holds, since, until, state = map(int, numbers.split())
     return Job(
         id, _names[task], body or b"", _names[queue], priority, due, STATES[state], epoch, failures, losses,
         "" if owner is None else owner.decode(), since, until, expires, None if key is None else key.decode(),
         note_of(note, state), unique, holds, None if lane is None else lane.decode(), headers or b"", progress or b"",
+        attempts or b"",
     )  # fmt: skip
 
 
@@ -288,14 +291,14 @@ def claimed(owner: str, now: int, late: set[bytes]) -> Callable[[Sequence[Any]],
     names, running = _names, State.RUNNING
 
     def job(row: Sequence[Any]) -> Job:
-        id, task, body, queue, numbers, key, note, lane, headers, progress = row
+        id, task, body, queue, numbers, key, note, lane, headers, progress, attempts = row
         priority, due, epoch, failures, losses, expires, unique, holds, since, _, _ = map(int, numbers.split())
         if since > due:
             late.add(id)
         return Job(
             id, names[task], body or b"", names[queue], priority, due, running, epoch + 1, failures, losses, owner, now,
             0, expires, None if key is None else key.decode(), note or b"", unique, held_when_claimed(unique, holds),
-            None if lane is None else lane.decode(), headers or b"", progress or b"",
+            None if lane is None else lane.decode(), headers or b"", progress or b"", attempts or b"",
         )  # fmt: skip
 
     return job

@@ -69,11 +69,11 @@ def _with_size(data: bytes) -> bytes:
 _Pack = Callable[[Iterable[Any]], Any]
 _JOB_KINDS: tuple[_Pack, ...] = (
     texts, texts, big_ints, small_ints, ints, ints, ints, big_ints, big_ints, texts, blobs, big_ints, big_ints, texts,
-    blobs, blobs,
+    blobs, blobs, blobs,
 )  # fmt: skip
 _CHANGE_KINDS: tuple[_Pack, ...] = (
     small_ints, ints, small_ints, big_ints, big_ints, ints, ints, big_ints, texts, big_ints, big_ints, big_ints, blobs,
-    texts,
+    texts, blobs,
 )  # fmt: skip
 
 
@@ -93,9 +93,19 @@ def new_jobs(jobs: Sequence[Job]) -> list[Any]:
 
 
 _plain_part = attrgetter(
-    "key", "lane", "note", "progress", "epoch", "failures", "crashes", "keep_until", "key_held_until", "key_ttl"
+    "key",
+    "lane",
+    "note",
+    "progress",
+    "attempts",
+    "epoch",
+    "failures",
+    "crashes",
+    "keep_until",
+    "key_held_until",
+    "key_ttl",
 )
-_PLAIN = (None, None, b"", b"", 0, 0, 0, 0, 0, UNFINISHED)
+_PLAIN = (None, None, b"", b"", b"", 0, 0, 0, 0, 0, UNFINISHED)
 _own_part = attrgetter("due", "state_since", "expires", "headers")
 
 
@@ -113,11 +123,12 @@ def _job_kind(job: Job) -> Row:
     return (
         job.task, job.queue, -job.priority, CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until,
         job.expires, job.key, job.note, job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress,
+        job.attempts,
     )  # fmt: skip
 
 
 def changes(batch: Sequence[Change]) -> list[Any]:
-    """The arguments of `apply_v1`, without now_."""
+    """The arguments of `apply_v2`, without now_."""
     if not batch:
         return _NO_CHANGES
     kinds: dict[Row, int] = {}
@@ -140,7 +151,7 @@ def _change_kind(change: Change) -> Row:
     return (
         CODE[change.was], change.epoch, None if change.to is None else CODE[change.to], change.state_since, change.due,
         change.failures, change.crashes, change.keep_until, change.queue, None if priority is None else -priority,
-        change.expires, change.key_held_until, change.body, change.owner or None,
+        change.expires, change.key_held_until, change.body, change.owner or None, change.attempts,
     )  # fmt: skip
 
 
@@ -152,10 +163,10 @@ def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
     jobs = [
         Job(
             id, task, body, queue, priority, due, RUNNING, epoch, failures, losses, owner, now, 0, expires, key, note,
-            unique, holds, lane, headers, progress,
+            unique, holds, lane, headers, progress, attempts,
         )
         for id, task, body, queue, priority, due, epoch, failures, losses, expires, key, note, unique, holds, lane,
-            headers, progress in rows
+            headers, progress, attempts in rows
     ]  # fmt: skip
     jobs.sort(key=_run_order)
     return jobs

@@ -82,6 +82,7 @@ CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, qu
     task text COLLATE "C" NOT NULL, value bytea NOT NULL, PRIMARY KEY (resolution, start, queue, task))
     WITH (fillfactor = 50);
 INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
+ALTER TABLE {s}.job ADD COLUMN attempts bytea NOT NULL DEFAULT '';
 """
 
 
@@ -98,10 +99,10 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
         (*(part for part in TABLES.split(";\n") if part.strip()), *creating()),
     ),
     PostgresMigration(
-        "makes the tables of the history, and the functions that count",
+        "makes the tables of the history, a column for the attempts of jobs, and the functions that count",
         (
             *(part for part in HISTORY_TABLES.split(";\n") if part.strip()),
-            *map(read_function, ("insert_v2", "exchange_v2")),
+            *map(read_function, ("insert_v2", "apply_v2", "exchange_v2")),
         ),
     ),
 )

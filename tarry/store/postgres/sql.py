@@ -19,7 +19,8 @@ LEASE = """INSERT INTO {s}.owner AS o (name, until) VALUES ($1, $2)
 LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
 # By id alone: by owner it would read index entries of all jobs that the owner had before.
 OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY ($1)"
-_SIZE = "octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)"
+_SIZE = """octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)
+    + octet_length(attempts)"""
 _FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (until, id) > (?1, {_ID.format('?2')})"
 STATEMENTS = SqlStatements(
     tables="{s}.",
@@ -79,8 +80,8 @@ INSERT_PLAIN = f"""WITH in_lane AS (
     ON CONFLICT (id) DO NOTHING RETURNING 1)
     INSERT INTO {{s}}.journal (record) SELECT $11 FROM new"""
 INSERT_PLAIN_AND_NOTIFY = f"{INSERT_PLAIN} RETURNING pg_notify($12, $13)"
-INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(26)})"
-EXCHANGE = f"SELECT * FROM {{s}}.exchange_v2({_arguments(26)}, $27::int, $28::int, $29, $30, $31)"
+INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({_arguments(27)})"
+EXCHANGE = f"SELECT * FROM {{s}}.exchange_v2({_arguments(27)}, $28::int, $29::int, $30, $31, $32)"
 # Two looks: jobs in order only from the scan start on, so that deleted entries before it are not read.
 NEXT_DUE = """SELECT (SELECT due FROM {s}.job WHERE state = 0 AND NOT aside AND due >= $1 ORDER BY due LIMIT 1),
     (SELECT due FROM {s}.job WHERE state = 0 AND aside ORDER BY due LIMIT 1)"""
@@ -176,7 +177,7 @@ TAKE = """UPDATE {s}.job j SET state = 2, owner = $2, epoch = j.epoch + 1, since
     holds = CASE WHEN j.unique_for < 0 THEN 0 ELSE j.holds END
     WHERE j.id = ANY (ARRAY(SELECT r.id FROM {s}.job r WHERE r.id = ANY ($1) AND r.state = 1 FOR UPDATE SKIP LOCKED))
     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures, j.losses, j.expires,
-    j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress"""
+    j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress, j.attempts"""
 _COUNTED = """WITH running AS (SELECT queue, task, lane, count(*) AS n FROM {s}.job WHERE state = 2 GROUP BY 1, 2, 3),
     named AS (
         SELECT 'queue:' || queue AS name, n FROM running

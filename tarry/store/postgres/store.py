@@ -58,7 +58,7 @@ BATCH = 5000
 """The most jobs or changes in one command."""
 LONG_TIMEOUT = 60
 """Seconds for a command that reads all jobs. People wait for these; workers do not."""
-_JOB, _MADE = slice(0, 17), 17
+_JOB, _MADE = slice(0, 18), 18
 """The columns of `exchange_v2`: a job, then what the last row says."""
 
 

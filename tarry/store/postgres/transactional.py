@@ -27,7 +27,7 @@ ACCEPTED = (
 _TYPES = (
     "uuid[]", "int[]", "bigint[]", "bigint[]", "bytea[]", "text[]", "text[]", "bigint[]", "smallint[]", "int[]",
     "int[]", "int[]", "bigint[]", "bigint[]", "text[]", "bytea[]", "bigint[]", "bigint[]", "text[]", "bytea[]",
-    "bytea[]", "boolean", "boolean", "text", "text", "bytea",
+    "bytea[]", "bytea[]", "boolean", "boolean", "text", "text", "bytea",
 )  # fmt: skip
 _INSERT = f"SELECT place, lives FROM {{s}}.insert_v2({', '.join(f'%s::{kind}' for kind in _TYPES)})"
 _EXISTS = "SELECT to_regclass('{s}.about') IS NOT NULL"
@@ -93,7 +93,7 @@ def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
             (
                 job.id.hex(), number, job.due, job.state_since, job.body, job.task, job.queue, -job.priority,
                 CODE[job.state], job.epoch, job.failures, job.crashes, job.keep_until, job.expires, job.key, job.note,
-                job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress,
+                job.key_ttl, job.key_held_until, job.lane, job.headers, job.progress, job.attempts,
             )
             for number, job in enumerate(jobs, 1)
         ],

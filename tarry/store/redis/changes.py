@@ -13,7 +13,7 @@ from tarry.store.redis.record import FAILED, NOTE, SINCE, UNTIL, rank_bytes, tim
 from tarry.store.shared.state_codes import CODE
 
 GONE = 6
-DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY = 1, 2, 4, 8, 16, 32
+DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
 _HEAD, _FAILED, _LENGTH, _SHORT = Form(">BBiBBQI"), Form(">II"), Form(">I"), Form(">H")
 _in_order = attrgetter("keep_until", "id")
 
@@ -95,3 +95,5 @@ def _modified_fields(change: Change) -> Iterator[tuple[int, bytes]]:
         yield QUEUE, _SHORT.pack(len(queue)) + queue
     if change.body is not None:
         yield BODY, _LENGTH.pack(len(change.body)) + change.body
+    if change.attempts is not None:
+        yield ATTEMPTS, _LENGTH.pack(len(change.attempts)) + change.attempts

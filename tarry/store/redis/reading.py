@@ -5,6 +5,7 @@ from typing import Any
 
 from tarry.model.job import Job, State
 from tarry.store.redis.record import (
+    ATTEMPTS,
     EXPIRES,
     FAILED,
     HEAD,
@@ -89,6 +90,8 @@ def _read_unusual(read: _Reader) -> dict[str, Any]:
         fields["headers"] = read.bytes(read.number(4))
     if flags & PROGRESS:
         fields["progress"] = read.bytes(read.number(4))
+    if flags & ATTEMPTS:
+        fields["attempts"] = read.bytes(read.number(4))
     return fields
 
 

@@ -10,7 +10,7 @@ from tarry.store.shared.state_codes import CODE
 
 BANDS = {1: "h", 0: "n", -1: "l"}
 RANK, SINCE, FAILED, UNTIL, NOTE = 1, 2, 4, 8, 16
-EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY = 1, 2, 4, 8, 16, 32
+EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
 LONG = 255
 """The first byte of names if one of them is too long for a length of one byte."""
 
@@ -92,6 +92,7 @@ def _is_usual(job: Job) -> bool:
     return not (
         job.priority or job.expires or job.key is not None or job.lane is not None or job.headers or job.note
         or job.failures or job.crashes or job.keep_until or job.key_ttl or job.key_held_until or job.progress
+        or job.attempts
     )  # fmt: skip
 
 
@@ -124,6 +125,8 @@ def _unusual(job: Job) -> Iterator[tuple[int, bytes]]:
         yield HEADERS, LENGTH.pack(len(job.headers)) + job.headers
     if job.progress:
         yield PROGRESS, LENGTH.pack(len(job.progress)) + job.progress
+    if job.attempts:
+        yield ATTEMPTS, LENGTH.pack(len(job.attempts)) + job.attempts
 
 
 def claim_order(job: Job) -> tuple[int, int, bytes]:
@@ -150,4 +153,4 @@ def line_entries(jobs: Sequence[Job]) -> list[bytes]:
 
 def size_of(job: Job) -> int:
     """The bytes of a job that count towards what its queue may keep."""
-    return len(job.body) + len(job.note) + len(job.headers) + len(job.progress)
+    return job.size

@@ -40,7 +40,7 @@ def stored_values(job: Job) -> tuple[Any, ...]:
     return (
         job.id, job.task, job.body, job.queue, -job.priority, job.due, CODE[job.state], job.epoch, job.failures,
         job.crashes, job.state_since, job.keep_until, job.expires, job.key, job.note, job.key_ttl,
-        job.key_held_until, job.lane, job.headers, job.progress,
+        job.key_held_until, job.lane, job.headers, job.progress, job.attempts,
     )  # fmt: skip
 
 
@@ -56,10 +56,10 @@ def claimed_jobs(rows: Iterable[tuple[Any, ...]], owner: str, now: int) -> list[
     jobs = [
         Job(
             id, task, body, queue, priority, due, RUNNING, epoch, failures, crashes, owner, now, 0, expires, key, note,
-            key_ttl, key_held_until, lane, headers, progress,
+            key_ttl, key_held_until, lane, headers, progress, attempts,
         )
         for _, id, task, body, queue, priority, due, epoch, failures, crashes, expires, key, note, key_ttl,
-            key_held_until, lane, headers, progress in rows
+            key_held_until, lane, headers, progress, attempts in rows
     ]  # fmt: skip
     jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
     return jobs

@@ -104,7 +104,7 @@ def new_values(change: Change) -> tuple[Any, ...]:
     rank = None if change.priority is None else -change.priority
     return (
         CODE[change.to], change.state_since, change.due, change.failures, change.crashes, change.keep_until,
-        change.note, change.queue, rank, change.expires, change.key_held_until, change.body,
+        change.note, change.queue, rank, change.expires, change.key_held_until, change.body, change.attempts,
     )  # fmt: skip
 
 

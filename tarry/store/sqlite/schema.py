@@ -40,7 +40,8 @@ CREATE TABLE tarry_job (
     body       BLOB NOT NULL,
     note       BLOB NOT NULL,
     headers    BLOB NOT NULL,
-    progress   BLOB NOT NULL
+    progress   BLOB NOT NULL,
+    attempts   BLOB NOT NULL DEFAULT x''
 ) STRICT;
 CREATE INDEX tarry_ready     ON tarry_job (queue, (since > due), rank, due, id) WHERE state = 1 AND lane IS NULL;
 CREATE INDEX tarry_laned     ON tarry_job (queue, (rank > 0) - (rank < 0), task, lane, rank, due, id)
@@ -98,7 +99,7 @@ INSERT INTO tarry_lane (queue, band, task, lane)
     SELECT DISTINCT queue, -((rank > 0) - (rank < 0)), task, lane FROM tarry_job
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
 """,
-    4: _WHAT_IS_MISSING,
+    4: f"{_WHAT_IS_MISSING}ALTER TABLE tarry_job ADD COLUMN attempts BLOB NOT NULL DEFAULT x'';",
 }
 """The statements that lead from the version before to this one."""
 

@@ -81,7 +81,7 @@ LEASE = """INSERT INTO tarry_owner (name, until) VALUES (?1, ?2)
     ON CONFLICT (name) DO UPDATE SET until = ?2 WHERE until < ?3"""
 SET = """SET state = ?, owner = NULL, since = ?, due = ifnull(?, due), failures = ?, losses = ?, until = ?, note = ?,
     queue = ifnull(?, queue), rank = ifnull(?, rank), expires = ifnull(?, expires), holds = ifnull(?, holds),
-    body = ifnull(?, body)"""
+    body = ifnull(?, body), attempts = ifnull(?, attempts)"""
 # OR IGNORE: where another job holds the key, the unique index makes the change invalid, and the others still happen.
 CHANGE = f"UPDATE OR IGNORE tarry_job {SET} WHERE id = ? AND state = ? AND epoch = ? AND owner IS ? RETURNING id"
 CHANGE_GROUP = f"""UPDATE OR IGNORE tarry_job {SET}
@@ -109,7 +109,7 @@ _OWNERS = """WITH RECURSIVE found (owner) AS (
     UNION ALL
     SELECT (SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner > found.owner)
     FROM found WHERE owner IS NOT NULL)"""
-_SIZE = "length(body) + length(note) + length(headers) + length(progress)"
+_SIZE = "length(body) + length(note) + length(headers) + length(progress) + length(attempts)"
 _FINISHED = "FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND (until, id) > (?1, ?2)"
 ANY_FINISHED = "SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1"
 FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ?1 AND until = ?2 AND state >= 3"

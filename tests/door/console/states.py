@@ -1,7 +1,13 @@
 """Words that pages show, of values that are no enumeration of their own."""
 
+from tarry.door.console.views.job_course import OUTCOME_WORDS
+from tarry.model import attempts
+
 CIRCUITS = ("closed", "open", "half open", "asked to wait")
 HOST_STATES = ("starting", "serving", "resting", "stopping", "quitting", "lost")
 SET_BY = ("hand", "code")
-OUTCOMES = ("delivered", "again", "final", "disabled")
-"""Of an attempt to deliver a job."""
+OUTCOMES = (
+    *("delivered", "again", "final", "disabled"),
+    *(OUTCOME_WORDS.get(outcome, outcome) for outcome in attempts.OUTCOMES),
+)
+"""Of an attempt to deliver a job, and of any attempt."""

@@ -9,9 +9,13 @@ import msgspec
 import pytest
 
 from tarry import App
+from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job
+from tarry.model.lifecycle import Rules
 from tarry.model.limit import Limit
+from tarry.model.outcome import Raised
+from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
@@ -64,7 +68,7 @@ def test_a_job_is_shown_with_all_that_is_known(app: App) -> None:
     got = call(app, "GET", f"/v1/jobs/{handle.id}").json()
     assert (got["id"], got["task"], got["queue"], got["state"]) == (handle.id, "mail", "mails", "ready")
     assert (got["key"], got["priority"], got["args"], got["note"]) == ("k", 2, ["ann"], None)
-    assert (got["attempt"], got["attempts"], got["deliveries"], got["output"]) == (1, 3, [], None)
+    assert (got["attempt"], got["max_attempts"], got["deliveries"], got["output"]) == (1, 3, [], None)
 
 
 def test_why_a_job_does_not_run(app: App) -> None:
@@ -297,3 +301,22 @@ def test_jobs_are_found_by_text_and_by_the_time_of_their_put(app: App) -> None:
     for wrong in ({"created_since": "soon"}, {"created_until": "-1h"}):
         got = call(app, "GET", "/v1/jobs", params=wrong)
         assert (got.status_code, got.json()["field"]) == (422, next(iter(wrong)))
+
+
+def test_the_attempts_of_a_job(app: App) -> None:
+    """Each with its worker, its times and its error; also the one that runs."""
+    handle = app.named("mail").enqueue("ann")
+    store, now = app.client.store, app.client.clock.now()
+    first = claim(app)
+    failed = Raised(b'{"type":"ValueError","message":"no","traceback":"T"}', ("ValueError",))
+    change = lifecycle.after(first, failed, Rules(retry=Retry(3, base=0, jitter=0)), now)
+    assert store.apply([change], now) == [True]
+    claim(app)
+    got = call(app, "GET", f"/v1/jobs/{handle.id}").json()
+    assert [(one["attempt"], one["epoch"], one["outcome"], one["worker"], one["error"]) for one in got["attempts"]] == [
+        (1, 1, "failed", "somebody", "ValueError: no"),
+        (2, 2, "running", "somebody", ""),
+    ]
+    assert got["attempts"][0]["started"] == first.state_since / 1e6
+    assert (got["attempts"][0]["ended"], got["attempts"][1]["ended"]) == (now / 1e6, None)
+    assert got["attempts_left_out"] == 0

@@ -13,7 +13,7 @@
 --
 -- Arguments
 --   lazy     commit without waiting for the disk
---   c_*, k_*, singly, now_   see apply.sql; empty arrays: no changes
+--   c_*, k_*, singly, now_   see apply_v2.sql; empty arrays: no changes
 --   w_*      one element for each want: queue, band (1, 0, -1), how many jobs, and the scan starts of its two lines
 --   scheduled_from   the scan start of the scheduled jobs
 --   most     how many jobs to claim in all: first each want its count, then whatever there is. 0: none
@@ -21,7 +21,7 @@
 --   me, lease   the owner of the claimed jobs, and how long its lease lasts, in microseconds
 --   counted  what the changes count as (tarry/store/history/journal.py); empty: as nothing
 -- Answer     one row for each claimed job; then one row whose id is NULL, with
---              made      see apply.sql
+--              made      see apply_v2.sql
 --              starts, late_starts, scheduled_start   the scan starts for the next call
 --              next_due  when the next job is due or the next lane opens; NULL: never
 --              limited   whether there is any limit
@@ -32,13 +32,13 @@
 CREATE OR REPLACE FUNCTION {s}.exchange_v2(lazy boolean, c_id uuid[], c_kind int[], c_note bytea[], k_was smallint[],
     k_epoch int[], k_to smallint[], k_since bigint[], k_due bigint[], k_failures int[], k_losses int[],
     k_until bigint[], k_queue text[], k_rank bigint[], k_expires bigint[], k_holds bigint[], k_body bytea[],
-    k_owner text[], singly boolean, now_ bigint, w_queue text[], w_band smallint[], w_count int[], w_start bigint[],
-    w_late_start bigint[], scheduled_from bigint, most int, promoted int, me text, lease bigint,
-    counted bytea)
+    k_owner text[], k_attempts bytea[], singly boolean, now_ bigint, w_queue text[], w_band smallint[],
+    w_count int[], w_start bigint[], w_late_start bigint[], scheduled_from bigint,
+    most int, promoted int, me text, lease bigint, counted bytea)
 RETURNS TABLE (id bytea, task text, body bytea, queue text, priority bigint, due bigint, epoch int, failures int,
     losses int, expires bigint, key text, note bytea, unique_for bigint, holds bigint, lane text, headers bytea,
-    progress bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint, next_due bigint,
-    limited boolean, in_lanes boolean) LANGUAGE plpgsql
+    progress bytea, attempts bytea, made int[], starts bigint[], late_starts bigint[], scheduled_start bigint,
+    next_due bigint, limited boolean, in_lanes boolean) LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -69,8 +69,8 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF cardinality(c_id) > 0 THEN
-        made := {s}.apply_v1(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
-            k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, singly, now_);
+        made := {s}.apply_v2(c_id, c_kind, c_note, k_was, k_epoch, k_to, k_since, k_due, k_failures, k_losses,
+            k_until, k_queue, k_rank, k_expires, k_holds, k_body, k_owner, k_attempts, singly, now_);
         IF cardinality(made) < cardinality(c_id) THEN
             digits := convert_to(repeat('0', cardinality(c_id)), 'UTF8');
             FOREACH more IN ARRAY made LOOP
@@ -222,8 +222,8 @@ BEGIN
                             LIMIT room - taken))
                         RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
                             j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
-                            NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint, NULL::boolean,
-                            NULL::boolean;
+                            j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                            NULL::boolean, NULL::boolean;
                         GET DIAGNOSTICS more = ROW_COUNT;
                         taken := taken + more;
                         EXIT WHEN taken = room OR share = room;
@@ -248,8 +248,8 @@ BEGIN
                         ORDER BY b.rank, b.due, b.id LIMIT room))
                     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
                         j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
-                        NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint, NULL::boolean,
-                        NULL::boolean;
+                        j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                        NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 ELSE
                     RETURN QUERY
@@ -262,8 +262,8 @@ BEGIN
                         ORDER BY r.due, r.id LIMIT room FOR UPDATE SKIP LOCKED))
                     RETURNING uuid_send(j.id), j.task, j.body, j.queue, -j.rank, j.due, j.epoch, j.failures,
                         j.losses, j.expires, j.key, j.note, j.unique_for, j.holds, j.lane, j.headers, j.progress,
-                        NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint, NULL::boolean,
-                        NULL::boolean;
+                        j.attempts, NULL::int[], NULL::bigint[], NULL::bigint[], NULL::bigint, NULL::bigint,
+                        NULL::boolean, NULL::boolean;
                     GET DIAGNOSTICS taken = ROW_COUNT;
                 END IF;
                 got := got + taken;

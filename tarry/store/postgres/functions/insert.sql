@@ -1,6 +1,6 @@
 -- insert_v1: as insert_v2, for older workers, which count nothing.
 --
--- Arguments  as insert_v2, without counted
+-- Arguments  as insert_v2, without k_attempts and counted
 -- Answer     as insert_v2
 -- Cost       as insert_v2
 CREATE OR REPLACE FUNCTION {s}.insert_v1(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
@@ -11,6 +11,7 @@ RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql AS $function$
 BEGIN
     RETURN QUERY SELECT i.place, i.lives FROM {s}.insert_v2(p_id, p_kind, p_due, p_since, p_body, k_task, k_queue,
         k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key, k_note, k_unique, k_holds, k_lane,
-        k_headers, k_progress, keyed, unordered, channel, token, '') AS i;
+        k_headers, k_progress, array_fill(''::bytea, ARRAY[cardinality(k_task)]), keyed, unordered, channel, token,
+        '') AS i;
 END
 $function$

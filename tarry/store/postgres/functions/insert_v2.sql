@@ -15,8 +15,8 @@
 CREATE OR REPLACE FUNCTION {s}.insert_v2(p_id uuid[], p_kind int[], p_due bigint[], p_since bigint[], p_body bytea[],
     k_task text[], k_queue text[], k_rank bigint[], k_state smallint[], k_epoch int[], k_failures int[], k_losses int[],
     k_until bigint[], k_expires bigint[], k_key text[], k_note bytea[], k_unique bigint[], k_holds bigint[],
-    k_lane text[], k_headers bytea[], k_progress bytea[], keyed boolean, unordered boolean, channel text, token text,
-    counted bytea)
+    k_lane text[], k_headers bytea[], k_progress bytea[], k_attempts bytea[], keyed boolean,
+    unordered boolean, channel text, token text, counted bytea)
 RETURNS TABLE (place bigint, lives bytea) LANGUAGE plpgsql
     -- Plans must not depend on when the tables were last analysed: each statement has its index.
     SET enable_seqscan = off
@@ -37,18 +37,19 @@ BEGIN
     IF NOT keyed THEN
         BEGIN
             INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
-                expires, key, note, unique_for, holds, lane, headers, progress, aside)
+                expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
             SELECT p.id, k.task, p.body, k.queue, k.rank, p.due, k.state, k.epoch, k.failures, k.losses, p.since,
                 k.until, k.expires, k.key, k.note, k.unique_for, k.holds,
                 CASE WHEN limited AND k.lane IS NULL AND EXISTS (
                     SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
                     THEN '' ELSE k.lane END,
-                k.headers, k.progress, unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1)
+                k.headers, k.progress, k.attempts,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1)
             FROM unnest(p_id, p_kind, p_due, p_since, p_body) AS p (id, kind, due, since, body)
             JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
-                k_note, k_unique, k_holds, k_lane, k_headers, k_progress) WITH ORDINALITY
+                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
                 AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
-                lane, headers, progress, kind)
+                lane, headers, progress, attempts, kind)
             ON k.kind = p.kind;
         EXCEPTION WHEN unique_violation THEN
             one_by_one := true;  -- some are stored already: their answer was lost, and they were sent again
@@ -62,13 +63,14 @@ BEGIN
                 CASE WHEN limited AND k.lane IS NULL AND EXISTS (
                     SELECT FROM {s}.limits l WHERE l.name IN ('task:' || k.task, 'each:' || k.task))
                     THEN '' ELSE k.lane END AS lane,
-                k.headers, k.progress, unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1) AS aside,
+                k.headers, k.progress, k.attempts,
+                unordered OR p.due < in_order_from OR (k.state = 1 AND abs(k.rank) > 1) AS aside,
                 p.n
             FROM unnest(p_id, p_kind, p_due, p_since, p_body) WITH ORDINALITY AS p (id, kind, due, since, body, n)
             JOIN unnest(k_task, k_queue, k_rank, k_state, k_epoch, k_failures, k_losses, k_until, k_expires, k_key,
-                k_note, k_unique, k_holds, k_lane, k_headers, k_progress) WITH ORDINALITY
+                k_note, k_unique, k_holds, k_lane, k_headers, k_progress, k_attempts) WITH ORDINALITY
                 AS k (task, queue, rank, state, epoch, failures, losses, until, expires, key, note, unique_for, holds,
-                lane, headers, progress, kind)
+                lane, headers, progress, attempts, kind)
             ON k.kind = p.kind
             ORDER BY k.task, k.key, CASE WHEN k.key IS NULL THEN p.id END, p.n
         LOOP
@@ -77,10 +79,10 @@ BEGIN
                 UPDATE {s}.job j SET holds = 0
                 WHERE j.task = new.task AND j.key = new.key AND j.holds > 0 AND j.holds <= new.since;
                 INSERT INTO {s}.job (id, task, body, queue, rank, due, state, epoch, failures, losses, since, until,
-                    expires, key, note, unique_for, holds, lane, headers, progress, aside)
+                    expires, key, note, unique_for, holds, lane, headers, progress, attempts, aside)
                 VALUES (new.id, new.task, new.body, new.queue, new.rank, new.due, new.state, new.epoch, new.failures,
                     new.losses, new.since, new.until, new.expires, new.key, new.note, new.unique_for, new.holds,
-                    new.lane, new.headers, new.progress, new.aside)
+                    new.lane, new.headers, new.progress, new.attempts, new.aside)
                 ON CONFLICT DO NOTHING;
                 IF FOUND THEN
                     digits := set_byte(digits, new.n::int - 1, ascii('1'));

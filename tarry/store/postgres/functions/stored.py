@@ -52,7 +52,10 @@ REVISION = 2
 FUNCTIONS = FunctionSet(
     REVISION,
     tuple(
-        map(read_function, ("insert_v2", "insert", "ended", "apply", "promote", "exchange_v2", "exchange", "queues"))
+        map(
+            read_function,
+            ("insert_v2", "insert", "ended", "apply_v2", "apply", "promote", "exchange_v2", "exchange", "queues"),
+        )
     ),
 )
 _FIRST_MARK = "INSERT INTO {s}.about VALUES ('functions', '%s')"

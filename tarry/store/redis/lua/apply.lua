@@ -3,7 +3,7 @@
 
 -- Bits of a description: which fields it changes besides the state.
 lib.CHANGES_DUE, lib.CHANGES_RANK, lib.CHANGES_EXPIRES = 1, 2, 4
-lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY = 8, 16, 32
+lib.CHANGES_HOLD, lib.CHANGES_QUEUE, lib.CHANGES_BODY, lib.CHANGES_ATTEMPTS = 8, 16, 32, 64
 -- What the changes come to: outcomes, by id and text in turn; jobs that are forgotten, or run no more; how many of each
 -- entry run no more; plain jobs that end alike, in groups; what an entry says of a plain job.
 lib.new_outcomes, lib.gone_ids, lib.ended_ids = {}, {}, {}
@@ -33,6 +33,7 @@ function lib.parse_change(text)
   if lib.has_flag(modified, lib.CHANGES_HOLD) then change.key_held_until = take(8) end
   if lib.has_flag(modified, lib.CHANGES_QUEUE) then change.queue = take(lib.parse('>I2', take(2))) end
   if lib.has_flag(modified, lib.CHANGES_BODY) then change.body = take(lib.parse('>I4', take(4))) end
+  if lib.has_flag(modified, lib.CHANGES_ATTEMPTS) then change.attempts = take(lib.parse('>I4', take(4))) end
   change.owner = lib.sub(text, at)
   return change
 end
@@ -110,6 +111,7 @@ function lib.modify_tail(change, old)
   for name, value in pairs(old) do tail[name] = value end
   tail.expires, tail.key_held_until = change.expires or tail.expires, change.key_held_until or tail.key_held_until
   tail.queue, tail.body = change.queue or tail.queue, change.body or tail.body
+  tail.attempts = change.attempts or tail.attempts
   tail.names = lib.join_names(tail.queue, tail.task)
   return tail
 end

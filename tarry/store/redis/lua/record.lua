@@ -1,7 +1,7 @@
 -- A job's record: state 1, epoch 4, due 8, flags 1, [rank 6] [state_since 8] [failures 4, crashes 4]
 -- [keep_until 8] [length 4, note], then the tail, which seldom changes: flags 1, [expires 8] [key_ttl 8,
--- key_held_until 8] [length 2, key] [length 2, lane] [length 4, headers] [length 4, progress], names, body. Numbers are
--- big-endian, so that they sort as bytes do. `tarry.store.redis.record` writes records.
+-- key_held_until 8] [length 2, key] [length 2, lane] [length 4, headers] [length 4, progress] [length 4, attempts],
+-- names, body. Numbers are big-endian, so that they sort as bytes do. `tarry.store.redis.record` writes records.
 --
 -- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
 -- epoch 4, state_since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. A finished
@@ -83,7 +83,7 @@ function lib.split_names(names)
 end
 
 function lib.parse_tail(record, at)
-  local tail = {key_ttl = lib.NO_TIME, key_held_until = lib.NO_TIME, headers = '', progress = ''}
+  local tail = {key_ttl = lib.NO_TIME, key_held_until = lib.NO_TIME, headers = '', progress = '', attempts = ''}
   local flags, length = lib.byte(record, at), nil
   at = at + 1
   if flags % 2 == 1 then
@@ -107,6 +107,10 @@ function lib.parse_tail(record, at)
   if math.floor(flags / 16) % 2 == 1 then
     length = lib.parse('>I4', record, at)
     tail.progress, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
+  end
+  if math.floor(flags / 64) % 2 == 1 then
+    length = lib.parse('>I4', record, at)
+    tail.attempts, at = lib.sub(record, at + 4, at + 3 + length), at + 4 + length
   end
   local rest = lib.sub(record, at)
   local queue, task, body = lib.split_names(rest)
@@ -144,13 +148,17 @@ function lib.format_tail(tail)
     flags = flags + 16
     parts[#parts + 1] = lib.pack('>I4', #tail.progress) .. tail.progress
   end
+  if tail.attempts ~= '' then
+    flags = flags + 64
+    parts[#parts + 1] = lib.pack('>I4', #tail.attempts) .. tail.attempts
+  end
   parts[1] = string.char(flags)
   parts[#parts + 1] = tail.names
   parts[#parts + 1] = tail.body
   return lib.concat(parts)
 end
 
-function lib.tail_size(tail, note) return #tail.body + #tail.headers + #tail.progress + note end
+function lib.tail_size(tail, note) return #tail.body + #tail.headers + #tail.progress + #tail.attempts + note end
 
 function lib.tail_of(record) return lib.parse_tail(record, (lib.tail_position(record))) end
 

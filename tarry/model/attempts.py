@@ -1,0 +1,130 @@
+"""A job's attempts: a bounded record of each, kept in the job.
+
+The ordinary way costs nothing: a job that is done at its first attempt has no record, and `attempts_of` makes one of
+what the job itself tells, which is when it ended. `lifecycle` says which changes add to the record.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model import outcome as ways
+from tarry.model.job import Job, State
+
+MOST_KEPT = 20
+"""Attempts of a job, the newest ones."""
+MOST_ERROR = 500
+"""Characters of an error."""
+
+_NAMES: dict[type, str] = {
+    ways.Returned: "done",
+    ways.Raised: "failed",
+    ways.TimedOut: "timeout",
+    ways.Released: "interrupted",
+    ways.Snoozed: "snoozed",
+    ways.Cancelled: "cancelled",
+    ways.Expired: "expired",
+    ways.Unknown: "unknown_task",
+    ways.Quarantined: "quarantined",
+}
+LOST, LEASE_LOST, RETRY, CANCELLED, GIVEN_BACK, BURIED, RUNNING, DONE = (
+    "lost", "lease_lost", "retry", "cancelled", "given_back", "buried", "running", "done",
+)  # fmt: skip
+OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, RUNNING)
+"""How an attempt may have ended; `running`: it has not."""
+# The task was not even called, and the same comes again and again: it must not drive out what was.
+_REPEATED = ("unknown_task", "quarantined")
+
+
+class Attempt(Struct, frozen=True, array_like=True, gc=False):
+    """One attempt of a job. Times are microseconds since the epoch; 0: not known."""
+
+    number: int
+    """As `Job.attempt`: attempts that count no failure have the number of the next one."""
+    epoch: int
+    """How often the job had been claimed by then: the fence of the attempt's lease."""
+    started: int
+    ended: int
+    outcome: str
+    """One of OUTCOMES."""
+    owner: str = ""
+    """The worker; empty: not known."""
+    error: str = ""
+    """In short: its type and message."""
+
+    @property
+    def host(self) -> str:
+        """The host of the worker; empty: not known."""
+        return self.owner.removeprefix("outside:").partition("|")[0]
+
+
+class AttemptList(Struct, frozen=True):
+    """The attempts of a job, the oldest first. left_out: how many there were before them."""
+
+    attempts: list[Attempt]
+    left_out: int = 0
+
+
+class _ErrorNote(Struct):
+    """The part of a note that is kept of an error. An attempt to deliver has a reason instead."""
+
+    type: str = ""
+    message: str = ""
+    reason: str = ""
+
+
+_notes = msgspec.json.Decoder(_ErrorNote)
+_records = msgspec.json.Decoder(tuple[int, list[Attempt]])
+
+
+def outcome_name(outcome: ways.Outcome) -> str:
+    """The name of an outcome, one of OUTCOMES."""
+    match outcome:
+        case ways.Lost(on):
+            return LOST if on else LEASE_LOST
+        case ways.Raised(after=int()):
+            return RETRY
+    return _NAMES[type(outcome)]
+
+
+def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
+    """The record of a running job's attempts, with this one, which ended `now`. note: how it ended, as JSON."""
+    left_out, kept = _decode(job.attempts)
+    new = Attempt(job.attempt, job.epoch, job.state_since, now, outcome, job.owner, short_error(note))
+    if kept and outcome in _REPEATED and kept[-1].outcome == outcome:
+        kept.pop()
+        left_out += 1
+    kept.append(new)
+    over = max(0, len(kept) - MOST_KEPT)
+    return msgspec.json.encode((left_out + over, kept[over:]))
+
+
+def attempts_of(job: Job) -> AttemptList:
+    """All attempts that are known of a job, also the one that runs, and that of a job that was done at once."""
+    left_out, kept = _decode(job.attempts)
+    if job.state is State.RUNNING:
+        kept.append(Attempt(job.attempt, job.epoch, job.state_since, 0, RUNNING, job.owner))
+    elif job.state is State.DONE and job.epoch and not (kept and kept[-1].epoch == job.epoch):
+        kept.append(Attempt(job.attempt, job.epoch, 0, job.state_since, DONE))
+    return AttemptList(kept, left_out)
+
+
+def short_error(note: bytes) -> str:
+    """Type and message of an error's note, cut; empty: there is none."""
+    if not note:
+        return ""
+    try:
+        seen = _notes.decode(note)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    text = seen.reason or ": ".join(part for part in (seen.type, seen.message) if part)
+    return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - 1] + "…"
+
+
+def _decode(record: bytes) -> tuple[int, list[Attempt]]:
+    if not record:
+        return 0, []
+    try:
+        return _records.decode(record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Written by a newer tarry, perhaps: the job must go on all the same.
+        return 0, []
