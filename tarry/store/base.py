@@ -32,6 +32,7 @@ from tarry.model.limit import Level, Limit
 from tarry.store.history.history import StoreHistory
 from tarry.store.ids import uuid7
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.counts import WaitingCounts
 
 # A bound, so that the cost of a claim is bounded too.
 PROMOTED_AT_ONCE = 1000
@@ -141,6 +142,8 @@ class Store(ABC):
     history: StoreHistory
     """What was put, done and so on. `insert` counts the jobs that were not there, `apply` and `exchange` the changes
     that are made, as `model.history.counting` says, whole or not at all with the call."""
+    waiting: WaitingCounts
+    """How many jobs wait, up to a bound: by the time at which they come due, by band, and before a job."""
     opened_by: str | Sequence[str] = ""
     """The URLs that `open_store` got, with passwords: never show them. Empty if it was opened otherwise."""
 

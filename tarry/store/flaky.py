@@ -16,6 +16,7 @@ from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Stor
 from tarry.store.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
 from tarry.store.history.sums import Place
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -35,6 +36,7 @@ class FlakyStore(Store):
         self._store, self._fail_at, self._after = store, fail_at, after
         self._lock = threading.Lock()
         self.history = FlakyHistory(store.history, self._call)
+        self.waiting = FlakyWaiting(store.waiting, self._call)
 
     def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
         with self._lock:
@@ -184,3 +186,25 @@ class FlakyHistory(JournalHistory):
 
     def drop(self, resolution: int, before: int) -> int:
         return int(self._call(self._history.drop, resolution, before))
+
+
+class FlakyWaiting(WaitingCounts):
+    """Counts of the waiting jobs of the inner store, each of which may fail."""
+
+    def __init__(self, waiting: WaitingCounts, call: Callable[..., Any]) -> None:
+        self._waiting, self._call = waiting, call
+
+    def due(self, bounds: Sequence[int], queues: Collection[str] | None, most: int) -> list[CappedCount]:
+        counts: list[CappedCount] = self._call(self._waiting.due, bounds, queues, most)
+        return counts
+
+    def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
+        counts: dict[int, CappedCount] = self._call(self._waiting.bands, queue, most)
+        return counts
+
+    def before(self, job: Job, most: int) -> CappedCount:
+        count: CappedCount = self._call(self._waiting.before, job, most)
+        return count
+
+    def _before(self, job: Job, most: int) -> ReadyBefore:
+        raise NotImplementedError("the inner store counts: see `before`")

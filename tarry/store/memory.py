@@ -17,17 +17,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import holds_key
 from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.model.wake import WakeReason, wake_reasons
-from tarry.store.base import (
-    PROMOTED_AT_ONCE,
-    Backlog,
-    Diagnostic,
-    Exchange,
-    Query,
-    Store,
-    Tally,
-    Want,
-    drop_order,
-)
+from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.memory import MemoryHistory
 from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, claim_job, position, rank
@@ -44,6 +34,7 @@ from tarry.store.shared.lanes import (
 )
 from tarry.store.shared.wakeup.hub import WakeupHub
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.memory import MemoryWaiting
 
 
 class MemoryStore(Store):
@@ -68,6 +59,7 @@ class MemoryStore(Store):
         self._levels: dict[str, Level] = {}
         self._turns: dict[str, str] = {}
         self.history: MemoryHistory = MemoryHistory()
+        self.waiting = MemoryWaiting(self._lock, self._index)
 
     # Keeping
 

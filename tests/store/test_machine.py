@@ -214,6 +214,19 @@ class Histories(RuleBasedStateMachine):
         # Redis looks at some of the jobs whose priorities differ, so it may give others where it is asked for few.
         assert found == oldest if limit == 1000 else len(found) == len(oldest)
 
+    @rule(queues=st.none() | st.lists(QUEUES), bounds=st.lists(STEPS, unique=True).map(sorted))
+    def count_due(self, queues: list[str] | None, bounds: list[int]) -> None:
+        times = [self.now + bound for bound in bounds]
+        assert self.store.waiting.due(times, queues, ALL) == self.reference.waiting.due(times, queues, ALL)
+
+    @rule(queue=QUEUES, back=BACK)
+    def count_ready(self, queue: str, back: int) -> None:
+        assert self.store.waiting.bands(queue, ALL) == self.reference.waiting.bands(queue, ALL)
+        job = self.seen[-1 - back % len(self.seen)] if self.seen else None
+        # Several stores add up what each of them counts.
+        if job is not None and self.one_lease:
+            assert self.store.waiting.before(job, ALL) == self.reference.waiting.before(job, ALL)
+
     def job(self, new: New) -> Job:
         if new.again is not None and self.sent:
             return self.sent[-1 - new.again % len(self.sent)]

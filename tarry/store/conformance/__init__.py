@@ -27,6 +27,7 @@ from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.counting import Counting
+from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
 from tarry.store.conformance.lane_assignment import LaneAssignment
 from tarry.store.conformance.lateness import Lateness
@@ -55,5 +56,6 @@ class Conformance(
     BulkLimiting,
     Bounding,
     Counting,
+    Foreseeing,
 ):
     """All promises: subclass it with a `store` fixture, as the module's first lines show."""

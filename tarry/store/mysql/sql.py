@@ -152,7 +152,7 @@ def text(value: str) -> str:
     return f"X'{value.encode().hex()}'"
 
 
-_PLACE = re.compile(r"\?(\d)")
+_PLACE = re.compile(r"\?([1-9][0-9]*)")
 
 
 def bind(statement: str, values: Sequence[str | bytes | int]) -> str:

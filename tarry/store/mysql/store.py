@@ -52,6 +52,8 @@ from tarry.store.shared.pruning import Pruning
 from tarry.store.shared.sql_store import Row, ScanningSqlStore
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.dialects import MYSQL
+from tarry.store.waiting.sql import SqlWaiting
 
 A = TypeVar("A")
 
@@ -69,6 +71,7 @@ class MysqlStore(ScanningSqlStore):
         self._call, self._write = calls.call, calls.write
         self._pruning = Pruning(MysqlFinished(self, calls.write))
         self.history = MysqlHistory(self, calls.write)
+        self.waiting = SqlWaiting(MYSQL, self._rows)
         self._hub = MysqlHub(self.address, self._connect)
         self._guard, self._missing = GuardConnection(self._connect), MissingGuards()
         self._guarding = threading.Lock()

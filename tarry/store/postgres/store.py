@@ -51,6 +51,8 @@ from tarry.store.shared.pruning import Pruning
 from tarry.store.shared.sql_store import SqlStore
 from tarry.store.shared.state_codes import CODE
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.dialects import POSTGRES
+from tarry.store.waiting.sql import SqlWaiting
 
 Answer = TypeVar("Answer")
 # One command must stay within its timeout.
@@ -83,6 +85,7 @@ class PostgresStore(SqlStore):
         self._scan_starts = ScanStarts()
         self._pruning = Pruning(PostgresFinished(self, self._pool, self._schema))
         self.history = PostgresHistory(self, self._pool)
+        self.waiting = SqlWaiting(POSTGRES, self._rows)
         try:
             create_or_check(self._pool)
         except BaseException:

@@ -35,6 +35,9 @@ _SCRIPTS = make_scripts(
         Verb("fold_journal", repeatable=False),
         Verb("read_sums", _READS),
         Verb("drop_sums"),
+        Verb("waiting_due", _READS),
+        Verb("waiting_bands", _READS),
+        Verb("waiting_before", _READS),
     ]
 )
 
@@ -63,3 +66,6 @@ TAKE_JOURNAL = _SCRIPTS["take_journal"]
 FOLD_JOURNAL = _SCRIPTS["fold_journal"]
 READ_SUMS = _SCRIPTS["read_sums"]
 DROP_SUMS = _SCRIPTS["drop_sums"]
+WAITING_DUE = _SCRIPTS["waiting_due"]
+WAITING_BANDS = _SCRIPTS["waiting_bands"]
+WAITING_BEFORE = _SCRIPTS["waiting_before"]

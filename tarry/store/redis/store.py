@@ -34,6 +34,7 @@ from tarry.store.shared.state_codes import CODE, STATES
 from tarry.store.shared.transport import Transport
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.redis import RedisWaiting
 
 # The server does nothing else while a script runs.
 AT_ONCE = 1000
@@ -61,6 +62,7 @@ class RedisStore(Store):
         self._keys = (f"{prefix}:jobs",)
         self._pruning = RedisPruner(partial(self._run, scripts.PRUNE))
         self.history = RedisHistory(self._run)
+        self.waiting = RedisWaiting(self._run, self._run_all)
         # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
         there = int(self._run(scripts.GET_SCHEMA, SCHEMA))

@@ -32,6 +32,7 @@ from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeReq
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
 from tarry.store.shards.shard import Shard, ShardWakeup
 from tarry.store.shared.wakeup.sleeper import Wakeup
+from tarry.store.waiting.shards import ShardedWaiting
 
 Answer = TypeVar("Answer")
 
@@ -55,6 +56,7 @@ class ShardedStore(Store):
         self._turns = count()
         self._located = LocatedJobs(self.shard)
         self.history = ShardedHistory(self.shards)
+        self.waiting = ShardedWaiting(self.shards)
 
     @property
     def stores(self) -> tuple[Store, ...]:

@@ -44,6 +44,8 @@ from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.transactional import caller_statements
 from tarry.store.sqlite.watch import CommitWatch
+from tarry.store.waiting.dialects import SQLITE
+from tarry.store.waiting.sql import SqlWaiting
 
 
 class SqliteStore(ScanningSqlStore):
@@ -73,6 +75,7 @@ class SqliteStore(ScanningSqlStore):
         self._lanes = SqliteLanes(self._db)
         self._pruning = Pruning(SqliteFinished(self))
         self.history = SqliteHistory(self)
+        self.waiting = SqlWaiting(SQLITE, self._rows)
         self._durable = durable
         self._reserve = Reserve(self.path)
         # Only workers keep the reserve: it is for settling what runs.
