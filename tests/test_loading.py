@@ -46,6 +46,6 @@ def test_status_loads_neither_app_nor_store(words: list[str]) -> None:
 
 def test_whatever_is_no_command_is_told_with_all_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parser().parse_args(["stats"])
+        parser().parse_args(["statistics"])
     said = capsys.readouterr().err
     assert all(f"'{name}'" in said for names in COMMAND_MODULES.values() for name in names)
