@@ -85,22 +85,28 @@ __all__ = [
 ]
 
 
-def asgi(app: "App", *, tokens: "str | Path | None" = None, console: "ConsoleMode" = "on") -> "HttpDoor":
+def asgi(
+    app: "App",
+    *,
+    tokens: "str | Path | None" = None,
+    passwords: "str | Path | None" = None,
+    console: "ConsoleMode" = "on",
+) -> "HttpDoor":
     """The app's HTTP API and console as an ASGI application, to serve it or to mount it into another one; needs the
     extra `server`.
 
         web.mount("/jobs", tarry.asgi(jobs, tokens="tokens.toml"))
 
-    tokens: the file that `tarry tokens` writes; None: whoever reaches it may do everything. console: `on`,
-    `read-only` or `off`. It opens the store at the first request. Where it is served, its lifespan ends its threads;
-    where it is mounted, `close()` does.
+    tokens, passwords: the files that `tarry tokens` and `tarry passwords` write; without either, whoever reaches it
+    may do everything. console: `on`, `read-only` or `off`. It opens the store at the first request. Where it is
+    served, its lifespan ends its threads; where it is mounted, `close()` does.
     """
     # Here, and imported only when it is called: `from tarry import *` must not need the extra.
     from tarry.door.http.application import create_application  # noqa: PLC0415
-    from tarry.door.identity.tokens import TokenAccess  # noqa: PLC0415
+    from tarry.door.identity.passwords import open_access  # noqa: PLC0415
     from tarry.door.service import DoorService, DoorSettings  # noqa: PLC0415
 
-    access = None if tokens is None else TokenAccess(tokens)
+    access = open_access(tokens, passwords)
     return create_application(DoorService(app, settings=DoorSettings(console=console), access=access))
 
 

@@ -74,7 +74,9 @@ class ServerConfig(Struct, frozen=True):
     http: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
     beanstalk: Annotated[tuple[ListenAddress, ...], ADDRESSES] = ()
     tokens: Annotated[Path | None, FILE] = None
-    """The file of tokens; None: anybody who reaches the server may do everything."""
+    """The file of tokens; without it and `passwords` anybody who reaches the server may do everything."""
+    passwords: Annotated[Path | None, FILE] = None
+    """The file of passwords, with which people sign in at the console."""
     certificate: Annotated[Path | None, FILE] = None
     """A file with a certificate (PEM): HTTP over TLS. Read again when it changes."""
     key: Annotated[Path | None, FILE] = None
@@ -125,6 +127,11 @@ class ServerConfig(Struct, frozen=True):
         return isinstance(self.processes, ServerProcesses)
 
     @property
+    def knows_callers(self) -> bool:
+        """Whether it tells callers apart; else anybody who reaches it may do everything."""
+        return self.tokens is not None or self.passwords is not None
+
+    @property
     def connections_per_process(self) -> int:
         """How many connections one process accepts: `max_connections` divided among the most processes."""
         return max(1, self.max_connections // self.bounds.max)
@@ -150,7 +157,7 @@ def check_server(config: ServerConfig, source: SettingsSource) -> None:
     for door, addresses in config.addresses.items():
         for address in addresses:
             # beanstalk's protocol knows no tokens: on a network anybody could take the jobs.
-            if not address.is_private and (door == "beanstalk" or config.tokens is None):
+            if not address.is_private and (door == "beanstalk" or not config.knows_callers):
                 why = "since it knows no tokens" if door == "beanstalk" else "while server.tokens is not set"
                 wanted = f"an address of this host such as 127.0.0.1 {why}"
                 raise source.wrong(("server", door), wanted, str(address))
@@ -170,6 +177,7 @@ def resolve_server(config: ServerConfig, home: Path) -> ServerConfig:
         http=absolute(config.http),
         beanstalk=absolute(config.beanstalk),
         tokens=config.tokens and home / config.tokens,
+        passwords=config.passwords and home / config.passwords,
         certificate=config.certificate and home / config.certificate,
         key=config.key and home / config.key,
         client_ca=config.client_ca and home / config.client_ca,

@@ -588,12 +588,14 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     )
     home = default.directory
     files = {
+        "tokens": home / "run/tokens.toml",
+        "passwords": home / "run/passwords.toml",
         "certificate": home / "tls/server.pem",
         "key": home / "tls/server.key",
         "client_ca": home / "tls/clients.pem",
     }
-    # Nor tokens, TLS, or a rate.
-    server = replace(default.server, tokens=home / "run/tokens.toml", rate_per_address="1000/s", **files)
+    # Nor tokens, passwords, TLS, or a rate.
+    server = replace(default.server, rate_per_address="1000/s", **files)
     expected = replace(expected, push=push, server=server)
     Endpoint.parse("order.timeout", tasks["order.timeout"], checked=False)
     assert config == expected

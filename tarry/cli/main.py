@@ -31,7 +31,8 @@ COMMAND_MODULES = {
     "tarry.cli.check": ("check", "init"),
     "tarry.cli.migrate": ("migrate",),
     "tarry.cli.push.replay": ("replay",),
-    "tarry.cli.tokens": ("tokens",),
+    "tarry.cli.identity.tokens": ("tokens",),
+    "tarry.cli.identity.passwords": ("passwords",),
 }
 """The commands of each module."""
 

@@ -11,8 +11,7 @@ from msgspec import Struct
 from tarry.door.beanstalk.connection import BeanstalkListener, start_beanstalk
 from tarry.door.certificates import ServerCertificate
 from tarry.door.connections import Connections
-from tarry.door.identity.access import Anybody, DoorAccess
-from tarry.door.identity.tokens import TokenAccess
+from tarry.door.identity.passwords import open_access
 from tarry.door.service import DoorService, DoorSettings
 from tarry.door.tls_listener import TlsListener
 from tarry.errors import ConfigError
@@ -43,7 +42,7 @@ class ServerLoad(Struct, frozen=True):
 def make_service(app: Any, config: ServerConfig) -> DoorService:
     """What the doors share; ConfigError if a file that the settings name is missing or wrong, or the extra is not
     installed."""
-    access: DoorAccess = Anybody() if config.tokens is None else TokenAccess(config.tokens)
+    access = open_access(config.tokens, config.passwords)
     settings = DoorSettings(
         max_request=config.max_request,
         ring=config.ring,
@@ -51,7 +50,7 @@ def make_service(app: Any, config: ServerConfig) -> DoorService:
         console=config.console,
         path=config.path,
         looks_ahead=config.console != "off",
-        needs_local_host=config.tokens is None,
+        needs_local_host=not config.knows_callers,
     )
     return DoorService(app, settings=settings, access=access)
 

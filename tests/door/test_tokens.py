@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tarry.door.identity.access import Scope
-from tarry.door.identity.tokens import CHECK_EVERY, TokenAccess, digest, new_token, read_tokens
+from tarry.door.identity.entries import CHECK_EVERY
+from tarry.door.identity.tokens import TokenAccess, digest, new_token, read_tokens
 from tarry.errors import ConfigError, NotAllowed, NotAuthenticated, RateExceeded
 
 

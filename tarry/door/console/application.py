@@ -36,7 +36,7 @@ from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.console.views import job, jobs, operating, overview, queues, stores, tasks
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
-from tarry.door.http.problem import RequestError, problem_of, retry_after
+from tarry.door.http.problem import Problem, RequestError, problem_of, retry_after
 from tarry.door.http.reading import header
 from tarry.door.http.request_log import audited
 from tarry.door.identity.access import Caller, Scope
@@ -157,15 +157,19 @@ class Console:
         where = local_path(request.query_params)
         if not self._door.is_needed:
             return redirect(request, where)
-        return self._plain(request, "sign_in.html", {"where": where, "wrong": ""})
+        return self._plain(
+            request, "sign_in.html", {"where": where, "wrong": "", "takes": self._door.takes, "name": ""}
+        )
 
     async def _sign_in(self, request: Request) -> Response:
-        where, token = local_path(request.query_params), dict(await read_own_form(request)).get("token", "")
+        where, form = local_path(request.query_params), dict(await read_own_form(request))
         try:
-            cookie = await self._door.open(request, token)
-        except (errors.NotAuthenticated, errors.NotAllowed) as error:
-            data = {"where": where, "wrong": str(error)}
-            return self._plain(request, "sign_in.html", data, problem_of(error).status)
+            cookie = await self._door.open(request, form)
+        except (errors.NotAuthenticated, errors.NotAllowed, errors.RateExceeded) as error:
+            told = {"where": where, "wrong": str(error), "takes": self._door.takes, "name": form.get("name", "")}
+            problem = problem_of(error)
+            response = self._plain(request, "sign_in.html", told, problem.status)
+            return with_retry_after(response, problem)
         return with_cookie(request, redirect(request, where), COOKIE, cookie, SESSION_LASTS)
 
     async def _sign_out(self, request: Request) -> Response:
@@ -242,9 +246,14 @@ class Console:
             return _ask_for_session(request)
         problem = problem_of(error, request.url.path)
         response = self._plain(request, "problem.html", {"problem": problem}, problem.status)
-        if (seconds := retry_after(problem)) is not None:
-            response.headers["Retry-After"] = seconds
-        return response
+        return with_retry_after(response, problem)
+
+
+def with_retry_after(response: Response, problem: Problem) -> Response:
+    """The answer to a problem, with when to come again, if that is known."""
+    if (seconds := retry_after(problem)) is not None:
+        response.headers["Retry-After"] = seconds
+    return response
 
 
 def _ask_for_session(request: Request) -> Response:

@@ -1,9 +1,9 @@
-"""Who is signed in. A session is a cookie that names a token and proves that its holder had it.
+"""Who is signed in. A session is a cookie that names a token or a password and proves that its holder had it.
 
-    name . end . proof        proof = HMAC(key, name . end)        key = HMAC(secret of the store, digest of the token)
+    name . end . proof        proof = HMAC(key, name . end)        key = HMAC(secret of the store, what is kept of it)
 
-So every server process knows every session, and none has to keep them; a session ends with its token, and whoever reads
-the file of tokens cannot make one.
+So every server process knows every session, and none has to keep them; a session ends with its token or password, and
+whoever reads their files cannot make one.
 """
 
 import hmac
@@ -40,25 +40,25 @@ class Sessions:
     def __init__(self, access: DoorAccess, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._access, self._secret, self._clock = access, secret, clock
 
-    def open(self, name: str) -> str:
-        """The cookie of a new session for the holder of this token."""
-        claim = f"{urlsafe_b64encode(name.encode()).decode()}.{int(self._clock()) + LASTS}"
-        return f"{claim}.{self._prove(claim, self._key(name))}"
+    def open(self, entry: str) -> str:
+        """The cookie of a new session for the holder of this token or password: the `entry` of a caller."""
+        claim = f"{urlsafe_b64encode(entry.encode()).decode()}.{int(self._clock()) + LASTS}"
+        return f"{claim}.{self._prove(claim, self._key(entry))}"
 
     def caller(self, cookie: str) -> Caller | None:
-        """Whose session it is; None: it is none, is over, or its token is gone."""
+        """Whose session it is; None: it is none, is over, or what it was opened with is gone."""
         claim, _, proof = cookie.rpartition(".")
-        name, _, end = claim.partition(".")
+        written, _, end = claim.partition(".")
         try:
-            token = urlsafe_b64decode(name).decode()
+            entry = urlsafe_b64decode(written).decode()
             is_over = int(end) <= self._clock()
         except ValueError:
             return None
-        found = self._access.named(token)
+        found = self._access.named(entry)
         if found is None or is_over:
             return None
         # As bytes: a cookie may hold any characters, and only ASCII text is compared.
-        wanted = self._prove(claim, self._key(token))
+        wanted = self._prove(claim, self._key(entry))
         return found if hmac.compare_digest(proof.encode(), wanted.encode()) else None
 
     def form_proof(self, cookie: str) -> str:
@@ -66,8 +66,8 @@ class Sessions:
         tokens."""
         return self._prove(f"form.{cookie}", self._secret)
 
-    def _key(self, name: str) -> bytes:
-        return hmac.digest(self._secret, self._access.digest_of(name), sha256)
+    def _key(self, entry: str) -> bytes:
+        return hmac.digest(self._secret, self._access.digest_of(entry), sha256)
 
     @staticmethod
     def _prove(text: str, key: bytes) -> str:

@@ -1,5 +1,6 @@
 """Who asks for a page, and whether a form is of a page of ours."""
 
+import asyncio
 import hmac
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ SECRET_KEPT = 60.0
 """Seconds after which the store's secret is read again: one that was emptied has another then."""
 MOST_OWN_FORM = 2**14
 """Bytes of the forms that anybody may send: to sign in and out, to choose a language."""
+MOST_IN_LINE = 16
+"""Passwords that wait to be looked at, one after another; any more are told that the server is busy."""
 _AWAY = (errors.StoreError, errors.Busy, errors.Draining)
 
 
@@ -29,6 +32,8 @@ class SignIn:
         self._service, self.read_only, self._clock = service, read_only, clock
         self._sessions: Sessions | None = None
         self._read_at = 0.0
+        # One at a time: each takes a tenth of a second of a processor, and 32 MB.
+        self._line, self._in_line = asyncio.Semaphore(1), 0
 
     @property
     def is_needed(self) -> bool:
@@ -53,19 +58,39 @@ class SignIn:
             return self._service.access.caller({}, address_of(request))
         return None if self._sessions is None else self._sessions.caller(request.cookies.get(COOKIE, ""))
 
-    async def open(self, request: Request, token: str) -> str:
-        """The cookie of a new session for whoever has this token; NotAuthenticated, NotAllowed, RateExceeded."""
+    @property
+    def takes(self) -> Mapping[str, bool]:
+        """What a reader may sign in with: `token`, `password`."""
+        access = self._service.access
+        return {"token": access.takes_tokens, "password": access.takes_passwords}
+
+    async def open(self, request: Request, form: Mapping[str, str]) -> str:
+        """The cookie of a new session for whoever has this token, or this name and password; NotAuthenticated,
+        NotAllowed, RateExceeded, Busy."""
         address = address_of(request)
         try:
-            found = self._service.access.caller({"authorization": f"Bearer {token}"}, address)
+            found = await self._find(form, address)
             found.check(Scope.READ)
         except errors.TarryError as error:
             # A token has 256 random bits, so that guesses need no limit; but whoever runs the server sees them.
             write_line("", address, "sign_in", "console", f"{type(error).__name__}: {error}")
             raise
-        cookie = (await self.sessions()).open(found.name)
+        cookie = (await self.sessions()).open(found.entry)
         write_line(found.name, address, "sign_in", "console", "done")
         return cookie
+
+    async def _find(self, form: Mapping[str, str], address: str) -> Caller:
+        access = self._service.access
+        if "password" not in form:
+            return access.caller({"authorization": f"Bearer {form.get('token', '')}"}, address)
+        if self._in_line >= MOST_IN_LINE:
+            raise errors.Busy("too many people sign in at this moment: try again")
+        self._in_line += 1
+        try:
+            async with self._line:
+                return await self._service.run(access.sign_in, form.get("name", ""), form["password"], address)
+        finally:
+            self._in_line -= 1
 
     async def read_form(self, request: Request) -> Form:
         """The form of a page of ours; RequestError."""

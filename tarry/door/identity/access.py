@@ -25,7 +25,11 @@ class Caller(Protocol):
 
     @property
     def name(self) -> str:
-        """For logs: the name of its token; empty if it needed none."""
+        """For logs: the name of its token or password; empty if it needed none."""
+
+    @property
+    def entry(self) -> str:
+        """What names its token or password among all of them: a session is made of it."""
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """NotAllowed if this caller may not do that with that queue; None: with any queue at all. Busy if it calls too
@@ -44,19 +48,31 @@ class DoorAccess(Protocol):
 
     @property
     def needs_token(self) -> bool:
-        """Whether a caller has to show a token."""
+        """Whether a caller has to say who it is."""
 
-    def named(self, name: str) -> Caller | None:
-        """The caller whose token has this name; None: there is none any more."""
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether there are tokens."""
 
-    def digest_of(self, name: str) -> bytes:
-        """What is kept of the token with this name; empty: there is none."""
+    @property
+    def takes_passwords(self) -> bool:
+        """Whether people may sign in with a name and a password."""
+
+    def sign_in(self, name: str, password: str, address: str) -> Caller:
+        """The person with this password, from this address. It may take a tenth of a second of a processor.
+        NotAuthenticated; RateExceeded after failures."""
+
+    def named(self, entry: str) -> Caller | None:
+        """The caller with this `entry`; None: there is none any more."""
+
+    def digest_of(self, entry: str) -> bytes:
+        """What is kept of the token or password of this entry; empty: there is none."""
 
 
 class Anyone:
     """A caller that may do everything."""
 
-    name = ""
+    name = entry = ""
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         """Allows it."""
@@ -67,19 +83,23 @@ class Anyone:
 
 
 class Anybody:
-    """The access where no tokens are configured: everybody may do everything."""
+    """The access where neither tokens nor passwords are configured: everybody may do everything."""
 
     _anyone = Anyone()
-    needs_token = False
+    needs_token = takes_tokens = takes_passwords = False
 
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The same for all."""
         return self._anyone
 
-    def named(self, name: str) -> Caller | None:
+    def sign_in(self, name: str, password: str, address: str) -> Caller:
+        """The same for all."""
+        return self._anyone
+
+    def named(self, entry: str) -> Caller | None:
         """Nobody: there are no tokens."""
         return None
 
-    def digest_of(self, name: str) -> bytes:
+    def digest_of(self, entry: str) -> bytes:
         """Empty: there are no tokens."""
         return b""

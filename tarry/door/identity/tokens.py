@@ -8,31 +8,23 @@ rate   = "100/s"                   # requests of this token, for each server pro
 """
 
 import hmac
-import logging
-import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from tarry.door.identity.access import Caller, Scope
+from tarry.door.identity.access import Caller
+from tarry.door.identity.entries import EntryCaller, EntryFile, EntrySettings
 from tarry.door.request_rate import RequestRate
-from tarry.errors import ConfigError, NotAllowed, NotAuthenticated
-from tarry.kinds import RATE, TEXT
+from tarry.errors import ConfigError, NotAuthenticated
+from tarry.kinds import RATE
 from tarry.model.duration import SECOND
 from tarry.settings import Kind, SettingsSource, read_file, section
-
-log = logging.getLogger("tarry.server")
-
-CHECK_EVERY = 1.0
-"""Seconds between two looks at the file."""
-_SCOPES = tuple(scope.value for scope in Scope)
-_Texts = Annotated[list[str], Meta(min_length=1)]
 
 
 def _digest(written: str) -> bytes:
@@ -41,29 +33,12 @@ def _digest(written: str) -> bytes:
     return bytes.fromhex(written)
 
 
-def _scopes(written: list[str]) -> frozenset[Scope]:
-    return frozenset(Scope(name) for name in written)
-
-
-class TokenSettings(Struct, frozen=True):
+class TokenSettings(EntrySettings, frozen=True):
     """[tokens.NAME]."""
 
     sha256: Annotated[bytes, Kind("the SHA-256 of the token, 64 hexadecimal digits", str, _digest)] = b""
-    scopes: Annotated[
-        frozenset[Scope],
-        Kind(f"a list of scopes such as [{', '.join(map(repr, _SCOPES))}]", list[str], _scopes, names=_SCOPES),
-    ] = frozenset()
-    queues: Annotated[
-        tuple[str, ...],
-        Kind(
-            'a list of queues or patterns such as ["mail", "shop-*"]', Annotated[list[str], Meta(min_length=1)], tuple
-        ),
-    ] = ("*",)
-    """Names of queues, in which `*` stands for any characters."""
     rate: Annotated[str | None, RATE] = None
     """Requests in a period, for each server process."""
-    note: Annotated[str, TEXT] = ""
-    """For people."""
 
 
 class TokenFileSettings(Struct, frozen=True):
@@ -107,36 +82,19 @@ def digest(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
 
-def _pattern(queues: Sequence[str]) -> re.Pattern[str]:
-    """Matches the names of these queues. Only `*` is special: names may hold brackets and question marks."""
-    each = (".*".join(re.escape(part) for part in re.split(r"\*+", queue)) for queue in queues)
-    return re.compile("|".join(each), re.DOTALL)
-
-
-class TokenCaller:
+class TokenCaller(EntryCaller[TokenSettings]):
     """A caller with a token. Its rate is counted here, so that it lasts over connections."""
 
+    kind = "token"
+
     def __init__(self, name: str, settings: TokenSettings) -> None:
-        self.name, self.settings = name, settings
-        self._queues = _pattern(settings.queues)
+        super().__init__(name, settings)
         self._rate = RequestRate(f"token {name}", settings.rate)
 
-    def check(self, scope: Scope, queue: str | None = None) -> None:
-        """NotAllowed if the token has no such scope, or not for that queue. None: for any queue at all."""
-        if not self._has(scope):
-            raise NotAllowed(f"token {self.name} may not {scope}: add the scope to it in the tokens' file")
-        if queue is not None and not self._may_use(queue):
-            raise NotAllowed(f"token {self.name} is not for queue {queue}: only {', '.join(self.settings.queues)}")
-
-    def allows(self, scope: Scope, queue: str) -> bool:
-        """Whether it may do that with that queue."""
-        return self._has(scope) and self._may_use(queue)
-
-    def _has(self, scope: Scope) -> bool:
-        return scope in self.settings.scopes or Scope.ADMIN in self.settings.scopes
-
-    def _may_use(self, queue: str) -> bool:
-        return self._queues.fullmatch(queue) is not None
+    @property
+    def entry(self) -> str:
+        """See `Caller`."""
+        return self.name
 
     def count_request(self, now: int) -> None:
         """Counts one request at `now` (microseconds of any clock); RateExceeded past the rate."""
@@ -149,17 +107,15 @@ class TokenAccess:
     clock: seconds of a monotonic clock.
     """
 
-    needs_token = True
+    needs_token = takes_tokens = True
+    takes_passwords = False
 
     def __init__(self, path: Path | str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = Path(path), clock
-        self._seen = self._signature()
-        self._callers = _callers(read_tokens(self._path), {})
-        self._checked = clock()
+        self._file = EntryFile(Path(path), read_tokens, TokenCaller, clock=clock)
 
     def caller(self, headers: Mapping[str, str], address: str) -> Caller:
         """The caller with the token of the Authorization header; NotAuthenticated, RateExceeded."""
-        now = self._look()
+        now = self._file.look()
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise NotAuthenticated("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
@@ -169,53 +125,23 @@ class TokenAccess:
         caller.count_request(int(now * SECOND))
         return caller
 
-    def named(self, name: str) -> Caller | None:
+    def sign_in(self, name: str, password: str, address: str) -> Caller:
+        """Nobody: there are no passwords."""
+        raise NotAuthenticated("this server has no passwords: sign in with a token")
+
+    def named(self, entry: str) -> Caller | None:
         """The caller whose token has this name; None: it was revoked."""
-        self._look()
-        return next((caller for caller in self._callers if caller.name == name), None)
+        return self._file.named(entry)
 
-    def digest_of(self, name: str) -> bytes:
+    def digest_of(self, entry: str) -> bytes:
         """What the file keeps of the token with this name; empty: there is none."""
-        return next((caller.settings.sha256 for caller in self._callers if caller.name == name), b"")
-
-    def _look(self) -> float:
-        """Reads the file again if it is time for that; returns the time."""
-        now = self._clock()
-        if now - self._checked >= CHECK_EVERY:
-            self._checked = now
-            self._read_again()
-        return now
+        found = self._file.named(entry)
+        return b"" if found is None else found.settings.sha256
 
     def _find(self, wanted: bytes) -> TokenCaller | None:
         found = None
         # Every one is compared, in constant time: the time of the answer tells nothing of the file.
-        for caller in self._callers:
+        for caller in self._file.callers:
             if hmac.compare_digest(caller.settings.sha256, wanted):
                 found = caller
         return found
-
-    def _read_again(self) -> None:
-        signature = self._signature()
-        if signature == self._seen:
-            return
-        self._seen = signature
-        try:
-            self._callers = _callers(read_tokens(self._path), {caller.name: caller for caller in self._callers})
-        except ConfigError as error:
-            # A slip in the file must not shut everybody out.
-            log.error("the tokens stay as they were: %s", error)
-
-    def _signature(self) -> tuple[Any, ...]:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return ()
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _callers(tokens: Mapping[str, TokenSettings], before: Mapping[str, TokenCaller]) -> list[TokenCaller]:
-    """A caller for each token. An unchanged one stays, and with it the count of its requests."""
-    return [
-        before[name] if name in before and before[name].settings == settings else TokenCaller(name, settings)
-        for name, settings in tokens.items()
-    ]

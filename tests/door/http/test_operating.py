@@ -29,7 +29,7 @@ Story = Callable[[httpx.AsyncClient], Awaitable[Any]]
 class MailOnly(Anybody):
     """A caller that may do everything with the queue mail, and nothing else."""
 
-    name = "mail-team"
+    name = entry = "mail-team"
 
     def check(self, scope: Scope, queue: str | None = None) -> None:
         if queue not in (None, "mail"):

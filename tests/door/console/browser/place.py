@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
+from tarry.door.identity.passwords import hash_password
 from tests.cli.project import Project, until
 from tests.door.console.visiting import Tokens
 from tests.servers.server import free_port
@@ -30,10 +31,14 @@ class Place(Project):
         super().__init__(directory, APP)
         self.url = f"http://127.0.0.1:{free_port()}"
         self.tokens = Tokens(directory / "tokens.toml").add("ann", "admin").add("rob", "read")
+        file = directory / "passwords.toml"
+        file.touch(0o600)
+        file.write_text(f'[passwords.eve]\nscrypt = "{hash_password("eve-password")}"\nscopes = ["read"]\n')
         self.settings(
             (f'store = "{store}"\n' if store else "")
             + '[pools.all]\nqueues = ["mail", "slow", "hooks"]\nthreads = 4\n[push]\nallow = ["127.0.0.0/8"]\n'
             f'[server]\nhttp = "{urlsplit(self.url).netloc}"\ntokens = "tokens.toml"\n'
+            'passwords = "passwords.toml"\n'
         )
         self.serve()
         self.api = httpx.Client(base_url=self.url, headers={"authorization": "Bearer ann-token"}, timeout=20)

@@ -10,18 +10,38 @@ def test_signing_in_and_out(make_person: MakePerson) -> None:
     job = person.place.add("send", "ann@example.org", queue="signed", delay=3600)
     page = person.page
     page.goto(f"{person.place.url}/jobs/{job}")
+    page.get_by_text("Sign in with a token").first.click()
     page.get_by_label("Token").fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("not known here")
     assert job not in page.content().replace(f"next=/jobs/{job}", "")
     page.get_by_label("Token").fill("ann-token")
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in with a token").click()
     page.wait_for_url(f"**/jobs/{job}")
     expect(page.get_by_role("heading", level=1)).to_contain_text("app.send")
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/sign-in")
     page.goto(f"{person.place.url}/queues")
     page.wait_for_url("**/sign-in?next=%2Fqueues")
+    assert person.passing == 1
+
+
+def test_signing_in_with_a_password(make_person: MakePerson) -> None:
+    person = make_person(token="")
+    page = person.page
+    page.goto(f"{person.place.url}/queues")
+    page.get_by_label("Name").fill("eve")
+    page.get_by_label("Password").fill("wrong word")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("the name or the password is wrong")
+    expect(page.get_by_label("Name")).to_have_value("eve")
+    page.get_by_label("Password").fill("eve-password")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queues")
+    expect(page.get_by_role("contentinfo")).to_contain_text("eve")
+    assert page.locator("main form[method=post]").count() == 0
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in")
     assert person.passing == 1
 
 
@@ -55,9 +75,9 @@ def test_a_browser_s_own_language_counts_first(make_person: MakePerson) -> None:
     page = make_person(token="", locale="zh-CN").page
     person = make_person(token="", locale="de-DE")
     page.goto(f"{person.place.url}/sign-in")
-    expect(page.get_by_role("button", name="登录")).to_be_visible()
+    expect(page.get_by_role("button", name="登录", exact=True)).to_be_visible()
     person.page.goto(f"{person.place.url}/sign-in")
-    expect(person.page.get_by_role("button", name="Sign in")).to_be_visible()
+    expect(person.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
 def test_a_job_is_found_by_its_id_and_by_its_key(ann: Person) -> None:

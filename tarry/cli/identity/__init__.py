@@ -1,0 +1,1 @@
+"""The commands about who may do what through the doors."""

@@ -1,0 +1,159 @@
+"""Files with named entries that say who may do what: what the files of tokens and of passwords have in common."""
+
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+from msgspec import Meta, Struct
+
+from tarry.door.identity.access import Scope
+from tarry.errors import ConfigError, NotAllowed
+from tarry.kinds import TEXT
+from tarry.settings import Kind
+
+log = logging.getLogger("tarry.server")
+
+CHECK_EVERY = 1.0
+"""Seconds between two looks at a file."""
+_SCOPES = tuple(scope.value for scope in Scope)
+
+
+def _scopes(written: list[str]) -> frozenset[Scope]:
+    return frozenset(Scope(name) for name in written)
+
+
+class EntrySettings(Struct, frozen=True):
+    """What each entry has."""
+
+    scopes: Annotated[
+        frozenset[Scope],
+        Kind(f"a list of scopes such as [{', '.join(map(repr, _SCOPES))}]", list[str], _scopes, names=_SCOPES),
+    ] = frozenset()
+    queues: Annotated[
+        tuple[str, ...],
+        Kind(
+            'a list of queues or patterns such as ["mail", "shop-*"]', Annotated[list[str], Meta(min_length=1)], tuple
+        ),
+    ] = ("*",)
+    """Names of queues, in which `*` stands for any characters."""
+    note: Annotated[str, TEXT] = ""
+    """For people."""
+
+
+S = TypeVar("S", bound=EntrySettings)
+
+
+class EntryCaller(Generic[S]):
+    """A caller with the rights of an entry. kind: `token` or `password`."""
+
+    kind = ""
+
+    def __init__(self, name: str, settings: S) -> None:
+        self.name, self.settings = name, settings
+        self._queues = _pattern(settings.queues)
+
+    def check(self, scope: Scope, queue: str | None = None) -> None:
+        """NotAllowed if the entry has no such scope, or not for that queue. None: for any queue at all."""
+        if not self._has(scope):
+            where = f"the {self.kind}s' file"
+            raise NotAllowed(f"{self.kind} {self.name} may not {scope}: add the scope to it in {where}")
+        if queue is not None and not self._may_use(queue):
+            only = ", ".join(self.settings.queues)
+            raise NotAllowed(f"{self.kind} {self.name} is not for queue {queue}: only {only}")
+
+    def allows(self, scope: Scope, queue: str) -> bool:
+        """Whether it may do that with that queue."""
+        return self._has(scope) and self._may_use(queue)
+
+    def _has(self, scope: Scope) -> bool:
+        return scope in self.settings.scopes or Scope.ADMIN in self.settings.scopes
+
+    def _may_use(self, queue: str) -> bool:
+        return self._queues.fullmatch(queue) is not None
+
+
+C = TypeVar("C", bound=EntryCaller[Any])
+
+
+class EntryFile(Generic[C]):
+    """The callers of a file, which is read again when it changes.
+
+    read: the entries of the file by name; ConfigError. make: the class of its callers. secret: whether nobody but its
+    owner and group should be able to read it. clock: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        read: Callable[[Path], Mapping[str, Any]],
+        make: type[C],
+        secret: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path, self._read, self._make, self._clock = path, read, make, clock
+        self._forbidden = stat.S_IWOTH | (stat.S_IROTH if secret else 0)
+        self._seen = self._signature()
+        self.callers: Sequence[C] = self._callers_of(read(path))
+        self._checked = clock()
+        self._check_rights()
+
+    def named(self, name: str) -> C | None:
+        """The caller of the entry with that name; None: there is none, or no longer."""
+        self.look()
+        return next((caller for caller in self.callers if caller.name == name), None)
+
+    def look(self) -> float:
+        """Reads the file again if it is time for that; returns the time."""
+        now = self._clock()
+        if now - self._checked >= CHECK_EVERY:
+            self._checked = now
+            self._read_again()
+        return now
+
+    def _read_again(self) -> None:
+        signature = self._signature()
+        if signature == self._seen:
+            return
+        self._seen = signature
+        try:
+            self.callers = self._callers_of(self._read(self._path))
+        except ConfigError as error:
+            # A slip in the file must not shut everybody out.
+            log.error("the %ss stay as they were: %s", self._make.kind, error)
+        self._check_rights()
+
+    def _callers_of(self, entries: Mapping[str, Any]) -> list[C]:
+        """A caller for each entry. An unchanged one stays, and with it what is counted of it."""
+        before = {caller.name: caller for caller in getattr(self, "callers", ())}
+        return [
+            before[name] if name in before and before[name].settings == settings else self._make(name, settings)
+            for name, settings in entries.items()
+        ]
+
+    def _signature(self) -> tuple[Any, ...]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _check_rights(self) -> None:
+        """Warns if more users than the owner means to could change the file, or read what is secret in it."""
+        try:
+            mode = os.stat(self._path).st_mode
+        except OSError:
+            return
+        if mode & self._forbidden:
+            what = "change" if mode & stat.S_IWOTH else "read"
+            log.warning("every user of this host may %s %s: chmod 600 %s", what, self._path, self._path)
+
+
+def _pattern(queues: Sequence[str]) -> re.Pattern[str]:
+    """Matches the names of these queues. Only `*` is special: names may hold brackets and question marks."""
+    each = (".*".join(re.escape(part) for part in re.split(r"\*+", queue)) for queue in queues)
+    return re.compile("|".join(each), re.DOTALL)
