@@ -34,6 +34,16 @@ def test_stats_of_one_queue_or_task(project: Project) -> None:
     assert [one["task"] for one in project.facts("stats", "--task", "app.add")["tasks"]] == ["app.add"]
 
 
+def test_stats_in_all(project: Project) -> None:
+    project.put("app.add", 1, times=3)
+    project.put("app.greet", "Ann", queue="mail")
+    heads, add, greet = project.said("stats", "--total").splitlines()
+    assert (heads.split()[2], add.split()[:3], greet.split()[:3]) == (
+        "put", ["default", "app.add", "3"], ["mail", "app.greet", "1"],
+    )  # fmt: skip
+    assert project.facts("stats", "--total", "--queue", "mail")["total"]["put"] == 1
+
+
 def test_stats_of_nothing(project: Project) -> None:
     assert len(project.said("stats").splitlines()) == 1
 

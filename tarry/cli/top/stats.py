@@ -1,4 +1,4 @@
-"""`tarry stats`: what was put, done, failed, dead by task and queue: today, by hour, by day."""
+"""`tarry stats`: what was put, done, failed, dead by task and queue: today, by hour, by day, in all."""
 
 import argparse
 import contextlib
@@ -9,7 +9,17 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
 from tarry.process.loading import Setup
-from tarry.store.history.reading import Figures, HistoryView, Percentiles, Period, bring_up_to_date, view
+from tarry.store.history.reading import (
+    Figures,
+    HistoryView,
+    Percentiles,
+    Period,
+    TaskFigures,
+    Totals,
+    bring_up_to_date,
+    totals,
+    view,
+)
 from tarry.store.history.sums import DAYS, HOURS, LENGTH
 from tarry.terminal import say
 
@@ -21,10 +31,11 @@ _STEPS = "▁▂▃▄▅▆▇█"
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the command to the parser."""
-    stats = commands.add_parser("stats", help="what was put, done, failed: today, by hour, by day")
+    stats = commands.add_parser("stats", help="what was put, done, failed: today, by hour, by day, in all")
     which = stats.add_mutually_exclusive_group()
     which.add_argument("--hours", action="store_true", help=f"the last {HOURS_SHOWN} hours, by hour")
     which.add_argument("--days", action="store_true", help=f"the last {DAYS_SHOWN} days, by day")
+    which.add_argument("--total", action="store_true", help="in all, since the store began to count")
     stats.add_argument("--queue", metavar="NAME", help="only this queue")
     stats.add_argument("--task", metavar="NAME", help="only this task")
     stats.set_defaults(run=run_stats)
@@ -37,6 +48,8 @@ def run_stats(args: argparse.Namespace) -> int:
     # What cannot be summed up now, since the store is full or read-only, is seen later.
     with contextlib.suppress(StoreError):
         bring_up_to_date(store.history, now)
+    if args.total:
+        return _show_totals(args, partial_answer(lambda: totals(store.history, lambda *names: _wanted(args, *names))))
     period = _period(args, now)
     found = partial_answer(lambda: view(store.history, period, lambda queue, task: _wanted(args, queue, task)))
     if args.json:
@@ -45,6 +58,14 @@ def run_stats(args: argparse.Namespace) -> int:
         _print_points(found, "%Y-%m-%d" if args.days else "%m-%d %H:%M")
     else:
         _print_tasks(found)
+    return 0
+
+
+def _show_totals(args: argparse.Namespace, found: Totals) -> int:
+    if args.json:
+        print_json(found)
+    else:
+        _print_rows(found.tasks)
     return 0
 
 
@@ -68,10 +89,14 @@ def _facts(found: HistoryView) -> dict[str, object]:
 
 
 def _print_tasks(found: HistoryView) -> None:
-    rows = [(one.queue or "others", one.task or "others", *_cells(one)) for one in found.tasks]
-    print_table(("queue", "task", *_HEADS), rows)
-    if rows:
+    _print_rows(found.tasks)
+    if found.tasks:
         _print_lines(found)
+
+
+def _print_rows(tasks: Sequence[TaskFigures]) -> None:
+    rows = [(one.queue or "others", one.task or "others", *_cells(one)) for one in tasks]
+    print_table(("queue", "task", *_HEADS), rows)
 
 
 def _print_points(found: HistoryView, form: str) -> None:

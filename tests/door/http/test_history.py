@@ -1,5 +1,6 @@
 """The history through the HTTP API."""
 
+import time
 from typing import Any
 
 import httpx
@@ -7,7 +8,9 @@ import pytest
 
 from tarry import App
 from tarry.door.identity.access import Scope
-from tarry.model.duration import SECOND
+from tarry.errors import NotAllowed
+from tarry.model.duration import DAY, SECOND
+from tarry.store.base import Want
 from tests.door.http.calling import api, run
 
 
@@ -42,10 +45,10 @@ def shop(app: App) -> App:
     return app
 
 
-def asked(app: App, query: str = "", access: Any = None) -> httpx.Response:
+def asked(app: App, query: str = "", access: Any = None, method: str = "history") -> httpx.Response:
     async def ask() -> httpx.Response:
         async with api(app, access=access) as client:
-            return await client.get(f"/v1/history{query}")
+            return await client.get(f"/v1/{method}{query}")
 
     return run(ask)
 
@@ -97,3 +100,66 @@ def test_what_makes_no_sense_is_refused(shop: App, query: str) -> None:
 def test_a_time_that_ends_before_it_begins_is_empty(shop: App) -> None:
     told = asked(shop, "?from=2000&to=1000").json()
     assert (told["points"], told["tasks"], told["total"]["put"]) == ([], [], 0)
+
+
+def test_totals_are_of_today_and_of_all_time(shop: App) -> None:
+    store = shop.client.store
+    told = asked(shop, method="totals").json()
+    assert 0 <= store.time() // SECOND - told["day"] < 86_500
+    for part in ("today", "ever"):
+        assert told[part]["total"]["put"] == 4
+        assert [(one["queue"], one["put"]) for one in told[part]["tasks"]] == [("default", 1), ("mail", 3)]
+    # Two years and some days later nothing is left of this day, but for what there was in all.
+    store.history.prune(store.time() + 740 * DAY)
+    told = asked(shop, "?task=send", method="totals").json()
+    assert (told["today"]["total"]["put"], told["ever"]["total"]["put"]) == (0, 3)
+    assert asked(shop, method="totals", access=MailOnly()).json()["ever"]["total"]["put"] == 3
+
+
+def horizon(app: App, query: str = "", access: Any = None) -> tuple[int, list[int], int]:
+    told = asked(app, query, access, "horizon").json()
+    assert not any(one["at_least"] for one in (told["overdue"], *told["hours"], told["later"]))
+    return told["overdue"]["count"], [one["count"] for one in told["hours"]], told["later"]["count"]
+
+
+def test_what_comes_due_is_counted_by_hour(shop: App) -> None:
+    send, tidy = shop.named("send"), shop.named("tidy")
+    for delay in ("30m", "90m", "23h30m", "25h", "30d"):
+        send.using(delay=delay, queue="mail").enqueue(1)
+    tidy.using(delay="90m").enqueue()
+    assert horizon(shop) == (0, [1, 2, *[0] * 21, 1], 2)
+    mail = (0, [1, 1, *[0] * 21, 1], 2)
+    assert horizon(shop, "?queue=mail") == mail
+    assert horizon(shop, access=MailOnly()) == mail
+    assert horizon(shop, "?queue=none") == (0, [0] * 24, 0)
+
+
+def test_the_horizon_says_where_it_stopped(shop: App) -> None:
+    send = shop.named("send").using(delay="30m", queue="mail")
+    send.enqueue_many([(number,) for number in range(1200)])
+    assert asked(shop, "?queue=mail", method="horizon").json()["hours"][0] == {"count": 1000, "at_least": True}
+    assert asked(shop, "?queue=other", method="horizon").json()["hours"][0] == {"count": 0, "at_least": True}
+    assert asked(shop, method="horizon").json()["hours"][0] == {"count": 1200, "at_least": False}
+
+
+def test_the_horizon_of_another_queue_is_not_told(shop: App) -> None:
+    class OnlyMail(MailOnly):
+        def check(self, scope: Scope, queue: str | None = None) -> None:
+            if queue not in (None, "mail"):
+                raise NotAllowed(f"not for queue {queue}")
+
+        def caller(self, headers: object, address: str) -> "OnlyMail":
+            return self
+
+    assert asked(shop, "?queue=default", OnlyMail(), "horizon").status_code == 403
+
+
+def test_what_is_overdue_is_counted_apart(shop: App) -> None:
+    store = shop.client.store
+    shop.named("send").using(delay=0.05, queue="mail").enqueue(1)
+    limit = time.monotonic() + 20
+    while horizon(shop)[0] == 0 and time.monotonic() < limit:
+        pass
+    assert horizon(shop) == (1, [0] * 24, 0)
+    store.claim([Want("none", 0, 1)], 1, "ann", SECOND, store.time())
+    assert horizon(shop) == (0, [0] * 24, 0)

@@ -1,0 +1,146 @@
+"""Methods about what was done and what is to come: the history, its totals, and what comes due."""
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
+from tarry.store.history.reading import (
+    MOST_POINTS,
+    Figures,
+    HistoryPoint,
+    Period,
+    TaskFigures,
+    totals,
+    view,
+)
+from tarry.store.history.sums import DAYS, HOURS, LENGTH, MINUTES
+from tarry.store.waiting.horizon import DueHorizon, due_horizon
+
+_RESOLUTIONS = {"minute": MINUTES, "hour": HOURS, "day": DAYS}
+_SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}
+_FAR = 253_402_300_799
+"""The last second of the year 9999."""
+Moment = Annotated[float, Meta(ge=0, le=_FAR)]
+
+
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
+    """Which part of the history."""
+
+    resolution: Literal["minute", "hour", "day"] = "hour"
+    """Minutes are kept for a day, hours for 31 days, days for two years. Hours and days are those of UTC."""
+    start: Moment | None = None
+    """From when on, in seconds since the epoch; else the last 60 minutes, 24 hours or 30 days."""
+    end: Moment | None = None
+    """Until when, in seconds since the epoch; else until now."""
+    queue: str | None = None
+    """Only this queue."""
+    task: str | None = None
+    """Only this task."""
+
+
+class HistoryAnswer(Struct, frozen=True, kw_only=True):
+    """What was counted. A second or two old, while a keeper runs."""
+
+    step: int
+    """How long a point is, in seconds."""
+    total: Figures
+    """Of the whole time."""
+    tasks: list[TaskFigures]
+    """Of the whole time, by queue and task."""
+    points: list[HistoryPoint]
+    """By time, also where nothing was counted."""
+
+
+class WorkQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs are meant."""
+
+    queue: str | None = None
+    """Only this queue."""
+    task: str | None = None
+    """Only this task."""
+
+
+class PeriodTotals(Struct, frozen=True):
+    """What was counted in a time."""
+
+    total: Figures
+    tasks: list[TaskFigures]
+    """By queue and task."""
+
+
+class TotalsAnswer(Struct, frozen=True):
+    """What was counted today and in all. A second or two old, while a keeper runs."""
+
+    day: int
+    """When today began, a day of UTC; seconds since the epoch."""
+    today: PeriodTotals
+    ever: PeriodTotals
+    """Since the store began to count. These counts never go down."""
+
+
+class HorizonQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs are meant."""
+
+    queue: str | None = None
+    """Only this queue."""
+
+
+@api_method("GET /v1/history", Scope.READ, tag="history")
+def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
+    """Shows what was put, done, failed, dead, cancelled and expired, and how long jobs waited and ran.
+
+    At most 1,500 points. Percentiles are exact to within an eighth."""
+    store = call.service.client.store
+    period = _period(query, call.service.client.clock.now())
+    found = view(store.history, period, lambda queue, task: _wanted(call, query, queue, task))
+    return HistoryAnswer(step=LENGTH[period.resolution], total=found.total, tasks=found.tasks, points=found.points)
+
+
+@api_method("GET /v1/totals", Scope.READ, tag="history")
+def get_totals(call: ApiCall, query: WorkQuery) -> TotalsAnswer:
+    """Shows what was put, done, failed and dead today and in all, by queue and task."""
+    history, day = call.service.client.store.history, Period.last(DAYS, 1, call.service.client.clock.now())
+    today = view(history, day, lambda queue, task: _wanted(call, query, queue, task))
+    ever = totals(history, lambda queue, task: _wanted(call, query, queue, task))
+    return TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
+
+
+@api_method("GET /v1/horizon", Scope.READ, tag="history")
+def get_horizon(call: ApiCall, query: HorizonQuery) -> DueHorizon:
+    """Counts the scheduled jobs that come due in the next 24 hours, by hour, and later.
+
+    Counts up to 10,000 jobs an hour; of one queue it looks at up to 1,000 jobs an hour, of whatever queues. A count
+    that stopped there has `at_least`."""
+    client = call.service.client
+    return due_horizon(client.store.waiting, client.clock.now(), _queues(call, query.queue))
+
+
+def _queues(call: ApiCall, queue: str | None) -> Collection[str] | None:
+    """The queues that are meant, of those that the caller may see; None: all there are."""
+    if queue is not None:
+        call.check(queue)
+        return [queue]
+    return None if call.allows("*") else {one.queue for one in call.look().counts if call.allows(one.queue)}
+
+
+def _wanted(call: ApiCall, query: HistoryQuery | WorkQuery, queue: str, task: str) -> bool:
+    return query.queue in (None, queue) and query.task in (None, task) and call.allows(queue)
+
+
+def _period(query: HistoryQuery, now: int) -> Period:
+    resolution = _RESOLUTIONS[query.resolution]
+    usual = Period.last(resolution, _SHOWN[resolution], now)
+    end = usual.end if query.end is None else int(query.end)
+    start = max(0, end - (usual.end - usual.start)) if query.start is None else int(query.start)
+    period = Period(resolution, start, end)
+    if len(period.starts) > MOST_POINTS:
+        said = f"query: from: {len(period.starts):,} points; at most {MOST_POINTS:,} at once: ask for less time"
+        raise RequestError(said, "from", 422)
+    return period
+
+
+METHODS: tuple[ApiMethod, ...] = (get_history, get_totals, get_horizon)
