@@ -21,6 +21,7 @@ from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result
+from tarry.store.waiting.counts import CappedCount
 from tarry.worker.external_queues import is_external
 
 MOST_OWNERS, MOST_RUNNING = 64, 5000
@@ -51,9 +52,9 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
     if job.state is State.RUNNING or job.state.finished:
         return WaitingFacts(job, now)
     reader = StoreReader(store)
-    ready = reader.ask(lambda: store.backlog([job.queue], now, MOST_COUNTED + 1)).count
-    # It counts itself among them.
-    others = ready - (job.state is State.READY or job.due <= now)
+    # What comes due later has no place in the line yet.
+    is_due = job.state is State.READY or job.due <= now
+    before = reader.ask(lambda: store.waiting.before(job, MOST_COUNTED)) if is_due else CappedCount(0)
     return WaitingFacts(
         job,
         now,
@@ -61,7 +62,7 @@ def read_facts(store: Store, job: Job, now: int, is_listed: bool, endpoint: Endp
         reader.ask(lambda: is_external(store, job.queue, now)),
         list(_limit_uses(reader, job, now)),
         list_hosts(store, now),
-        max(0, min(others, MOST_COUNTED)),
+        before,
         is_listed,
         _was_unknown(job),
         endpoint,

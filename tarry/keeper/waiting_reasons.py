@@ -9,10 +9,11 @@ from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
+from tarry.store.waiting.counts import CappedCount
 
 EVERY_QUEUE = "*"
-MOST_COUNTED = 1000
-"""Jobs of the queue that are counted; of more it is said that there are so many or more."""
+MOST_COUNTED = 10_000
+"""Jobs before it that are counted; of more it is said that there are more."""
 
 SENTENCES: Mapping[str, str] = {
     "running": "Worker %(worker)s has run it for %(time)s.",
@@ -34,7 +35,9 @@ SENTENCES: Mapping[str, str] = {
     "no_worker": "No worker of the pools that serve queue %(queue)s is ready.",
     "busy": "All workers that serve queue %(queue)s run jobs: %(count)s.",
     "suspect": "Workers died while it ran: %(count)s. It does not run beside another such job.",
-    "others": "Other jobs of its queue that are ready: %(count)s.",
+    "before": "%(count)s jobs of this queue run before it.",
+    "one_before": "One job of this queue runs before it.",
+    "many_before": "More than %(count)s jobs of this queue run before it.",
     "away": "A part of the store cannot be asked: %(trouble)s",
     "free": "Nothing is known to hold it back: the next free worker takes it.",
 }
@@ -95,8 +98,8 @@ class WaitingFacts(Struct, frozen=True):
     """Other programs take the jobs of its queue."""
     limits: Sequence[LimitUse] = ()
     hosts: Sequence[Host] = ()
-    others: int = 0
-    """Other jobs of its queue that are ready; at most `MOST_COUNTED` are counted."""
+    before: CappedCount = CappedCount(0)
+    """Ready jobs of its queue that run before it."""
     is_listed: bool = True
     """Whether the app of whoever asks has its task."""
     was_unknown: bool = False
@@ -191,9 +194,14 @@ def _passing(facts: WaitingFacts) -> Iterator[WaitingReason]:
     workers = sum(pool.workers for pool in serving)
     if workers and sum(pool.busy for pool in serving) >= workers:
         yield _reason("busy", queue=job.queue, count=f"{workers:,}")
-    if facts.others:
-        more = facts.others >= MOST_COUNTED
-        yield _reason("others", count=f"{MOST_COUNTED:,}+" if more else f"{facts.others:,}")
+    if facts.before.count:
+        yield _before(facts.before)
+
+
+def _before(before: CappedCount) -> WaitingReason:
+    if before.count == 1 and not before.at_least:
+        return _reason("one_before")
+    return _reason("many_before" if before.at_least else "before", count=f"{before.count:,}")
 
 
 def _limit(use: LimitUse, now: int) -> Iterator[WaitingReason]:

@@ -17,6 +17,7 @@ from tarry.store import ids
 from tarry.store.base import Store, Want
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
+from tarry.store.waiting.counts import CappedCount
 from tarry.worker.external_queues import MARKED_FOR, mark_external
 from tests.store.switched import memories
 
@@ -44,18 +45,21 @@ def facts(store: Store, job: Job, is_listed: bool = True) -> WaitingFacts:
     return read_facts(store, seen, store.time(), is_listed, EndpointState())
 
 
-def test_others_that_are_ready_are_counted_without_the_job(store: Store) -> None:
-    first, *_ = put(store, 3)
+def test_jobs_that_run_before_it_are_counted(store: Store) -> None:
+    first, _, last = put(store, 3)
     put(store, 1, queue="other")
-    assert facts(store, first).others == 2
+    assert (facts(store, first).before, facts(store, last).before) == (CappedCount(0), CappedCount(2))
+    put(store, 4, priority=9)
+    assert facts(store, last).before == CappedCount(6)
     scheduled = put(store, state=State.SCHEDULED)[0]
     later = replace(scheduled, due=store.time() + MINUTE)
-    assert read_facts(store, later, store.time(), True, EndpointState()).others == 4
+    assert read_facts(store, later, store.time(), True, EndpointState()).before == CappedCount(0)
 
 
-def test_others_are_counted_up_to_a_bound(store: Store) -> None:
-    first, *_ = put(store, MOST_COUNTED + 50)
-    assert facts(store, first).others == MOST_COUNTED
+def test_jobs_before_it_are_counted_up_to_a_bound(store: Store) -> None:
+    put(store, MOST_COUNTED + 50)
+    (last,) = put(store, priority=-1)
+    assert facts(store, last).before == CappedCount(MOST_COUNTED, at_least=True)
 
 
 def test_a_paused_queue_and_one_of_other_programs(store: Store) -> None:

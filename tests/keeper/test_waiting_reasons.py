@@ -19,6 +19,7 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.ids import uuid7
+from tarry.store.waiting.counts import CappedCount
 
 NOW = 1_700_000_000 * SECOND
 JOB = Job(uuid7(), "shop.send", b"[]", "mail", due=NOW - SECOND, state_since=NOW - SECOND)
@@ -49,7 +50,7 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(is_paused=True), ["paused"]),
         (facts(LATER, is_paused=True), ["due", "paused"]),
         # What passes by itself may be over when its time comes.
-        (facts(LATER, others=7, limits=[full("queue:mail")]), ["due"]),
+        (facts(LATER, before=CappedCount(7), limits=[full("queue:mail")]), ["due"]),
         (facts(endpoint=EndpointState(enabled=False)), ["disabled"]),
         (facts(endpoint=OPEN), ["circuit"]),
         (facts(was_unknown=True, is_listed=False), ["unknown"]),
@@ -75,8 +76,8 @@ def full(name: str, most: int = 1, running: int = 1) -> LimitUse:
         (facts(hosts=[Host("a", "web-3", pools=[PoolFigures("m", workers=3, busy=3, queues=["mail"])])]), ["busy"]),
         (facts(replace(JOB, crashes=2)), ["suspect"]),
         (facts(replace(JOB, crashes=1)), ["free"]),
-        (facts(others=3), ["others"]),
-        (facts(others=3, is_paused=True, limits=[full("queue:mail")]), ["paused", "limit", "others"]),
+        (facts(before=CappedCount(3)), ["before"]),
+        (facts(before=CappedCount(1), is_paused=True, limits=[full("queue:mail")]), ["paused", "limit", "one_before"]),
     ],
 )
 def test_what_holds_a_job_back(known: WaitingFacts, kinds: list[str]) -> None:
@@ -95,8 +96,10 @@ def test_until_when_it_lasts_is_told_where_it_is_known() -> None:
 def test_times_and_counts_are_words() -> None:
     assert waiting_reasons(facts(LATER))[0].text == "It is due in 3m20s."
     assert waiting_reasons(facts(replace(LATER, due=NOW + 1)))[0].text == "It is due in 1s."
-    assert waiting_reasons(facts(others=MOST_COUNTED - 1))[0].text.endswith("ready: 999.")
-    assert waiting_reasons(facts(others=MOST_COUNTED))[0].text.endswith("ready: 1,000+.")
+    assert waiting_reasons(facts(before=CappedCount(1)))[0].text == "One job of this queue runs before it."
+    assert waiting_reasons(facts(before=CappedCount(1204)))[0].text == "1,204 jobs of this queue run before it."
+    many = waiting_reasons(facts(before=CappedCount(MOST_COUNTED, at_least=True)))[0].text
+    assert many == "More than 10,000 jobs of this queue run before it."
 
 
 def test_pools_of_a_queue() -> None:
