@@ -4,9 +4,6 @@ the store and of the caller."""
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-Step = tuple[str, tuple[Any, ...]]
-"""A statement and its values."""
-
 
 class Result(Protocol):
     """What a statement answered."""

@@ -1,12 +1,9 @@
 """Opens the connection to a file, with the copy of SQLite that the whole process has to use for it."""
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import apsw
-
-from tarry.store.sqlite.connection import Step
 
 if TYPE_CHECKING:
     from tarry.store.sqlite.python import PythonDatabase
@@ -25,19 +22,6 @@ class ApswDatabase(apsw.Connection):
         super().__init__(str(path))
         # Otherwise SQLite plans a statement anew for each value that a plan might depend on.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-
-    def run_transaction(self, *steps: Step) -> None:
-        """Runs statements, which answer no rows, in a transaction with the write lock: all or none."""
-        # One call of apsw for all of them takes half the Python of a call for each.
-        texts, values = zip(*steps, strict=True)
-        try:
-            # An exception may have left the last transaction open.
-            if self.in_transaction:
-                self.execute("ROLLBACK")
-            self.execute("; ".join(("BEGIN IMMEDIATE", *texts, "COMMIT")), tuple(chain.from_iterable(values)))
-        finally:
-            if self.in_transaction:
-                self.execute("ROLLBACK")
 
 
 Database: TypeAlias = "ApswDatabase | PythonDatabase"

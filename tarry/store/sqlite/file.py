@@ -16,7 +16,7 @@ import apsw
 from tarry import errors, files
 from tarry.store.base import Diagnostic
 from tarry.store.shared.deadline import left
-from tarry.store.sqlite import wal, wal_index
+from tarry.store.sqlite import sql, wal, wal_index
 from tarry.store.sqlite.database import Database, connect
 from tarry.store.sqlite.schema import SCHEMA_VERSION, bring_up, drop_statistics, has_statistics, version
 
@@ -81,6 +81,8 @@ def _prepare(database: Database, path: Path, durable: bool, shared: bool) -> Non
     if has_statistics(database):
         with transaction(database):
             drop_statistics(database)
+    for statement in sql.PUT_VIEW:
+        database.execute(statement)
 
 
 def to_wal(connection: Database) -> None:

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from tarry.errors import ConfigError
-from tarry.store.sqlite.connection import Rows, Step
+from tarry.store.sqlite.connection import Rows
 
 OLDEST = (3, 37, 0)
 """The first SQLite with STRICT tables."""
@@ -67,16 +67,6 @@ class PythonDatabase:
             return Rows(row for each in bindings for row in self.execute(statement, each))
         self._patiently(self._db.executemany, statement, bindings)
         return Rows()
-
-    def run_transaction(self, *steps: Step) -> None:
-        """Runs statements, which answer no rows, in a transaction with the write lock: all or none."""
-        try:
-            for text, values in (*[("ROLLBACK", ())] * self.in_transaction, ("BEGIN IMMEDIATE", ()), *steps):
-                self.execute(text, values)
-            self.execute("COMMIT")
-        finally:
-            if self.in_transaction:
-                self.execute("ROLLBACK")
 
     @staticmethod
     def array(values: "array[int] | Sequence[bytes]") -> str:

@@ -125,10 +125,12 @@ class SqliteStore(ScanningSqlStore):
     def _insert_unlimited(self, job: Job) -> bool:
         """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
         record = record_of_new((job,))
-        if job.key is not None or job.lane is not None or self._lanes.limits or not record:
+        # Not inside a transaction that was left open.
+        if job.key is not None or job.lane is not None or self._lanes.limits or not record or self._db.in_transaction:
             return False
-        self._db.run_transaction((sql.INSERT_UNLIMITED, stored_values(job)), (sql.COUNT_IF_NEW, (record,)))
-        return self._db.changes() == 1
+        before = self._db.total_changes()
+        self._db.execute(sql.INSERT_UNLIMITED, (*stored_values(job), record))
+        return self._db.total_changes() > before
 
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
