@@ -108,7 +108,7 @@ def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -
     _refuse_unless_running(job)
     # Nearly all jobs end like this, so they skip the match below.
     if isinstance(outcome, Returned):
-        done = _finished(job, DONE, rules, now, outcome.value)
+        done = _finished(job, DONE, rules, now, outcome.value, status=outcome.status)
         # The ordinary way adds nothing to the record of attempts; nearly all jobs go it.
         return _recorded(job, done, attempts.DONE, now) if job.attempts else done
     change = _after_all_but_success(job, outcome, rules, now)
@@ -122,8 +122,9 @@ def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -
 
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
     match outcome:
-        case Raised(text, kinds, final, delay):
-            return _failed(job, kinds, final, delay, text, rules, now)
+        case Raised(text, kinds, final, delay, status):
+            change = _failed(job, kinds, final, delay, text, rules, now)
+            return replace(change, status=status) if status else change
         case TimedOut(text, kinds):
             return _failed(job, kinds, False, None, text, rules, now)
         case Lost(on):
@@ -329,6 +330,7 @@ def _finished(
     text: bytes,
     failures: int | None = None,
     crashes: int | None = None,
+    status: int = 0,
 ) -> Change:
     keep = rules.keep_dead if to is State.DEAD else rules.keep_done
     key_held_until = None
@@ -342,7 +344,7 @@ def _finished(
     target = to if keep else None
     return Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
-        key_held_until, None, job.owner, None, _COUNTED_AS[to], job,
+        key_held_until, None, job.owner, None, _COUNTED_AS[to], job, status,
     )  # fmt: skip
 
 

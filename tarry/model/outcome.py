@@ -8,6 +8,8 @@ class Returned(Struct, frozen=True, gc=False):
     """The task returned; `value` is its result as JSON."""
 
     value: bytes = b"null"
+    status: int = 0
+    """The HTTP status that answered the attempt; 0: none."""
 
 
 class Raised(Struct, frozen=True, gc=False):
@@ -20,6 +22,8 @@ class Raised(Struct, frozen=True, gc=False):
     """No retry, whatever the rules say."""
     after: int | None = None
     """The task's own delay before the retry (microseconds), instead of the rule's. The rule's limit still applies."""
+    status: int = 0
+    """The HTTP status that answered the attempt; 0: none."""
 
 
 class TimedOut(Struct, frozen=True, gc=False):

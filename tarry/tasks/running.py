@@ -34,6 +34,7 @@ class Running:
         "progress",
         "progress_buffer",
         "started",
+        "status",
         "stopping",
         "tail",
         "task",
@@ -66,6 +67,8 @@ class Running:
         self.given_up = False
         """It went on after it was cancelled: its coroutine must not run any further."""
         self.stopping = False
+        self.status = 0
+        """The HTTP status that answered it; 0: none."""
 
     @property
     def output_text(self) -> str:

@@ -1,6 +1,11 @@
 import pytest
 
 from tarry.cli.top.stats import sparkline
+from tarry.model import lifecycle
+from tarry.model.duration import SECOND
+from tarry.model.lifecycle import DEFAULT
+from tarry.model.outcome import Outcome, Raised, Returned
+from tarry.store.base import NORMAL, Want
 from tarry.store.sqlite.store import SqliteStore
 from tests.cli.project import Project
 
@@ -46,6 +51,18 @@ def test_stats_in_all(project: Project) -> None:
 
 def test_stats_of_nothing(project: Project) -> None:
     assert len(project.said("stats").splitlines()) == 1
+
+
+def test_stats_show_what_deliveries_were_answered(project: Project) -> None:
+    project.put("app.add", 1, times=3)
+    with project.store() as store:
+        now = store.time()
+        jobs = store.claim([Want("default", NORMAL, 3)], 3, "ann", SECOND, now)
+        outcomes: list[Outcome] = [Returned(status=200), Raised(b"", final=True, status=500), Returned(status=200)]
+        ends = [lifecycle.after(job, end, DEFAULT, now) for job, end in zip(jobs, outcomes, strict=True)]
+        assert store.apply(ends, now) == [True] * 3
+    assert project.said("stats").splitlines()[-1] == "  answers 200: 2, 500: 1"
+    assert project.facts("stats")["total"]["statuses"] == {"200": 2, "500": 1}
 
 
 def test_hours_and_days_at_once_are_misused(project: Project) -> None:

@@ -24,6 +24,8 @@ from tarry.store.history.sums import DAYS, HOURS, LENGTH
 from tarry.terminal import say
 
 HOURS_SHOWN, DAYS_SHOWN = 24, 30
+STATUSES_SHOWN = 10
+"""The HTTP statuses that came most often."""
 _COUNTS = ("put", "done", "failed", "dead", "cancelled", "expired")
 _HEADS = (*_COUNTS, "waited p50", "p99", "ran p50", "p99")
 _STEPS = "▁▂▃▄▅▆▇█"
@@ -109,6 +111,9 @@ def _print_lines(found: HistoryView) -> None:
     for name in _COUNTS:
         if any(numbers := [getattr(point, name) for point in found.points]):
             say(f"{name:>9} {sparkline(numbers)} {sum(numbers):,}")
+    if statuses := found.total.statuses:
+        most = sorted(statuses, key=lambda status: (-statuses[status], status))[:STATUSES_SHOWN]
+        say(f"{'answers':>9} " + ", ".join(f"{status}: {statuses[status]:,}" for status in most))
 
 
 def _cells(one: Figures) -> tuple[object, ...]:

@@ -259,6 +259,7 @@ class Deliverer(TaskRunner):
             raise
         finally:
             port.slots.release(lease)
+        running.status = came.status
         verdict = port.judge(self._endpoint, came)
         record = make_record(job.attempt, began, first, came, verdict)
         if isinstance(verdict, Delivered):

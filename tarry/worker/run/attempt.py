@@ -19,7 +19,7 @@ from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.running import Batch, Running, current
 from tarry.worker.run import hook_calls
 from tarry.worker.run.context import AttemptContext, run_shown
-from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error
+from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error, with_status
 from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, Call, End, Steps
 
 Disarm = Callable[[Running], None]
@@ -122,6 +122,7 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
             outcome = steps.outcome(running, value, context.max_result)
         else:
             outcome = outcome_of_error(running, error)
+        outcome = with_status(outcome, running)
     around = running.task.run_wrapper
     if around is not None and around.has_end_hooks:
         for hooks, job, payload in steps.hook_calls(running, around, End(call, value, error, outcome), context):

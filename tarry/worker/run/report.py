@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tarry.errors import ArgumentError, JobFailed
 from tarry.model import outcome
@@ -49,6 +50,14 @@ def outcome_of_error(running: Running, error: BaseException) -> Outcome:
     # All base classes, since a retry rule may name any of them.
     kinds = tuple(qualified_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
     return Raised(outcome.outcome_note(kinds[0], message(error), format_traceback(error)), kinds)
+
+
+def with_status(ended: Outcome, running: Running) -> Outcome:
+    """The outcome with the HTTP status that answered the attempt, for the history. One that is not counted stays as it
+    is."""
+    if running.status and isinstance(ended, Returned | Raised):
+        return replace(ended, status=running.status)
+    return ended
 
 
 def outcome_of_argument_error(error: ArgumentError) -> Outcome:
