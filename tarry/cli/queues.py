@@ -1,30 +1,42 @@
 """`tarry queues`."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tarry.cli.printing import confirm, format_ago, partial_answer, print_json, print_table, progress_bar
 from tarry.client.bounds import bounds_in_use
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
-from tarry.client.queue_records import WAITING, QueueRecord, declared_queues, is_served, queue_records
+from tarry.client.queue_records import (
+    RATE_MINUTES,
+    WAITING,
+    QueueBands,
+    QueueDetail,
+    QueueRecord,
+    declared_queues,
+    is_served,
+    queue_detail,
+    queue_records,
+)
 from tarry.errors import TarryError, UsageError
 from tarry.model import lifecycle
-from tarry.model.duration import SECOND
+from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import State
 from tarry.model.nearest import did_you_mean
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
 from tarry.push.health import EndpointHealth, endpoint_health
 from tarry.store.base import Query, Tally
+from tarry.store.waiting.counts import CappedCount
+from tarry.store.waiting.horizon import DueHorizon, due_horizon
 from tarry.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the command to the parser."""
-    queues = commands.add_parser("queues", help="list, pause, resume or purge queues")
-    queues.add_argument("action", nargs="?", choices=("list", "pause", "resume", "purge"), default="list")
+    queues = commands.add_parser("queues", help="list, show, pause, resume or purge queues")
+    queues.add_argument("action", nargs="?", choices=("list", "show", "pause", "resume", "purge"), default="list")
     queues.add_argument("names", nargs="*", metavar="QUEUE")
     queues.add_argument("--force", action="store_true", help="also a queue that nothing here knows")
     queues.add_argument("--yes", action="store_true", help="do not ask")
@@ -40,6 +52,8 @@ def run_queues(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.action} which queue? tarry queues {args.action} NAME")
     if not args.force:
         _refuse_unknown(setup, args.names)
+    if args.action == "show":
+        return _show(setup, args)
     if args.action == "purge":
         return _purge(setup.client, args)
     for name in args.names:
@@ -87,12 +101,54 @@ def _count_unfinished(counts: list[Tally], of: Callable[[str], bool]) -> dict[st
     return found
 
 
+def _records(setup: Setup, counts: list[Tally], also: Iterable[str] = ()) -> list[QueueRecord]:
+    store = setup.client.store
+    paused, limits = partial_answer(store.queues), partial_answer(store.limits)
+    bounds = partial_answer(lambda: bounds_in_use(store))
+    return queue_records(counts, paused, limits, lambda name: is_served(setup.config, name), also, bounds)
+
+
+def _show(setup: Setup, args: argparse.Namespace) -> int:
+    store, now = setup.client.store, setup.client.clock.now()
+    found = {one.queue: one for one in _records(setup, partial_answer(store.counts), args.names)}
+    shown = [queue_detail(found[name], store, now) for name in args.names]
+    comes = [partial_answer(lambda: due_horizon(store.waiting, now, [name])) for name in args.names]  # noqa: B023
+    if args.json:
+        print_json([{"queue": one, "horizon": due} for one, due in zip(shown, comes, strict=True)])
+        return 0
+    for one, due in zip(shown, comes, strict=True):
+        print_table(("queue", one.queue), [*_described(one, now), *_coming(due)])
+    return 0
+
+
+def _described(one: QueueDetail, now: int) -> Iterator[tuple[str, str]]:
+    yield from ((state.value, f"{getattr(one, state.value):,}") for state in State)
+    for name in QueueBands.__struct_fields__:
+        yield f"ready, {name} band", _capped(getattr(one.bands, name))
+    yield "oldest ready", "-" if one.oldest_ready is None else format_ago(round(one.oldest_ready * SECOND), now)
+    yield "came, ended", f"{one.came:,}, {one.left:,} in the last {RATE_MINUTES} minutes"
+    yield (
+        "drains in",
+        "no more end than come" if one.drains_in is None else format_duration(round(one.drains_in) * SECOND),
+    )
+    yield "notes", _notes(one) or "-"
+
+
+def _coming(due: DueHorizon) -> Iterator[tuple[str, str]]:
+    yield "overdue", _capped(due.overdue)
+    # An hour in which nothing comes due has no line.
+    yield from ((f"due in hour {at}", _capped(hour)) for at, hour in enumerate(due.hours, 1) if hour != CappedCount(0))
+    yield "due later", _capped(due.later)
+
+
+def _capped(count: CappedCount) -> str:
+    return f"{count.count:,}{' or more' if count.at_least else ''}"
+
+
 def _list(setup: Setup, json: bool) -> int:
     client = setup.client
-    counts, paused = partial_answer(client.store.counts), partial_answer(client.store.queues)
-    limits = partial_answer(client.store.limits)
-    bounds = partial_answer(lambda: bounds_in_use(client.store))
-    rows = queue_records(counts, paused, limits, lambda name: is_served(setup.config, name), bounds=bounds)
+    counts = partial_answer(client.store.counts)
+    rows = _records(setup, counts)
     unknown = unknown_tasks(setup, counts)
     held = [one for one in endpoint_health(client.store, setup.home.http.endpoints, client.clock.now()) if one.problem]
     if json:

@@ -8,14 +8,22 @@ from msgspec import Struct
 from tarry.client.bounds import BoundsInUse
 from tarry.config import Config, Pool
 from tarry.model.bound import WAITING_STATES
-from tarry.model.duration import SECOND
+from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE, Level, Limit
-from tarry.store.base import Tally
+from tarry.store.base import HIGH, LOW, NORMAL, Store, Tally
+from tarry.store.history.reading import Period, view
+from tarry.store.history.sums import MINUTES
+from tarry.store.shared.partial_result import reachable_part
+from tarry.store.waiting.counts import CappedCount
 from tarry.tasks.definition import TaskDefinition
 
 WAITING = WAITING_STATES
 NO_BOUNDS = BoundsInUse({}, {})
+MOST_COUNTED = 10_000
+"""The most ready jobs that are counted in each band."""
+RATE_MINUTES = 5
+"""Whole minutes from which it is predicted when a queue is empty."""
 
 
 class QueueRecord(Struct, frozen=True):
@@ -43,6 +51,50 @@ class QueueRecord(Struct, frozen=True):
     """How many were ever dropped because the queue was full."""
     served: bool
     """Whether a pool of these settings serves it."""
+
+
+class QueueBands(Struct, frozen=True):
+    """How many jobs are ready in each band of priority; up to 10,000 are counted in each."""
+
+    high: CappedCount
+    normal: CappedCount
+    low: CappedCount
+
+
+class QueueDetail(QueueRecord, frozen=True):
+    """A queue, with what is read of one queue only."""
+
+    bands: QueueBands
+    came: int
+    """New jobs in the last five whole minutes, those for later among them."""
+    left: int
+    """Jobs that ended in the last five whole minutes."""
+    drains_in: float | None
+    """In so many seconds no job is ready any more, if jobs go on to come and end as in these minutes; null: no more end
+    than come."""
+
+
+def queue_detail(record: QueueRecord, store: Store, now: int) -> QueueDetail:
+    """The record with what is read of one queue only; of several stores, from those that are there. StoreError."""
+    bands = reachable_part(lambda: store.waiting.bands(record.queue, MOST_COUNTED))
+    minutes = Period(MINUTES, (now // MINUTE - RATE_MINUTES) * 60, now // MINUTE * 60)
+    total = reachable_part(lambda: view(store.history, minutes, lambda queue, task: queue == record.queue)).total
+    left = total.done + total.dead + total.cancelled + total.expired
+    return QueueDetail(
+        **{field: getattr(record, field) for field in QueueRecord.__struct_fields__},
+        bands=QueueBands(bands[HIGH], bands[NORMAL], bands[LOW]),
+        came=total.put,
+        left=left,
+        drains_in=seconds_to_drain(record.ready, total.put, left, RATE_MINUTES * 60),
+    )
+
+
+def seconds_to_drain(ready: int, came: int, left: int, seconds: float) -> float | None:
+    """In how many seconds no job is ready any more, if each `seconds` so many come and leave as in the last ones; None:
+    that does not happen."""
+    if not ready:
+        return 0.0
+    return ready * seconds / (left - came) if left > came else None
 
 
 def queue_records(

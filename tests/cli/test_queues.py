@@ -23,6 +23,22 @@ def test_queues_tell_their_depths(project: Project) -> None:
     assert said[-1] == "1 job waits for the task app.removed, which this app does not know"
 
 
+def test_one_queue_is_shown(project: Project) -> None:
+    project.put("app.add", 1, times=2)
+    project.put("app.add", 1, priority=5)
+    project.put("app.add", 1, delay="90m", times=3)
+    (facts,) = project.facts("queues", "show", "default")
+    assert facts["queue"]["bands"]["normal"] == {"count": 2, "at_least": False}
+    assert [hour["count"] for hour in facts["horizon"]["hours"][:3]] == [0, 3, 0]
+    said = dict(re.split(r"  +", line) for line in project.said("queues", "show", "default").splitlines())
+    assert (said["queue"], said["ready"], said["ready, high band"], said["ready, normal band"]) == (
+        "default", "3", "1", "2",
+    )  # fmt: skip
+    assert (said["due in hour 2"], said["due later"], said["drains in"]) == ("3", "0", "no more end than come")
+    assert project.misused("queues", "show") == "show which queue? tarry queues show NAME"
+    assert project.refused("queues", "show", "defalt").startswith("no queue defalt; did you mean default?")
+
+
 def test_no_queues(project: Project) -> None:
     assert project.facts("queues") == {"queues": [], "unknown_tasks": {}, "held_tasks": {}}
     assert len(project.said("queues").splitlines()) == 1

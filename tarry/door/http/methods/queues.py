@@ -8,7 +8,15 @@ from msgspec.structs import replace
 
 from tarry.client.bounds import bounds_in_use, set_bound_by_hand
 from tarry.client.operations.operation import JobFilter, Operation, OperationRecord
-from tarry.client.queue_records import WAITING, QueueRecord, declared_queues, is_served, queue_records
+from tarry.client.queue_records import (
+    WAITING,
+    QueueDetail,
+    QueueRecord,
+    declared_queues,
+    is_served,
+    queue_detail,
+    queue_records,
+)
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
@@ -82,10 +90,11 @@ def list_queues(call: ApiCall) -> QueueList:
 
 
 @api_method("GET /v1/queues/{queue}", Scope.READ)
-def get_queue(call: ApiCall, path: QueuePath) -> QueueRecord:
-    """Shows a queue."""
+def get_queue(call: ApiCall, path: QueuePath) -> QueueDetail:
+    """Shows a queue: also its ready jobs by band, and when it is predicted to be empty."""
     call.check(path.queue)
-    return _known(call, path.queue)
+    client = call.service.client
+    return queue_detail(_known(call, path.queue), client.store, client.clock.now())
 
 
 @api_method("POST /v1/queues/{queue}/pause", Scope.OPERATE)
