@@ -25,6 +25,7 @@ COMMAND_MODULES = {
     "tarry.cli.queues": ("queues",),
     "tarry.cli.top.stats": ("stats",),
     "tarry.cli.push.tasks": ("tasks",),
+    "tarry.cli.push.endpoints": ("endpoints",),
     "tarry.cli.limits": ("limits",),
     "tarry.cli.schedules": ("schedules",),
     "tarry.cli.shards": ("shards",),

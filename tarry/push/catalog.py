@@ -79,6 +79,10 @@ class HttpTaskCatalog:
         """Whether the configuration has this task."""
         return name in self._configured
 
+    def is_disabled_by_file(self, name: str) -> bool:
+        """Whether the configuration itself disables this task."""
+        return name in self._configured and not self._configured[name].enabled
+
     def load(self, thoroughly: bool = False) -> None:
         """Loads the tasks of the configuration; ConfigError with the place of a mistake.
 

@@ -60,12 +60,27 @@ class HttpTaskEditor:
         self._catalog.load()
         if not self._catalog.is_configured(name):
             return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets)
-        # The store can disable a task of the settings file, but not enable one that the file disables.
-        enabled = self._catalog.endpoints[name].enabled
-        if not enabled or changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
-            raise ConfigError(f"{name} stands in {self._place(name)}: edit it there, and `tarry reload`")
-        registry.set_enabled(self._store, name, changes["enabled"], configured=True)
+        if changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
+            raise self._must_edit_file(name)
+        self.set_enabled(name, changes["enabled"])
         return None
+
+    def set_enabled(self, name: str, enabled: bool) -> None:
+        """Pauses or resumes deliveries: the jobs of a task that is disabled wait. UnknownTask; ConfigError for a task
+        that the settings file disables."""
+        from tarry.push import registry  # noqa: PLC0415 - as above
+
+        task = self._catalog.find(name)
+        if task is None:
+            raise UnknownTask(f"no HTTP task {name}; `tarry tasks` lists them")
+        is_configured = self._catalog.is_configured(name)
+        # The store can disable a task of the settings file, but not enable one that the file disables.
+        if is_configured and self._catalog.is_disabled_by_file(name):
+            raise self._must_edit_file(name)
+        registry.set_enabled(self._store, name, enabled, is_configured)
+
+    def _must_edit_file(self, name: str) -> ConfigError:
+        return ConfigError(f"{name} stands in {self._place(name)}: edit it there, and `tarry reload`")
 
     def replace(self, name: str, settings: Mapping[str, Any]) -> "Endpoint":
         """Gives a registered task these settings, and no other; ConfigError if one is wrong."""

@@ -31,6 +31,8 @@ class EndpointHealth(Struct, frozen=True):
     """Seconds until requests are sent again; None: they are sent now, or it is not known."""
     trouble: str
     """The last error."""
+    since: float | None = None
+    """Since when the circuit is not closed, in seconds since the epoch; None: it is, or it is not known."""
     waiting: int | None = None
     """Jobs that are ready or scheduled; None: not counted yet."""
 
@@ -80,6 +82,7 @@ def endpoint_health(store: "Store", endpoints: "Mapping[str, Endpoint]", now: in
                 circuit(state),
                 left if left > 0 else None,
                 state.why if state else "",
+                state.since / SECOND if state is not None and state.since else None,
             )
         )
     return found

@@ -15,6 +15,7 @@ from tarry.door.http.description.page import CONTENT_POLICY, docs_page
 from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
 from tarry.door.http.methods import (
     claims,
+    endpoints,
     events,
     health,
     history,
@@ -58,6 +59,7 @@ METHODS: tuple[ApiMethod, ...] = (
     *claims.METHODS,
     *queues.METHODS,
     *tasks.METHODS,
+    *endpoints.METHODS,
     *schedules.METHODS,
     *limits.METHODS,
     *hosts.METHODS,

@@ -49,6 +49,8 @@ class FlowState(Struct, frozen=True, omit_defaults=True):
     room: int = 0
     """The smallest room that any of its workers has; last reported at `roomed`."""
     roomed: int = 0
+    since: int = 0
+    """When the circuit opened, the first time in a row, or the present pause began; 0: not known, or it is closed."""
 
     @property
     def allowed(self) -> int:
@@ -78,7 +80,7 @@ class Observed(Struct):
 def next_state(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
     """The state after these observations. most: for how many at once this worker has room."""
     if state.until and now >= state.until:
-        state = replace(state, until=0, probing=state.opened > 0)
+        state = replace(state, until=0, probing=state.opened > 0, since=state.since if state.opened else 0)
     if not seen:
         return state
     state = _fit_to_room(replace(state, why=seen.why or state.why), min(most, seen.room or most), now)
@@ -125,7 +127,7 @@ def _adjust(state: FlowState, seen: Observed, most: int, now: int) -> FlowState:
 
 
 def _pause(state: FlowState, seen: Observed, now: int) -> FlowState:
-    return replace(state, until=seen.pause) if seen.pause > now else state
+    return replace(state, until=seen.pause, since=state.since or now) if seen.pause > now else state
 
 
 def _open_circuit(state: FlowState, now: int) -> FlowState:
@@ -142,6 +144,7 @@ def _open_circuit(state: FlowState, now: int) -> FlowState:
         until=now + length,
         opened=state.opened + 1,
         probing=False,
+        since=state.since or now,
     )
 
 

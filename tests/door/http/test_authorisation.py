@@ -30,6 +30,7 @@ BODIES: dict[str, Any] = {
     "add_task": {"task": "second", "settings": {"url": HOOK, "queue": "mail"}},
     "put_task": {"url": HOOK, "queue": "other"},
     "edit_task": {"enabled": False},
+    "replay_endpoint": {"since": 60},
     "set_limit": {"at_once": 1},
     "set_bound": {"max_waiting": 1},
     "start_operation": {"act": "delete", "filter": {"queue": "mail"}},

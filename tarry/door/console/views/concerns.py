@@ -87,7 +87,7 @@ def _host_concerns(hosts: Sequence[HostRecord], queues: Sequence[QueueRecord]) -
 def _endpoint_concerns(tasks: Sequence[TaskRecord]) -> Iterator[Concern]:
     for task in tasks:
         if task.kind == "http" and task.enabled and task.circuit != CLOSED:
-            where = f"/tasks/{quote(task.task, safe='')}"
+            where = f"/endpoints/{quote(task.task, safe='')}"
             yield Concern("endpoint", task.task, float(task.waiting or 0), where, str(task.trouble or ""))
 
 

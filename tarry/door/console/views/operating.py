@@ -1,5 +1,7 @@
 """What operators look after: schedules, limits, hosts and workers, operations."""
 
+import msgspec
+
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
@@ -50,7 +52,10 @@ def operations_page(call: ApiCall) -> PageData:
 @console_page("/operations/{id}", "operation.html")
 def operation_page(call: ApiCall, path: OperationPath) -> PageData:
     """One of them."""
-    return {"operation": get_operation.handler(call, path)}
+    operation = get_operation.handler(call, path)
+    # What was only counted can be done next, to the same jobs.
+    filter_json, target_json = (msgspec.json.encode(one or {}).decode() for one in (operation.filter, operation.target))
+    return {"operation": operation, "filter_json": filter_json, "target_json": target_json}
 
 
 PAGES: tuple[ConsolePage, ...] = (schedules_page, limits_page, hosts_page, operations_page, operation_page)

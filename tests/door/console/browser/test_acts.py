@@ -155,6 +155,29 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint.close()
 
 
+def test_an_endpoint_is_paused_resumed_and_its_jobs_sent_again(operator: Person, endpoint: Endpoint) -> None:
+    task = {"task": "shipped", "settings": {"url": endpoint.url, "queue": "hooks", "owner": "ann"}}
+    assert operator.place.api.post("/v1/tasks", json=task).status_code == 201
+    job = operator.place.api.post("/v1/jobs", json={"task": "shipped", "body": {"order": 7}}).json()["id"]
+    operator.place.becomes(job, "done")
+    operator.open("/endpoints")
+    operator.page.get_by_role("link", name="shipped", exact=True).click()
+    operator.sees("delivered")
+    operator.press("Pause")
+    operator.is_told("Deliveries of shipped are paused")
+    expect(operator.page.get_by_role("heading", level=1)).to_contain_text("paused")
+    operator.press("Resume")
+    operator.is_told("Deliveries of shipped are resumed")
+    operator.page.locator("summary", has_text="Send again").click()
+    operator.page.get_by_label("Which jobs").select_option("all")
+    operator.press("Count")
+    operator.page.wait_for_url("**/operations/*")
+    operator.press("Do it")
+    operator.is_told("The operation has begun")
+    until(lambda: len(endpoint.bodies) == 2)
+    assert operator.place.api.delete("/v1/tasks/shipped").status_code == 200
+
+
 def test_an_http_task_is_added_tried_disabled_and_removed(operator: Person, endpoint: Endpoint) -> None:
     page = operator.open("/tasks")
     page.get_by_label("Name", exact=True).fill("order.timeout")

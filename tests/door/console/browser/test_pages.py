@@ -13,7 +13,8 @@ WIDE: ViewportSize = {"width": 1280, "height": 900}
 NARROW: ViewportSize = {"width": 390, "height": 844}
 PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
-    "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/schedules", "/limits",
+    "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
+    "/schedules", "/limits",
     "/hosts", "/stores", "/operations", "/operations/{operation}",
 )  # fmt: skip
 
