@@ -19,7 +19,7 @@ from tarry.cli.printing import (
     print_table,
     progress_bar,
 )
-from tarry.cli.push.attempts import Attempts, print_attempts
+from tarry.cli.push.attempts import Attempts, print_acts, print_attempts
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
 from tarry.client.job_records import job_detail, job_record
@@ -185,6 +185,7 @@ def _show(setup: Setup, args: argparse.Namespace) -> int:
         for name, value in facts.items():
             say(f"{name:9} {'-' if value is None else harmless(str(value))}")
         print_attempts(job)
+        print_acts(job)
         say(traceback, end="")
         if output := progress.decode_output(job.progress):
             _print_output(output)

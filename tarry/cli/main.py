@@ -34,8 +34,11 @@ COMMAND_MODULES = {
     "tarry.cli.push.replay": ("replay",),
     "tarry.cli.identity.tokens": ("tokens",),
     "tarry.cli.identity.passwords": ("passwords",),
+    "tarry.cli.audit": ("audit",),
 }
 """The commands of each module."""
+AUDITED = frozenset(("jobs", "queues", "limits", "schedules", "tasks", "endpoints", "tokens", "passwords", "shards"))
+"""Commands that may change what others see; `tarry.cli.audit` has their actions."""
 
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 
@@ -57,7 +60,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     whole.add_argument("-a", "--app", metavar="MODULE:APP", help="the app; else what the settings say")
     whole.add_argument("--json", action="store_true", help="print facts as JSON")
     whole.add_argument("--version", action="version", version=f"tarry {__version__}")
-    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for home, names in COMMAND_MODULES.items():
         if only is None or only in names:
             importlib.import_module(home).add(commands)
@@ -80,6 +83,32 @@ def _find_command(words: Sequence[str]) -> str | None:
     return first if first in known else None
 
 
+def _run(args: argparse.Namespace) -> int:
+    """Runs the command; one that changes what others see is kept in the store's log of acts, with its outcome."""
+    status: int
+    if args.command not in AUDITED:
+        status = args.run(args)
+        return status
+    # Only here: the log of acts takes time to import.
+    from tarry.cli.audit import act_name, record  # noqa: PLC0415
+    from tarry.client.audit.acting import acting, command_actor  # noqa: PLC0415
+
+    if not act_name(args):
+        status = args.run(args)
+        return status
+    try:
+        with acting(command_actor()):
+            status = args.run(args)
+    except UsageError:
+        # It was never begun.
+        raise
+    except (TarryError, ValueError, OSError) as error:
+        record(args, f"{type(error).__name__}: {error}")
+        raise
+    record(args, "done" if status == 0 else f"not done, or not all (status {status})")
+    return status
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit status: 0 done, 1 not, with the reason on stderr; 2 is for a wrong call."""
     words = sys.argv[1:] if argv is None else argv
@@ -87,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Commands print their errors themselves; only those that keep running configure logging.
     logging.getLogger("tarry").addHandler(logging.NullHandler())
     try:
-        status: int = args.run(args)
+        status = _run(args)
         # In this block, so that it notices a closed pipe.
         sys.stdout.flush()
         return status

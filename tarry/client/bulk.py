@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from tarry.client.audit.acting import signed
 from tarry.client.client import Client
 from tarry.client.enqueue_listener import JobEvent
 from tarry.model.change import Change
@@ -34,7 +35,7 @@ def change_jobs(client: Client, jobs: Sequence[Job], rule: Callable[[Job, int], 
     changes: list[Change] = []
     for job in jobs:
         try:
-            changes.append(rule(job, now))
+            changes.append(signed(job, rule(job, now), event, now))
         except NotPossible:
             continue
     valid = client.store.apply(changes, now) if changes else []

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.client.audit.acting import signed
 from tarry.client.bounds import BoundedQueues
 from tarry.client.clock import Clock
 from tarry.client.duplicates import DuplicateResolver
@@ -353,7 +354,7 @@ class Client:
                 return None
             now = self.clock.now()
             try:
-                change = rule(job, now)
+                change = signed(job, rule(job, now), event, now)
             except NotPossible:
                 return None
             if self.store.apply([change], now)[0]:

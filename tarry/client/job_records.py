@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tarry.model.attempts import Attempt, attempts_of
+from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
@@ -74,6 +74,20 @@ class JobAttempt(Struct, frozen=True):
     """In short; empty: there is none."""
 
 
+class JobActRecord(Struct, frozen=True):
+    """What somebody did to a job by hand. at: seconds since the epoch."""
+
+    at: float
+    act: str
+    """`retried`, `cancelled` or `moved`."""
+    who: str
+    """The name of a token, or of the user of a command; empty: not known."""
+    address: str
+    """Of the client, or the host of a command or program; empty: not known."""
+    via: str
+    """`http`, `console`, `command`, `operation` or `program`."""
+
+
 class JobDetail(JobRecord, frozen=True):
     """A job, with its attempts, and what it printed and logged."""
 
@@ -83,6 +97,8 @@ class JobDetail(JobRecord, frozen=True):
     """The last ones, the oldest first. Of one that was done at the first try, start and worker are not kept."""
     attempts_left_out: int
     """How many attempts came before these."""
+    acts: list[JobActRecord]
+    """The last 20 things that were done to it by hand, the oldest first."""
 
 
 def job_record(job: Job, attempts: int | None = None) -> JobRecord:
@@ -98,6 +114,7 @@ def job_detail(job: Job, attempts: int | None = None) -> JobDetail:
         output=decode_output(job.progress),
         attempts=[_attempt(one) for one in known.attempts],
         attempts_left_out=known.left_out,
+        acts=[JobActRecord(one.at / SECOND, one.act, one.who, one.address, one.via) for one in acts_of(job)],
     )
 
 

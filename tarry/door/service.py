@@ -1,5 +1,6 @@
 """What all doors of a process share."""
 
+import contextvars
 import logging
 import threading
 import time
@@ -9,8 +10,11 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.app import App
+from tarry.client.audit.log import Act
+from tarry.client.audit.writer import ActWriter
 from tarry.client.client import Client
 from tarry.client.operations.runner import OperationRunner
 from tarry.door.claims import Claims
@@ -32,6 +36,8 @@ log = logging.getLogger("tarry.door")
 
 TASKS_EVERY = 0.5
 """Seconds between two looks for HTTP tasks that were registered or removed."""
+FLUSH_WITHIN = 0.5
+"""Seconds that a reader of the log of acts waits for those that are on their way."""
 CLOCK_EVERY = 10.0
 """Seconds between two looks at the store's clock: less than a measurement holds."""
 
@@ -92,6 +98,7 @@ class DoorService:
         self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)
+        self._acts = ActWriter(lambda: self.client)
         self.figures = DoorFigures()
         self.figures.add_gauge("tarry_event_streams", "Streams of events that are open", lambda: self.streams.open)
         self.figures.add_gauge("tarry_ring_waiting", "Puts that wait for their commit", lambda: self.ring.waiting)
@@ -116,7 +123,9 @@ class DoorService:
         # Checked here, since the queue of an executor has no bound.
         if self._calls >= self.settings.threads + self.settings.most_calls:
             raise Busy(f"{self._calls} calls wait for the store already: try again")
-        future = self._submit(lambda: call(*args, **kwargs))
+        # With what the caller's context knows, such as who acts.
+        context = contextvars.copy_context()
+        future = self._submit(lambda: context.run(call, *args, **kwargs))
         # Not when the caller stops waiting: the thread is taken as long as the call lasts.
         future.add_done_callback(self._end_call)
         return await asyncio.wrap_future(future)
@@ -170,6 +179,7 @@ class DoorService:
         """Ends the threads, once the calls under way have ended and the puts that wait are committed. The app stays
         open: it is its owner's. Blocks."""
         self.ring.close()
+        self._acts.close()
         if self._claims is not None:
             self._claims.close()
         self._ends.set()
@@ -184,6 +194,16 @@ class DoorService:
         if threads is not None:
             threads.shutdown(wait=True, cancel_futures=True)
         self.look_store.close()
+
+    def record_act(self, act: Act) -> None:
+        """Has an act, which is now, written to the store's log of acts soon. Never fails."""
+        # By this host's clock: to ask the store for its time might block.
+        self._acts.record(replace(act, at=time.time_ns() // 1000))
+
+    def flush_acts(self) -> None:
+        """Waits until the log of acts has all that was recorded here, for a short time at most: a reader who has just
+        acted looks for that."""
+        self._acts.flush(FLUSH_WITHIN)
 
     def _count(self) -> int:
         return self._calls

@@ -1,4 +1,4 @@
-"""A job's attempts: a bounded record of each, kept in the job.
+"""A job's attempts and what was done to it by hand: a bounded record of each, kept in the job.
 
 The ordinary way costs nothing: a job that is done at its first attempt has no record, and `attempts_of` makes one of
 what the job itself tells, which is when it ended. `lifecycle` says which changes add to the record.
@@ -12,6 +12,8 @@ from tarry.model.job import Job, State
 
 MOST_KEPT = 20
 """Attempts of a job, the newest ones."""
+MOST_ACTS = 20
+"""Acts by hand, the newest ones."""
 MOST_ERROR = 500
 """Characters of an error."""
 
@@ -57,6 +59,20 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
         return self.owner.removeprefix("outside:").partition("|")[0]
 
 
+class JobAct(Struct, frozen=True, array_like=True, gc=False):
+    """What somebody did to a job by hand. at: microseconds since the epoch."""
+
+    at: int
+    act: str
+    """`retried`, `cancelled` or `moved`."""
+    who: str
+    """The name of a token, or of the user of a command; empty: not known."""
+    address: str
+    """Of the client, or the host of a command or program; empty: not known."""
+    via: str
+    """`http`, `console`, `command`, `operation` or `program`."""
+
+
 class AttemptList(Struct, frozen=True):
     """The attempts of a job, the oldest first. left_out: how many there were before them."""
 
@@ -73,7 +89,17 @@ class _ErrorNote(Struct):
 
 
 _notes = msgspec.json.Decoder(_ErrorNote)
-_records = msgspec.json.Decoder(tuple[int, list[Attempt]])
+
+
+class _Record(Struct, array_like=True):
+    """As the job keeps it."""
+
+    left_out: int = 0
+    attempts: list[Attempt] = []
+    acts: list[JobAct] = []
+
+
+_records = msgspec.json.Decoder(_Record)
 
 
 def outcome_name(outcome: ways.Outcome) -> str:
@@ -88,24 +114,37 @@ def outcome_name(outcome: ways.Outcome) -> str:
 
 def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
     """The record of a running job's attempts, with this one, which ended `now`. note: how it ended, as JSON."""
-    left_out, kept = _decode(job.attempts)
+    record = _decode(job.attempts)
+    kept = record.attempts
     new = Attempt(job.attempt, job.epoch, job.state_since, now, outcome, job.owner, short_error(note))
     if kept and outcome in _REPEATED and kept[-1].outcome == outcome:
         kept.pop()
-        left_out += 1
+        record.left_out += 1
     kept.append(new)
     over = max(0, len(kept) - MOST_KEPT)
-    return msgspec.json.encode((left_out + over, kept[over:]))
+    return msgspec.json.encode(_Record(record.left_out + over, kept[over:], record.acts))
+
+
+def with_act(record: bytes, act: JobAct) -> bytes:
+    """The record of a job, with this act."""
+    known = _decode(record)
+    return msgspec.json.encode(_Record(known.left_out, known.attempts, [*known.acts, act][-MOST_ACTS:]))
+
+
+def acts_of(job: Job) -> list[JobAct]:
+    """What was done to the job by hand, the oldest first."""
+    return _decode(job.attempts).acts
 
 
 def attempts_of(job: Job) -> AttemptList:
     """All attempts that are known of a job, also the one that runs, and that of a job that was done at once."""
-    left_out, kept = _decode(job.attempts)
+    record = _decode(job.attempts)
+    kept = record.attempts
     if job.state is State.RUNNING:
         kept.append(Attempt(job.attempt, job.epoch, job.state_since, 0, RUNNING, job.owner))
     elif job.state is State.DONE and job.epoch and not (kept and kept[-1].epoch == job.epoch):
         kept.append(Attempt(job.attempt, job.epoch, 0, job.state_since, DONE))
-    return AttemptList(kept, left_out)
+    return AttemptList(kept, record.left_out)
 
 
 def short_error(note: bytes) -> str:
@@ -120,11 +159,11 @@ def short_error(note: bytes) -> str:
     return text if len(text) <= MOST_ERROR else text[: MOST_ERROR - 1] + "…"
 
 
-def _decode(record: bytes) -> tuple[int, list[Attempt]]:
+def _decode(record: bytes) -> _Record:
     if not record:
-        return 0, []
+        return _Record()
     try:
         return _records.decode(record)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         # Written by a newer tarry, perhaps: the job must go on all the same.
-        return 0, []
+        return _Record()

@@ -255,6 +255,14 @@ def discard(job: Job, rules: Rules, now: int) -> Change:
     return after(job, Returned(), rules, now)
 
 
+def by_hand(job: Job, change: Change, act: attempts.JobAct) -> Change:
+    """A change that a person or program makes to the job, with the record of who it was."""
+    if change.to is None:
+        return change
+    before = job.attempts if change.attempts is None else change.attempts
+    return replace(change, attempts=attempts.with_act(before, act))
+
+
 def forget(job: Job) -> Change:
     """Deletes the record for good. A running job must be cancelled first."""
     _refuse(job, State.RUNNING, "it is running: cancel it first")

@@ -311,3 +311,26 @@ def test_show_tells_of_each_attempt(project: Project) -> None:
     assert "\x1b" not in lines[at + 1]
     (facts,) = project.facts("jobs", "show", ids.text(id))
     assert [one["outcome"] for one in facts["attempts"]] == ["failed"]
+
+
+def test_commands_are_in_the_log_of_acts(project: Project) -> None:
+    (id,) = project.put("app.add", 1)
+    assert project.tarry("jobs", "cancel", id).status == 0
+    assert project.tarry("jobs", "retry", NOBODY).status == 1
+    assert project.tarry("jobs", "list").status == 0
+    assert project.tarry("queues", "pause", "default").status == 0
+    facts = project.facts("audit")
+    assert [(one["act"], one["subject"], one["via"]) for one in facts] == [
+        ("pause_queue", "default", "command"),
+        ("retry_job", NOBODY, "command"),
+        ("cancel_job", id, "command"),
+    ]
+    assert [one["outcome"].partition(":")[0] for one in facts] == ["done", "JobNotFound", "done"]
+    assert facts[0]["who"] == facts[2]["who"] != ""
+    assert [one["act"] for one in project.facts("audit", "--job", id)] == ["cancel_job"]
+    assert project.facts("audit", "--queue", "default")[0]["act"] == "pause_queue"
+    assert "cancel_job" in project.said("audit", "--since", "1h")
+    assert "No" not in project.said("audit", "--who", "nobody")
+    (shown,) = [line for line in project.said("jobs", "show", id).splitlines() if line.startswith("act ")]
+    assert "cancelled by " in shown
+    assert shown.endswith("(command)")

@@ -45,6 +45,7 @@ def job(
         deliveries=[],
         attempts=list(more_attempts),
         attempts_left_out=0,
+        acts=[],
     )
 
 

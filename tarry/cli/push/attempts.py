@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tarry.cli.printing import format_clock
 from tarry.client.job_records import most_attempts
-from tarry.model.attempts import Attempt, attempts_of
+from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import format_duration
 from tarry.model.job import Job
 from tarry.process.loading import Setup
@@ -39,6 +39,13 @@ def print_attempts(job: Job) -> None:
         say("attempts")
     for one in known.attempts:
         say(f"  {harmless(_line(one))}")
+
+
+def print_acts(job: Job) -> None:
+    """Prints a line for each thing that was done to the job by hand, the oldest first."""
+    for one in acts_of(job):
+        origin = " ".join(part for part in (one.address, f"({one.via})" if one.via else "") if part)
+        say(harmless(f"act       {format_clock(one.at)}: {one.act} by {one.who or '-'} from {origin}"))
 
 
 def _line(one: Attempt) -> str:

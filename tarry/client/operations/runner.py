@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from tarry.client.audit.acting import Actor, acting
 from tarry.client.bulk import PAGE, change_jobs
 from tarry.client.client import Client
 from tarry.client.operations import registry
@@ -170,7 +171,8 @@ class OperationRunner:
         if jobs and not operation.dry_run:
             if operation.act == "cancel":
                 self._prepare()
-            changed = change_jobs(client, jobs, rule_of(operation, client), EVENTS[operation.act])
+            with acting(Actor(operation.caller, via="operation")):
+                changed = change_jobs(client, jobs, rule_of(operation, client), EVENTS[operation.act])
             if operation.act == "cancel":
                 # Workers must hear of the cancelled jobs that they run.
                 client.store.wake_for_recall()

@@ -33,7 +33,7 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import endpoints, job, jobs, operating, overview, queues, stores, tasks
+from tarry.door.console.views import audit, endpoints, job, jobs, operating, overview, queues, stores, tasks
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.problem import Problem, RequestError, problem_of, retry_after
@@ -53,6 +53,7 @@ PAGES: tuple[ConsolePage, ...] = (
     *endpoints.PAGES,
     *operating.PAGES,
     *stores.PAGES,
+    *audit.PAGES,
 )
 ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *endpoints.ACTS, *operating.ACTS)
 
@@ -136,7 +137,7 @@ class Console:
         async def do(request: Request) -> Response:
             caller = await self._door.caller(request)
             call = ApiCall(self._service, caller, request, act.method.scope)
-            with audited(act.method, call, address_of(request)):
+            with audited(act.method, call, address_of(request), "console"):
                 if self._door.read_only:
                     raise RequestError("this console is for looking only ([server] console)", None, 403)
                 caller.check(act.method.scope or Scope.ADMIN)

@@ -12,7 +12,7 @@ from tarry.door.console.act import MOST_FORM, Form, read_form
 from tarry.door.console.session import COOKIE, Sessions, read_secret
 from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_host, header, read_body
-from tarry.door.http.request_log import write_line
+from tarry.door.http.request_log import write_act
 from tarry.door.identity.access import Caller, Scope
 from tarry.door.service import DoorService
 
@@ -73,10 +73,10 @@ class SignIn:
             found.check(Scope.READ)
         except errors.TarryError as error:
             # A token has 256 random bits, so that guesses need no limit; but whoever runs the server sees them.
-            write_line("", address, "sign_in", "console", f"{type(error).__name__}: {error}")
+            write_act(self._service, "", address, "sign_in", f"{type(error).__name__}: {error}")
             raise
         cookie = (await self.sessions()).open(found.entry)
-        write_line(found.name, address, "sign_in", "console", "done")
+        write_act(self._service, found.name, address, "sign_in", "done")
         return cookie
 
     async def _find(self, form: Mapping[str, str], address: str) -> Caller:

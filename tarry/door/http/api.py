@@ -14,6 +14,7 @@ from tarry.door.http.description.openapi import openapi_document
 from tarry.door.http.description.page import CONTENT_POLICY, docs_page
 from tarry.door.http.method import JSON, ApiCall, ApiMethod, api_method
 from tarry.door.http.methods import (
+    audit,
     claims,
     endpoints,
     events,
@@ -64,6 +65,7 @@ METHODS: tuple[ApiMethod, ...] = (
     *limits.METHODS,
     *hosts.METHODS,
     *operations.METHODS,
+    *audit.METHODS,
     *events.METHODS,
     *history.METHODS,
     *health.METHODS,

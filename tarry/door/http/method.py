@@ -56,7 +56,7 @@ def route_of(path: str) -> str:
 class ApiCall:
     """One request while its method runs."""
 
-    __slots__ = ("caller", "is_page", "request", "scope", "service", "status", "subject")
+    __slots__ = ("caller", "is_page", "queue", "request", "scope", "service", "status", "subject")
 
     def __init__(self, service: DoorService, caller: Caller, request: Request, scope: Scope | None) -> None:
         self.service, self.caller, self.request, self.scope = service, caller, request, scope
@@ -64,11 +64,14 @@ class ApiCall:
         """What it is about, for the audit log; no secrets."""
         self.status: int | None = None
         """Of the answer, where it is not that of the method."""
+        self.queue = ""
+        """The queue that it concerns, for the audit log: the first one that the method checked."""
         self.is_page = False
         """Whether a page for a person is made of the answer: it has to come soon, and asks again by itself."""
 
     def check(self, queue: str) -> None:
         """NotAllowed if the caller may not do what this method does with that queue."""
+        self.queue = self.queue or queue
         # A method that checks a queue has a scope.
         self.caller.check(self.scope or Scope.ADMIN, queue)
 

@@ -11,3 +11,6 @@ OUTCOMES = (
     *(OUTCOME_WORDS.get(outcome, outcome) for outcome in attempts.OUTCOMES),
 )
 """Of an attempt to deliver a job, and of any attempt."""
+DONE_TO_JOBS = ("retried", "cancelled", "moved")
+VIAS = ("http", "console", "command", "operation", "program")
+"""How an act came."""

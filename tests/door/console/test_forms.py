@@ -24,7 +24,9 @@ def state(app: App) -> Any:
     """All that an act could change."""
     store = app.client.store
     jobs = sorted((job.id, job.state, job.epoch, job.queue, job.priority, job.due) for job in store.find(Query()))
-    cells = {name: cell for name, cell in store.kv_list("").items() if not name.startswith(("external/", "console/"))}
+    # What was refused is in the log of acts.
+    others = ("external/", "console/", "audit/")
+    cells = {name: cell for name, cell in store.kv_list("").items() if not name.startswith(others)}
     return jobs, store.queues(), store.limits(), cells
 
 

@@ -17,7 +17,7 @@ from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.http.problem import KINDS, REQUEST_STATUS, UNKNOWN
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State
-from tests.door.console.states import CIRCUITS, HOST_STATES, OUTCOMES, SET_BY
+from tests.door.console.states import CIRCUITS, DONE_TO_JOBS, HOST_STATES, OUTCOMES, SET_BY, VIAS
 
 FOLDER = files("tarry.door.console")
 _PLACE = re.compile(r"%\(\w+\)[sd]|%%|\{\w+\}")
@@ -29,7 +29,17 @@ def wanted() -> set[str]:
     found |= {text for act in ACTS for text in _of_act(act)}
     found |= {kind.title for kind in (*KINDS.values(), *REQUEST_STATUS.values(), UNKNOWN)}
     # What templates show of values that are words, or of which each has its sentence.
-    words = {*map(str, State), *get_args(Act), *get_args(OperationState), *CIRCUITS, *HOST_STATES, *OUTCOMES, *SET_BY}
+    words = {
+        *map(str, State),
+        *get_args(Act),
+        *get_args(OperationState),
+        *CIRCUITS,
+        *HOST_STATES,
+        *OUTCOMES,
+        *SET_BY,
+        *VIAS,
+        *DONE_TO_JOBS,
+    }
     return found | words | {*SENTENCES.values()}
 
 

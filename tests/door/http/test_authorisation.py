@@ -57,7 +57,9 @@ class Shop:
 
     def state(self) -> Any:
         jobs = sorted((job.id, job.state, job.epoch, job.queue, job.priority) for job in self.store.find(Query()))
-        cells = {name: cell for name, cell in self.store.kv_list("").items() if not name.startswith("external/")}
+        # What was refused is in the log of acts.
+        others = ("external/", "audit/")
+        cells = {name: cell for name, cell in self.store.kv_list("").items() if not name.startswith(others)}
         return jobs, self.store.queues(), self.store.limits(), cells
 
 

@@ -16,6 +16,7 @@ PAGES = (
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
     "/schedules", "/limits",
     "/hosts", "/stores", "/operations", "/operations/{operation}",
+    "/audit", "/audit?who=nobody",
 )  # fmt: skip
 
 

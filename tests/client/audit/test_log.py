@@ -1,0 +1,163 @@
+"""The store's log of acts: bounded, in order, by many at once, and whatever is in its cells."""
+
+import threading
+
+import msgspec
+import pytest
+
+from tarry.client.audit import log as audit
+from tarry.client.audit.log import HEAD, KEPT_FOR, MOST_TEXT, PAGE, PAGES, PAGES_AT_ONCE, PREFIX, Act, ActFilter, ActLog
+from tarry.errors import StoreBusy
+from tarry.model.duration import DAY, HOUR
+from tarry.store.memory import MemoryStore
+
+NOW = 1_800_000_000_000_000
+ALL = ActFilter()
+
+
+def act(number: int, **more: object) -> Act:
+    return msgspec.structs.replace(Act(NOW + number, "ann", "cancel_job", "done", subject=str(number)), **more)
+
+
+def read_all(log: ActLog, wanted: ActFilter = ALL, now: int = NOW) -> list[str]:
+    """The subjects of all acts that match, page by page."""
+    found: list[str] = []
+    cursor = ""
+    for _ in range(PAGES * PAGE):
+        page = log.read(wanted, 7, cursor, now)
+        found += [one.subject for one in page.acts]
+        cursor = page.next
+        if not cursor:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+def test_an_empty_log() -> None:
+    assert ActLog(MemoryStore()).read(ALL, 10).acts == []
+
+
+def test_acts_come_the_newest_first_however_they_were_written() -> None:
+    log = ActLog(MemoryStore())
+    log.append([act(number) for number in range(3)], NOW)
+    for number in range(3, 2 * PAGE + 5):
+        log.append([act(number)], NOW)
+    log.append([act(number) for number in range(2 * PAGE + 5, 5 * PAGE)], NOW)
+    assert read_all(log) == [str(number) for number in reversed(range(5 * PAGE))]
+
+
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 350])
+def test_a_page_goes_on_where_the_one_before_ended(limit: int) -> None:
+    log = ActLog(MemoryStore())
+    log.append([act(number) for number in range(350)], NOW)
+    first = log.read(ALL, limit, "", NOW)
+    second = log.read(ALL, 1000, first.next, NOW) if first.next else audit.ActPage([])
+    assert [one.subject for one in (*first.acts, *second.acts)] == [str(number) for number in reversed(range(350))]
+
+
+def test_the_log_is_bounded() -> None:
+    store = MemoryStore()
+    log = ActLog(store)
+    count = (PAGES + 7) * PAGE
+    log.append([act(number) for number in range(count)], NOW)
+    cells = store.kv_list(PREFIX)
+    assert len(cells) == PAGES + 1
+    assert sum(map(len, cells.values())) < PAGES * PAGE * 250
+    found = read_all(log)
+    assert found == [str(number) for number in reversed(range(count - PAGES * PAGE, count))]
+
+
+def test_one_read_looks_at_a_bounded_part() -> None:
+    """Nothing matches, and yet it says how to go on."""
+    log = ActLog(MemoryStore())
+    log.append([act(number) for number in range((PAGES_AT_ONCE + 2) * PAGE)], NOW)
+    page = log.read(ActFilter(who="bob"), 10, "", NOW)
+    assert (page.acts, page.next) == ([], f"2.{PAGE}")
+    assert log.read(ActFilter(who="bob"), 10, page.next, NOW).next == ""
+
+
+def test_old_acts_are_left_out() -> None:
+    store = MemoryStore()
+    log = ActLog(store)
+    log.append([act(0), act(1)], NOW)
+    later = NOW + KEPT_FOR + 2
+    assert read_all(log, now=later) == []
+    log.append([act(2, at=later)], later)
+    assert read_all(log, now=later) == ["2"]
+    assert b'"subject":"0"' not in store.kv_list(PREFIX)[f"{PREFIX}1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (ActFilter(who="ann"), "6 5 4 3 1 0"),
+        (ActFilter(who="bob"), "2"),
+        (ActFilter(act="pause_queue"), "3"),
+        (ActFilter(queue="mail"), "4"),
+        (ActFilter(job="a"), "6 5"),
+        (ActFilter(since=NOW + 5), "6 5"),
+        (ActFilter(until=NOW + 1), "0"),
+        (ActFilter(who="ann", since=NOW + 1, until=NOW + 5), "4 3 1"),
+    ],
+)
+def test_filters(wanted: ActFilter, found: str) -> None:
+    log = ActLog(MemoryStore())
+    special: dict[int, dict[str, object]] = {
+        2: {"who": "bob"},
+        3: {"act": "pause_queue"},
+        4: {"queue": "mail"},
+        5: {"jobs": ("a", "b")},
+    }
+    special[6] = {"jobs": ("a",)}
+    log.append([act(number, **special.get(number, {})) for number in range(7)], NOW)
+    assert " ".join(read_all(log, wanted)) == found
+
+
+def test_many_write_at_once_and_nothing_is_lost() -> None:
+    store = MemoryStore()
+    writers, each = 4, PAGE
+
+    def write(number: int) -> None:
+        for at in range(each):
+            ActLog(store).append([act(number * each + at)], NOW)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, read_all(ActLog(store)))) == list(range(writers * each))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff"])
+def test_a_page_that_cannot_be_read_holds_up_nothing(content: bytes) -> None:
+    store = MemoryStore()
+    log = ActLog(store)
+    log.append([act(0)], NOW)
+    store.kv_cas(f"{PREFIX}1", content, store.kv_get(f"{PREFIX}1"))
+    log.append([act(1)], NOW)
+    assert read_all(log) == ["1"]
+
+
+class Contested(MemoryStore):
+    """Somebody else writes between each read and the write that follows."""
+
+    def kv_cas(self, name: str, value: bytes | None, was: bytes | None) -> bool:
+        return False
+
+
+def test_who_never_gets_a_turn_gives_up() -> None:
+    with pytest.raises(StoreBusy):
+        ActLog(Contested()).append([act(0)], NOW)
+
+
+@pytest.mark.parametrize("cursor", ["x", "1", "1.x", "-1.2", "1.2.3", "9" * 50 + ".1"])
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(ValueError, match="is no cursor"):
+        ActLog(MemoryStore()).read(ALL, 10, cursor)
+
+
+def test_texts_are_cut() -> None:
+    assert audit.cut("x" * MOST_TEXT) == "x" * MOST_TEXT
+    assert len(audit.cut("x" * 10_000)) == MOST_TEXT
+    assert (KEPT_FOR, HEAD) == (90 * DAY, "audit/head")
+    assert HOUR < KEPT_FOR
