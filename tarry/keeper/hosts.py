@@ -47,6 +47,8 @@ class PoolFigures(Struct, frozen=True):
     memory: _Count = 0
     queues: list[str] | None = None
     """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
+    weights: dict[str, int] = {}
+    """How it shares its starts among its queues, by `[pools.NAME] queues`; empty: equally."""
 
 
 class Host(Struct, frozen=True):

@@ -84,4 +84,5 @@ def _figures(name: str, children: list[ChildStatus], settings: Pool | None) -> P
         memory=sum(child.rss for child in ready),
         # None: a pool of earlier settings, whose processes are ending.
         queues=None if settings is None else sorted(settings.queues),
+        weights=settings.queues if settings is not None and isinstance(settings.queues, dict) else {},
     )

@@ -84,6 +84,14 @@ def test_the_pools_that_serve_a_queue() -> None:
     assert pools_that_serve(look(serving, Host("c", "web-3", pools=[PoolFigures("old")])), "mails") is None
 
 
+def test_the_page_of_a_queue_tells_the_weight_that_each_pool_gives_it() -> None:
+    weighted = PoolFigures("w", queues=["bulk", "mails"], weights={"bulk": 1, "mails": 3})
+    pools = [weighted, PoolFigures("all", queues=["*"]), PoolFigures("two", queues=["bulk", "mails"])]
+    found = pools_that_serve(look(Host("a", "web-1", pools=pools)), "mails")
+    assert found is not None
+    assert [(one.pool.name, one.share) for one in found] == [("w", 0.75), ("all", None), ("two", 0.5)]
+
+
 def test_the_size_of_queues() -> None:
     assert queue_sizes(TALLIES) == [QueueSize("bulk", 9, 0, 900), QueueSize("mails", 6, 3, 105)]
 

@@ -39,6 +39,9 @@ class ServingPool(Struct, frozen=True):
 
     host: str
     pool: PoolFigures
+    share: float | None = None
+    """The part of the pool's starts that the queue has while all of its queues have work; None: the pool serves
+    whatever has jobs, all alike."""
 
 
 @console_page("/queues", "queues.html")
@@ -85,10 +88,19 @@ def pools_that_serve(look: StoreLook, queue: str) -> list[ServingPool] | None:
     return None if None in (found := list(_pools(look, queue))) else [one for one in found if one is not None]
 
 
+def share_of(pool: PoolFigures, queue: str) -> float | None:
+    """See `ServingPool`."""
+    if queue not in (pool.queues or ()):
+        return None
+    return (
+        pool.weights.get(queue, 0) / (sum(pool.weights.values()) or 1) if pool.weights else 1 / len(pool.queues or ())
+    )
+
+
 def _pools(look: StoreLook, queue: str) -> Iterator[ServingPool | None]:
     for host in look.hosts:
         if host.is_alive and (pools := serving_pools(host.pools, queue)) is not None:
-            yield from (ServingPool(host.name, pool) for pool in pools)
+            yield from (ServingPool(host.name, pool, share_of(pool, queue)) for pool in pools)
         elif host.is_alive:
             yield None
 
