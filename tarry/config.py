@@ -96,6 +96,8 @@ class MasterConfig(Struct, frozen=True):
     """Seconds in which a process has to be ready."""
     watch: Annotated[bool, FLAG] = False
     """Whether to reload when the configuration or the app's files change."""
+    remote_control: Annotated[bool, FLAG] = True
+    """Whether the master takes requests that come through the store: from the console, the API, and other hosts."""
 
 
 class Pool(Struct, frozen=True):

@@ -105,6 +105,14 @@ class TooManyOperations(TarryError):
     """So many operations are under way that no other begins."""
 
 
+class HostNotFound(TarryError, LookupError):
+    """No master of that name is known to the store."""
+
+
+class TooManyRequests(TarryError):
+    """So many requests to a master are under way that it takes no other."""
+
+
 class JobFailed(TarryError):
     """`result()` of a job that is dead; the message carries the task's own error."""
 

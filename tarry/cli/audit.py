@@ -38,6 +38,7 @@ ACTS: Mapping[str, Mapping[str, str]] = {
         "probe": "probe_endpoint",
         "replay": "replay_endpoint",
     },
+    "hosts": {"reload": "reload_host", "scale": "scale_host", "stop": "stop_host", "stack": "dump_worker"},
     "tokens": {"add": "add_token", "remove": "remove_token"},
     "passwords": {"add": "add_password", "change": "change_password", "remove": "remove_password"},
     "shards": {"move": "move_shards"},
@@ -126,7 +127,8 @@ def record(args: argparse.Namespace, outcome: str) -> None:
 
 def _subject(args: argparse.Namespace) -> str:
     """On what, without values of settings: these may be secrets."""
-    named = [*getattr(args, "ids", ()), *getattr(args, "names", ()), getattr(args, "name", None) or ""]
+    named = [*getattr(args, "ids", ()), *getattr(args, "names", ()), *getattr(args, "words", ())]
+    named.append(getattr(args, "name", None) or "")
     filters = ("queue", "task", "key", "state", "older", "since")
     chosen = {name: value for name in filters if (value := getattr(args, name, None))}
     return " ".join([*filter(None, named), *(f"{name}={_shown(value)}" for name, value in chosen.items())])

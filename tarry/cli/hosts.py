@@ -1,16 +1,24 @@
-"""`tarry status --all`: all masters that use the store, on all hosts."""
+"""`tarry hosts`, `tarry status --all`: all masters that use the store, on all hosts, and what they are told to do."""
 
 import argparse
+import getpass
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tarry.cli.printing import format_ago, format_clock, print_json, print_table
-from tarry.keeper.hosts import Host, PoolFigures, list_hosts
-from tarry.keeper.records import host_record, is_own
+from tarry.client.client import Client
+from tarry.errors import ResultTimeout, TarryError, UsageError
+from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState
+from tarry.keeper.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
+from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
 from tarry.process.loading import Setup
+from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
@@ -18,6 +26,88 @@ from tarry.terminal import say
 _OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
 _NONE_ALIVE = 3
+MOST_WORKERS = 1000
+_UNDER_WAY = (RequestState.WAITING, RequestState.TAKEN)
+_POLL = 0.2
+"""Seconds between two looks for an outcome."""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command to the parser."""
+    hosts = commands.add_parser(
+        "hosts",
+        help="show the masters of all hosts; reload, scale or stop one of them, or see where its workers are",
+        description="""Without an action: as `tarry status --all`. The others name a host, or the instance of a master
+        where several run on a host: reload NAME; scale NAME POOL N; stop NAME; stack NAME POOL.N, the worker. The
+        request goes through the store, and the command waits for its outcome.""",
+    )
+    hosts.add_argument("action", nargs="?", choices=("list", "reload", "scale", "stop", "stack"), default="list")
+    hosts.add_argument("words", nargs="*", metavar="NAME")
+    hosts.add_argument("--timeout", type=float, default=60.0, help="give up waiting after so many seconds")
+    hosts.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Status 0 once the master has done it, 1 with the reason if it has not."""
+    if args.action == "list":
+        return show_all(args)
+    wanted = {"scale": 3, "stack": 2}.get(args.action, 1)
+    if len(args.words) != wanted:
+        words = {"scale": " POOL N", "stack": " POOL.N"}.get(args.action, "")
+        raise UsageError(f"tarry hosts {args.action} NAME{words}")
+    client = Setup.of(args).client
+    host = find_host(client.store, args.words[0])
+    outcome = _ask(client, host, _request(client, host, args), args.timeout)
+    if args.json:
+        print_json(request_record(outcome))
+    elif outcome.state is RequestState.DONE:
+        say(outcome.text)
+    if outcome.state is not RequestState.DONE:
+        raise TarryError(outcome.text or f"the request is {outcome.state}: {_REASONS.get(outcome.state, '')}")
+    return 0
+
+
+_REASONS = {
+    RequestState.EXPIRED: "the master did not take it in time, and will not any more",
+    RequestState.LOST: "the master took it, and told no outcome",
+}
+
+
+def _request(client: Client, host: Host, args: argparse.Namespace) -> HostRequest:
+    if not host.is_alive:
+        raise TarryError(f"the master of {host.name} is lost: it takes no requests")
+    if not host.remote_control:
+        raise TarryError(f"the master of {host.name} takes no requests through the store ([master] remote_control)")
+    base = HostRequest(ids.text(ids.uuid7()), HostAct(args.action), client.clock.now(), getpass.getuser()[:200])
+    if args.action == "scale":
+        _, pool, number = args.words
+        if not number.isdecimal() or int(number) > MOST_WORKERS:
+            raise UsageError(f"{number!r}: a whole number from 0 to {MOST_WORKERS}")
+        return replace(base, pool=pool, workers=int(number))
+    if args.action == "stack":
+        return replace(base, owner=_find_worker(host, args.words[1]).owner)
+    return base
+
+
+def _find_worker(host: Host, name: str) -> WorkerFigures:
+    for worker in host.workers:
+        if name in (f"{worker.pool}.{worker.number}", worker.owner):
+            return worker
+    known = ", ".join(f"{worker.pool}.{worker.number}" for worker in host.workers[:8])
+    raise UsageError(f"no worker {name!r} on {host.name}: there are {known or 'none'}")
+
+
+def _ask(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
+    """Makes the request and waits for its outcome; ResultTimeout."""
+    requests = HostRequests(client.store, host.instance)
+    requests.put(request)
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = next((one for one in requests.known(client.clock.now()) if one.id == request.id), request)
+        if found.state not in _UNDER_WAY:
+            return found
+        time.sleep(_POLL)
+    raise ResultTimeout(f"no outcome within {timeout:g} s: `GET /v1/hosts/{host.name}` and the console show it")
 
 
 def show_all(args: argparse.Namespace) -> int:

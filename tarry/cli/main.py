@@ -18,6 +18,7 @@ from tarry.terminal import harmless
 COMMAND_MODULES = {
     "tarry.cli.start": ("start", "restart"),
     "tarry.cli.processes": ("stop", "quit", "reload", "upgrade", "scale", "status"),
+    "tarry.cli.hosts": ("hosts",),
     "tarry.cli.top.command": ("top",),
     "tarry.cli.worker": ("worker",),
     "tarry.cli.enqueue": ("enqueue",),
@@ -37,7 +38,9 @@ COMMAND_MODULES = {
     "tarry.cli.audit": ("audit",),
 }
 """The commands of each module."""
-AUDITED = frozenset(("jobs", "queues", "limits", "schedules", "tasks", "endpoints", "tokens", "passwords", "shards"))
+AUDITED = frozenset(
+    ("jobs", "queues", "limits", "schedules", "tasks", "endpoints", "hosts", "tokens", "passwords", "shards")
+)
 """Commands that may change what others see; `tarry.cli.audit` has their actions."""
 
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")

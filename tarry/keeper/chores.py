@@ -144,16 +144,19 @@ class Keeper:
         stuck: Collection[str] = (),
         stacks: Mapping[str, str] = MappingProxyType({}),
         epochs: Mapping[str, int] = MappingProxyType({}),
+        ended: Collection[str] = (),
     ) -> None:
         """Recovers all jobs of an owner that is known to be dead.
 
         on: ids (hex) of the jobs that were executing when it died; for them the crash counts. stuck: ids of the jobs
         that did not end after their timeout, so that the owner was killed. epochs, stacks: the attempt and the stack
-        of each stuck job, by id. One job of a batch task stands for its whole call.
+        of each stuck job, by id. ended: those of the stuck jobs that an operator ended. One job of a batch task stands
+        for its whole call.
         """
         # Asked before the recovery, which ends the attempts.
         overdue = self._find_still_running(gone, stuck, epochs)
-        shared, where = self._find_shared_batches({*on, *overdue}), {id: stacks.get(id, "") for id in overdue}
+        shared = self._find_shared_batches({*on, *overdue})
+        where = {id: _stuck_note(stacks.get(id, ""), id in ended) for id in overdue}
         self._recover(lambda: self._store.reclaim(self._clock.now(), gone, _BATCH), on, where, shared)
 
     def rescue_overdue(self) -> None:
@@ -255,7 +258,7 @@ class Keeper:
         self,
         find: Callable[[], list[Job]],
         on: Collection[str] | None,
-        stuck: Mapping[str, str] = MappingProxyType({}),
+        stuck: Mapping[str, bytes] = MappingProxyType({}),
         shared: Collection[str] = (),
     ) -> None:
         for _ in range(100):
@@ -285,13 +288,14 @@ class Keeper:
         """Handles the master's message about a dead worker and returns the answer; None if the store is not available
         or the message is a different one.
 
-        The message: `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text}, "epochs": {id: number}}`.
+        The message: `{"gone": owner, "on": [...], "stuck": [...], "stacks": {id: text}, "epochs": {id: number},
+        "ended": [...]}`.
         """
         if "gone" not in line or self._store_backoff.left(time.monotonic()):
             return None
         try:
             stuck, stacks, epochs = line.get("stuck", ()), line.get("stacks", {}), line.get("epochs", {})
-            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs)
+            self.rescue(line["gone"], line.get("on", ()), stuck, stacks, epochs, line.get("ended", ()))
         except StoreError as error:
             self._log_delay(error, line["gone"])
             return None
@@ -329,14 +333,17 @@ def _is_one_call(jobs: list[Job], batch_tasks: Collection[str]) -> bool:
     return len(jobs) == 1 or (task in batch_tasks and all(job.task == task and not job.crashes for job in jobs))
 
 
-def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, str], shared: Collection[str]) -> Outcome:
+def _outcome_of(job: Job, on: Collection[str], stuck: Mapping[str, bytes], shared: Collection[str]) -> Outcome:
     if owner.is_outside(job.owner):
         # Nobody sees such a program die. A lease that ran out must count, or a job that kills it would come for ever.
         return TimedOut(outcome_note("LeaseExpired", "who took it neither finished it nor prolonged its lease in time"))
     if job.task in shared and not job.crashes:
         return Lost(on=True)
-    stack = stuck.get(job.id.hex())
-    if stack is not None:
-        why = "it did not end after its timeout, so its worker was killed"
-        return TimedOut(outcome_note("TimeLimit", why, stack))
-    return Lost(job.id.hex() in on)
+    note = stuck.get(job.id.hex())
+    return Lost(job.id.hex() in on) if note is None else TimedOut(note)
+
+
+def _stuck_note(stack: str, is_ended: bool) -> bytes:
+    """What is kept with a job that did not end, so that its worker was killed."""
+    why = "an operator ended it" if is_ended else "it did not end after its timeout"
+    return outcome_note("TimeLimit", f"{why}, so its worker was killed", stack)

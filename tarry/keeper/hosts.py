@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.client.clock import Clock
-from tarry.errors import StoreAway, StoreBusy, StoreUnavailable
+from tarry.errors import HostNotFound, StoreAway, StoreBusy, StoreUnavailable, UsageError
 from tarry.model.duration import DAY, MINUTE, SECOND
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
@@ -49,6 +49,43 @@ class PoolFigures(Struct, frozen=True):
     """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
     weights: dict[str, int] = {}
     """How it shares its starts among its queues, by `[pools.NAME] queues`; empty: equally."""
+    wanted: _Count = 0
+    """How many workers it is to have."""
+    least: _Count = 0
+    most: _Count = 0
+    """Bounds within which it follows its backlog; 0: it does not."""
+    failure: str = ""
+    """Why its processes cannot start; empty: they can."""
+    replaced: dict[str, _Count] = {}
+    """How many of its processes had to be replaced, by the reason: `jobs`, `age` or `memory` (a limit of the pool),
+    `hang` (a job that did not end), `crash`."""
+
+
+class WorkerFigures(Struct, frozen=True):
+    """A worker process, as its master sees it. Memory in bytes, `started` in seconds since the epoch."""
+
+    pool: str
+    number: _Count
+    owner: str = ""
+    """Its name as the owner of jobs."""
+    pid: _Count = 0
+    generation: _Count = 0
+    state: str = ""
+    """starting, ready, stopping or gone."""
+    started: float = 0.0
+    processed: _Count = 0
+    failed: _Count = 0
+    held: _Count = 0
+    """How many jobs it has claimed."""
+    memory: _Count = 0
+    cpu: float = 0.0
+    """How many cores it used lately."""
+    silent: float = 0.0
+    """Seconds since its last sign of life."""
+    last_exit: str = ""
+    """How the process before it in its place ended; empty: there was none."""
+    jobs: list[str] = []
+    """Ids of the jobs whose code runs at this moment, the longest first; at most two."""
 
 
 class Host(Struct, frozen=True):
@@ -67,6 +104,19 @@ class Host(Struct, frozen=True):
     started: _Moment = 0
     seen: _Moment = 0
     pools: list[PoolFigures] = []
+    workers: list[WorkerFigures] = []
+    """At most 64."""
+    worker_count: _Count = 0
+    generation: _Count = 0
+    """Of the processes that serve: each successful reload adds one."""
+    reloading: str = ""
+    """The stage of a running reload; empty: none runs."""
+    reloaded: float = 0.0
+    """When the last reload ended, in seconds since the epoch; 0: there was none."""
+    reload_failure: str = ""
+    """Why the last reload failed; empty: it did not."""
+    remote_control: bool = False
+    """Whether it takes requests that come through the store."""
 
     @property
     def is_alive(self) -> bool:
@@ -92,6 +142,31 @@ def list_hosts(store: Store, now: int | None = None) -> list[Host]:
             newest[host.instance] = host
     found = [replace(host, state=LOST) if _is_lost(host, moment) else host for host in newest.values()]
     return sorted(found, key=lambda host: (host.name, host.pid_file, host.started, host.instance))
+
+
+def find_host(store: Store, name: str) -> Host:
+    """The master with this instance, or the only one on the host of this name that lives. HostNotFound; StoreError."""
+    found = [host for host in list_hosts(store) if name in (host.instance, host.name)]
+    exact = [host for host in found if host.instance == name]
+    chosen = exact or [host for host in found if host.is_alive] or found
+    if not chosen:
+        raise HostNotFound(f"no master of host {name!r} is known to the store")
+    if len(chosen) > 1:
+        several = ", ".join(host.instance for host in chosen[:4])
+        raise UsageError(f"several masters run on {name}: name one of {several}", "host")
+    return chosen[0]
+
+
+def host_of_worker(store: Store, owner: str) -> Host:
+    """The master that this worker belongs to. HostNotFound: it is not known; the worker may have no master."""
+    place = owner.split(":", maxsplit=1)[0]
+    alive = [host for host in list_hosts(store) if host.is_alive and host.instance.split(":")[0] == place]
+    of_it = [host for host in alive if any(worker.owner == owner for worker in host.workers)]
+    # A host tells only of its first workers.
+    chosen = of_it or (alive if len(alive) == 1 and alive[0].worker_count > len(alive[0].workers) else [])
+    if not chosen:
+        raise HostNotFound("no master that is known to the store has this worker")
+    return chosen[0]
 
 
 def _is_newer(known: Host | None, host: Host) -> bool:
@@ -183,7 +258,8 @@ def _cell_name(instance: str, number: int = 0) -> str:
 
 
 def _summary(host: Host) -> str:
-    return f"{host.state} {[(pool.name, pool.workers) for pool in host.pools]}"
+    pools = [(pool.name, pool.workers, pool.wanted) for pool in host.pools]
+    return f"{host.state} {host.generation} {host.reloaded} {pools}"
 
 
 def _is_expired(host: Host, now: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tarry.keeper import schedule_state
+from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
 from tarry.keeper.hosts import Host, PoolFigures
 from tarry.keeper.limits import EffectiveLimit
 from tarry.keeper.schedule_state import StoredState
@@ -49,6 +50,26 @@ class LimitRecord(Struct, frozen=True):
     """`hand` or `code`."""
 
 
+class RequestRecord(Struct, frozen=True):
+    """Something that a master was asked for through the store, and its outcome."""
+
+    id: str
+    act: HostAct
+    state: RequestState
+    at: float
+    by: str
+    """Who asked; empty: not known."""
+    pool: str
+    workers: int
+    worker: str
+    """The worker that is meant, as the owner of jobs."""
+    job: str
+    """The job that is meant."""
+    ended: float | None
+    text: str
+    """The outcome in words, or the stack."""
+
+
 class HostRecord(Struct, frozen=True):
     """One master, as it last reported."""
 
@@ -64,6 +85,17 @@ class HostRecord(Struct, frozen=True):
     alive: bool
     local: bool
     """It is the master with the pid file of these settings, on this machine."""
+    worker_count: int = 0
+    generation: int = 0
+    """Of the processes that serve: each successful reload adds one. 0: a master of an earlier version does not tell."""
+    reloading: str = ""
+    """The stage of a running reload; empty: none runs."""
+    reloaded: float | None = None
+    """When the last reload ended; null: there was none."""
+    reload_failure: str = ""
+    """Why the last reload failed; empty: it did not."""
+    remote_control: bool = False
+    """Whether it takes requests that come through the store."""
 
 
 def schedule_records(store: Store, schedules: Mapping[str, Schedule], now: int) -> list[ScheduleRecord]:
@@ -108,6 +140,29 @@ def host_record(host: Host, pid_file: Path) -> HostRecord:
         host.pools,
         host.is_alive,
         is_own(host, pid_file),
+        host.worker_count,
+        host.generation,
+        host.reloading,
+        host.reloaded or None,
+        host.reload_failure,
+        host.remote_control,
+    )
+
+
+def request_record(request: HostRequest) -> RequestRecord:
+    """The record of a request."""
+    return RequestRecord(
+        request.id,
+        request.act,
+        request.state,
+        request.at / SECOND,
+        request.by,
+        request.pool,
+        request.workers,
+        request.owner,
+        request.job,
+        request.ended / SECOND or None,
+        request.text,
     )
 
 

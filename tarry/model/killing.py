@@ -3,8 +3,9 @@
 from tarry.model.job import Job, State
 
 # Numbers, since the scoreboard is memory shared between processes and has no room for text.
-TIMEOUT, CANCELLED, LEASE_LOST, NOT_WANTED, HOOKS = range(5)
-"""NOT_WANTED: cancelled or lost, but the store could not be asked which."""
+TIMEOUT, CANCELLED, LEASE_LOST, NOT_WANTED, HOOKS, ENDED = range(6)
+"""NOT_WANTED: cancelled or lost, but the store could not be asked which. ENDED: an operator ended this
+attempt, whatever the job is to become."""
 
 _TEXTS = {
     TIMEOUT: "past its timeout",
@@ -12,6 +13,7 @@ _TEXTS = {
     LEASE_LOST: "though its lease was lost",
     NOT_WANTED: "though it was cancelled or its lease was lost",
     HOOKS: "in hooks that did not end",
+    ENDED: "and an operator ended it",
 }
 
 

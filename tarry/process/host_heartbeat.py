@@ -1,30 +1,41 @@
 """What the keeper does with its master's scoreboard: registers the host, and renews leases of unresponsive workers."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tarry import __version__
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.config import Config, Pool
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.hosts import Host, HostEntry, PoolFigures, WorkerFigures
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
+from tarry.process.cpu_meter import CpuMeter
 from tarry.process.parent_board import ParentBoard
-from tarry.runtime.board.layout import QUITTING, READY, STOPPING
+from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus
+from tarry.runtime.master_status import PoolStatus
+from tarry.runtime.report import longest_running
 from tarry.store.base import Store
 from tarry.worker import owner
 
 _LOOK_EVERY = 1.0
+# The entries of all hosts are read at once.
+MOST_WORKERS = 64
+"""Workers that are told of."""
+MOST_JOBS = 2
+"""Running jobs that are told of each."""
+MOST_TEXT = 500
+"""Characters of a failure that is told."""
 
 
 class HostHeartbeat:
     """Belongs to the keeper's process, a child of the master."""
 
     def __init__(self, store: Store, config: Config) -> None:
-        self._pid_file, self._master, self._pools = config.master.pid_file, ParentBoard(config), config.pools
+        self._settings, self._master, self._pools = config.master, ParentBoard(config), config.pools
+        self._cpu = CpuMeter()
         self._instance = f"{owner.process_owner(self._master.pid)}:0"
         clock = Clock(store.time, CHECKED_EVERY)
         self._host_entry = HostEntry(store, self.host, clock)
@@ -48,16 +59,31 @@ class HostHeartbeat:
         board = self._master.read()
         if board is None:
             return None
+        workers = [child for child in board.children if child.role == "worker"]
+        # The end of a traceback is the error.
+        failure = board.notice.trouble[-MOST_TEXT:]
         return Host(
             instance=self._instance,
             name=self._instance.partition("|")[0],
             pid=board.pid,
-            pid_file=str(self._pid_file),
+            pid_file=str(self._settings.pid_file),
             version=__version__,
             state=board.state,
             started=round(board.started * SECOND),
             pools=_pools(board, self._pools),
+            workers=self._workers(workers),
+            worker_count=len(workers),
+            generation=board.notice.generation,
+            reloading=board.notice.reloading,
+            reloaded=board.notice.reloaded,
+            reload_failure=failure,
+            remote_control=self._settings.remote_control,
         )
+
+    def _workers(self, children: Sequence[ChildStatus]) -> list[WorkerFigures]:
+        told = sorted(children, key=lambda child: (child.boot == GONE, child.pool, child.number))[:MOST_WORKERS]
+        shares = self._cpu.shares([child.pid for child in told if child.boot != GONE])
+        return [_worker(child, shares.get(child.pid, 0.0)) for child in told]
 
     def unresponsive_leases(self) -> dict[str, int]:
         """The owners without a recent sign of life, with their leases."""
@@ -69,13 +95,38 @@ def _pools(board: Board, settings: Mapping[str, Pool]) -> list[PoolFigures]:
     for child in board.children:
         if child.role == "worker":
             by_pool.setdefault(child.pool, []).append(child)
-    return [_figures(name, children, settings.get(name)) for name, children in by_pool.items()]
+    status = {pool.name: pool for pool in board.notice.pools}
+    return [
+        _figures(status.get(name, PoolStatus(name, 0)), children, settings.get(name))
+        for name, children in by_pool.items()
+    ]
 
 
-def _figures(name: str, children: list[ChildStatus], settings: Pool | None) -> PoolFigures:
+def _worker(child: ChildStatus, cpu: float) -> WorkerFigures:
+    is_gone = child.boot == GONE
+    return WorkerFigures(
+        child.pool,
+        child.number,
+        child.owner,
+        0 if is_gone else child.pid,
+        child.generation,
+        child.boot,
+        child.started,
+        child.processed,
+        child.failed,
+        child.held,
+        0 if is_gone else child.rss,
+        cpu,
+        max(0.0, child.heartbeat),
+        child.last_exit,
+        [job.id for job in longest_running(child)[:MOST_JOBS]],
+    )
+
+
+def _figures(status: PoolStatus, children: list[ChildStatus], settings: Pool | None) -> PoolFigures:
     ready = [child for child in children if child.boot == READY]
     return PoolFigures(
-        name,
+        status.name,
         workers=len(ready),
         busy=sum(bool(child.running) for child in ready),
         # Also of a process that has just died: its slot keeps these figures until the next one starts.
@@ -85,4 +136,9 @@ def _figures(name: str, children: list[ChildStatus], settings: Pool | None) -> P
         # None: a pool of earlier settings, whose processes are ending.
         queues=None if settings is None else sorted(settings.queues),
         weights=settings.queues if settings is not None and isinstance(settings.queues, dict) else {},
+        wanted=status.workers,
+        least=status.least,
+        most=status.most,
+        failure=status.failed[-MOST_TEXT:],
+        replaced=status.ended,
     )

@@ -4,7 +4,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ from tarry.process.file_watcher import run_watcher
 from tarry.process.host_heartbeat import HostHeartbeat
 from tarry.process.loading import open_app
 from tarry.process.parent_board import ParentBoard
+from tarry.process.remote_control import RemoteControl
 from tarry.process.server import check_server, run_server
 from tarry.process.title import Title
 from tarry.process.unresponsive import UnresponsiveWorkers
@@ -29,6 +30,7 @@ from tarry.runtime.autoscaler import Range
 from tarry.runtime.board.reader import SERVER, process_name
 from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
+from tarry.runtime.pipe import Message
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
 from tarry.store.base import Store
 from tarry.tasks import log_facts
@@ -160,6 +162,7 @@ class MasterOutside(ControlChannel):
 
     def __init__(self, child: ChildContext) -> None:
         self._child, self._title = child, Title(child)
+        self._requests: list[Message] = []
 
     def filenos(self) -> Sequence[int]:
         """The pipe to the master, and the signals."""
@@ -172,8 +175,17 @@ class MasterOutside(ControlChannel):
 
     def is_parent_alive(self) -> bool:
         """False once the master has closed its end of the pipe."""
-        self._child.receive()
+        self._requests += self._child.receive()
         return not self._child.is_orphaned
+
+    def requests(self) -> Sequence[Message]:
+        """What the master has asked for."""
+        came, self._requests = self._requests, []
+        return came
+
+    def reply(self, answer: Mapping[str, Any]) -> None:
+        """Sends it to the master."""
+        self._child.try_send(dict(answer))
 
     def is_open(self) -> bool:
         """False once a job has closed the pipe to the master."""
@@ -211,6 +223,8 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     keeper = app.keeper(store)
     presence = HostHeartbeat(store, app.config)
     presence.register_chores(keeper)
+    remote = RemoteControl(store, app.config, child.send)
+    remote.register_chores(keeper)
     UnresponsiveWorkers(store, app).register_chores(keeper)
     # The keeper needs the HTTP tasks: their rules say what becomes of jobs that it brings back.
     keeper.register_chore(1.0, app.http.sync_chore(store))
@@ -224,7 +238,8 @@ def _run_keeper(child: ChildContext, app: App, store: Store) -> None:
     away = ""
     while True:
         child.slot.beat(resident_bytes())
-        pending = _handle_messages(child, keeper, [*pending, *child.receive()])
+        came = [message for message in child.receive() if not remote.handle(message)]
+        pending = _handle_messages(child, keeper, [*pending, *came])
         if child.should_exit():
             # Both need the store.
             if not keeper.away:

@@ -7,21 +7,26 @@ import random
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Container, Iterator
 from uuid import UUID
 
+from tarry.model.killing import ENDED
 from tarry.model.quantity import quantity
-from tarry.runtime import dump
 from tarry.runtime.board.layout import STOPPING, JobCell
 from tarry.runtime.board.slot import BoardSlot
-from tarry.runtime.dump import StackDump
 from tarry.runtime.pipe import Message, MessagePipe
 from tarry.runtime.role import CUT_OFF, KEEPER, Inherit, Role, run_child
 from tarry.runtime.signals import block_signals
+from tarry.runtime.stacks import dump
+from tarry.runtime.stacks.dump import StackDump
 
 log = logging.getLogger("tarry.master")
 
 QUIT, OVERDUE, OVER_MEMORY, LATE = "quit", "overdue", "memory", "late"
+
+JOBS, AGE, MEMORY, HANG, CRASH = "jobs", "age", "memory", "hang", "crash"
+"""Why a process ended although it was still wanted: a limit of its pool, a job that did not end, its death."""
 
 # Seconds. A process that lived this long came up well, so its successor starts without a delay.
 _LONG_RUN = 10.0
@@ -31,8 +36,12 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 class ChildProcess:
     """One numbered place in a role, and the process that runs in it now. Times are of the monotonic clock."""
 
-    def __init__(self, role: Role, number: int, slot: BoardSlot, generation: int = 1) -> None:
+    def __init__(
+        self, role: Role, number: int, slot: BoardSlot, generation: int = 1, ends: Counter[str] | None = None
+    ) -> None:
+        """ends: where each process that ends here is counted, by JOBS and the others."""
         self.role, self.number, self.slot, self.generation = role, number, slot, generation
+        self._ends: Counter[str] = Counter() if ends is None else ends
         self.name = role.process_name(number)
         self.pid = 0
         """0: no process runs."""
@@ -46,6 +55,8 @@ class ChildProcess:
         """Why the master killed the process; empty: it did not."""
         self.recycle_reason = ""
         """Why the process is to be replaced; empty: it is not."""
+        self._reached = ""
+        """The limit that it has reached: JOBS, AGE or MEMORY; empty: none."""
         self.start_error = ""
         """Why the process could not start; empty: no failure is known."""
         self.started_at, self._short_runs = 0.0, 0
@@ -53,6 +64,8 @@ class ChildProcess:
         self.sigkill_at = 0.0
         """When SIGKILL follows the signal that makes the process write its stacks and die; 0: none was sent."""
         self._stuck: dict[tuple[bytes, int], int] = {}
+        self._ended: list[str] = []
+        """Of the stuck jobs, those that an operator ended."""
         self._dump: StackDump | None = None
 
     @property
@@ -85,7 +98,8 @@ class ChildProcess:
         )
         # At random, so that processes that started together do not end together.
         self.recycle_reason, self.start_error, self._jitter = "", "", random.uniform(0.9, 1.0)
-        self.sigkill_at, self._stuck = 0.0, {}
+        self._reached = ""
+        self.sigkill_at, self._stuck, self._ended = 0.0, {}, []
 
     def _fork(self, ours: socket.socket, theirs: socket.socket, inherit: Inherit) -> None:
         for stream in (sys.stdout, sys.stderr):  # else the child would write what is in their buffers once more
@@ -166,11 +180,11 @@ class ChildProcess:
             return
         processed, rss = self.slot.counts()[0], self.slot.rss()
         if 0 < limits.jobs * jitter <= processed:
-            self.recycle_reason = quantity(processed)
+            self._reached, self.recycle_reason = JOBS, quantity(processed)
         elif 0 < limits.age * jitter <= now - self.started_at:
-            self.recycle_reason = "its age"
+            self._reached, self.recycle_reason = AGE, "its age"
         elif 0 < limits.memory * jitter <= rss:
-            self.recycle_reason = f"{rss / 2**20:.0f} MB of memory"
+            self._reached, self.recycle_reason = MEMORY, f"{rss / 2**20:.0f} MB of memory"
 
     def kill_if_overdue(self, now: float) -> None:
         """Kills the process if a job has run too long; it writes its stacks first."""
@@ -181,7 +195,10 @@ class ChildProcess:
         if stuck:
             # Recorded now: the process may change its cells before it dies.
             self._stuck = {(cell.id, cell.epoch): cell.thread for cell in stuck}
+            self._ended = [cell.id.hex() for cell in stuck if cell.reason == ENDED]
             self.kill_reason, self.sigkill_at = OVERDUE, now + dump.WRITE_TIMEOUT
+            if self._dump is not None:
+                self._dump.clear()
             self._send_signal(dump.SIGNAL)
         for cell in stuck:
             self._log_overdue(cell, now)
@@ -204,6 +221,19 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
+    def write_stacks(self) -> None:
+        """Makes the process write the stacks of its threads and go on; it must be ready."""
+        if self._dump is not None:
+            self._dump.clear()
+            self._send_signal(dump.LIVE_SIGNAL)
+
+    def written_stacks(self) -> tuple[str, dict[str, str]]:
+        """What it has written, and by job (hexadecimal) the stack of its thread."""
+        if self._dump is None:
+            return "", {}
+        found = {cell.id.hex(): self._dump.stack(cell.thread, dump.LIVE) for cell in self.slot.cells() if cell.thread}
+        return self._dump.text(), {id: stack for id, stack in found.items() if stack}
+
     def _stacks(self) -> dict[str, str]:
         """By job id, the stacks of the jobs that ran too long, as far as they are known."""
         if self._dump is None:
@@ -221,11 +251,22 @@ class ChildProcess:
         message: Message = {"gone": self.slot.owner(), "on": on, "stuck": stuck, "why": why}
         if self._stuck:
             message |= {"stacks": self._stacks(), "epochs": {id.hex(): epoch for id, epoch in self._stuck}}
+            message |= {"ended": self._ended} if self._ended else {}
         self.slot.mark_exited(why)
+        self._count_end()
         if self.pipe is not None:
             self.pipe.close()
         self.pid, self.pipe, self.is_ready, self._dump = 0, None, False, None
         return message
+
+    def _count_end(self) -> None:
+        if self.kill_reason in (OVERDUE, OVER_MEMORY):
+            self._ends[HANG if self.kill_reason == OVERDUE else MEMORY] += 1
+        elif self.stopping_since:
+            # Without a limit that it reached, a reload or a smaller pool has ended it.
+            self._ends.update([self._reached] if self._reached else [])
+        elif not self.kill_reason:
+            self._ends[CRASH] += 1
 
 
 def exit_reason(status: int) -> str:

@@ -39,8 +39,7 @@ def stop(pid_file: Path, timeout: float | None, tell: Tell) -> None:
 
     MasterError: no master runs, or it still runs after the timeout. If it is stopping already, this only waits.
     """
-    # Not INT: a second INT means quit, and two people who both stop the master do not mean that.
-    pid = _signal_master(pid_file, signal.SIGQUIT)
+    pid = request_stop(pid_file)
     if not _wait_for_exit(pid_file, pid, timeout, tell, lambda: None):
         raise MasterError(f"still running after {timeout:g} s; `tarry quit` ends it now")
 
@@ -66,7 +65,7 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
     """
     # Read before the signal: only a reload with a higher number serves this request.
     before = _board(pid_file).notice.asked
-    pid = _signal_master(pid_file, signal.SIGHUP)
+    pid = request_reload(pid_file)
     began = told = monotonic()
     while (board := _board(pid_file)).pid == pid and board.notice.done <= before:
         now = monotonic()
@@ -82,9 +81,25 @@ def reload(pid_file: Path, timeout: float | None, tell: Tell) -> int:
     if board.pid != pid:
         # An upgrade: the master that serves now may have read its settings before this was asked.
         return reload(pid_file, timeout, tell)
+    return reload_result(board)
+
+
+def request_reload(pid_file: Path) -> int:
+    """Asks the master to reload; returns its pid. MasterError: none runs."""
+    return _signal_master(pid_file, signal.SIGHUP)
+
+
+def reload_result(board: Board) -> int:
+    """The generation that serves since the last reload, which has ended. MasterError: it failed, with the cause."""
     if board.notice.trouble:
         raise MasterError(f"the reload came to nothing, and what ran goes on: {board.notice.trouble}")
     return board.notice.generation
+
+
+def request_stop(pid_file: Path) -> int:
+    """Asks the master to stop gracefully; returns its pid. MasterError: none runs."""
+    # Not INT: a second INT means quit, and two people who both stop the master do not mean that.
+    return _signal_master(pid_file, signal.SIGQUIT)
 
 
 def upgrade(pid_file: Path, tell: Tell) -> int:

@@ -22,11 +22,12 @@ from tarry.runtime.processes import DeathReports, Processes
 from tarry.runtime.reload import Reloads
 from tarry.runtime.report import log_report
 from tarry.runtime.role import WATCHER, Plan, Role
-from tarry.runtime.scale_request import scale_path, take_request
+from tarry.runtime.scale_request import scale_path
 from tarry.runtime.scaling import Scaling, pool_status
 from tarry.runtime.signals import Signals, signal_name, unblock_signals
 from tarry.runtime.sockets.activation import ActivationSockets
 from tarry.runtime.sockets.listeners import Listeners, Sockets
+from tarry.runtime.stacks.live import LiveStacks
 from tarry.runtime.upgrade.successor import Successor
 from tarry.runtime.upgrade.upgrades import Upgrades
 
@@ -71,7 +72,7 @@ class Master:
         self._notifier = Notifier.from_environ(self._board_path)
         self._scaling, self._processes = Scaling(), Processes()
         self._deaths = DeathReports(self._processes)
-        self._ending = Ending(self._processes, self._deaths)
+        self._ending, self._stacks = Ending(self._processes, self._deaths), LiveStacks(self._processes)
         self._stop_signals: set[int] = set()
         self._state = STARTING
         self._started_at = 0.0
@@ -124,6 +125,7 @@ class Master:
             if self._upgrades.advance(now, self._plan.boot_limit):
                 self._hand_over()
             self._advance_stop(now)
+            self._stacks.advance(now)
             if self._state == SERVING and not self._reloads.is_running:
                 self._scaling.follow_servers(self._processes.groups.values(), now)
             self._reconcile(now)
@@ -145,7 +147,8 @@ class Master:
             case signal.SIGWINCH:
                 self._rest()
             case signal.SIGTTIN | signal.SIGTTOU:
-                self._change_count(_MORE_OR_FEWER[signal.Signals(number)])
+                pools = self._processes.pools() if self._state in _UP else []
+                self._scaling.change_by_hand(pools, _MORE_OR_FEWER[signal.Signals(number)], self._scale_path, now)
             case signal.SIGCHLD:
                 pass  # every pass of the loop reaps
             case _:
@@ -168,13 +171,6 @@ class Master:
             self._upgrades.dismiss("the master got WINCH")
             self._set_state(RESTING)
 
-    def _change_count(self, by: int) -> None:
-        """Scales the pool that `tarry scale` named in its file; without such a file, the first pool by one."""
-        groups = {group.role.pool: group for group in self._processes.pools()}
-        pool, wanted = take_request(self._scale_path) or (next(iter(groups), ""), None)
-        if pool in groups and self._state in _UP:
-            self._scaling.set_by_hand(groups[pool], by, wanted, monotonic())
-
     def _receive_all(self) -> None:
         for child in self._processes.all():
             self._receive(child)
@@ -196,6 +192,8 @@ class Master:
                 self._scaling.follow_backlogs(message["backlog"], self._processes.pools(), monotonic())
             elif "changed" in message and child.role.name == WATCHER and self._state in (STARTING, SERVING):
                 self._reloads.note_change(str(message["changed"]))
+            else:
+                self._stacks.handle(child, message, monotonic())
 
     def _on_ready(self, child: ChildProcess) -> None:
         child.is_ready = True
@@ -378,7 +376,7 @@ class Master:
     def _wake_times(self, now: float) -> Iterator[float]:
         yield from (now + _LONGEST_SLEEP, self._deadline, self._started_at + self._plan.boot_limit)
         yield from (self._notifier.next_beat, self._reloads.due_at)
-        yield from self._ending.wake_times()
+        yield from (*self._ending.wake_times(), *self._stacks.wake_times())
         for child in self._processes.all():
             yield child.start_at
             if child.pid:

@@ -15,6 +15,9 @@ class PoolStatus(Struct, frozen=True):
     least: int = 0
     most: int = 0
     """Bounds within which the pool follows its backlog; 0: it does not."""
+    ended: dict[str, int] = {}
+    """How many of its processes had to be replaced since the master began, by the reason: `jobs`, `age` or `memory` (a
+    limit of the pool), `hang` (a job that did not end), `crash`."""
 
 
 class MasterStatus(Struct, frozen=True):
@@ -41,6 +44,8 @@ class MasterStatus(Struct, frozen=True):
     """The pid of a new master that starts; 0: none does."""
     upgrade_trouble: str = ""
     """Why the last upgrade failed; empty: it did not."""
+    reloaded: float = 0.0
+    """When the last reload ended, in seconds since the epoch; 0: there was none."""
 
 
 def encode_within(status: MasterStatus, limit: int) -> bytes:

@@ -5,6 +5,7 @@ count and a death are all handled by this one rule.
 """
 
 import logging
+from collections import Counter
 from itertools import count
 
 from tarry.runtime.board.scoreboard import Scoreboard
@@ -28,6 +29,8 @@ class ProcessGroup:
         self.is_resting = False
         """True: no process is to run for now, whatever `wanted` says."""
         self.children: list[ChildProcess] = []
+        self.ends: Counter[str] = Counter()
+        """How often its processes were replaced, by the reason: see `child_process.JOBS`."""
         self.failed_starts = 0
         """How many processes in a row ended before they were ready."""
         self.start_error = ""
@@ -166,7 +169,8 @@ class ProcessGroup:
         return min((child for child in self._staying() if self._is_outdated(child)), key=_start_time)
 
     def _add(self, number: int) -> None:
-        child = ChildProcess(self.role, number, self._board.allocate(self.role.cells), self.generation)
+        slot = self._board.allocate(self.role.cells)
+        child = ChildProcess(self.role, number, slot, self.generation, self.ends)
         child.slot.set_last_exit(self._last_exits.pop(number, ""))
         self.children.append(child)
 

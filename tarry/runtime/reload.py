@@ -7,7 +7,7 @@ next.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from time import monotonic
+from time import monotonic, time
 
 from msgspec import Struct
 
@@ -169,7 +169,7 @@ class Reloads:
         self._read_plan, self._inherit = read_plan, inherit
         self._throttle = ReloadThrottle()
         self._current: Reload | None = None
-        self._failure = ""
+        self._failure, self._ended_at = "", 0.0
         self.generation = 1
         """Of the processes that serve: each successful reload adds one."""
         self.requested = self._done = 0
@@ -249,7 +249,7 @@ class Reloads:
         return plan
 
     def _end(self, reload: Reload) -> None:
-        self._done, self._failure = reload.request_number, reload.failure
+        self._done, self._failure, self._ended_at = reload.request_number, reload.failure, time()
         if reload.failure:
             _log.error("reload failed, and what ran goes on: %s", reload.failure)
         else:
@@ -264,7 +264,9 @@ class Reloads:
         if stage == REPLACING:
             stage = describe_progress(list(self._processes.groups.values()))
         return MasterStatus(
-            self.generation, self.requested, self._done, stage, self._failure, pools, away, self._listeners.shown()
+            *(self.generation, self.requested, self._done, stage, self._failure, pools, away),
+            listening=self._listeners.shown(),
+            reloaded=self._ended_at,
         )
 
 

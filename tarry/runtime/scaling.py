@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from tarry.runtime.autoscaler import FULL, MAX_WAIT, Autoscaler, PoolLoad, Range
 from tarry.runtime.board.reader import SERVER
 from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.process_group import ProcessGroup
+from tarry.runtime.scale_request import take_request
 
 _SOONEST = 0.2  # Seconds between two measurements, at least: a shorter time says nothing about the load.
 _SERVERS_EVERY = 1.0
@@ -26,6 +28,13 @@ class Scaling:
         self._measured_at: dict[str, float] = {}
         self._busy: dict[int, float] = {}
         """By pid: seconds of full use at the last measurement."""
+
+    def change_by_hand(self, groups: Iterable[ProcessGroup], by: int, request: Path, now: float) -> None:
+        """Scales the pool that a request in that file names; without such a file, the first pool by `by`."""
+        named = {group.role.pool: group for group in groups}
+        pool, wanted = take_request(request) or (next(iter(named), ""), None)
+        if pool in named:
+            self.set_by_hand(named[pool], by, wanted, now)
 
     def set_by_hand(self, group: ProcessGroup, by: int, wanted: int | None, now: float) -> None:
         """Sets a pool to `wanted`, or changes it by `by` if that is None. A pool with bounds stays within them."""
@@ -106,4 +115,4 @@ def pool_status(group: ProcessGroup) -> PoolStatus:
     """The group's pool as the scoreboard shows it."""
     range = group.role.range
     bounds = (0, 0) if range is None else (range.least, range.most)
-    return PoolStatus(group.role.pool, group.wanted, group.failure, *bounds)
+    return PoolStatus(group.role.pool, group.wanted, group.failure, *bounds, dict(group.ends))

@@ -80,7 +80,7 @@ class Pump:
         self._exchanger = Exchanger(
             store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks
         )
-        self._held = self._exchanger.held
+        self.held = self._exchanger.held
         self.events = self._exchanger.events
         self._reporter = reporter or NullReporter()
         self._runners: dict[bool, Runner] = {}
@@ -135,7 +135,7 @@ class Pump:
     def is_executing(self) -> bool:
         """Whether a job runs now. Thread-safe."""
         ended = {running for running, _ in self.outcomes.ended.copy()}
-        calls = (held.handle if isinstance(held.handle, Batch) else held for held in list(self._held.values()))
+        calls = (held.handle if isinstance(held.handle, Batch) else held for held in list(self.held.values()))
         return any(call.started and call not in ended for call in calls)
 
     def unsettled_jobs(self) -> list[Job]:
@@ -151,13 +151,13 @@ class Pump:
     def stop(self) -> None:
         """Claims nothing more and gives back jobs that have not begun; running jobs may finish. Thread-safe."""
         self.stopping = True
-        for running in list(self._held.values()):
+        for running in list(self.held.values()):
             running.stopping = True
 
     def interrupt_all(self) -> None:
         """Interrupts all running jobs; each is given back once it has ended."""
         self._release(self._buffer.take_all())
-        for running in list(self._held.values()):
+        for running in list(self.held.values()):
             self._call_back(running)
 
     def release_all(self) -> None:
@@ -209,7 +209,7 @@ class Pump:
         self._store_is_drained = not free or len(jobs) < free
         self._delay.record_exchange(settled, 0 < len(jobs) < free)
         self._start_jobs(jobs, time.monotonic())  # a fresh clock: a slow reply does not mean that a runner is stalled
-        self._reporter.load(self._capacity.load(), len(self._held))
+        self._reporter.load(self._capacity.load(), len(self.held))
         # After the new jobs are held, so that they are not taken for unseen ones.
         exchanger.release_unseen(retried)
         self._do_timed_work(now)
@@ -238,7 +238,7 @@ class Pump:
         # Only if the store has no more jobs for us, as under a limit. Else there would be a call for every few ends.
         if self.stopping or not self._was_busy or not self._store_is_drained:
             return 0.0
-        delay, next_due = self._delay.seconds(len(self._held), len(self.outcomes.ended)), self._exchanger.next_due
+        delay, next_due = self._delay.seconds(len(self.held), len(self.outcomes.ended)), self._exchanger.next_due
         due = math.inf if next_due is None else (next_due - self._exchanger.claimed_at) / SECOND
         return delay if due > delay else 0.0
 
@@ -310,7 +310,7 @@ class Pump:
                 reject(job, Quarantined())
             else:
                 running = Running(job, task, self._marks)
-                self._held[job.id] = running
+                self.held[job.id] = running
                 # Set after the job is held: `stop` in another thread either finds the job or is seen here.
                 running.stopping = running.stopping or self.stopping
                 (gathered if task.batch else batches[task.is_async]).append(running)
@@ -333,7 +333,7 @@ class Pump:
     def _is_beside_suspect(self, job: Job) -> bool:
         """Whether this job and one that is held are both suspects: their next crash marks them as poison."""
         suspect = lifecycle.is_near_poison
-        return suspect(job) and any(suspect(running.job) for running in self._held.values())
+        return suspect(job) and any(suspect(running.job) for running in self.held.values())
 
     def _start(self, kind: bool, batch: Sequence[Running], now: float) -> None:
         self._capacity.put(kind, batch, now)
@@ -386,7 +386,7 @@ class Pump:
             self._runners[running.task.is_async].interrupt(running, CalledBack)
         elif self._buffer.discard(running):
             # Not settled: the store says that it is not ours.
-            del self._held[running.job.id]
+            del self.held[running.job.id]
         else:
             self._call_back_member(running)
 

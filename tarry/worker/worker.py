@@ -24,6 +24,7 @@ from tarry.store.base import Store
 from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
 from tarry.worker import capture, owner
+from tarry.worker.attempt_requests import AttemptRequests
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
 from tarry.worker.deadlines import DeadlineThread
 from tarry.worker.exchanger import RulesFor
@@ -76,6 +77,14 @@ class ControlChannel(Protocol):
 
     def is_parent_alive(self) -> bool:
         """Whether the process that started this one is still there."""
+
+    def requests(self) -> Sequence[Mapping[str, Any]]:
+        """What the parent has asked for until the last call of `is_parent_alive`, each once: see `AttemptRequests`."""
+        return ()
+
+    def reply(self, answer: Mapping[str, Any]) -> None:
+        """Answers such a request; does not wait."""
+        return
 
     def is_open(self) -> bool:
         """False once a job has closed these descriptors. Called after each job, in any thread: must be quick."""
@@ -168,6 +177,7 @@ class Worker:
         # The threads have the cells before this one.
         self._loop = LoopRunner(settings.coroutines, outcomes, context_at, settings.threads, settings.uvloop)
         self.pump.attach(self._threads, self._loop)
+        self._requests = AttemptRequests(self.pump, self._loop)
 
     def _init_shutdown(self, within: float | None) -> None:
         """within: `WorkerSettings.end_within`."""
@@ -296,6 +306,9 @@ class Worker:
             log.warning("the master is gone; this worker finishes what it runs and ends")
             self._is_orphan = True
             self.pump.stop()
+        for request in self._control.requests():
+            if (answer := self._requests.answer(request)) is not None:
+                self._control.reply(answer)
 
     def _handle_signal(self, number: int) -> None:
         if number == signal.SIGINT:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tarry.runtime import dump
-from tarry.runtime.dump import StackDump, find_stack
+from tarry.runtime.stacks import dump
+from tarry.runtime.stacks.dump import StackDump, find_stack
 
 TWO = """\
 Thread 0x00007f0000000001 (most recent call first):

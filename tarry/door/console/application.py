@@ -33,7 +33,7 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import audit, endpoints, job, jobs, operating, overview, queues, stores, tasks
+from tarry.door.console.views import audit, endpoints, hosts, job, jobs, operating, overview, queues, stores, tasks
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.problem import Problem, RequestError, problem_of, retry_after
@@ -52,10 +52,11 @@ PAGES: tuple[ConsolePage, ...] = (
     *tasks.PAGES,
     *endpoints.PAGES,
     *operating.PAGES,
+    *hosts.PAGES,
     *stores.PAGES,
     *audit.PAGES,
 )
-ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *endpoints.ACTS, *operating.ACTS)
+ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *endpoints.ACTS, *operating.ACTS, *hosts.ACTS)
 
 SIGN_IN = "/sign-in"
 _YEAR = 365 * 86400

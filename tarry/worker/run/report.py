@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tarry.errors import ArgumentError, JobFailed
 from tarry.model import outcome
+from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified_name
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
@@ -114,6 +115,8 @@ def _late(running: Running) -> str:
 
 def format_limit(running: Running) -> str:
     """`timeout of 30 s`."""
+    if running.kill_reason == ENDED:
+        return "time: an operator ended it"
     timeout = running.timeout
     return "time" if timeout is None else f"timeout of {timeout:g} s"
 

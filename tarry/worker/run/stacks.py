@@ -9,9 +9,10 @@ from typing import Any
 from tarry.tasks.lazy_asyncio import asyncio
 
 MOST_FRAMES = 50
+GIVEN_UP = "Stack when it was given up"
 
 
-def format_task_stack(task: "asyncio.Task[Any]", coroutine: Any) -> str:
+def format_task_stack(task: "asyncio.Task[Any]", coroutine: Any, title: str = GIVEN_UP) -> str:
     """The stack of an asyncio task, formatted as a traceback, the innermost call last; empty if the task is over.
 
     coroutine: the part of the asyncio task that is of interest.
@@ -21,7 +22,7 @@ def format_task_stack(task: "asyncio.Task[Any]", coroutine: Any) -> str:
         for frame in islice(_frames(task, coroutine), MOST_FRAMES)
     ]
     shown = "".join(traceback.format_list(frames))
-    return f"Stack when it was given up (most recent call last):\n{shown}" if shown else ""
+    return f"{title} (most recent call last):\n{shown}" if shown else ""
 
 
 def _frames(task: "asyncio.Task[Any]", coroutine: Any) -> Iterator[FrameType]:

@@ -14,3 +14,5 @@ OUTCOMES = (
 DONE_TO_JOBS = ("retried", "cancelled", "moved")
 VIAS = ("http", "console", "command", "operation", "program")
 """How an act came."""
+WORKER_STATES = ("starting", "stopping", "gone")
+REPLACED = ("jobs", "age", "memory", "hang", "crash")

@@ -13,10 +13,12 @@ from tarry.door.http.application import create_application
 from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess
 from tarry.door.service import DoorService, DoorSettings
+from tarry.keeper.hosts import HostEntry
 from tarry.store.base import Query
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens, Visitor, visit, visitor
 from tests.door.http.calling import caller, run
+from tests.door.http.test_authorisation import HOST
 from tests.store.switched import Switched
 
 AWAY = "The store cannot be reached now"
@@ -43,12 +45,13 @@ def app(store: Switched) -> Iterator[App]:
 def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) -> None:
     (job,) = store.find(Query())
     assert isinstance(page, type(PAGES[0]))
+    HostEntry(store, lambda: HOST).register_host()
 
     async def story() -> None:
         async with visitor(app) as browser:
             operation = await browser.client.post("/v1/operations", json={"act": "delete", "filter": {"queue": "no"}})
             id = operation.json()["id"] if "operations" in page.route else job.id.hex()
-            path = page.route.format(id=id, queue="mail", task="mail.send")
+            path = page.route.format(id=id, queue="mail", task="mail.send", host=HOST.name)
             assert (await browser.get(path)).status_code == 200
             store.down()
             away = await browser.get(path)

@@ -15,9 +15,19 @@ from tarry.door.console.act import ConsoleAct
 from tarry.door.console.application import ACTS
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.http.problem import KINDS, REQUEST_STATUS, UNKNOWN
+from tarry.keeper.host_requests import HostAct, RequestState
 from tarry.keeper.waiting_reasons import SENTENCES
 from tarry.model.job import State
-from tests.door.console.states import CIRCUITS, DONE_TO_JOBS, HOST_STATES, OUTCOMES, SET_BY, VIAS
+from tests.door.console.states import (
+    CIRCUITS,
+    DONE_TO_JOBS,
+    HOST_STATES,
+    OUTCOMES,
+    REPLACED,
+    SET_BY,
+    VIAS,
+    WORKER_STATES,
+)
 
 FOLDER = files("tarry.door.console")
 _PLACE = re.compile(r"%\(\w+\)[sd]|%%|\{\w+\}")
@@ -39,6 +49,10 @@ def wanted() -> set[str]:
         *SET_BY,
         *VIAS,
         *DONE_TO_JOBS,
+        *WORKER_STATES,
+        *REPLACED,
+        *map(str, HostAct),
+        *map(str, RequestState),
     }
     return found | words | {*SENTENCES.values()}
 

@@ -11,6 +11,7 @@ from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiMethod
 from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.keeper.hosts import Host, HostEntry, PoolFigures, WorkerFigures
 from tarry.store import ids
 from tarry.store.base import Query, Want
 from tests.door.http.calling import api, run
@@ -18,6 +19,11 @@ from tests.door.http.calling import api, run
 HOOK = "https://shop.example/hook"
 GUARDED = [method for method in METHODS if method.scope is not None]
 HELD = {"epoch": 1}
+OWNER = "one|x.1:2:3:1"
+HOST = Host(
+    "one|x.1:9:9:0", "web-1", 9, pools=[PoolFigures("all", 1)], workers=[WorkerFigures("all", 1, OWNER)],
+    worker_count=1, remote_control=True,
+)  # fmt: skip
 BODIES: dict[str, Any] = {
     "put_jobs": {"task": "mail.send"},
     "claim_of_queues": {"queues": ["mail"]},
@@ -33,6 +39,8 @@ BODIES: dict[str, Any] = {
     "replay_endpoint": {"since": 60},
     "set_limit": {"at_once": 1},
     "set_bound": {"max_waiting": 1},
+    "scale_host": {"pool": "all", "workers": 2},
+    "dump_worker": {"worker": OWNER},
     "start_operation": {"act": "delete", "filter": {"queue": "mail"}},
 }
 QUERIES = {"stream_events": "?seconds=0", "wait_for_result": "?wait=0"}
@@ -48,8 +56,9 @@ class Shop:
         self.app, self.file = app, file
         self.store = app.client.store
         send.enqueue_many([()] * 3)
-        (held,) = self.store.claim([Want("mail", 0, 1)], 1, "one|x.1:2:3:1", 10**12, self.store.time())
+        (held,) = self.store.claim([Want("mail", 0, 1)], 1, OWNER, 10**12, self.store.time())
         self.held = held.id
+        HostEntry(self.store, lambda: HOST).register_host()
 
     def access(self, scopes: str, queues: str) -> TokenAccess:
         self.file.write_text(f'[tokens.it]\nsha256 = "{digest("it").hex()}"\nscopes = {scopes}\nqueues = {queues}\n')
@@ -95,7 +104,7 @@ def answer(shop: Shop, method: ApiMethod, scopes: str, queues: str) -> tuple[htt
             while (await client.get(path, headers=headers)).json()["state"] != "done":
                 pass
         names = {
-            "queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail",
+            "queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail", "host": HOST.name,
             "id": operation if "operations" in method.route else ids.text(shop.held),
         }  # fmt: skip
         async with api(shop.app, access=shop.access(scopes, queues)) as client:

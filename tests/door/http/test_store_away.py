@@ -8,10 +8,11 @@ import pytest
 from tarry import App
 from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiMethod
+from tarry.keeper.hosts import HostEntry
 from tarry.store.memory import MemoryStore
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
-from tests.door.http.test_authorisation import HOOK, call
+from tests.door.http.test_authorisation import HOOK, HOST, call
 from tests.store.switched import Switched
 
 WITHOUT_A_STORE = {"healthz", "list_stores", "openapi", "docs", "metrics", "stream_events"}
@@ -31,6 +32,7 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
     app = App(store, closures=True)
     app.task(name="mail.send", queue="mail", cron="0 3 * * *")(_send)
     app.named("mail.send").enqueue()
+    HostEntry(store, lambda: HOST).register_host()
 
     end = time.monotonic() + LIMIT
 
@@ -44,6 +46,7 @@ def test_a_method_says_503_while_the_store_is_away_and_works_again_at_once(metho
             taken = await client.post("/v1/queues/mail/claim", json={"limit": 1})
             held = taken.json()["jobs"][0]["id"]
             names = {"queue": "mail", "task": "hook", "schedule": "mail.send", "limit": "queue:mail"}
+            names["host"] = HOST.name
             names["id"] = operation if "operations" in method.route else held
             store.down()
             away = await call(client, method, names)

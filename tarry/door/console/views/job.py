@@ -9,6 +9,7 @@ from tarry.door.console.rendering import without_secrets
 from tarry.door.console.views.code import curl_call, python_call
 from tarry.door.console.views.job_course import WAITING, deliveries, moments, shown_attempts, state_steps
 from tarry.door.http.method import ApiCall
+from tarry.door.http.methods.host_requests import list_job_requests
 from tarry.door.http.methods.jobs import (
     CancelAnswer,
     JobPath,
@@ -19,7 +20,10 @@ from tarry.door.http.methods.jobs import (
     retry_job,
     show_job,
 )
+from tarry.keeper.host_requests import HostAct
+from tarry.keeper.records import RequestRecord
 from tarry.keeper.waiting_reasons import SENTENCES
+from tarry.model.job import State
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -43,11 +47,17 @@ def job_page(call: ApiCall, path: JobPath) -> PageData:
         "moments": list(moments(job, attempts)),
         "attempts": attempts,
         "has_exchanges": any(one.delivery for one in attempts),
+        "asked": asked_stacks(call, path) if job.state is State.RUNNING else [],
         "arguments": arguments,
         "has_secrets": arguments != raw,
         "curl": curl_call(job, arguments, is_http, _place(call), call.service.access.needs_token),
         "python": python_call(job, arguments, is_http),
     }
+
+
+def asked_stacks(call: ApiCall, path: JobPath) -> list[RequestRecord]:
+    """The requests for the stack of its present attempt, the newest first."""
+    return [one for one in list_job_requests.handler(call, path).requests if one.act is HostAct.STACK]
 
 
 def name_arguments(task: Any, args: Any) -> Any:

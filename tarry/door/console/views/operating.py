@@ -1,11 +1,10 @@
-"""What operators look after: schedules, limits, hosts and workers, operations."""
+"""What operators look after: schedules, limits, operations."""
 
 import msgspec
 
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
-from tarry.door.http.methods.hosts import list_all_hosts, list_workers
 from tarry.door.http.methods.limits import list_limits, reset_limit, set_limit
 from tarry.door.http.methods.operations import (
     OperationPath,
@@ -36,13 +35,6 @@ def limits_page(call: ApiCall) -> PageData:
     return {"limits": limits, "holders": {name: limit_holders(seen, name) for name in reached}}
 
 
-@console_page("/hosts", "hosts.html")
-def hosts_page(call: ApiCall) -> PageData:
-    """Masters with their pools, and what workers run."""
-    workers = list_workers.handler(call)
-    return {"hosts": list_all_hosts.handler(call).hosts, "workers": workers.workers, "total": workers.total}
-
-
 @console_page("/operations", "operations.html")
 def operations_page(call: ApiCall) -> PageData:
     """Changes of many jobs."""
@@ -58,7 +50,7 @@ def operation_page(call: ApiCall, path: OperationPath) -> PageData:
     return {"operation": operation, "filter_json": filter_json, "target_json": target_json}
 
 
-PAGES: tuple[ConsolePage, ...] = (schedules_page, limits_page, hosts_page, operations_page, operation_page)
+PAGES: tuple[ConsolePage, ...] = (schedules_page, limits_page, operations_page, operation_page)
 ACTS = (
     ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
     ConsoleAct(pause_schedule, "Schedule {name} is paused."),

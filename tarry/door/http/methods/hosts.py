@@ -1,15 +1,19 @@
 """Methods about hosts and workers."""
 
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
 
+from tarry import errors
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.identity.access import Scope
 from tarry.door.store_health import StoreHealth
-from tarry.keeper.hosts import list_hosts
-from tarry.keeper.records import HostRecord, host_record
+from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
+from tarry.keeper.hosts import WorkerFigures, find_host, list_hosts
+from tarry.keeper.records import HostRecord, RequestRecord, host_record, request_record
 from tarry.model.duration import SECOND
+from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.shared.partial_result import reachable_part
 
@@ -18,6 +22,8 @@ MOST_WORKERS = 64
 """Workers that are listed."""
 MOST_RUNNING = 100
 """Running jobs that are listed of a worker."""
+ANY_QUEUE = "*"
+"""A name that no queue has: only who may see all queues sees this one."""
 _AWAY_FOR = 1.0
 """Seconds for which it is told that a store is away before it is asked again."""
 
@@ -47,6 +53,50 @@ class WorkerRecord(Struct, frozen=True):
     """How many jobs it runs; at most 1,000 are counted."""
     jobs: list[RunningRecord]
     """Those that have run for the longest."""
+
+
+class HostPath(Struct):
+    """The host of a path: the name of a host on which one master runs, or the instance of a master."""
+
+    host: str
+
+
+class ProcessRecord(Struct, frozen=True):
+    """A worker process of a master. Times are seconds since the epoch."""
+
+    name: str
+    """`mail.2`: its pool, and its place in it."""
+    pool: str
+    worker: str
+    """Its name as the owner of jobs."""
+    pid: int
+    generation: int
+    state: str
+    """starting, ready, stopping or gone."""
+    started: float
+    processed: int
+    failed: int
+    held: int
+    """How many jobs it has claimed."""
+    memory: int
+    """Bytes."""
+    cpu: float
+    """How many cores it used lately."""
+    silent: float
+    """Seconds since its last sign of life."""
+    last_exit: str
+    """How the process before it in its place ended; empty: there was none."""
+    jobs: list[RunningRecord]
+    """Those whose code runs, the longest first; at most two. GET /v1/workers has all that are claimed."""
+
+
+class HostAnswer(HostRecord, frozen=True):
+    """One master, with its workers and what it was asked for."""
+
+    processes: Sequence[ProcessRecord] = ()
+    """At most 64; `worker_count` says how many there are."""
+    requests: Sequence[RequestRecord] = ()
+    """What it was asked for through the store within the last hour, the newest first."""
 
 
 class FactRecord(Struct, frozen=True):
@@ -93,6 +143,24 @@ def list_all_hosts(call: ApiCall) -> HostList:
     return HostList([host_record(host, pid_file) for host in list_hosts(call.service.client.store)])
 
 
+@api_method("GET /v1/hosts/{host}", Scope.READ, errors=(errors.HostNotFound,))
+def show_host(call: ApiCall, path: HostPath) -> HostAnswer:
+    """Shows a master, each of its workers, and what it was asked for."""
+    client = call.service.client
+    host = find_host(client.store, path.host)
+    # Who may not see all queues sees jobs of those only.
+    asked = [id for worker in host.workers for id in worker.jobs]
+    jobs = {ids.text(job.id): job for job in client.fetch([ids.parse(id) for id in asked]) if job is not None}
+    seen = {id: running_record(job) for id, job in jobs.items() if call.allows(job.queue)}
+    requests = HostRequests(client.store, host.instance).known(client.clock.now())
+    record = host_record(host, call.service.app.config.master.pid_file)
+    return HostAnswer(
+        **{name: getattr(record, name) for name in record.__struct_fields__},
+        processes=[_process(worker, seen) for worker in host.workers],
+        requests=[request_record(one) for one in requests if sees_request(call, one)],
+    )
+
+
 @api_method("GET /v1/workers", Scope.READ, tag="hosts")
 def list_workers(call: ApiCall) -> WorkerList:
     """Lists the workers that run jobs now, and these jobs."""
@@ -114,14 +182,45 @@ def _store(health: StoreHealth) -> StoreRecord:
     return StoreRecord(health.url, health.trouble, health.latency, health.draining, facts)
 
 
+def sees_request(call: ApiCall, request: HostRequest) -> bool:
+    """Whether the caller may see a request: one about a job, only if it may see the job's queue."""
+    if not request.job and request.act not in (HostAct.STACK, HostAct.KILL):
+        return True
+    # The stack of a whole worker shows jobs of any queue.
+    (job,) = call.service.client.fetch([ids.parse(request.job)]) if request.job else (None,)
+    return call.allows(ANY_QUEUE) if job is None else call.allows(job.queue)
+
+
+def running_record(job: Job) -> RunningRecord:
+    """The record of a job that runs."""
+    return RunningRecord(ids.text(job.id), job.task, job.queue, job.epoch, job.state_since / SECOND)
+
+
+def _process(worker: WorkerFigures, seen: Mapping[str, RunningRecord]) -> ProcessRecord:
+    return ProcessRecord(
+        f"{worker.pool}.{worker.number}",
+        worker.pool,
+        worker.owner,
+        worker.pid,
+        worker.generation,
+        worker.state,
+        worker.started,
+        worker.processed,
+        worker.failed,
+        worker.held,
+        worker.memory,
+        round(worker.cpu, 3),
+        round(worker.silent, 3),
+        worker.last_exit,
+        [seen[id] for id in worker.jobs if id in seen],
+    )
+
+
 def _worker(call: ApiCall, owner: str) -> WorkerRecord:
     client = call.service.client
     jobs = reachable_part(lambda: client.store.reclaim(client.clock.now(), of=owner))
     shown = sorted((job for job in jobs if call.allows(job.queue)), key=lambda job: job.state_since)[:MOST_RUNNING]
-    running = [
-        RunningRecord(ids.text(job.id), job.task, job.queue, job.epoch, job.state_since / SECOND) for job in shown
-    ]
-    return WorkerRecord(owner, len(jobs), running)
+    return WorkerRecord(owner, len(jobs), [running_record(job) for job in shown])
 
 
-METHODS: tuple[ApiMethod, ...] = (list_all_hosts, list_workers, list_stores)
+METHODS: tuple[ApiMethod, ...] = (list_all_hosts, show_host, list_workers, list_stores)

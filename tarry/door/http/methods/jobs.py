@@ -158,7 +158,7 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> JobPage:
 @api_method("GET /v1/jobs/{id}", Scope.READ, errors=(errors.JobNotFound,))
 def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
     """Shows a job, with its arguments, how its last attempt ended, and what it printed."""
-    job = _fetch(call, path)
+    job = fetch_job(call, path)
     detail = job_detail(job, _most_attempts(call, job))
     task = call.service.app.tasks.get(job.task)
     records = list(records_of(job)) if task is not None and task.runner is not None else []
@@ -168,7 +168,7 @@ def show_job(call: ApiCall, path: JobPath) -> JobAnswer:
 @api_method("GET /v1/jobs/{id}/why", Scope.READ, errors=(errors.JobNotFound,))
 def explain_job(call: ApiCall, path: JobPath) -> WhyAnswer:
     """Tells why a job does not run: what holds it back, until when, and which jobs have the place that it needs."""
-    job, service = _fetch(call, path), call.service
+    job, service = fetch_job(call, path), call.service
     service.sync_tasks()
     client, app = service.client, service.app
     reasons = why_waiting(client.store, job, client.clock.now(), app.tasks, app.http.endpoints)
@@ -178,7 +178,7 @@ def explain_job(call: ApiCall, path: JobPath) -> WhyAnswer:
 @api_method("GET /v1/jobs/{id}/result", Scope.READ, errors=(errors.JobNotFound,), also={202: "It has not ended yet."})
 async def wait_for_result(call: ApiCall, path: JobPath, query: ResultQuery) -> ResultAnswer:
     """Waits for the end of a job, and tells its result."""
-    job = await call.run(_fetch, call, path)
+    job = await call.run(fetch_job, call, path)
     if not job.state.finished and query.wait:
         job = await _wait(call, job, query.wait)
     if not job.state.finished:
@@ -200,28 +200,28 @@ def cancel_job(call: ApiCall, path: JobPath, body: CancelRequest) -> CancelAnswe
 
     A task that runs is interrupted. The worker of an HTTP task that is being sent is asked how far it came, which may
     take some seconds."""
-    job = _fetch(call, path)
+    job = fetch_job(call, path)
     app = call.service.app
     name, task = ids.text(job.id), app.find(job.task)
     if task is not None and task.runner is not None:
         told = app.http.cancel(job.id, body.reason)
         return CancelAnswer(name, told.cancelled, told.sent, told.said)
     is_cancelled = call.service.client.cancel(job.id, body.reason)
-    state = "" if is_cancelled else f"it is {_fetch(call, path).state} already"
+    state = "" if is_cancelled else f"it is {fetch_job(call, path).state} already"
     return CancelAnswer(name, is_cancelled, None, state)
 
 
 @api_method("POST /v1/jobs/{id}/retry", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
 def retry_job(call: ApiCall, path: JobPath) -> JobRecord:
     """Makes a job ready now; one that has ended gets all its attempts again."""
-    job = _fetch(call, path)
+    job = fetch_job(call, path)
     return _changed(call, path, call.service.client.retry(job.id), "is not made ready")
 
 
 @api_method("POST /v1/jobs/{id}/move", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
 def move_job(call: ApiCall, path: JobPath, body: MoveRequest) -> JobRecord:
     """Gives a waiting job another time, queue or priority."""
-    client, job = call.service.client, _fetch(call, path)
+    client, job = call.service.client, fetch_job(call, path)
     due = None
     if body.delay is not None or body.at is not None:
         with checking("at" if body.delay is None else "delay"):
@@ -235,7 +235,7 @@ def move_job(call: ApiCall, path: JobPath, body: MoveRequest) -> JobRecord:
 @api_method("DELETE /v1/jobs/{id}", Scope.OPERATE, errors=(errors.JobNotFound, lifecycle.NotPossible))
 def delete_job(call: ApiCall, path: JobPath) -> None:
     """Deletes a job that does not run."""
-    job = _fetch(call, path)
+    job = fetch_job(call, path)
     if not call.service.client.forget(job.id):
         _changed(call, path, False, "is not deleted")
 
@@ -275,7 +275,7 @@ async def _wait(call: ApiCall, job: Job, seconds: float) -> Job:
     return job if ended is None else ended
 
 
-def _fetch(call: ApiCall, path: JobPath) -> Job:
+def fetch_job(call: ApiCall, path: JobPath) -> Job:
     """The job, if the caller may do this with its queue; JobNotFound."""
     (job,) = call.service.client.fetch([path.key()])
     if job is None:
@@ -286,7 +286,7 @@ def _fetch(call: ApiCall, path: JobPath) -> Job:
 
 def _changed(call: ApiCall, path: JobPath, is_made: bool, what: str) -> JobRecord:
     """The record of a job after a change; 409 if the change was not made."""
-    job = _fetch(call, path)
+    job = fetch_job(call, path)
     if not is_made:
         raise RequestError(f"the job {what}: it is {job.state}", None, 409)
     return _record(call, job)

@@ -31,3 +31,14 @@ def wait(gate: str) -> str:
 def nightly() -> str:
     """Tidies up."""
     return "tidy"
+
+
+@app.task(queue="stuck")
+def hang() -> None:
+    """Ignores whoever wants to end it."""
+    while True:
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass

@@ -25,7 +25,7 @@ PASSING = "Failed to load resource"
 
 
 class Place(Project):
-    """A master whose queues `mail`, `slow` and `hooks` are served; jobs of other queues wait."""
+    """A master whose queues `mail`, `slow`, `hooks` and `stuck` are served; jobs of other queues wait."""
 
     def __init__(self, directory: Path, store: str = "") -> None:
         super().__init__(directory, APP)
@@ -36,7 +36,7 @@ class Place(Project):
         file.write_text(f'[passwords.eve]\nscrypt = "{hash_password("eve-password")}"\nscopes = ["read"]\n')
         self.settings(
             (f'store = "{store}"\n' if store else "")
-            + '[pools.all]\nqueues = ["mail", "slow", "hooks"]\nthreads = 4\n[push]\nallow = ["127.0.0.0/8"]\n'
+            + '[pools.all]\nqueues = ["mail", "slow", "hooks", "stuck"]\nthreads = 4\n[push]\nallow = ["127.0.0.0/8"]\n'
             f'[server]\nhttp = "{urlsplit(self.url).netloc}"\ntokens = "tokens.toml"\n'
             'passwords = "passwords.toml"\n'
         )

@@ -1,6 +1,7 @@
 """Each page, as everybody sees it: on a screen and on a phone, in the dark, by keyboard, without JavaScript."""
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -15,7 +16,7 @@ PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
     "/schedules", "/limits",
-    "/hosts", "/stores", "/operations", "/operations/{operation}",
+    "/hosts", "/hosts/{host}", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
 )  # fmt: skip
 
@@ -35,6 +36,8 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     assert place.api.put("/v1/limits/queue:slow", json={"at_once": 3}).status_code == 200
     assert place.api.post("/v1/queues/elsewhere/pause").status_code == 200
     counted = place.api.post("/v1/operations", json={"act": "delete", "dry_run": True, "filter": {"queue": "mail"}})
+    (host,) = place.api.get("/v1/hosts").json()["hosts"]
+    found["host"] = quote(host["instance"], safe="")
     found["operation"] = counted.json()["id"]
     for state in ("done", "dead", "running"):
         place.becomes(found[state], state)

@@ -1,4 +1,4 @@
-"""The stacks of a process that must be killed."""
+"""The file into which a process writes its stacks: before it is killed, or when somebody wants to see them."""
 
 import contextlib
 import faulthandler
@@ -10,6 +10,10 @@ import weakref
 # macOS has no real-time signals.
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Makes the process write its stacks and die."""
+LIVE_SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGPROF + 1) - 1
+"""Makes the process write its stacks and go on."""
+KILLED, LIVE = "Stack when it was killed", "Stack"
+"""What stands above a stack."""
 # A stopped process writes nothing, so it cannot be waited for.
 WRITE_TIMEOUT = 0.2
 """Seconds that the process gets for that before SIGKILL."""
@@ -38,11 +42,23 @@ class StackDump:
         with contextlib.suppress(OSError, RuntimeError):
             # chain: after the stacks are written, the signal's default action ends the process.
             faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=True)
+            faulthandler.register(LIVE_SIGNAL, file=self._fd, all_threads=True, chain=False)
 
-    def stack(self, thread: int) -> str:
-        """The stack of a thread, by `threading.get_ident()`, innermost call last; empty: unknown."""
+    def clear(self) -> None:
+        """Removes what was written before."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            # Both processes have the same position in the file.
+            os.lseek(self._fd, 0, os.SEEK_SET)
+
+    def text(self) -> str:
+        """What was written, as faulthandler writes it."""
         written = os.pread(self._fd, _MAX_DUMP, 0) if self._fd >= 0 else b""
-        return find_stack(written.decode("utf-8", "replace"), thread)
+        return written.decode("utf-8", "replace")
+
+    def stack(self, thread: int, title: str = KILLED) -> str:
+        """The stack of a thread, by `threading.get_ident()`, innermost call last; empty: unknown."""
+        return find_stack(self.text(), thread, title)
 
     def close(self) -> None:
         """Closes the descriptor of this process only."""
@@ -54,19 +70,19 @@ class StackDump:
         self.close()
 
 
-def find_stack(dump: str, thread: int) -> str:
+def find_stack(dump: str, thread: int, title: str = KILLED) -> str:
     """One thread's stack from the output of faulthandler, in the order of a traceback. A long one loses its outermost
     calls."""
     for part in dump.split("\n\n"):
         head, _, calls = part.strip("\n").partition("\n")
         # faulthandler writes `Thread 0x` or `Current thread 0x`, and the innermost call first.
         if f"hread 0x{thread:016x} " in head:
-            return _truncate([call for call in reversed(calls.splitlines()) if call.startswith("  ")])
+            return _truncate(title, [call for call in reversed(calls.splitlines()) if call.startswith("  ")])
     return ""
 
 
-def _truncate(calls: list[str]) -> str:
-    text = "\n".join(["Stack when it was killed (most recent call last):", *calls])
+def _truncate(title: str, calls: list[str]) -> str:
+    text = "\n".join([f"{title} (most recent call last):", *calls])
     if len(text) <= MAX_STACK:
         return text
     # The innermost calls show where the job is stuck.

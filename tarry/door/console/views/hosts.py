@@ -1,0 +1,51 @@
+"""Masters and their workers: all of them, and one with its scoreboard."""
+
+from collections.abc import Sequence
+
+from tarry.door.console.act import ConsoleAct
+from tarry.door.console.page import ConsolePage, PageData, console_page
+from tarry.door.http.method import ApiCall
+from tarry.door.http.methods.host_requests import dump_job, dump_worker, kill_job, reload_host, scale_host, stop_host
+from tarry.door.http.methods.hosts import HostPath, ProcessRecord, list_all_hosts, list_workers, show_host
+from tarry.keeper.records import RequestRecord
+
+_ASKED = "The host is asked. Its answer is here within seconds."
+
+
+@console_page("/hosts", "hosts.html")
+def hosts_page(call: ApiCall) -> PageData:
+    """Masters with their pools, and what workers run."""
+    workers = list_workers.handler(call)
+    return {"hosts": list_all_hosts.handler(call).hosts, "workers": workers.workers, "total": workers.total}
+
+
+@console_page("/hosts/{host}", "host.html")
+def host_page(call: ApiCall, path: HostPath) -> PageData:
+    """One master: its pools, each of its workers, and what it was asked for."""
+    host = show_host.handler(call, path)
+    return {
+        "host": host,
+        "by_pool": {pool.name: [one for one in host.processes if one.pool == pool.name] for pool in host.pools},
+        "names": {one.worker: one.name for one in host.processes},
+        "stacks": newest_stacks(host.processes, host.requests),
+    }
+
+
+def newest_stacks(processes: Sequence[ProcessRecord], requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """For each worker that is there, the newest request for its stacks. requests: the newest first."""
+    found: dict[str, RequestRecord] = {}
+    for one in requests:
+        if one.act == "stack" and not one.job:
+            found.setdefault(one.worker, one)
+    return [found[each.worker] for each in processes if each.worker in found]
+
+
+PAGES: tuple[ConsolePage, ...] = (hosts_page, host_page)
+ACTS = (
+    ConsoleAct(reload_host, _ASKED),
+    ConsoleAct(scale_host, _ASKED),
+    ConsoleAct(stop_host, _ASKED),
+    ConsoleAct(dump_worker, _ASKED),
+    ConsoleAct(dump_job, _ASKED),
+    ConsoleAct(kill_job, "This attempt is being ended."),
+)

@@ -1,0 +1,174 @@
+"""Methods by which a master is told what to do: the request waits in the store until that master takes it."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tarry import errors
+from tarry.door.http.method import ApiCall, ApiMethod, api_method
+from tarry.door.http.methods.hosts import ANY_QUEUE, HostPath
+from tarry.door.http.methods.jobs import JobPath, fetch_job
+from tarry.door.http.problem import RequestError
+from tarry.door.identity.access import Scope
+from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
+from tarry.keeper.hosts import Host, find_host, host_of_worker
+from tarry.keeper.records import RequestRecord, request_record
+from tarry.model.job import Job, State
+from tarry.store import ids
+
+MOST_WORKERS = 1000
+_ERRORS = (errors.HostNotFound, errors.TooManyRequests)
+_JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests)
+
+
+class ScaleRequest(Struct, forbid_unknown_fields=True):
+    """How many workers a pool is to have, until the next restart."""
+
+    pool: Annotated[str, Meta(min_length=1, max_length=200)]
+    workers: Annotated[int, Meta(ge=0, le=MOST_WORKERS)]
+
+
+class StackRequest(Struct, forbid_unknown_fields=True):
+    """Of which worker the stacks are wanted."""
+
+    worker: Annotated[str, Meta(min_length=1, max_length=200)]
+    """Its name as the owner of jobs."""
+
+
+class KillRequest(Struct, forbid_unknown_fields=True):
+    """What becomes of a job whose attempt is ended."""
+
+    outcome: Literal["failed", "cancelled"] = "failed"
+    """failed: the attempt counts, and the job runs again if it has attempts left. cancelled: it does not run again."""
+
+
+class JobRequests(Struct, frozen=True):
+    """What the master of the worker of a job was asked for about this job, the newest first."""
+
+    requests: list[RequestRecord]
+
+
+@api_method("POST /v1/hosts/{host}/reload", Scope.ADMIN, errors=_ERRORS, status=202)
+def reload_host(call: ApiCall, path: HostPath) -> RequestRecord:
+    """Has a master take over new code and settings.
+
+    The request waits in the store until the master takes it, which it does within seconds, or never. Its outcome is
+    that of the reload: `GET /v1/hosts/{host}` has it."""
+    return _ask(call, find_host(call.service.client.store, path.host), HostAct.RELOAD)
+
+
+@api_method("POST /v1/hosts/{host}/scale", Scope.ADMIN, errors=_ERRORS, status=202)
+def scale_host(call: ApiCall, path: HostPath, body: ScaleRequest) -> RequestRecord:
+    """Sets how many workers a pool of a master has, until its next restart."""
+    host = find_host(call.service.client.store, path.host)
+    pools = [pool.name for pool in host.pools]
+    if body.pool not in pools:
+        raise RequestError(f"no pool {body.pool!r}: there are {', '.join(sorted(pools)) or 'none'}", "pool", 422)
+    return _ask(call, host, HostAct.SCALE, pool=body.pool, workers=body.workers)
+
+
+@api_method("POST /v1/hosts/{host}/stop", Scope.ADMIN, errors=_ERRORS, status=202)
+def stop_host(call: ApiCall, path: HostPath) -> RequestRecord:
+    """Stops a master gracefully: its workers finish what they run. It can be started on its own host only."""
+    return _ask(call, find_host(call.service.client.store, path.host), HostAct.STOP)
+
+
+@api_method("POST /v1/hosts/{host}/stack", Scope.OPERATE, errors=_ERRORS, status=202)
+def dump_worker(call: ApiCall, path: HostPath, body: StackRequest) -> RequestRecord:
+    """Asks for the stacks of a worker: where its threads and coroutines are. The worker goes on."""
+    host = find_host(call.service.client.store, path.host)
+    return _ask(call, host, HostAct.STACK, owner=body.worker)
+
+
+@api_method("POST /v1/jobs/{id}/stack", Scope.OPERATE, errors=_JOB_ERRORS, status=202)
+def dump_job(call: ApiCall, path: JobPath) -> RequestRecord:
+    """Asks where a running job is: for the stack of its thread or coroutine. The job goes on.
+
+    `GET /v1/jobs/{id}/requests` has the answer within seconds."""
+    job = _running(call, path)
+    return _ask(call, _host_of(call, job), HostAct.STACK, job=job)
+
+
+@api_method("POST /v1/jobs/{id}/kill", Scope.OPERATE, errors=_JOB_ERRORS, status=202)
+def kill_job(call: ApiCall, path: JobPath, body: KillRequest) -> RequestRecord:
+    """Ends the present attempt of a job, at once, whatever its task does.
+
+    A sync task that does not end takes its worker process with it: the other jobs of that worker run again, and nothing
+    is counted for them."""
+    job = _running(call, path)
+    host = _host_of(call, job)
+    _check_control(host)
+    if body.outcome == "cancelled":
+        call.service.client.cancel(job.id)
+    return _ask(call, host, HostAct.KILL, job=job)
+
+
+@api_method("GET /v1/jobs/{id}/requests", Scope.READ, errors=(errors.JobNotFound,))
+def list_job_requests(call: ApiCall, path: JobPath) -> JobRequests:
+    """Lists what was asked about a running job, with the answers, such as its stack."""
+    job, client = fetch_job(call, path), call.service.client
+    if job.state is not State.RUNNING:
+        return JobRequests([])
+    try:
+        host = host_of_worker(client.store, job.owner)
+    except errors.HostNotFound:
+        return JobRequests([])
+    known = HostRequests(client.store, host.instance).known(client.clock.now())
+    return JobRequests([request_record(one) for one in known if one.job == ids.text(job.id)])
+
+
+def _running(call: ApiCall, path: JobPath) -> Job:
+    job = fetch_job(call, path)
+    if job.state is not State.RUNNING:
+        raise RequestError(f"the job does not run: it is {job.state}", None, 409)
+    return job
+
+
+def _host_of(call: ApiCall, job: Job) -> Host:
+    try:
+        return host_of_worker(call.service.client.store, job.owner)
+    except errors.HostNotFound as error:
+        raise RequestError(f"the job cannot be reached: {error}", None, 409) from None
+
+
+def _check_control(host: Host) -> None:
+    if not host.is_alive:
+        raise RequestError(f"the master of {host.name} is lost: it takes no requests", "host", 409)
+    if not host.remote_control:
+        raise RequestError(
+            f"the master of {host.name} takes no requests through the store ([master] remote_control)", "host", 409
+        )
+
+
+def _ask(
+    call: ApiCall, host: Host, act: HostAct, job: Job | None = None, owner: str = "", pool: str = "", workers: int = 0
+) -> RequestRecord:
+    if job is None:
+        # It is about the jobs of all queues.
+        call.check(ANY_QUEUE)
+    _check_control(host)
+    client = call.service.client
+    request = HostRequest(
+        ids.text(ids.uuid7()),
+        act,
+        client.clock.now(),
+        call.caller.name[:200],
+        pool,
+        workers,
+        owner if job is None else job.owner,
+        "" if job is None else ids.text(job.id),
+        0 if job is None else job.epoch,
+    )
+    HostRequests(client.store, host.instance).put(request)
+    return request_record(request)
+
+
+METHODS: tuple[ApiMethod, ...] = (
+    reload_host,
+    scale_host,
+    stop_host,
+    dump_worker,
+    dump_job,
+    kill_job,
+    list_job_requests,
+)

@@ -1,0 +1,71 @@
+"""A host and its workers, and a job that hangs: found, looked into, ended. As a person does it, on SQLite and Redis."""
+
+from tests.cli.project import until
+from tests.door.console.browser.place import MakePerson, Person
+
+
+def test_a_queue_that_is_stuck_is_traced_to_a_hung_job_which_is_killed(operator: Person) -> None:
+    place = operator.place
+    assert place.api.put("/v1/limits/queue:stuck", json={"at_once": 1}).status_code == 200
+    hung = place.add("hang")
+    place.becomes(hung, "running")
+    behind = place.add("wait", "open", queue="stuck")
+    place.write("open", "")
+    page = operator.open("/queues/stuck")
+    # It says which job holds the limit; the link of the holder leads to the job.
+    holder = page.locator(f'main a[href$="/jobs/{hung}"]').first
+    holder.click()
+    page.wait_for_url(f"**/jobs/{hung}")
+    operator.press("Where is it?")
+    operator.is_told("The host is asked")
+    operator.sees("in hang", "pre")
+    assert place.state(behind) == "ready"
+    operator.press("Kill this job")
+    page.get_by_role("button", name="Kill: it failed", exact=True).click()
+    operator.is_told("This attempt is being ended")
+    place.becomes(hung, "dead")
+    place.becomes(behind, "done")
+    operator.open(f"/jobs/{hung}")
+    operator.sees("an operator ended it")
+    operator.sees("in hang", "pre")
+
+
+def test_a_job_that_is_killed_may_also_be_cancelled(operator: Person) -> None:
+    hung = operator.place.add("hang", queue="slow")
+    operator.place.becomes(hung, "running")
+    page = operator.open(f"/jobs/{hung}")
+    operator.press("Kill this job")
+    page.get_by_role("button", name="Kill: it is cancelled", exact=True).click()
+    operator.is_told("This attempt is being ended")
+    operator.place.becomes(hung, "cancelled")
+
+
+def test_a_host_is_scaled_and_reloaded_and_a_worker_shows_where_it_is(operator: Person) -> None:
+    page = operator.open("/hosts")
+    page.locator("main a[href*='/hosts/']").first.click()
+    operator.sees("Generation")
+    operator.press("Scale")
+    page.get_by_label("Workers", exact=True).fill("2")
+    page.locator("details[open]").get_by_role("button", name="Scale", exact=True).click()
+    operator.is_told("The host is asked")
+    operator.sees("all: 2 wanted", "td")
+    until(lambda: len(operator.place.pids()) == 2)
+    operator.sees("all.2", ".board")
+    page.locator(".board > li", has_text="all.1").get_by_role("button", name="Stacks").click()
+    operator.is_told("The host is asked")
+    operator.sees("worker/run/threads.py", "pre")
+    operator.press("Reload")
+    operator.is_told("The host is asked")
+    operator.sees("reloaded: generation", "td")
+
+
+def test_without_javascript_the_answer_is_there_when_the_page_is_asked_for_again(make_person: MakePerson) -> None:
+    ann = make_person(java_script_enabled=False)
+    job = ann.place.add("wait", "later")
+    ann.place.becomes(job, "running")
+    ann.open(f"/jobs/{job}")
+    ann.press("Where is it?")
+    ann.is_told("The host is asked")
+    until(lambda: "in wait" in ann.open(f"/jobs/{job}").locator("main").inner_text())
+    ann.place.write("later", "")
+    ann.place.becomes(job, "done")

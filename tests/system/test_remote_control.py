@@ -1,0 +1,258 @@
+"""Requests that reach a master through the store: carried out once, by the master that is meant, in time or not at
+all."""
+
+import os
+import signal
+import sqlite3
+
+import pytest
+
+from tarry.keeper.host_requests import OPEN, TAKEN_WITHIN, HostAct, HostRequest, HostRequests, RequestState
+from tarry.keeper.hosts import Host, list_hosts
+from tarry.store import ids
+from tarry.store.base import Store
+from tests.cli.project import until
+from tests.system.scene import APP, Scene
+
+HUNG = """
+
+@app.task(retry=None)
+def hangs() -> None:
+    tell("began")
+    while True:
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
+
+
+@app.task(retry=None)
+async def sleeps() -> None:
+    tell("began")
+    await asyncio.sleep(3600)
+"""
+
+
+@pytest.fixture
+def remote(scene: Scene) -> Scene:
+    scene.write("app.py", APP + HUNG)
+    scene.settings("[pools.default]\nthreads = 2\n")
+    scene.serve()
+    until(lambda: any(worker.pid for worker in known_host(scene).workers))
+    return scene
+
+
+def host_of(scene: Scene) -> Host | None:
+    with scene.store() as store:
+        hosts = list_hosts(store)
+    return hosts[0] if hosts and hosts[0].workers else None
+
+
+def another(found: Host | None, than: Host) -> Host | None:
+    return found if found is not None and found.instance != than.instance else None
+
+
+def known_host(scene: Scene) -> Host:
+    host = until(lambda: host_of(scene))
+    assert host is not None
+    return host
+
+
+def put(store: Store, host: Host, act: HostAct, **fields: object) -> HostRequest:
+    request = HostRequest(ids.text(ids.uuid7()), act, store.time(), **fields)  # type: ignore[arg-type]
+    HostRequests(store, host.instance).put(request)
+    return request
+
+
+def outcome(scene: Scene, host: Host, request: HostRequest) -> HostRequest:
+    def ended() -> HostRequest | None:
+        with scene.store() as store:
+            found = HostRequests(store, host.instance).known(store.time())
+        return next((one for one in found if one.id == request.id and one.ended), None)
+
+    found = until(ended)
+    assert found is not None
+    return found
+
+
+def ask(scene: Scene, act: HostAct, **fields: object) -> HostRequest:
+    host = known_host(scene)
+    with scene.store() as store:
+        request = put(store, host, act, **fields)
+    return outcome(scene, host, request)
+
+
+def test_a_reload_answers_with_what_the_canary_found(remote: Scene) -> None:
+    done = ask(remote, HostAct.RELOAD)
+    assert (done.state, done.text) == (RequestState.DONE, "reloaded: generation 2 serves")
+    until(lambda: known_host(remote).generation == 2)
+    remote.write("app.py", "import nowhere_at_all\n")
+    failed = ask(remote, HostAct.RELOAD)
+    assert failed.state is RequestState.FAILED
+    assert "nowhere_at_all" in failed.text
+    assert known_host(remote).generation == 2
+    until(lambda: "nowhere_at_all" in known_host(remote).reload_failure)
+
+
+def test_a_pool_is_scaled_and_the_outcome_says_what_came_of_it(remote: Scene) -> None:
+    done = ask(remote, HostAct.SCALE, pool="default", workers=3)
+    assert (done.state, done.text) == (RequestState.DONE, "default: 3 wanted")
+    until(lambda: len(remote.pids()) == 3)
+    failed = ask(remote, HostAct.SCALE, pool="none", workers=3)
+    assert (failed.state, failed.text) == (RequestState.FAILED, "no pool 'none': there are default")
+
+
+def test_the_command_does_the_same_and_waits(remote: Scene) -> None:
+    name = known_host(remote).name
+    assert remote.said("hosts", "scale", name, "default", "2") == "default: 2 wanted"
+    assert "generation 2 serves" in remote.said("hosts", "reload", name)
+    assert "no pool 'x'" in remote.refused("hosts", "scale", name, "x", "1")
+    assert "tests_of_nobody" in remote.refused("hosts", "reload", "tests_of_nobody")
+    worker = until(lambda: known_host(remote).workers[0])
+    stack = remote.said("hosts", "stack", name, f"{worker.pool}.{worker.number}")
+    assert "worker/run/threads.py" in stack
+    assert "stops" in remote.said("hosts", "stop", name)
+    until(lambda: not remote.processes())
+
+
+def test_a_hung_sync_job_is_seen_and_killed_and_counts_a_failure(remote: Scene) -> None:
+    (job,) = remote.put("app.hangs")
+    remote.begun(1)
+    (pid,) = remote.pids()
+    held = remote.job(job)
+    facts = {"owner": held.owner, "job": job, "epoch": held.epoch}
+    seen = ask(remote, HostAct.STACK, **facts)
+    assert seen.state is RequestState.DONE
+    assert "in hangs" in seen.text
+    assert remote.pids() == [pid]
+    assert remote.job(job).state == "running"
+    killed = ask(remote, HostAct.KILL, **facts)
+    assert killed.state is RequestState.DONE
+    until(lambda: remote.job(job).state == "dead")
+    note = remote.job(job).note.decode()
+    assert "an operator ended it" in note
+    assert "in hangs" in note
+    remote.replaced(pid)
+    until(lambda: known_host(remote).pools[0].replaced == {"hang": 1})
+
+
+def test_a_coroutine_that_waits_is_seen_and_ended_and_its_worker_goes_on(remote: Scene) -> None:
+    (job,) = remote.put("app.sleeps")
+    remote.begun(1, asleep=1)
+    (pid,) = remote.pids()
+    held = remote.job(job)
+    facts = {"owner": held.owner, "job": job, "epoch": held.epoch}
+    seen = ask(remote, HostAct.STACK, **facts)
+    assert (seen.state, "in sleeps" in seen.text) == (RequestState.DONE, True)
+    assert ask(remote, HostAct.KILL, **facts).state is RequestState.DONE
+    until(lambda: remote.job(job).state == "dead")
+    assert "an operator ended it" in remote.job(job).note.decode()
+    assert remote.pids() == [pid]
+
+
+def test_an_attempt_that_is_over_is_not_killed(remote: Scene) -> None:
+    (job,) = remote.put("app.hangs")
+    remote.begun(1)
+    (pid,) = remote.pids()
+    held = remote.job(job)
+    ask(remote, HostAct.KILL, owner=held.owner, job=job, epoch=held.epoch + 1)
+    other = ask(remote, HostAct.KILL, owner="elsewhere", job=job, epoch=held.epoch)
+    assert (other.state, other.text) == (RequestState.FAILED, "this worker does not run any more")
+    assert remote.pids() == [pid]
+    assert remote.job(job).state == "running"
+
+
+def test_what_is_too_old_is_never_done(remote: Scene) -> None:
+    host = known_host(remote)
+    with remote.store() as store:
+        old = HostRequest(ids.text(ids.uuid7()), HostAct.STOP, store.time() - TAKEN_WITHIN)
+        HostRequests(store, host.instance).put(old)
+    # One that comes later is taken, and the old one is not.
+    assert ask(remote, HostAct.SCALE, pool="default", workers=1).state is RequestState.DONE
+    with remote.store() as store:
+        states = {one.id: one.state for one in HostRequests(store, host.instance).known(store.time())}
+    assert states[old.id] is RequestState.EXPIRED
+    assert remote.board().state == "serving"
+
+
+def test_a_restarted_master_finds_no_request_of_the_one_before(remote: Scene) -> None:
+    host = known_host(remote)
+    remote.kill(remote.board().pid, signal.SIGSTOP)
+    keeper = remote.pids("keeper")
+    for pid in keeper:
+        os.kill(pid, signal.SIGSTOP)
+    with remote.store() as store:
+        put(store, host, HostAct.STOP)
+    for pid in (*remote.processes(), remote.board().pid):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not remote.processes())
+    remote.serve()
+    until(lambda: another(host_of(remote), host))
+    assert ask(remote, HostAct.SCALE, pool="default", workers=1).state is RequestState.DONE
+    assert remote.board().state == "serving"
+
+
+def test_garbage_in_the_cell_harms_nobody(remote: Scene) -> None:
+    host = known_host(remote)
+    request = b'{"id":"x","act":"kill","at":%d,"job":"no id","owner":"me"}'
+    with remote.store() as store:
+        for value in (b"\xff\x00", b"[" * 5000, b'[1, "a", {}]', b"[" + request % store.time() + b"]", b"{}"):
+            store.kv_cas(OPEN + host.instance, value, store.kv_get(OPEN + host.instance))
+            assert ask(remote, HostAct.SCALE, pool="default", workers=1).state is RequestState.DONE
+    assert len(remote.pids("keeper")) == 1
+
+
+def test_of_two_masters_of_one_host_only_the_one_that_is_meant_acts(
+    remote: Scene, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first = known_host(remote)
+    beside = Scene(tmp_path_factory.mktemp("beside"))
+    try:
+        beside.settings(f'store = "sqlite:///{remote.database}"\n')
+        master = beside.serve()
+        with remote.store() as store:
+            until(lambda: len(list_hosts(store)) == 2)
+            other = next(host for host in list_hosts(store) if host.instance != first.instance)
+        assert "several masters" in remote.misused("hosts", "stop", first.name)
+        with remote.store() as store:
+            request = put(store, other, HostAct.STOP)
+        assert outcome(remote, other, request).state is RequestState.DONE
+        master.wait(30)
+        assert remote.board().state == "serving"
+    finally:
+        beside.close()
+
+
+def test_a_master_that_forbids_it_takes_nothing(scene: Scene) -> None:
+    scene.settings("[master]\nremote_control = false\n")
+    scene.serve()
+    host = known_host(scene)
+    assert "remote_control" in scene.refused("hosts", "stop", host.name)
+    with scene.store() as store:
+        put(store, host, HostAct.STOP)
+    # Later than any request would have been taken: two heartbeats.
+    seen = host.seen
+    until(lambda: known_host(scene).seen > seen + 6_000_000)
+    assert scene.board().state == "serving"
+
+
+def test_while_the_store_is_away_the_outcome_waits_for_it(remote: Scene) -> None:
+    """Of SQLite: another process holds the file's lock."""
+    host = known_host(remote)
+    keeper = remote.pids("keeper")
+    with remote.store() as store:
+        request = put(store, host, HostAct.RELOAD)
+    until(lambda: remote.board().notice.asked == 1)
+    lock = sqlite3.connect(remote.database, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    try:
+        until(lambda: "is locked by another program" in remote.log())
+        assert remote.board().notice.done == 1, "the reload is over meanwhile"
+    finally:
+        lock.execute("ROLLBACK")
+        lock.close()
+    ended = outcome(remote, host, request)
+    assert (ended.state, ended.text) == (RequestState.DONE, "reloaded: generation 2 serves")
+    assert remote.board().notice.asked == 1, "it was asked for once"
+    assert len(remote.pids("keeper")) == len(keeper)
