@@ -93,11 +93,14 @@ class Query(Struct, frozen=True):
     after: bytes = b""
     """Only ids greater than this one: the last of the page before."""
     limit: int = 100
+    until: bytes = b""
+    """Only ids up to this one; empty: all."""
 
     def matches(self, job: Job) -> bool:
         """Whether the query finds this job."""
         return (
             job.id > self.after
+            and (not self.until or job.id <= self.until)
             and (not self.states or job.state in self.states)
             and self.queue in (None, job.queue)
             and self.task in (None, job.task)
@@ -253,6 +256,13 @@ class Store(ABC):
     @abstractmethod
     def find(self, query: Query) -> list[Job]:
         """The jobs that match, in the order of ids. For people: may read much."""
+
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        """The id of a job behind `after`, with at most `count` jobs, or some dozens, after `after` and up to it; None:
+        no more than these are left. Cheap: so whoever looks for few among very many jobs can stop on the way."""
+        # For a store in memory. Others have a way without reading the jobs.
+        jobs = self.find(Query(after=after, limit=count + 1))
+        return jobs[count - 1].id if len(jobs) > count else None
 
     @abstractmethod
     def counts(self) -> list[Tally]:

@@ -98,6 +98,9 @@ class FlakyStore(Store):
     def find(self, query: Query) -> list[Job]:
         return self._call(self._store.find, query)
 
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        return self._call(self._store.id_behind, after, count)
+
     def counts(self) -> list[Tally]:
         return self._call(self._store.counts)
 

@@ -13,14 +13,16 @@ from tarry.errors import PartlyUnavailable
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job
 from tarry.store.base import Query, Store
-from tarry.store.shared.partial_result import partial_result
+from tarry.store.shared.partial_result import partial_result, reachable_part
 
 PAGE = 500
 """Jobs that are read at once."""
+STRETCH = 20_000
+"""Jobs that a store looks at in one call."""
 MOST_EXAMINED = 50_000
-"""Jobs that one search looks at."""
+"""Jobs whose arguments one search looks at."""
 LONGEST = 0.25
-"""Seconds after which a search reads no further page."""
+"""Seconds after which a search asks the store no further."""
 _YEARS_MS = 2**47
 
 
@@ -48,19 +50,28 @@ def search_jobs(store: Store, search: JobSearch, clock: Callable[[], float] = ti
     began, query, found, examined = clock(), search.query, list[Job](), 0
     size = PAGE if search.text else query.limit
     while True:
-        page, away = partial_result(lambda: store.find(replace(query, limit=size)))  # noqa: B023 - asked at once
+        end = _end_of_stretch(store, query, search.until)
+        page, away = partial_result(lambda: store.find(replace(query, limit=size, until=end)))  # noqa: B023 - asked at once
         examined += len(page)
-        within = [job for job in page if not search.until or job.id <= search.until]
-        found += [job for job in within if has_text(job, search.text)]
-        is_last = len(page) < size or len(within) < len(page)
+        found += [job for job in page if has_text(job, search.text)]
+        is_last = len(page) < size and end == search.until
         if is_last and len(found) <= search.query.limit:
             return SearchResult(found, None, examined, away)
         if len(found) >= search.query.limit:
             found = found[: search.query.limit]
             return SearchResult(found, found[-1].id, examined, away)
+        seen = end if len(page) < size else page[-1].id
         if examined >= MOST_EXAMINED or clock() - began > LONGEST:
-            return SearchResult(found, page[-1].id, examined, away)
-        query = replace(query, after=page[-1].id)
+            return SearchResult(found, seen, examined, away)
+        query = replace(query, after=seen)
+
+
+def _end_of_stretch(store: Store, query: Query, until: bytes) -> bytes:
+    """Up to which id to look at once. A store reads all jobs up to there, if only few of them match."""
+    if query == Query(after=query.after, limit=query.limit):
+        return until
+    end = reachable_part(lambda: store.id_behind(query.after, STRETCH))
+    return until if end is None or (until and until < end) else end
 
 
 def has_text(job: Job, text: str) -> bool:

@@ -74,3 +74,10 @@ def test_no_operation_is_offered_that_would_change_more_than_what_is_shown(app: 
     assert "Change all that match" in page(app, "/jobs?queue=mails")
     for filter in ("text=ann", "created_since=1h", "created_until=1h"):
         assert "Change all that match" not in page(app, f"/jobs?queue=mails&{filter}")
+
+
+def test_a_page_has_a_hundred_jobs_at_most_whatever_is_asked(app: App) -> None:
+    app.named("mail").using(queue="long").enqueue_many([(f"person{number}@example.org",) for number in range(120)])
+    text = page(app, "/jobs?queue=long&limit=1000")
+    assert len(set(re.findall(r'href="/jobs/([0-9a-f-]{36})"', text))) == 100
+    assert 'rel="next"' in text

@@ -114,3 +114,35 @@ def test_a_store_that_is_away_is_told_of() -> None:
     assert found.away is not None
     assert 0 < len(found.jobs) < 20
     store.close()
+
+
+class Counting(MemoryStore):
+    """Notes how many jobs each search for some of them looks at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked: list[int] = []
+
+    def find(self, query: Query) -> list[Job]:
+        if query.task:
+            self.looked.append(len(super().find(Query(after=query.after, until=query.until, limit=10**6))))
+        return super().find(query)
+
+
+def test_a_store_is_never_asked_to_look_through_all_jobs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.store.job_search.STRETCH", 100)
+    store = Counting()
+    ids = put(store, ["x"] * 1050)
+    last = store.insert([Job(uuid7(), "rare", b"x")])
+    rare = JobSearch(Query(task="rare", limit=5))
+    found = search_jobs(store, rare, clock=lambda: 0.0)
+    assert ([job.id for job in found.jobs], found.next) == (last, None)
+    assert max(store.looked) <= 100
+    # Nor for long.
+    ticks = itertools.chain([0.0, LONGEST], itertools.repeat(2 * LONGEST))
+    found = search_jobs(store, rare, clock=lambda: next(ticks))
+    assert (list(found.jobs), found.next) == ([], ids[199])
+    # Nor further than asked.
+    store.looked.clear()
+    found = search_jobs(store, JobSearch(rare.query, until=ids[149]), clock=lambda: 0.0)
+    assert (list(found.jobs), found.next, store.looked) == ([], None, [100, 50])

@@ -428,6 +428,7 @@ class Histories(RuleBasedStateMachine):
         ago=st.none() | st.sampled_from([0, TICK, LEASE]),
         after=st.integers(0, 20),
         limit=st.integers(0, 9),
+        until=st.sampled_from([0, 3, 12]),
     )
     def find(
         self,
@@ -438,9 +439,11 @@ class Histories(RuleBasedStateMachine):
         ago: int | None,
         after: int,
         limit: int,
+        until: int,
     ) -> None:
         before = None if ago is None else self.now - ago
-        query = Query(tuple(states), queue, task, key, before, after.to_bytes(16, "big"), limit)
+        last = until.to_bytes(16, "big") if until else b""
+        query = Query(tuple(states), queue, task, key, before, after.to_bytes(16, "big"), limit, last)
         assert self.store.find(query) == self.reference.find(query)
 
     @invariant()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tarry.model import lifecycle
 from tarry.model.duration import HOUR, SECOND
-from tarry.model.job import MAX_PRIORITY, UNFINISHED, State
+from tarry.model.job import MAX_PRIORITY, UNFINISHED, Job, State
 from tarry.model.job import WAITING as ONLY_WHILE_WAITING
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.limit import Limit
@@ -246,6 +246,31 @@ class Keeping(Promises):
         first = store.find(Query(limit=3))
         second = store.find(Query(limit=3, after=first[-1].id))
         assert [*first, *second, *store.find(Query(limit=3, after=second[-1].id))] == jobs
+
+    def test_find_ends_where_it_is_told(self, store: Store) -> None:
+        """Only ids up to the last one that is wanted, also where few of them match."""
+        jobs = sorted(put(store, 40), key=lambda job: job.id)
+        assert store.find(Query(until=jobs[4].id)) == jobs[:5]
+        assert store.find(Query(after=jobs[1].id, until=jobs[4].id, limit=2)) == jobs[2:4]
+        assert store.find(Query(after=jobs[4].id, until=jobs[4].id)) == []
+        assert store.find(Query(states=(State.DONE,), until=jobs[30].id)) == []
+
+    def test_id_behind_leads_through_all_jobs(self, store: Store) -> None:
+        """Step by step, each of them bounded, to the last job and no further."""
+        jobs = sorted(put(store, 3000), key=lambda job: job.id)
+        # Some dozens, of each of several shards.
+        few = 1500
+        for count in (1, 60, 100):
+            seen, steps, after = list[Job](), 0, b""
+            while (end := store.id_behind(after, count)) is not None:
+                step = store.find(Query(after=after, until=end, limit=10_000))
+                assert 0 < len(step) <= max(count, few)
+                seen, steps, after = seen + step, steps + 1, end
+            rest = store.find(Query(after=after, limit=10_000))
+            assert len(rest) <= max(count, few)
+            assert seen + rest == jobs
+            assert steps >= 1
+        assert store.id_behind(jobs[-1].id, 100) is None
 
     def test_counts(self, store: Store) -> None:
         """By queue, task and state: how many, the earliest due, the bytes of bodies and notes."""

@@ -19,6 +19,7 @@ _SCRIPTS = make_scripts(
         Verb("recount"),
         Verb("get", _READS),
         Verb("find", _READS),
+        Verb("id_behind", _READS),
         Verb("oldest", _READS),
         Verb("oldest_waiting", _READS),
         Verb("reclaim", _READS),
@@ -52,6 +53,7 @@ MIGRATE = _SCRIPTS["migrate"]
 RECOUNT = _SCRIPTS["recount"]
 GET = _SCRIPTS["get"]
 FIND = _SCRIPTS["find"]
+ID_BEHIND = _SCRIPTS["id_behind"]
 OLDEST = _SCRIPTS["oldest"]
 OLDEST_WAITING = _SCRIPTS["oldest_waiting"]
 RECLAIM = _SCRIPTS["reclaim"]

@@ -47,6 +47,9 @@ CONFIRMED_WITHIN = 5.0
 _MAX_BYTES = 4 * 2**20
 """The arguments of a script take about so many bytes at most, unless one job alone takes more."""
 
+_IDS_OF_PAGE = 30
+"""How many ids a page has at most: `PAGE_BYTES` in `lua/lines.lua`."""
+
 
 class RedisStore(Store):
     """Jobs in the server that `link` leads to, in keys that begin with `prefix`, which is a hash tag: `{tarry}`."""
@@ -185,13 +188,19 @@ class RedisStore(Store):
         after = query.after
         while len(found) < query.limit:
             most = min(query.limit - len(found), AT_ONCE)
-            flat, after = self._run(scripts.FIND, after.ljust(16, b"\0"), most, states, before, *wanted)
+            words = (after.ljust(16, b"\0"), most, states, before, query.until, *wanted)
+            flat, after = self._run(scripts.FIND, *words)
             found += parse_jobs(flat)
             # It answers where it stopped if it looked at many jobs and found few. With a full page the last id says it.
             after = after or (found[-1].id if len(flat) == 3 * most else b"")
             if not after:
                 break
         return found
+
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        # Not 0: the page with `after` may end with it. And that page counts, too.
+        pages = max(1, count // _IDS_OF_PAGE - 1)
+        return self._run(scripts.ID_BEHIND, after.ljust(16, b"\0"), pages) or None
 
     def counts(self) -> list[Tally]:
         # Counts are kept; the oldest jobs must be looked for, in pages, so that other calls get their turn between.

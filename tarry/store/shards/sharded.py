@@ -276,6 +276,10 @@ class ShardedStore(Store):
         every = {job.id: job for jobs in answers.values() for job in jobs}
         return answers.result([every[id] for id in sorted(every)][: query.limit])
 
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        answers = self._ask_all(lambda store: store.id_behind(after, max(1, count // len(self.shards))))
+        return answers.result(min(filter(None, answers.values()), default=None))
+
     def counts(self) -> list[Tally]:
         answers = self._ask_all(lambda store: store.counts())
         return answers.result(merge.tallies(tally for tallies in answers.values() for tally in tallies))

@@ -127,6 +127,13 @@ class SqlStore(Store):
         statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT {max(0, query.limit)}"
         return [self._job(row) for row in self._rows_of_all(statement, values)]
 
+    def id_behind(self, after: bytes, count: int) -> bytes | None:
+        where, values = _conditions(Query(after=after), self._sql)
+        # Two rows: nothing tells of the end but that there is no job behind.
+        statement = f"{self._sql.jobs} WHERE {where} ORDER BY id LIMIT 2 OFFSET {max(0, count - 1)}"
+        rows = self._rows_of_all(statement, values)
+        return self._job(rows[0]).id if len(rows) > 1 else None
+
     def counts(self) -> list[Tally]:
         rows = self._rows_of_all(self._sql.tally)
         return [Tally(queue, task, STATES[code], n, oldest, size) for queue, task, code, n, oldest, size in rows]
@@ -202,6 +209,7 @@ def _conditions(query: Query, sql: SqlStatements) -> tuple[str, list[Any]]:
     """The query as an SQL condition, and its values."""
     asked = [
         (f"id > {sql.id}", query.after or None),
+        (f"id <= {sql.id}", query.until or None),
         ("queue = {}", query.queue),
         ("task = {}", query.task),
         (f"{sql.key} = {{}}", query.key),

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
+
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.jobs import JobsQuery, list_jobs
 from tarry.model.job import State
 
+MOST_SHOWN = 100
+"""Jobs of a page: with 1,000 it would have half a megabyte."""
 _NAMED = ("queue", "task", "key", "older")
 _SEARCHED = ("created_since", "created_until", "text")
 """Filters that an operation does not have."""
@@ -18,6 +22,7 @@ _SEARCHED = ("created_since", "created_until", "text")
 @console_page("/jobs", "jobs.html")
 def jobs_page(call: ApiCall, query: JobsQuery) -> PageData:
     """The jobs that match the filters."""
+    query = replace(query, limit=min(query.limit, MOST_SHOWN))
     page, filters = list_jobs.handler(call, query), _filters(query)
     return {
         "page": page,

@@ -9,16 +9,17 @@ function lib.get() return {lib.fetch_records(ARGV), lib.fetch(lib.RUN, ARGV)} en
 
 -- find: jobs that match, by id.
 -- Keys: reads ids, jobs, ends, run.
--- Arguments: after which id, limit, states (a text of digits, or nothing), before, then pairs of what a job's queue,
--- task or key must be.
+-- Arguments: after which id, limit, states (a text of digits, or nothing), before, the last id or nothing, then pairs
+-- of what a job's queue, task or key must be.
 -- Answer: ids, records and entries of `run` in turn; and where to go on, nothing if there is no more.
 -- Cost: reads at most some 2,000 records.
 function lib.find()
-  local after, limit, states, before = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+  local after, limit, states, before, last = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
   local found = {}
-  local is_narrow = states ~= '' or before or #ARGV > 4
+  local is_narrow = states ~= '' or before or #ARGV > 5
   local pages = is_narrow and 33 or math.min(33, math.ceil(limit / 15))
   local on = lib.walk(after, pages, function(id, record, entry)
+    if last ~= '' and lib.less(last, id) then return true end
     if lib.matches(record, entry, states, before) then
       found[#found + 1], found[#found + 2], found[#found + 3] = id, record, entry
     end
@@ -34,12 +35,23 @@ function lib.matches(record, entry, states, before)
     local since = entry and lib.sub(entry, 5, 12) or lib.since_of(record)
     if lib.parse('>I8', since) >= before then return false end
   end
-  if #ARGV == 4 then return true end
+  if #ARGV == 5 then return true end
   local tail = lib.tail_of(record)
-  for number = 5, #ARGV, 2 do
+  for number = 6, #ARGV, 2 do
     if tail[ARGV[number]] ~= ARGV[number + 1] then return false end
   end
   return true
+end
+
+-- id_behind: an id so many pages of ids behind another.
+-- Keys: reads ids.
+-- Arguments: after which id, how many pages.
+-- Answer: the last id of the page so many behind the one with that id; nothing if no page comes after it.
+-- Cost: two reads, the second of which passes over the pages.
+function lib.id_behind()
+  local first = lib.page_with(lib.IDS, ARGV[1])
+  local pages = lib.call('ZRANGEBYLEX', lib.IDS, first and '[' .. first or '-', '+', 'LIMIT', ARGV[2], 2)
+  return pages[2] and lib.sub(pages[1], -16) or ''
 end
 
 -- oldest: the earliest due by state, queue and task.
