@@ -1,9 +1,10 @@
 """The app behind the console in a browser. It is copied beside its store."""
 
+import smtplib
 import time
 from pathlib import Path
 
-from tarry import App, current_job
+from tarry import App, Retry, current_job
 
 HERE = Path(__file__).parent
 app = App(retry=None)
@@ -16,6 +17,14 @@ def send(address: str, password: str = "") -> str:
     if "@" not in address:
         raise ValueError(f"{address} is no address")
     return f"sent to {address}"
+
+
+@app.task(queue="mail", retry=Retry(1, base=0.01))
+def deliver(address: str, port: int) -> str:
+    """Sends a mail by SMTP."""
+    with smtplib.SMTP("127.0.0.1", port, timeout=10) as server:
+        server.sendmail("shop@example.org", [address], "Subject: Your order\n\nIt is on its way.")
+    return f"delivered to {address}"
 
 
 @app.task(queue="slow")

@@ -30,6 +30,7 @@ class Place(Project):
     def __init__(self, directory: Path, store: str = "") -> None:
         super().__init__(directory, APP)
         self.url = f"http://127.0.0.1:{free_port()}"
+        self.store_url = store or f"sqlite:///{self.database}"
         self.tokens = Tokens(directory / "tokens.toml").add("ann", "admin").add("rob", "read")
         file = directory / "passwords.toml"
         file.touch(0o600)

@@ -1,4 +1,4 @@
-"""Who may come in, in which language; five things that a person has to find without having seen tarry before."""
+"""Who may come in, in which language; what a person has to find at once."""
 
 from playwright.sync_api import expect
 
@@ -92,20 +92,6 @@ def test_a_job_is_found_by_its_id_and_by_its_key(ann: Person) -> None:
     page.wait_for_url("**/jobs?key=order%2017")
     page.get_by_role("link", name=job[-8:]).click()
     page.wait_for_url(f"**/jobs/{job}")
-
-
-def test_yesterday_s_mail_is_found_and_sent_again(ann: Person) -> None:
-    job = ann.place.add("send", "ann.example.org")
-    ann.place.becomes(job, "dead")
-    page = ann.open("/")
-    # What needs attention comes first, and leads there.
-    page.get_by_role("listitem").filter(has_text="mail:").get_by_role("link").click()
-    page.get_by_role("link", name=job[-8:]).click()
-    expect(page.locator("main")).to_contain_text("ann.example.org is no address")
-    expect(page.locator("main")).to_contain_text("app.py")
-    ann.press("Retry")
-    ann.is_told("The job is ready")
-    ann.place.becomes(job, "dead")
 
 
 def test_a_queue_that_is_stuck_by_a_hung_job_is_freed(ann: Person) -> None:
