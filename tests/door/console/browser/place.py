@@ -97,6 +97,8 @@ class Person:
     def __init__(self, context: BrowserContext, place: Place) -> None:
         self.context, self.place = context, place
         self.complaints: list[str] = []
+        self.posted: list[str] = []
+        """The paths of the forms that were sent."""
         self.passing = 0
         """Answers with an error that the browser has reported."""
         context.set_default_timeout(TIMEOUT)
@@ -106,6 +108,8 @@ class Person:
         self.page = context.new_page()
 
     def _see_request(self, request: Request) -> None:
+        if request.method == "POST":
+            self.posted.append(urlsplit(request.url).path)
         if not request.url.startswith((f"{self.place.url}/", "about:")):
             self.complaints.append(f"a request to {request.url}")
 

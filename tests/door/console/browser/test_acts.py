@@ -1,13 +1,51 @@
 """Each act, done as a person does it, on SQLite and on Redis."""
 
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
+from tarry.client.operations.operation import JobFilter, Operation
+from tarry.client.operations.registry import PREFIX
+from tarry.door.console.application import ACTS
+from tarry.model.duration import HOUR
+from tarry.store import ids
+from tarry.store.opening import open_store
 from tests.cli.project import until
 from tests.door.console.browser.place import Endpoint, Person
+
+DOES = {
+    "test_a_queue_is_paused_and_resumed": "pause_queue resume_queue",
+    "test_a_queue_is_purged_after_a_second_press": "purge_queue",
+    "test_a_dead_job_is_found_and_sent_again": "retry_job",
+    "test_a_waiting_job_is_moved_run_cancelled_and_deleted": "move_job retry_job cancel_job delete_job",
+    "test_many_jobs_are_counted_first_and_then_changed": "start_operation",
+    "test_an_operation_is_stopped": "stop_operation",
+    "test_a_schedule_is_run_paused_and_resumed": "run_schedule pause_schedule resume_schedule",
+    "test_a_limit_is_set_changed_and_reset": "set_limit reset_limit",
+    "test_an_http_task_is_added_tried_disabled_and_removed": "add_task edit_task remove_task",
+}
+"""The acts that each test does, by the names of their methods."""
+
+
+def test_each_act_is_done_by_a_person_here() -> None:
+    assert {name for names in DOES.values() for name in names.split()} == {act.method.name for act in ACTS}
+
+
+@pytest.fixture(autouse=True)
+def what_was_promised(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The browser has sent the form of each act that the test is to do."""
+    promised = DOES.get(request.node.originalname, "").split()
+    person: Person | None = request.getfixturevalue("operator") if promised else None
+    yield
+    for act in ACTS:
+        if person and act.method.name in promised:
+            form = re.compile(re.sub(r"\{\w+\}", "[^/]+", act.route))
+            assert any(form.fullmatch(path) for path in person.posted), act.method.name
 
 
 def test_a_queue_is_paused_and_resumed(operator: Person) -> None:
@@ -105,6 +143,19 @@ def test_many_jobs_are_counted_first_and_then_changed(operator: Person) -> None:
     for job in jobs:
         operator.place.becomes(job, "gone")
     assert operator.place.state(kept) == "scheduled"
+
+
+def test_an_operation_is_stopped(operator: Person) -> None:
+    # Another server runs it, for as long as a person takes.
+    now, id = time.time_ns() // 1000, ids.text(ids.uuid7())
+    running = Operation(id, "delete", JobFilter("gone"), state="running", created=now, owner="other", lease=now + HOUR)
+    store = open_store(operator.place.store_url)
+    assert store.kv_cas(PREFIX + id, msgspec.json.encode(running), None)
+    store.close()
+    operator.open("/operations").locator(f"a[href$='/operations/{id}']").first.click()
+    operator.press("Stop")
+    operator.is_told("The operation ends after its present page of jobs")
+    assert operator.place.api.get(f"/v1/operations/{id}").json()["state"] == "stopping"
 
 
 def test_a_schedule_is_run_paused_and_resumed(operator: Person) -> None:

@@ -1,5 +1,6 @@
 """Each page, as everybody sees it: on a screen and on a phone, in the dark, by keyboard, without JavaScript."""
 
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -7,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Response, ViewportSize, expect
 
+from tarry.door.console.application import PAGES as CONSOLE_PAGES
 from tests.door.console.browser.place import MakePerson, Person, Place
 
 MOST_BYTES = 150_000
@@ -141,6 +143,41 @@ def test_the_keyboard_is_enough(ann: Person) -> None:
     page.keyboard.press("Enter")
     ann.is_told("The job is cancelled")
     assert ann.place.state(job) == "cancelled"
+
+
+def test_no_page_is_left_out() -> None:
+    """Each route of the console is among the pages that these tests open."""
+    for page in CONSOLE_PAGES:
+        form = re.compile(re.sub(r"\\\{\w+\\\}", "[^/?]+", re.escape(page.route)))
+        assert any(form.fullmatch(path.partition("?")[0]) for path in PAGES), page.route
+
+
+SEEN_BY_KEYBOARD = """
+() => {
+  for (const each of document.querySelectorAll("main details")) each.open = true;
+  const all = [...document.querySelectorAll("main :is(button, summary, input:not([type=hidden]), select, textarea)")];
+  window.wanted = all.filter(each => each.getClientRects().length && !each.disabled);
+  window.reached = new Set();
+  window.unseen = [];
+  document.addEventListener("focusin", event => {
+    const style = getComputedStyle(event.target);
+    window.reached.add(event.target);
+    if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 1) window.unseen.push(event.target.outerHTML);
+  });
+  return document.querySelectorAll("a, button, summary, input, select, textarea, pre, [tabindex]").length;
+}
+"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_each_act_of_each_page_can_be_reached_by_keyboard(ann: Person, names: dict[str, str], path: str) -> None:
+    page = ann.open(path.format(**names))
+    for _ in range(page.evaluate(SEEN_BY_KEYBOARD) + 2):
+        page.keyboard.press("Tab")
+    missed = "window.wanted.filter(each => !window.reached.has(each)).map(each => each.outerHTML)"
+    assert page.evaluate(missed) == []
+    assert page.evaluate("window.unseen") == []
+    assert page.evaluate("window.reached.size") > 5
 
 
 def test_focus_is_always_visible(ann: Person) -> None:
