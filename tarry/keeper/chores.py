@@ -12,11 +12,12 @@ from typing import Any
 
 from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.errors import PartlyUnavailable, StoreBusy, StoreError, StoreUnavailable
+from tarry.keeper.backlog import sample_backlogs
 from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.keeper.expired_leases import ExpiredLeases
 from tarry.model import lifecycle
-from tarry.model.duration import SECOND
+from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
@@ -74,6 +75,8 @@ class Keeper:
         self._known_dead: set[str] | None = None
         """Owners found dead by the last `rescue_dead`; None before the first call, which handles what a crash left."""
         self._topology_version = store.topology_version
+        self._sampled_minute = -1
+        """The minute that has its sample already, by this keeper or another."""
         self._chores: list[tuple[float, Callable[[], None]]] = []
         self._due: dict[int, float] = {}
         self._backoffs: dict[int, Backoff] = {}
@@ -92,6 +95,7 @@ class Keeper:
         self.register_chore(1.0, self.redeclare_limits)
         self.register_chore(RECOUNT_EVERY, self.recount)
         self.register_chore(1.0, self.sum_up_history)
+        self.register_chore(1.0, self.sample_history)
         self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
         if forward is not None:
             self.register_chore(1.0, forward)
@@ -201,6 +205,13 @@ class Keeper:
         for _ in range(100):
             if self._store.history.sum_up(now) < TAKEN_AT_ONCE:
                 return
+
+    def sample_history(self) -> None:
+        """Samples what is ready, once in each minute. Each host tries it: the first one's sample is kept."""
+        now = self._clock.now()
+        if now // MINUTE != self._sampled_minute:
+            self._store.history.sample(now, self._store, lambda store: sample_backlogs(store, now))
+            self._sampled_minute = now // MINUTE
 
     def prune_history(self) -> None:
         """Deletes sums that were kept long enough."""

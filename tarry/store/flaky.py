@@ -13,6 +13,7 @@ from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.history.gauges import QueueSample
 from tarry.store.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
 from tarry.store.history.sums import Place
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -169,6 +170,16 @@ class FlakyHistory(JournalHistory):
         if isinstance(self._history, JournalHistory):
             return super().sum_up(now, limit)
         return int(self._call(self._history.sum_up, now, limit))
+
+    def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
+        if isinstance(self._history, JournalHistory):
+            super().sample(now, store, read)
+        else:
+            self._call(self._history.sample, now, store, read)
+
+    def number(self) -> int:
+        assert isinstance(self._history, JournalHistory)
+        return int(self._call(self._history.number))
 
     def take(self, limit: int) -> Taken:
         assert isinstance(self._history, JournalHistory)

@@ -1,6 +1,7 @@
 import pytest
 
 from tarry.cli.top.stats import sparkline
+from tarry.keeper.backlog import sample_backlogs
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.lifecycle import DEFAULT
@@ -29,7 +30,15 @@ def test_stats_by_time(project: Project, option: str, step: int, points: int) ->
     assert facts["points"][-1]["put"] == facts["total"]["put"] == 2
     assert facts["to"] - facts["from"] == step * points
     last = project.said("stats", option).splitlines()[points]
-    assert last.split()[-10] == "2"
+    assert last.split()[-12] == "2"
+    assert last.split()[-2:] == ["-", "-"]
+    with project.store() as store:
+        now = store.time()
+        store.history.sample(now, store, lambda store: sample_backlogs(store, now))
+    assert project.said("stats", option).splitlines()[points].split()[-2] == "2"
+    assert project.facts("stats", option)["points"][-1]["ready"] == 2
+    assert project.facts("stats", option, "--queue", "mail")["points"][-1]["ready"] == 0
+    assert project.facts("stats", option, "--task", "app.add")["points"][-1]["ready"] is None
 
 
 def test_stats_of_one_queue_or_task(project: Project) -> None:

@@ -23,6 +23,7 @@ from tarry.model.retry import Retry
 from tarry.store import ids
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.history.history import TAKEN_AT_ONCE
+from tarry.store.history.reading import Period, view
 from tarry.store.history.sums import MINUTES, decode
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.backoff import LEASE_GRACE
@@ -255,11 +256,27 @@ def test_what_was_counted_is_summed_up_and_pruned(store: Store, clock: FakeClock
     store.apply([lifecycle.after(job, Returned(), RETRYING, clock.now()) for job in jobs], clock.now())
     keeper.tick()
     assert store.history.unsummed(10) == []
-    (cell,) = store.history.read(MINUTES, 0, 2**40).values()
-    assert decode(cell).kinds == {PUT: 3, DONE: 3}
+    kinds = [decode(cell).kinds for place, cell in store.history.read(MINUTES, 0, 2**40).items() if place.task]
+    assert kinds == [{PUT: 3, DONE: 3}]
     clock.advance(25 * HOUR / SECOND)
     keeper.prune_history()
     assert store.history.read(MINUTES, 0, 2**40) == {}
+
+
+def test_what_is_ready_is_sampled_once_a_minute(store: Store, clock: FakeClock) -> None:
+    one, two = Keeper(store, clock=clock), Keeper(store, clock=clock)
+    began = clock.now()
+    for count, keeper in ((3, one), (2, two), (4, one)):
+        jobs = [Job(ids.uuid7(), "pay", b"[]", due=began, state_since=began) for _ in range(count)]
+        store.insert(jobs)
+        keeper.sample_history()
+    points = view(store.history, Period.last(MINUTES, 1, clock.now())).points
+    assert [(point.ready, point.oldest) for point in points] == [(3, 0.0)]
+    clock.advance(60)
+    two.sample_history()
+    one.sample_history()
+    points = view(store.history, Period.last(MINUTES, 2, clock.now())).points
+    assert [(point.ready, point.oldest) for point in points] == [(3, 0.0), (9, 60.0)]
 
 
 def test_a_long_journal_is_summed_up_in_one_tick(store: Store, clock: FakeClock, keeper: Keeper) -> None:

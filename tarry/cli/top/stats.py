@@ -9,8 +9,10 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
 from tarry.process.loading import Setup
+from tarry.store.history.gauges import ALL_QUEUES
 from tarry.store.history.reading import (
     Figures,
+    HistoryPoint,
     HistoryView,
     Percentiles,
     Period,
@@ -53,7 +55,9 @@ def run_stats(args: argparse.Namespace) -> int:
     if args.total:
         return _show_totals(args, partial_answer(lambda: totals(store.history, lambda *names: _wanted(args, *names))))
     period = _period(args, now)
-    found = partial_answer(lambda: view(store.history, period, lambda queue, task: _wanted(args, queue, task)))
+    # Only points of time have samples, and these are of no task.
+    sampled = None if args.task else (args.queue or ALL_QUEUES).__eq__
+    found = partial_answer(lambda: view(store.history, period, lambda *names: _wanted(args, *names), sampled))
     if args.json:
         print_json({"from": period.start, "to": period.end, "step": LENGTH[period.resolution], **_facts(found)})
     elif args.hours or args.days:
@@ -102,9 +106,16 @@ def _print_rows(tasks: Sequence[TaskFigures]) -> None:
 
 
 def _print_points(found: HistoryView, form: str) -> None:
-    rows = [(time.strftime(form, time.localtime(one.start)), *_cells(one)) for one in found.points]
-    print_table(("from", *_HEADS), rows)
+    rows = [(time.strftime(form, time.localtime(one.start)), *_cells(one), *_sample(one)) for one in found.points]
+    print_table(("from", *_HEADS, "ready", "oldest"), rows)
     _print_lines(found)
+
+
+def _sample(one: HistoryPoint) -> tuple[str, str]:
+    """The highest samples of a point of time."""
+    if one.ready_most is None or one.oldest_most is None:
+        return "-", "-"
+    return f"{one.ready_most:,}", format_duration(round(one.oldest_most * SECOND)) if one.oldest_most else "-"
 
 
 def _print_lines(found: HistoryView) -> None:

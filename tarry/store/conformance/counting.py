@@ -36,6 +36,7 @@ from tarry.store.conformance.cases import (
     FAILED as FAILS,
 )
 from tarry.store.flaky import FlakyStore
+from tarry.store.history.gauges import Gauge, QueueSample, gauge_of
 from tarry.store.history.history import JournalHistory
 from tarry.store.history.journal import read_record
 from tarry.store.history.sums import DAYS, HOURS, KEPT, LENGTH, MINUTES, TOTALS, Place, decode
@@ -73,6 +74,19 @@ def kinds_kept(store: Store, resolution: int = DAYS) -> dict[int, int]:
     for cell in store.history.read(resolution, 0, 2**40).values():
         total.update(decode(cell).kinds)
     return dict(total)
+
+
+def sample(store: Store, second: int, **samples: QueueSample) -> None:
+    """Samples what one store of several has, too."""
+    first = getattr(store, "stores", (store,))[0]
+    store.history.sample(NOW + second * SECOND, store, lambda sampled: samples if sampled is first else {})
+
+
+def gauges(store: Store, resolution: int, queue: str) -> list[Gauge]:
+    """What was sampled of the queue, by time."""
+    cells = store.history.read(resolution, 0, 2**40)
+    found = (gauge_of(decode(cell)) for place, cell in cells.items() if (place.queue, place.task) == (queue, ""))
+    return [gauge for gauge in found if gauge is not None]
 
 
 class Counting(Promises):
@@ -291,6 +305,42 @@ class Counting(Promises):
             if flaky.calls < number:
                 return
         raise AssertionError("no history needs so many calls")
+
+    def test_a_sample_is_kept_once_a_minute(self, store: Store) -> None:
+        """The first one. An hour has the last, and the highest."""
+        for second, ready, oldest in ((0, 5, 70), (59, 9, 90), (60, 7, 20), (120, 2, 30)):
+            sample(store, second, mail=QueueSample(ready, oldest))
+        minutes = gauges(store, MINUTES, "mail")
+        assert minutes == [Gauge(5, 70, 5, 70), Gauge(7, 20, 7, 20), Gauge(2, 30, 2, 30)]
+        assert gauges(store, HOURS, "mail") == gauges(store, DAYS, "mail") == [Gauge(2, 30, 7, 70)]
+        sample(store, 180)
+        assert gauges(store, HOURS, "mail") == [Gauge(0, 0, 7, 70)]
+        assert gauges(store, MINUTES, "mail") == minutes
+        assert gauges(store, MINUTES, "")[-1] == Gauge(0, 0, 0, 0)
+
+    def test_samples_and_counts_leave_each_other_alone(self, store: Store) -> None:
+        """Also those of all queues, which share a place."""
+        put(store, 2)
+        sum_up(store)
+        sample(store, 0, default=QueueSample(2, 9), mail=QueueSample(3, 4))
+        put(store, 3)
+        assert kinds(store, MINUTES) == kinds(store, TOTALS) == {PUT: 5}
+        assert gauges(store, MINUTES, "") == [Gauge(5, 9, 5, 9)]
+        assert gauges(store, MINUTES, "default") == [Gauge(2, 9, 2, 9)]
+        assert gauges(store, TOTALS, "") == []
+
+    def test_many_who_sample_at_once_keep_one(self, store: Store) -> None:
+        """While others put jobs and sum up."""
+
+        def work(number: int) -> None:
+            for minute in range(5):
+                store.insert(made(store))
+                store.history.sum_up(NOW, 7)
+                sample(store, 60 * minute, mail=QueueSample(number + 1, 0))
+
+        side_by_side(4, work)
+        assert all(1 <= gauge.ready <= 4 * self.shards for gauge in gauges(store, MINUTES, "mail"))
+        assert kinds(store) == {PUT: 20}
 
     def test_sums_outlive_the_store_that_made_them(self, store: Store) -> None:
         """As jobs do; and so does the journal."""

@@ -6,14 +6,20 @@ Of two keepers at once one finds that the other was first, and does nothing.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from tarry.store.history.sums import KEPT, Place, add_up, merge
+from tarry.store.history.gauges import QueueSample, is_sampled, sampled_cells
+from tarry.store.history.sums import KEPT, LENGTH, MINUTES, Place, add_up, merge
 
 TAKEN_AT_ONCE = 1000
 """The most records of the journal that are summed up in one transaction."""
+
+
+SAMPLED_WITHIN = 5
+"""How often a sample is tried while others sum up. Then that minute has none, unless somebody else has more luck."""
 
 
 class Taken(Struct, frozen=True):
@@ -46,6 +52,11 @@ class StoreHistory(ABC):
     def drop(self, resolution: int, before: int) -> int:
         """Deletes the sums of that resolution whose start is before `before`, in seconds; returns how many."""
 
+    @abstractmethod
+    def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
+        """Keeps one sample for the minute of `now` (microseconds): the first one, whoever else samples too. store:
+        whose history this is; read: samples a store, by queue. Of several stores each is sampled."""
+
     def prune(self, now: int) -> None:
         """Deletes the sums that were kept long enough."""
         for resolution, kept in KEPT.items():
@@ -63,6 +74,23 @@ class JournalHistory(StoreHistory):
     def fold(self, taken: Taken, cells: Mapping[Place, bytes]) -> bool:
         """Deletes the records taken and writes these sums, in one transaction, unless the journal was summed up since
         they were taken; returns whether it did."""
+
+    @abstractmethod
+    def number(self) -> int:
+        """How often the journal was summed up."""
+
+    def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
+        second = now // 1_000_000
+        for _ in range(SAMPLED_WITHIN):
+            # Whatever is written after this raises the number, and then nothing is written here.
+            number = self.number()
+            there: dict[Place, bytes] = {}
+            for resolution, length in LENGTH.items():
+                start = second // length * length
+                there |= self.read(resolution, start, start + 1)
+            minute = {place: cell for place, cell in there.items() if place.resolution == MINUTES}
+            if is_sampled(minute) or self.fold(Taken(number, (), ()), sampled_cells(read(store), second, there)):
+                return
 
     def sum_up(self, now: int, limit: int = TAKEN_AT_ONCE) -> int:
         taken = self.take(limit)

@@ -22,6 +22,9 @@ class MemoryHistory(JournalHistory):
             with self._lock:
                 self._journal.append(record)
 
+    def number(self) -> int:
+        return self._number
+
     def take(self, limit: int) -> Taken:
         with self._lock:
             return Taken(self._number, (), self._journal[:limit])

@@ -26,9 +26,9 @@ class MysqlHistory(SqlHistory):
         self._write = write
 
     def _fold(self, taken: Taken, rows: Sequence[tuple[Any, ...]]) -> bool:
-        forget = f"DELETE FROM tarry_journal WHERE n IN ({','.join(map(str, taken.places))})"
+        forget = [f"DELETE FROM tarry_journal WHERE n IN ({','.join(map(str, taken.places))})"] if taken.places else []
         cells = (",".join(text(value) if isinstance(value, str) else literal(value) for value in row) for row in rows)
-        statements = [forget, *bounded_statements(_WRITE, (f"({cell})" for cell in cells), _ANEW)]
+        statements = [*forget, *bounded_statements(_WRITE, (f"({cell})" for cell in cells), _ANEW)]
 
         def work(link: MysqlConnection) -> bool:
             # Who waits here for another who sums up finds another number then.

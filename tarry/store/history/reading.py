@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tarry.model.history.buckets import percentile
 from tarry.model.history.counting import KINDS
+from tarry.store.history.gauges import ALL_QUEUES, Gauge, side_by_side
 from tarry.store.history.history import TAKEN_AT_ONCE, StoreHistory
 from tarry.store.history.sums import LENGTH, TOTALS, Place, Sums, decode
 
@@ -49,6 +50,14 @@ class HistoryPoint(Figures, frozen=True, kw_only=True):
 
     start: int
     """Seconds since the epoch."""
+    ready: int | None = None
+    """How many jobs were ready at the last sample, one of which is taken each minute; up to 10,000 are counted of each
+    queue and band. Null: none was taken, or only a task is asked for."""
+    ready_most: int | None = None
+    """The same at the highest sample; of several queues the sum of their highest ones, if they are not all queues."""
+    oldest: float | None = None
+    """How long the oldest ready job had been due then, in seconds. Jobs of paused queues do not count."""
+    oldest_most: float | None = None
 
 
 class TaskFigures(Figures, frozen=True, kw_only=True):
@@ -104,21 +113,49 @@ def bring_up_to_date(history: StoreHistory, now: int) -> None:
 
 
 def view(
-    history: StoreHistory, period: Period, wanted: Callable[[str, str], bool] = lambda queue, task: True
+    history: StoreHistory,
+    period: Period,
+    wanted: Callable[[str, str], bool] = lambda queue, task: True,
+    sampled: Callable[[str], bool] | None = lambda queue: True,
 ) -> HistoryView:
-    """The figures of a period. wanted: whether a queue and task are part of them."""
+    """The figures of a period. wanted: whether a queue and task are part of them; sampled: whether the samples of a
+    queue are (of an empty name: whether those of all queues are, and then only these); None: no samples are."""
     length = LENGTH[period.resolution]
     cells = history.read(period.resolution, period.start // length * length, period.end) if period.starts else {}
-    found = {place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)}
+    decoded = {place: decode(cell) for place, cell in cells.items()}
+    found = {place: sums for place, sums in decoded.items() if _counts(place, sums) and wanted(place.queue, place.task)}
+    samples = {} if sampled is None else _samples(decoded, sampled)
     points = {start: Sums() for start in period.starts}
     for place, sums in found.items():
         points[place.start].add(sums)
     all_of_it = _totals(found)
     return HistoryView(
-        [HistoryPoint(start=start, **_figures(sums)) for start, sums in points.items()],
+        [HistoryPoint(start=start, **_figures(sums), **samples.get(start, {})) for start, sums in points.items()],
         all_of_it.tasks,
         all_of_it.total,
     )
+
+
+def _counts(place: Place, sums: Sums) -> bool:
+    """Whether it is a cell of what was counted."""
+    return bool(place.task or sums.kinds)
+
+
+def _samples(decoded: Mapping[Place, Sums], sampled: Callable[[str], bool]) -> dict[int, dict[str, Any]]:
+    """What points of time have of samples, by their start."""
+    all_of_them = sampled(ALL_QUEUES)
+    found: dict[int, list[list[int]]] = {}
+    for place, sums in decoded.items():
+        if not place.task and sums.gauge:
+            gauges = found.setdefault(place.start, [])
+            if place.queue == ALL_QUEUES if all_of_them else place.queue != ALL_QUEUES and sampled(place.queue):
+                gauges.append(sums.gauge)
+    return {start: _sample_figures(Gauge(*(side_by_side(gauges) or (0,) * 4))) for start, gauges in found.items()}
+
+
+def _sample_figures(gauge: Gauge) -> dict[str, Any]:
+    oldest = {"oldest": gauge.oldest / _SECOND, "oldest_most": gauge.oldest_most / _SECOND}
+    return {"ready": gauge.ready, "ready_most": gauge.ready_most, **oldest}
 
 
 def totals(history: StoreHistory, wanted: Callable[[str, str], bool] = lambda queue, task: True) -> Totals:

@@ -19,6 +19,9 @@ class RedisHistory(JournalHistory):
     def __init__(self, run: Callable[..., Any]) -> None:
         self._run = run
 
+    def number(self) -> int:
+        return self.take(1).number
+
     def take(self, limit: int) -> Taken:
         number, records = self._run(scripts.TAKE_JOURNAL, limit)
         return Taken(int(number), (), records)

@@ -1,5 +1,9 @@
 """The history of several stores: each counts what it keeps, and reading adds."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.store.history.gauges import QueueSample, side_by_side
 from tarry.store.history.history import TAKEN_AT_ONCE, StoreHistory
 from tarry.store.history.sums import Place, Sums, decode, encode
 from tarry.store.shards.answers import ShardAnswers, ask_shards
@@ -15,6 +19,10 @@ class ShardedHistory(StoreHistory):
     def sum_up(self, now: int, limit: int = TAKEN_AT_ONCE) -> int:
         answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.sum_up(now, limit))
         return answers.result(sum(answers.values()))
+
+    def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
+        answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.sample(now, store, read))
+        answers.result(None)
 
     def read(self, resolution: int, start: int, end: int) -> dict[Place, bytes]:
         answers = ask_shards(self._shards, self._numbers, lambda _, store: store.history.read(resolution, start, end))
@@ -40,6 +48,8 @@ def _merge(parts: ShardAnswers[dict[Place, bytes]]) -> dict[Place, bytes]:
 
 def _sum(cells: list[bytes]) -> bytes:
     total = Sums()
-    for cell in cells:
-        total.add(decode(cell))
+    parts = [decode(cell) for cell in cells]
+    for part in parts:
+        total.add(part)
+    total.gauge = side_by_side(part.gauge for part in parts)
     return encode(total)

@@ -14,6 +14,7 @@ from tarry.store.history.sums import Place
 NUMBER = -1
 # One statement, so that number and records are of one moment.
 _TAKE = """SELECT n, record, (SELECT start FROM {0}history WHERE resolution = -1) FROM {0}journal ORDER BY n LIMIT ?1"""
+_NUMBER = "SELECT start FROM {0}history WHERE resolution = -1"
 _READ = """SELECT resolution, start, queue, task, value FROM {0}history
     WHERE resolution = ?1 AND start >= ?2 AND start < ?3 ORDER BY start, queue, task"""
 _DROP = "DELETE FROM {0}history WHERE resolution = ?1 AND start < ?2"
@@ -33,6 +34,10 @@ class SqlHistory(JournalHistory):
 
     def __init__(self, store: Tables, tables: str) -> None:
         self._rows, self._change_each, self._tables = store._rows, store._change_each, tables
+
+    def number(self) -> int:
+        ((number,),) = self._rows(_NUMBER.format(self._tables))
+        return int(number)
 
     def take(self, limit: int) -> Taken:
         rows = self._rows(_TAKE.format(self._tables), (limit,))

@@ -38,6 +38,8 @@ class Sums(Struct, array_like=True):
     waited: dict[int, int] = {}
     ran: dict[int, int] = {}
     statuses: dict[int, int] = {}
+    gauge: list[int] = []
+    """What was sampled, as `gauges.Gauge`; empty: nothing. It is no count: `add` leaves it alone."""
 
     def count(self, counted: Count, number: int) -> None:
         """Adds this count so many times."""
@@ -87,6 +89,9 @@ def merge(added: Mapping[Place, Sums], there: Mapping[Place, bytes]) -> dict[Pla
     sums = {place: decode(cell) for place, cell in there.items()}
     names: dict[tuple[int, int], int] = {}
     for place in there:
+        if not place.task:
+            # What was sampled of a queue, or the others.
+            continue
         names[place[:2]] = names.get(place[:2], 0) + 1
     changed: set[Place] = set()
     for place, more in sorted(added.items()):

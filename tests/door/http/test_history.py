@@ -9,6 +9,7 @@ import pytest
 from tarry import App
 from tarry.door.identity.access import Scope
 from tarry.errors import NotAllowed
+from tarry.keeper.backlog import sample_backlogs
 from tarry.model.duration import DAY, SECOND
 from tarry.store.base import Want
 from tests.door.http.calling import api, run
@@ -163,3 +164,21 @@ def test_what_is_overdue_is_counted_apart(shop: App) -> None:
     assert horizon(shop) == (1, [0] * 24, 0)
     store.claim([Want("none", 0, 1)], 1, "ann", SECOND, store.time())
     assert horizon(shop) == (0, [0] * 24, 0)
+
+
+def test_samples_of_what_is_ready_are_in_its_points(shop: App) -> None:
+    assert asked(shop).json()["points"][-1]["ready"] is None
+    store = shop.client.store
+    now = store.time()
+    store.history.sample(now, store, lambda store: sample_backlogs(store, now))
+
+    def ready(query: str = "", access: Any = None) -> list[Any]:
+        last = asked(shop, f"?resolution=minute&to={now // SECOND + 1}{query}", access).json()["points"][-1]
+        return [last["ready"], last["ready_most"]]
+
+    assert (ready(), ready("&queue=mail"), ready("&queue=none")) == ([4, 4], [3, 3], [0, 0])
+    assert ready(access=MailOnly()) == [3, 3]
+    assert ready("&task=send") == [None, None]
+    oldest = asked(shop).json()["points"][-1]["oldest"]
+    assert 0 <= oldest < 60
+    assert [one["task"] for one in asked(shop).json()["tasks"]] == ["tidy", "send"]

@@ -96,7 +96,12 @@ def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
     At most 1,500 points. Percentiles are exact to within an eighth."""
     store = call.service.client.store
     period = _period(query, call.service.client.clock.now())
-    found = view(store.history, period, lambda queue, task: _wanted(call, query, queue, task))
+    found = view(
+        store.history,
+        period,
+        lambda queue, task: _wanted(call, query, queue, task),
+        None if query.task is not None else lambda queue: _sampled(call, query, queue),
+    )
     return HistoryAnswer(step=LENGTH[period.resolution], total=found.total, tasks=found.tasks, points=found.points)
 
 
@@ -129,6 +134,13 @@ def _queues(call: ApiCall, queue: str | None) -> Collection[str] | None:
 
 def _wanted(call: ApiCall, query: HistoryQuery | WorkQuery, queue: str, task: str) -> bool:
     return query.queue in (None, queue) and query.task in (None, task) and call.allows(queue)
+
+
+def _sampled(call: ApiCall, query: HistoryQuery, queue: str) -> bool:
+    """Whether samples of the queue are wanted; of an empty name: those of all queues."""
+    if query.queue is not None:
+        return queue == query.queue and call.allows(queue)
+    return call.allows(queue or "*")
 
 
 def _period(query: HistoryQuery, now: int) -> Period:
