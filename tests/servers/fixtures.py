@@ -38,7 +38,7 @@ def servers_directory() -> Iterator[Path]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _started(server: S) -> Iterator[S]:
+def started(server: S) -> Iterator[S]:
     try:
         server.start()
     except Missing as missing:
@@ -49,34 +49,34 @@ def _started(server: S) -> Iterator[S]:
 
 @pytest.fixture(scope="session")
 def beanstalkd_server(servers_directory: Path) -> Iterator[BeanstalkdServer]:
-    yield from _started(BeanstalkdServer(servers_directory / "beanstalkd"))
+    yield from started(BeanstalkdServer(servers_directory / "beanstalkd"))
 
 
 @pytest.fixture(scope="session")
 def redis_server(servers_directory: Path) -> Iterator[RedisServer]:
-    yield from _started(RedisServer(servers_directory / "redis"))
+    yield from started(RedisServer(servers_directory / "redis"))
 
 
 @pytest.fixture(scope="session")
 def redis_cluster(servers_directory: Path) -> Iterator[RedisCluster]:
-    yield from _started(RedisCluster(servers_directory / "cluster"))
+    yield from started(RedisCluster(servers_directory / "cluster"))
 
 
 @pytest.fixture(scope="session")
 def redis_watched(servers_directory: Path) -> Iterator[Watched]:
-    yield from _started(Watched(servers_directory / "watched"))
+    yield from started(Watched(servers_directory / "watched"))
 
 
 @pytest.fixture(scope="session")
 def postgres_server(servers_directory: Path) -> Iterator[PostgresServer]:
-    yield from _started(PostgresServer(servers_directory / "postgres", "fsync=off"))
+    yield from started(PostgresServer(servers_directory / "postgres", "fsync=off"))
 
 
 @pytest.fixture(scope="session")
 def mortal_postgres(servers_directory: Path) -> Iterator[PostgresServer]:
     """A PostgreSQL server with its default durability, which a test may kill and start again."""
     settings = ("max_connections=20", "superuser_reserved_connections=1")
-    yield from _started(PostgresServer(servers_directory / "mortal", *settings))
+    yield from started(PostgresServer(servers_directory / "mortal", *settings))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def remove_postgres_board(url: str) -> None:
 
 @pytest.fixture(scope="session")
 def mariadb_server(servers_directory: Path) -> Iterator[MariadbServer]:
-    yield from _started(MariadbServer(servers_directory / "mariadb", "--innodb-flush-log-at-trx-commit=0"))
+    yield from started(MariadbServer(servers_directory / "mariadb", "--innodb-flush-log-at-trx-commit=0"))
 
 
 @pytest.fixture
