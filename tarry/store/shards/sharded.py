@@ -43,9 +43,8 @@ class ShardedStore(Store):
     def __init__(self, stores: Sequence[Store | Shard]) -> None:
         self.shards = tuple(store if isinstance(store, Shard) else Shard.from_store(store) for store in stores)
         urls = [shard.url for shard in self.shards]
-        names = [shard.name for shard in self.shards]
         # Only names decide where a job lives: two stores with one name cannot be told apart.
-        if not names or len(set(names)) < len(names):
+        if not urls or len({shard.name for shard in self.shards}) < len(urls):
             raise ConfigError(f"store = {urls}: shards must be one or more stores, each named once")
         self.url = " ".join(urls)
         # Nothing belongs on a draining shard, so the mover empties it.

@@ -10,7 +10,7 @@ from tarry.store.waiting.counts import CappedCount, WaitingCounts
 HOURS = 24
 MOST_OF_ALL = 10_000
 """The most jobs that are counted of each hour."""
-# Which queue a job is for stands in its row, not in the index of due times: that costs twenty times as much.
+# Which queue a job is for stands in its row, not in the index of due times: to look there costs far more.
 MOST_OF_SOME = 1_000
 """The most jobs that are looked at in each hour where only some queues are asked for."""
 
