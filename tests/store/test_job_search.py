@@ -146,3 +146,11 @@ def test_a_store_is_never_asked_to_look_through_all_jobs_at_once(monkeypatch: py
     store.looked.clear()
     found = search_jobs(store, JobSearch(rare.query, until=ids[149]), clock=lambda: 0.0)
     assert (list(found.jobs), found.next, store.looked) == ([], None, [100, 50])
+
+
+def test_no_job_is_passed_over_where_pages_and_stretches_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.store.job_search.STRETCH", PAGE + 200)
+    store = MemoryStore()
+    ids = put(store, [f"{n % 3}" for n in range(3 * PAGE)])
+    found = search_jobs(store, JobSearch(Query(task="t", limit=3 * PAGE), "1"), clock=lambda: 0.0)
+    assert ([job.id for job in found.jobs], found.next) == (ids[1::3], None)
