@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo shop test bench lint setup servers lock docs soak chaos mutants
+.PHONY: demo shop test bench lint setup servers lock docs soak chaos mutants console-soak
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -50,6 +50,11 @@ bench: setup
 soak: setup
 	for run in $$(seq 20); do $(BIN)/python -m examples.demo --quiet || exit 1; done
 	$(BIN)/pytest -m soak --timeout 600
+
+# The console of a store with a million jobs, on SQLite and on Redis: the time of each page, the drain beside it, the
+# first paint. It prints a table.
+console-soak: servers
+	$(BIN)/pytest -m soak --timeout 900 --capture=no tests/door/console/large
 
 # Sentinels and clusters of servers that die and move their slots under load.
 chaos: servers

@@ -39,6 +39,7 @@ def servers_directory() -> Iterator[Path]:
 
 
 def started(server: S) -> Iterator[S]:
+    """Starts it, and stops it at the end; skips the test if it is not installed."""
     try:
         server.start()
     except Missing as missing:
