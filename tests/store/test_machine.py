@@ -34,6 +34,7 @@ from tarry.model.outcome import (
 )
 from tarry.model.retry import Retry
 from tarry.store.base import BANDS, Exchange, Query, Store, Want
+from tarry.store.history.sums import LENGTH, Place, Sums, decode
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
@@ -56,6 +57,8 @@ OUTCOMES: list[Outcome] = [
     Returned(b'"good"'),
     Raised(b'"bad"', ("ValueError",)),
     Raised(b'"bad"', final=True),
+    Raised(b'"bad"', status=500),
+    Returned(b'"good"', status=200),
     Raised(b'"bad"', after=TICK),
     TimedOut(b'"late"'),
     Lost(),
@@ -160,6 +163,7 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.everything_is_the_same()
+            self.all_is_counted()
         finally:
             self.store.close()
             self.folder.cleanup()
@@ -412,6 +416,16 @@ class Histories(RuleBasedStateMachine):
         for store in (self.reference, self.store):
             store.save_progress(owner or job.owner, [(job.id, job.epoch, progress)])
 
+    @rule(limit=st.sampled_from([1, 2, 5, 1000]))
+    def sum_up(self, limit: int) -> None:
+        """The reference is summed up only to be compared."""
+        self.store.history.sum_up(self.now, limit)
+
+    @rule()
+    def all_is_counted(self) -> None:
+        for resolution in LENGTH:
+            assert sums(self.store, resolution, self.now) == sums(self.reference, resolution, self.now)
+
     @rule(
         name=st.sampled_from(["a:x", "a:y", "b"]),
         value=st.sampled_from([None, b"", b"1"]),
@@ -467,6 +481,16 @@ class Histories(RuleBasedStateMachine):
 
 def by_id(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: job.id)
+
+
+def sums(store: Store, resolution: int, now: int) -> dict[Place, Sums]:
+    """All that the store has counted."""
+    # Bounded: more records than a history has steps would be records that stay.
+    for _ in range(1000):
+        if not store.history.sum_up(now):
+            cells = store.history.read(resolution, 0, 2**40)
+            return {place: decode(cell) for place, cell in cells.items()}
+    raise AssertionError("the journal has no end")
 
 
 class SqliteHistories(Histories):
