@@ -3,22 +3,42 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.metrics import disable_created_metrics
 
 from tarry.door.store_look import StoreLook
+from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT
 from tarry.model.duration import SECOND
+from tarry.model.history.buckets import middle_of
+from tarry.model.history.counting import KINDS
 from tarry.model.job import State
 from tarry.store.base import Tally
+from tarry.store.history.sums import Sums, decode
 
 # More would be a burden for whoever keeps them.
 MOST_QUEUES = 1000
 """Queues that have figures of their own."""
+_LIMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Seconds that jobs wait or run."""
+_HELP = {
+    PUT: "New jobs",
+    DONE: "Jobs that were done",
+    FAILED: "Attempts that failed and after which their job comes again",
+    DEAD: "Jobs that ended dead",
+    CANCELLED: "Jobs that were cancelled",
+    EXPIRED: "Jobs that did not start in time",
+}
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -103,6 +123,7 @@ class Scrape(CollectorRegistry):
         if self._look is not None:
             yield from _queue_families(self._look, self._allows)
             yield from _pool_families(self._look)
+            yield from _history_families(self._look, self._allows)
 
 
 def _queue_families(look: StoreLook, allows: Callable[[str], bool]) -> Iterator[Metric]:
@@ -142,3 +163,32 @@ def _pool_families(look: StoreLook) -> Iterable[Metric]:
             processed.add_metric(where, pool.processed)
             failed.add_metric(where, pool.failed)
     return workers, busy, memory, processed, failed
+
+
+def _history_families(look: StoreLook, allows: Callable[[str], bool]) -> Iterator[Metric]:
+    """What was ever counted: by queue and task; times by queue only, as each has a series for each of its limits."""
+    cells = {place: decode(cell) for place, cell in sorted(look.totals.items()) if allows(place.queue)}
+    by_queue = defaultdict[str, Sums](Sums)
+    for place, sums in cells.items():
+        by_queue[place.queue].add(sums)
+    for kind, about in _HELP.items():
+        family = CounterMetricFamily(f"tarry_jobs_{KINDS[kind]}", about, labels=("queue", "task"))
+        for place, sums in cells.items():
+            family.add_metric((place.queue, place.task), sums.kinds.get(kind, 0))
+        yield family
+    waited = HistogramMetricFamily(
+        "tarry_job_wait_seconds", "From when jobs were due to their start", labels=("queue",)
+    )
+    ran = HistogramMetricFamily("tarry_job_run_seconds", "How long attempts ran", labels=("queue",))
+    for queue, sums in by_queue.items():
+        waited.add_metric((queue,), *_limits_and_sum(sums.waited))
+        ran.add_metric((queue,), *_limits_and_sum(sums.ran))
+    yield from (waited, ran)
+
+
+def _limits_and_sum(buckets: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
+    """How many durations are within each of _LIMITS, and their sum in seconds; both to within an eighth."""
+    seconds = [(middle_of(bucket) / SECOND, number) for bucket, number in buckets.items()]
+    within = [(str(limit), sum(number for middle, number in seconds if middle <= limit)) for limit in _LIMITS]
+    total = sum(number for _, number in seconds)
+    return [*within, ("+Inf", total)], sum(middle * number for middle, number in seconds)

@@ -8,10 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tarry.errors import StoreError, StoreUnavailable, TarryError
+from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable, TarryError
 from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
+from tarry.store.history.sums import TOTALS, Place
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 
@@ -41,6 +42,9 @@ class StoreLook(Struct, frozen=True):
     hosts: Sequence[Host]
     now: int
     """By the store's clock; microseconds."""
+    totals: Mapping[Place, bytes] = {}
+    """What was ever counted, by queue and task (`sums.decode`); nothing while a part of the store is away, since a sum
+    without it would look as if counters went down."""
 
     @classmethod
     def of(cls, store: Store) -> "StoreLook":
@@ -51,7 +55,15 @@ class StoreLook(Struct, frozen=True):
             reachable_part(store.limits),
             list_hosts(store),
             store.time(),
+            _read_totals(store),
         )
+
+
+def _read_totals(store: Store) -> Mapping[Place, bytes]:
+    try:
+        return store.history.read(TOTALS, 0, 1)
+    except PartlyUnavailable:
+        return {}
 
 
 Fact = TypeVar("Fact")
