@@ -271,8 +271,7 @@ class ShardedStore(Store):
         answers = self._ask_all(lambda store: store.find(query))
         for number, jobs in answers.items():
             self._located.note(number, jobs)
-        # By id: a job that is just being moved is on two shards for a moment.
-        every = {job.id: job for jobs in answers.values() for job in jobs}
+        every = {job.id: job for jobs in answers.values() for job in jobs}  # while a job moves it is on two shards
         return answers.result([every[id] for id in sorted(every)][: query.limit])
 
     def id_behind(self, after: bytes, count: int) -> bytes | None:

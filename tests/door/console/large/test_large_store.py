@@ -77,6 +77,7 @@ def names(large: LargePlace) -> Mapping[str, str]:
         "waiting": job("queue=mail&state=ready"),
         "hook": job(f"queue={QUEUES[-1]}&state=dead"),
         "operation": operation,
+        "host": large.browser.get("/v1/hosts").json()["hosts"][0]["name"],
         "middle": job("created_since=12h"),
     }
 
@@ -84,7 +85,9 @@ def names(large: LargePlace) -> Mapping[str, str]:
 def pages(names: Mapping[str, str]) -> Iterator[str]:
     """Every page, and the page of the jobs with each filter."""
     for page in PAGES:
-        if page.route != "/jobs":
+        if page.route == "/endpoints/{task}":
+            yield page.route.format(task=task_name(49))
+        elif page.route != "/jobs":
             yield page.route.format(**dict(names) | ({"id": names["operation"]} if "operations" in page.route else {}))
     yield f"/jobs/{names['waiting']}"
     yield f"/jobs/{names['hook']}"
