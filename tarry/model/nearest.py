@@ -9,8 +9,10 @@ def nearest(name: str, known: Iterable[str], close: float = 0.6) -> str | None:
     import difflib  # noqa: PLC0415 - only for complaints
 
     lower = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), lower, 1, close)
-    return lower[found[0]] if found else None
+    found = difflib.get_close_matches(name.lower(), lower, 3, close)
+    # Of names that are equally similar, one with the same letters: two of them were swapped.
+    swapped = [one for one in found if sorted(one) == sorted(name.lower())]
+    return lower[(swapped or found)[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

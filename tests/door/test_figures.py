@@ -36,8 +36,8 @@ def work(store: Store) -> None:
 def scraped(store: Store, allows: Callable[[str], bool] = lambda queue: True) -> dict[str, dict[str, float]]:
     """The values of the history's samples, by the name and then by the other labels, joined."""
     # As OpenMetrics, whose parser refuses what does not follow its rules.
-    text = generate_latest(Scrape(DoorFigures(), StoreLook.of(store), allows)).decode()
-    families: list[Metric] = list(text_string_to_metric_families(text))
+    text = generate_latest(Scrape(DoorFigures(), StoreLook.of(store), allows)).decode()  # type: ignore[no-untyped-call]
+    families: list[Metric] = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
     found: dict[str, dict[str, float]] = {}
     for family in families:
         for sample in family.samples:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry import App
+from tarry.config import Config
 from tarry.door.console.application import PAGES, Console
 from tarry.door.console.session import SECRET_CELL
 from tarry.door.console.sign_in import SECRET_KEPT, SignIn
@@ -37,6 +38,7 @@ def app(store: Switched) -> Iterator[App]:
     def send() -> None: ...
 
     send.enqueue()
+    app.configure(Config(tasks={"hook": {"url": "http://127.0.0.1:9/hook"}}))
     yield app
     app.close()
 
@@ -51,7 +53,8 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
         async with visitor(app) as browser:
             operation = await browser.client.post("/v1/operations", json={"act": "delete", "filter": {"queue": "no"}})
             id = operation.json()["id"] if "operations" in page.route else job.id.hex()
-            path = page.route.format(id=id, queue="mail", task="mail.send", host=HOST.name)
+            task = "hook" if "endpoints" in page.route else "mail.send"
+            path = page.route.format(id=id, queue="mail", task=task, host=HOST.name)
             assert (await browser.get(path)).status_code == 200
             store.down()
             away = await browser.get(path)
