@@ -24,7 +24,7 @@ from tarry.door.identity.access import Anybody, DoorAccess
 from tarry.door.request_rate import AddressRates
 from tarry.door.ring import Answers, PutRing
 from tarry.door.store_health import read_health
-from tarry.door.store_look import CachedLook, CachedRead, LookStore, StoreProbe
+from tarry.door.store_look import CachedLook, CachedRead, HistoryLook, LookStore, StoreProbe
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job
 from tarry.server_settings import ConsoleMode
@@ -95,6 +95,7 @@ class DoorService:
         self._draining = asyncio.Event()
         self.look_store = LookStore(app.connection)
         self.look = CachedLook(self.look_store)
+        self.history = HistoryLook(self.look_store)
         self.health = CachedRead(lambda: read_health(self.client.store))
         self.probe = StoreProbe(partial(self.run, lambda: self.client.store.kv_get("readyz")))
         self.streams = EventStreams(lambda: self.is_draining or self._is_closed)

@@ -12,6 +12,7 @@ from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable, TarryE
 from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
+from tarry.store.history.reading import HistoryView, Period, ended_of_each, read_cells, view_of
 from tarry.store.history.sums import TOTALS, Place
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
@@ -24,6 +25,8 @@ _LONG, _REST = 0.25, 4
 """Seconds that a look takes at least to be kept for longer, and how many times as long as it took."""
 OLDEST = 600.0
 """Seconds for which a page may show a look at a large store, while a new one is being made."""
+_MOST_VIEWS = 32
+"""Figures that are kept of what was read of a history."""
 PROBE_TIMEOUT = 1.0
 """Seconds in which the store of a server that is ready has to answer."""
 
@@ -149,6 +152,62 @@ class CachedLook(CachedRead[StoreLook]):
         start: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
         super().__init__(lambda: StoreLook.of(store()), clock, start)
+
+
+class HistorySpan(Struct, frozen=True):
+    """The last so many points of a history. resolution: `sums.LENGTH`. step: seconds of a point."""
+
+    resolution: int
+    count: int
+    step: int
+
+
+class ReadHistory:
+    """What was read of a history, and the figures that pages made of it."""
+
+    def __init__(self, period: Period, cells: Mapping[Place, bytes]) -> None:
+        self.period, self._cells = period, cells
+        self._views: dict[tuple[str | None, str | None, str], HistoryView] = {}
+
+    def view(self, caller: str, allows: Callable[[str], bool], queue: str | None, task: str | None) -> HistoryView:
+        """The figures of that queue, or of all; of that task, or of all. caller: the name of who may see those of the
+        queues that `allows` allows."""
+        asked = (queue, task, caller)
+        found = self._views.get(asked)
+        if found is None:
+            found = view_of(
+                self._cells,
+                self.period,
+                lambda in_queue, of_task: queue in (None, in_queue) and task in (None, of_task) and allows(in_queue),
+            )
+            # An open page asks again sooner than the history is read again.
+            if len(self._views) < _MOST_VIEWS:
+                self._views[asked] = found
+        return found
+
+    def ended_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, list[int]]:
+        """How many attempts of each task ended, at each point."""
+        return ended_of_each(self._cells, self.period, lambda queue, _: allows(queue))
+
+
+class HistoryLook:
+    """The history as pages show it: each span is read at most every few seconds, however many ask."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._reads: dict[HistorySpan, CachedRead[ReadHistory]] = {}
+
+    def read(self, span: HistorySpan) -> ReadHistory:
+        """What was counted in that span; StoreError. span: one of a few."""
+        with self._lock:
+            reads = self._reads.setdefault(span, CachedRead(lambda: self._read(span)))
+        return reads.read(oldest=OLDEST)
+
+    def _read(self, span: HistorySpan) -> ReadHistory:
+        store = self._store()
+        period = Period.last(span.resolution, span.count, store.time(), span.step)
+        return ReadHistory(period, read_cells(store.history, period))
 
 
 class LookStore:

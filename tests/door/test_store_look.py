@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tarry.door.store_look import CachedLook, LookStore
+from tarry.door.store_look import CachedLook, HistoryLook, HistorySpan, LookStore
 from tarry.errors import StoreAway, StoreUnavailable
+from tarry.model.job import Job, State
 from tarry.store.base import Tally
+from tarry.store.history.sums import MINUTES
 from tarry.store.memory import MemoryStore
 
 
@@ -222,3 +224,40 @@ def test_a_look_has_a_store_of_its_own_until_the_end() -> None:
     # Nothing was opened.
     LookStore(lambda: (opened[1], True)).close()
     assert closed == [True]
+
+
+@pytest.fixture
+def history_look() -> tuple[HistoryLook, MemoryStore]:
+    """Two jobs of mail were put, and one of shop."""
+    store = MemoryStore()
+    now = store.time()
+    queues = enumerate(("mail", "mail", "shop"))
+    store.insert(
+        [Job(bytes([n]) * 16, "send", b"", queue, due=now, state=State.READY, state_since=now) for n, queue in queues]
+    )
+    store.history.sum_up(now)
+    return HistoryLook(lambda: store), store
+
+
+def test_a_history_is_read_once_for_all_who_ask(history_look: tuple[HistoryLook, MemoryStore]) -> None:
+    look, store = history_look
+    span = HistorySpan(MINUTES, 15, 60)
+    found = look.read(span)
+    store.history.drop(MINUTES, 2**40)
+    assert look.read(span) is found
+    assert found.view("ann", lambda queue: True, None, None).total.put == 3
+    assert found.view("ann", lambda queue: True, "mail", None).total.put == 2
+    # Another span is another read.
+    assert look.read(HistorySpan(MINUTES, 60, 60)).view("ann", lambda queue: True, None, None).total.put == 0
+
+
+def test_figures_are_made_once_for_each_caller(history_look: tuple[HistoryLook, MemoryStore]) -> None:
+    found = history_look[0].read(HistorySpan(MINUTES, 15, 60))
+    view = found.view("ann", lambda queue: True, None, None)
+    assert found.view("ann", lambda queue: True, None, None) is view
+    bob = found.view("bob", lambda queue: queue == "shop", None, None)
+    assert (bob.total.put, [one.queue for one in bob.tasks]) == (1, ["shop"])
+    # However many queues are asked for, few are kept.
+    views = [found.view("ann", lambda queue: True, f"q{n}", None) for n in range(100)]
+    assert found.view("ann", lambda queue: True, "q99", None) is not views[99]
+    assert found.view("ann", lambda queue: True, None, None) is view

@@ -65,9 +65,7 @@ def sampled_cells(samples: Mapping[str, QueueSample], second: int, there: Mappin
 
 
 def _with_sample(sums: Sums, sample: QueueSample) -> Sums:
-    before = gauge_of(sums) or Gauge(0, 0, 0, 0)
-    most = max(before.ready_most, sample.ready), max(before.oldest_most, sample.oldest)
-    sums.gauge = [*sample, *most]
+    sums.gauge = [*followed_by(gauge_of(sums), Gauge(*sample, *sample))]
     return sums
 
 
@@ -87,3 +85,11 @@ def side_by_side(gauges: Iterable[Sequence[int]]) -> list[int]:
         sum(one.ready_most for one in found),
         max(one.oldest_most for one in found),
     ]
+
+
+def followed_by(before: Gauge | None, now: Gauge) -> Gauge:
+    """The gauges of two times, one after the other, as one."""
+    if before is None:
+        return now
+    most = max(before.ready_most, now.ready_most), max(before.oldest_most, now.oldest_most)
+    return Gauge(now.ready, now.oldest, *most)

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.model.history.buckets import percentile
+from tarry.model.history.buckets import LAST, lower_end, percentile
 from tarry.model.history.counting import KINDS
-from tarry.store.history.gauges import ALL_QUEUES, Gauge, side_by_side
+from tarry.store.history.gauges import ALL_QUEUES, NO_TASK, Gauge, followed_by, side_by_side
 from tarry.store.history.history import TAKEN_AT_ONCE, StoreHistory
 from tarry.store.history.sums import LENGTH, TOTALS, Place, Sums, decode
 
@@ -81,19 +81,46 @@ class Period(Struct, frozen=True):
     resolution: int
     start: int
     end: int
+    step: int = 0
+    """How long a point is, in seconds: several minutes, hours or days; 0: one."""
 
     @classmethod
-    def last(cls, resolution: int, count: int, now: int) -> "Period":
-        """The last so many minutes, hours or days, with the one that is not over yet. now: microseconds."""
-        length = LENGTH[resolution]
+    def last(cls, resolution: int, count: int, now: int, step: int = 0) -> "Period":
+        """The last so many points, with the one that is not over yet. now: microseconds."""
+        length = step or LENGTH[resolution]
         end = (now // _SECOND // length + 1) * length
-        return cls(resolution, end - count * length, end)
+        return cls(resolution, end - count * length, end, step)
+
+    @property
+    def length(self) -> int:
+        """How long a point is, in seconds."""
+        return self.step or LENGTH[self.resolution]
+
+    def point_of(self, start: int) -> int:
+        """The start of the point that has that second."""
+        return start // self.length * self.length
 
     @property
     def starts(self) -> range:
-        """The start of each minute, hour or day."""
-        length = LENGTH[self.resolution]
-        return range(self.start // length * length, self.end, length) if self.start < self.end else range(0)
+        """The start of each point."""
+        length = self.length
+        return range(self.point_of(self.start), self.end, length) if self.start < self.end else range(0)
+
+
+class Bucket(Struct, frozen=True):
+    """How many attempts took from `least` seconds to less than `below`; null: or longer."""
+
+    least: float
+    below: float | None
+    count: int
+
+
+class Durations(Struct, frozen=True):
+    """Histograms of what attempts that ended took, the shortest first: at most 142 buckets each, and none that is
+    empty."""
+
+    waited: list[Bucket]
+    ran: list[Bucket]
 
 
 class HistoryView(Struct, frozen=True):
@@ -102,6 +129,7 @@ class HistoryView(Struct, frozen=True):
     points: list[HistoryPoint]
     tasks: list[TaskFigures]
     total: Figures
+    durations: Durations
 
 
 def bring_up_to_date(history: StoreHistory, now: int) -> None:
@@ -112,45 +140,71 @@ def bring_up_to_date(history: StoreHistory, now: int) -> None:
             return
 
 
+def read_cells(history: StoreHistory, period: Period) -> Mapping[Place, bytes]:
+    """The sums of a period, as the store has them; StoreError."""
+    starts = period.starts
+    return history.read(period.resolution, starts[0], period.end) if starts else {}
+
+
 def view(
     history: StoreHistory,
     period: Period,
     wanted: Callable[[str, str], bool] = lambda queue, task: True,
     sampled: Callable[[str], bool] | None = lambda queue: True,
 ) -> HistoryView:
-    """The figures of a period. wanted: whether a queue and task are part of them; sampled: whether the samples of a
-    queue are (of an empty name: whether those of all queues are, and then only these); None: no samples are."""
-    length = LENGTH[period.resolution]
-    cells = history.read(period.resolution, period.start // length * length, period.end) if period.starts else {}
-    decoded = {place: decode(cell) for place, cell in cells.items()}
-    found = {place: sums for place, sums in decoded.items() if _counts(place, sums) and wanted(place.queue, place.task)}
-    samples = {} if sampled is None else _samples(decoded, sampled)
+    """The figures of a period; StoreError. wanted, sampled: as for `view_of`."""
+    return view_of(read_cells(history, period), period, wanted, sampled)
+
+
+def view_of(
+    cells: Mapping[Place, bytes],
+    period: Period,
+    wanted: Callable[[str, str], bool],
+    sampled: Callable[[str], bool] | None = None,
+) -> HistoryView:
+    """The figures of a period whose sums are these. wanted: whether a queue and task are part of them; sampled: whether
+    the samples of a queue are (of an empty name: whether those of all queues are, and then only these); None: none."""
+    found = _counted(cells, wanted)
+    samples = {} if sampled is None else _samples(cells, period, sampled)
     points = {start: Sums() for start in period.starts}
+    total = Sums()
     for place, sums in found.items():
-        points[place.start].add(sums)
-    all_of_it = _totals(found)
+        points[period.point_of(place.start)].add(sums)
+        total.add(sums)
     return HistoryView(
         [HistoryPoint(start=start, **_figures(sums), **samples.get(start, {})) for start, sums in points.items()],
-        all_of_it.tasks,
-        all_of_it.total,
+        _tasks(found),
+        Figures(**_figures(total)),
+        Durations(_buckets(total.waited), _buckets(total.ran)),
     )
 
 
-def _counts(place: Place, sums: Sums) -> bool:
-    """Whether it is a cell of what was counted."""
-    return bool(place.task or sums.kinds)
+def _counted(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> dict[Place, Sums]:
+    """What was counted of these queues and tasks; cells that only have samples are left out."""
+    found = {place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)}
+    return {place: sums for place, sums in found.items() if place.task or sums.kinds}
 
 
-def _samples(decoded: Mapping[Place, Sums], sampled: Callable[[str], bool]) -> dict[int, dict[str, Any]]:
+def _samples(cells: Mapping[Place, bytes], period: Period, sampled: Callable[[str], bool]) -> dict[int, dict[str, Any]]:
     """What points of time have of samples, by their start."""
     all_of_them = sampled(ALL_QUEUES)
     found: dict[int, list[list[int]]] = {}
-    for place, sums in decoded.items():
-        if not place.task and sums.gauge:
+    for place, cell in cells.items():
+        if place.task == NO_TASK and (gauge := decode(cell).gauge):
+            # A queue without a cell at a time that was sampled had no ready job.
             gauges = found.setdefault(place.start, [])
             if place.queue == ALL_QUEUES if all_of_them else place.queue != ALL_QUEUES and sampled(place.queue):
-                gauges.append(sums.gauge)
-    return {start: _sample_figures(Gauge(*(side_by_side(gauges) or (0,) * 4))) for start, gauges in found.items()}
+                gauges.append(gauge)
+    return {start: _sample_figures(gauge) for start, gauge in _gauge_of_each(period, found).items()}
+
+
+def _gauge_of_each(period: Period, found: Mapping[int, list[list[int]]]) -> dict[int, Gauge]:
+    """What was sampled at each point of the period. found: the gauges of queues, by time."""
+    points: dict[int, Gauge] = {}
+    for start, gauges in sorted(found.items()):
+        point, gauge = period.point_of(start), Gauge(*(side_by_side(gauges) or (0,) * 4))
+        points[point] = followed_by(points.get(point), gauge)
+    return points
 
 
 def _sample_figures(gauge: Gauge) -> dict[str, Any]:
@@ -160,18 +214,38 @@ def _sample_figures(gauge: Gauge) -> dict[str, Any]:
 
 def totals(history: StoreHistory, wanted: Callable[[str, str], bool] = lambda queue, task: True) -> Totals:
     """The figures of all time. While no shard is away, none of their counts ever goes down. wanted: as for `view`."""
-    cells = history.read(TOTALS, 0, 1)
-    return _totals({place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)})
-
-
-def _totals(found: Mapping[Place, Sums]) -> Totals:
-    tasks: dict[tuple[str, str], Sums] = {}
+    found = _counted(history.read(TOTALS, 0, 1), wanted)
     total = Sums()
+    for sums in found.values():
+        total.add(sums)
+    return Totals(_tasks(found), Figures(**_figures(total)))
+
+
+def _tasks(found: Mapping[Place, Sums]) -> list[TaskFigures]:
+    """The figures of each queue and task."""
+    tasks: dict[tuple[str, str], Sums] = {}
     for place, sums in found.items():
-        for target in (tasks.setdefault((place.queue, place.task), Sums()), total):
-            target.add(sums)
-    figures = [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())]
-    return Totals(figures, Figures(**_figures(total)))
+        tasks.setdefault((place.queue, place.task), Sums()).add(sums)
+    return [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())]
+
+
+def ended_of_each(
+    cells: Mapping[Place, bytes], period: Period, wanted: Callable[[str, str], bool]
+) -> dict[str, list[int]]:
+    """How many attempts of each task ended, at each point of the period."""
+    places = {start: place for place, start in enumerate(period.starts)}
+    found: dict[str, list[int]] = {}
+    for place, sums in _counted(cells, wanted).items():
+        ended = found.setdefault(place.task, [0] * len(places))
+        ended[places[period.point_of(place.start)]] += sum(sums.ran.values())
+    return found
+
+
+def _buckets(numbers: Mapping[int, int]) -> list[Bucket]:
+    return [
+        Bucket(lower_end(bucket) / _SECOND, None if bucket >= LAST else lower_end(bucket + 1) / _SECOND, number)
+        for bucket, number in sorted(numbers.items())
+    ]
 
 
 def _figures(sums: Sums) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from tarry.errors import NotAllowed
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model.duration import DAY, SECOND
 from tarry.store.base import Want
+from tarry.store.history.gauges import QueueSample
 from tests.door.http.calling import api, run
 
 
@@ -182,3 +184,50 @@ def test_samples_of_what_is_ready_are_in_its_points(shop: App) -> None:
     oldest = asked(shop).json()["points"][-1]["oldest"]
     assert 0 <= oldest < 60
     assert [one["task"] for one in asked(shop).json()["tasks"]] == ["tidy", "send"]
+
+
+def test_points_are_as_long_as_asked(shop: App) -> None:
+    now = shop.client.store.time() // SECOND
+    told = asked(shop, f"?resolution=minute&step=300&from={now - 3600}&to={now + 1}").json()
+    assert told["step"] == 300
+    starts = [point["start"] for point in told["points"]]
+    assert starts == list(range(starts[0], starts[0] + 300 * len(starts), 300))
+    assert starts[0] % 300 == 0
+    assert len(starts) in (13, 14)
+    assert sum(point["put"] for point in told["points"]) == told["total"]["put"] == 4
+
+
+def test_a_step_is_of_whole_points(shop: App) -> None:
+    got = asked(shop, "?resolution=hour&step=5400")
+    assert (got.status_code, got.json()["detail"]) == (422, "query: step: not a multiple of 3600 s, one hour")
+    assert asked(shop, "?resolution=minute&step=0").status_code == 422
+    # So more time fits in.
+    assert len(asked(shop, "?resolution=minute&step=3600&from=0&to=360000").json()["points"]) == 100
+
+
+def test_durations_are_told_as_histograms(shop: App) -> None:
+    assert asked(shop).json()["durations"] is None
+    shop.drain()
+    store = shop.client.store
+    store.history.sum_up(store.time())
+    told = asked(shop, "?queue=mail&durations=true").json()["durations"]
+    for name in ("waited", "ran"):
+        assert sum(bucket["count"] for bucket in told[name]) == 3
+        assert all(bucket["least"] < bucket["below"] for bucket in told[name])
+
+
+def test_samples_of_a_point_are_the_highest_and_the_last(shop: App) -> None:
+    store = shop.client.store
+    start = store.time() // SECOND // 300 * 300 - 600
+    for at, (mail, other) in enumerate(((3, 9), (7, 0), (0, 5))):
+        both = {"mail": QueueSample(mail, mail * SECOND), "other": QueueSample(other, SECOND)}
+        ready = {queue: sample for queue, sample in both.items() if sample.ready}
+        store.history.sample((start + 60 * at) * SECOND, store, Mock(return_value=ready))
+
+    def sampled(query: str, access: Any = None) -> list[Any]:
+        asking = f"?resolution=minute&step=300&from={start}&to={start + 300}{query}"
+        (point,) = asked(shop, asking, access).json()["points"]
+        return [point[name] for name in ("ready", "ready_most", "oldest", "oldest_most")]
+
+    assert sampled("") == [5, 12, 1, 7]
+    assert sampled("&queue=mail") == sampled("", MailOnly()) == [0, 7, 0, 7]

@@ -10,6 +10,7 @@ from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
 from tarry.store.history.reading import (
     MOST_POINTS,
+    Durations,
     Figures,
     HistoryPoint,
     Period,
@@ -25,6 +26,7 @@ _SHOWN = {MINUTES: 60, HOURS: 24, DAYS: 30}
 _FAR = 253_402_300_799
 """The last second of the year 9999."""
 Moment = Annotated[float, Meta(ge=0, le=_FAR)]
+Step = Annotated[int, Meta(ge=60, le=366 * 86400)]
 
 
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
@@ -40,6 +42,10 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"sta
     """Only this queue."""
     task: str | None = None
     """Only this task."""
+    step: Step | None = None
+    """How long a point is to be, in seconds: several minutes, hours or days; else one."""
+    durations: bool = False
+    """Whether the answer is to have histograms of the times waited and run."""
 
 
 class HistoryAnswer(Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ class HistoryAnswer(Struct, frozen=True, kw_only=True):
     """Of the whole time, by queue and task."""
     points: list[HistoryPoint]
     """By time, also where nothing was counted."""
+    durations: Durations | None = None
+    """Of the whole time; null: they were not asked for."""
 
 
 class WorkQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +110,10 @@ def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
         lambda queue, task: _wanted(call, query, queue, task),
         None if query.task is not None else lambda queue: _sampled(call, query, queue),
     )
-    return HistoryAnswer(step=LENGTH[period.resolution], total=found.total, tasks=found.tasks, points=found.points)
+    durations = found.durations if query.durations else None
+    return HistoryAnswer(
+        step=period.length, total=found.total, tasks=found.tasks, points=found.points, durations=durations
+    )
 
 
 @api_method("GET /v1/totals", Scope.READ, tag="history")
@@ -148,7 +159,12 @@ def _period(query: HistoryQuery, now: int) -> Period:
     usual = Period.last(resolution, _SHOWN[resolution], now)
     end = usual.end if query.end is None else int(query.end)
     start = max(0, end - (usual.end - usual.start)) if query.start is None else int(query.start)
-    period = Period(resolution, start, end)
+    step = query.step or LENGTH[resolution]
+    if step % LENGTH[resolution]:
+        raise RequestError(
+            f"query: step: not a multiple of {LENGTH[resolution]} s, one {query.resolution}", "step", 422
+        )
+    period = Period(resolution, start, end, step)
     if len(period.starts) > MOST_POINTS:
         said = f"query: from: {len(period.starts):,} points; at most {MOST_POINTS:,} at once: ask for less time"
         raise RequestError(said, "from", 422)
