@@ -12,7 +12,15 @@ from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable, TarryE
 from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
-from tarry.store.history.reading import HistoryView, Period, ended_of_each, read_cells, view_of
+from tarry.store.history.reading import (
+    Figures,
+    HistoryView,
+    Period,
+    ended_of_each,
+    figures_of_each,
+    read_cells,
+    view_of,
+)
 from tarry.store.history.sums import TOTALS, Place
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
@@ -184,6 +192,10 @@ class ReadHistory:
             if len(self._views) < _MOST_VIEWS:
                 self._views[asked] = found
         return found
+
+    def figures_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, Figures]:
+        """The figures of each task."""
+        return figures_of_each(self._cells, lambda queue, _: allows(queue))
 
     def ended_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, list[int]]:
         """How many attempts of each task ended, at each point."""

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from tarry.door.console.assets import asset_path
+from tarry.door.console.charts.drawing import spark
 from tarry.door.console.translation import Language
 from tarry.model.duration import SECOND, format_duration
 
@@ -39,6 +40,7 @@ def environment(language: Language) -> Environment:
     install: Callable[..., None] = getattr(found, "install_gettext_callables")  # noqa: B009
     install(language.text, language.plural, newstyle=True)
     found.filters.update(number=number, iso=iso, span=span, size=size, pretty=pretty, percent=percent, short=short)
+    found.filters.update(minute=minute, spark=spark, about=about)
     found.filters["moment"] = partial(moment, language)
     return found
 
@@ -58,6 +60,11 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def minute(seconds: float) -> str:
+    """The time in UTC, to the minute: `2026-11-24 16:03`."""
+    return iso(seconds)[:-3]
+
+
 def moment(language: Language, seconds: float | None, now: float) -> Markup:
     """How far a time is from now, with the time itself as its title; a dash for None. In seconds since the epoch."""
     if seconds is None:
@@ -72,6 +79,11 @@ def moment(language: Language, seconds: float | None, now: float) -> Markup:
 def span(seconds: float | None) -> str:
     """`4.2ms`, `3m20s`; a dash for None."""
     return "–" if seconds is None else format_duration(max(0, round(seconds * SECOND)))
+
+
+def about(seconds: float | None) -> str:
+    """`290ms`, `1.7s`: to two digits, as exact as a percentile of the history is; a dash for None."""
+    return "–" if seconds is None else span(float(f"{seconds:.2g}")).replace(".0ms", "ms")
 
 
 def size(octets: float | None) -> str:

@@ -229,6 +229,14 @@ def _tasks(found: Mapping[Place, Sums]) -> list[TaskFigures]:
     return [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())]
 
 
+def figures_of_each(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> dict[str, Figures]:
+    """The figures of each task, in whatever queues."""
+    sums: dict[str, Sums] = {}
+    for place, each in _counted(cells, wanted).items():
+        sums.setdefault(place.task, Sums()).add(each)
+    return {task: Figures(**_figures(all_of_it)) for task, all_of_it in sums.items()}
+
+
 def ended_of_each(
     cells: Mapping[Place, bytes], period: Period, wanted: Callable[[str, str], bool]
 ) -> dict[str, list[int]]:

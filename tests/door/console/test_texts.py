@@ -13,6 +13,7 @@ from tarry.client.operations.operation import Act, OperationState
 from tarry.door.console import rendering
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.application import ACTS
+from tarry.door.console.charts.drawing import WORDS
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
 from tarry.door.http.problem import KINDS, REQUEST_STATUS, UNKNOWN
 from tarry.keeper.host_requests import HostAct, RequestState
@@ -53,6 +54,7 @@ def wanted() -> set[str]:
         *REPLACED,
         *map(str, HostAct),
         *map(str, RequestState),
+        *WORDS,
     }
     return found | words | {*SENTENCES.values()}
 

@@ -1,5 +1,7 @@
 """The first page: how much there is, and what needs attention."""
 
+from tarry.door.console.charts.history import history_charts
+from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.console.views.concerns import find_concerns
 from tarry.door.http.method import ApiCall
@@ -16,7 +18,7 @@ _SHOWN = 10
 
 
 @console_page("/", "overview.html")
-def overview_page(call: ApiCall) -> PageData:
+def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
     """How much there is, and what needs attention."""
     queues = list_queues.handler(call).queues
     hosts = list_all_hosts.handler(call).hosts
@@ -24,6 +26,7 @@ def overview_page(call: ApiCall) -> PageData:
     now, reader = client.clock.now(), StoreReader(client.store)
     next_due = reader.ask(client.store.next_due)
     return {
+        "history": history_charts(call, query.range),
         "totals": {state.value: sum(getattr(queue, state.value) for queue in queues) for state in _STATES},
         "counted": call.look().now / SECOND,
         "next_due": None if next_due is None else next_due / SECOND,

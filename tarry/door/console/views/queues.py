@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tarry.door.console.act import ConsoleAct
+from tarry.door.console.charts.history import history_charts
+from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.jobs import JobsQuery, list_jobs
@@ -51,7 +53,7 @@ def queues_page(call: ApiCall) -> PageData:
 
 
 @console_page("/queues/{queue}", "queue.html")
-def queue_page(call: ApiCall, path: QueuePath) -> PageData:
+def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
     """One queue: its figures, jobs that wait, who works on it, and the limits that concern it."""
     name, client = path.queue, call.service.client
     queue = get_queue.handler(call, path)
@@ -62,6 +64,7 @@ def queue_page(call: ApiCall, path: QueuePath) -> PageData:
     own, others = _limits(call, name, {task.task for task in tasks})
     return {
         "queue": queue,
+        "history": history_charts(call, query.range, queue=name),
         "counted": look.now / SECOND,
         "tasks": tasks,
         "waiting": waiting,

@@ -3,6 +3,8 @@
 from urllib.parse import quote
 
 from tarry.door.console.act import ConsoleAct
+from tarry.door.console.charts.history import history_charts
+from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, read_span
 from tarry.door.console.page import ConsolePage, PageData, console_page
 from tarry.door.http.method import ApiCall
 from tarry.door.http.methods.jobs import JobsQuery, list_jobs
@@ -25,14 +27,25 @@ _SHOWN = 10
 """Jobs of a task that its page lists."""
 
 
+class TaskPageQuery(SampleAnswer, frozen=True, forbid_unknown_fields=True):
+    """A sample answer, and which time the charts show."""
+
+    range: RangeName = "1h"
+
+
 @console_page("/tasks", "tasks.html")
 def tasks_page(call: ApiCall, query: TaskQuery) -> PageData:
-    """The tasks that match."""
-    return {"tasks": list_tasks.handler(call, query).tasks, "query": query}
+    """The tasks that match, with what each did today and in the last 24 hours."""
+    return {
+        "tasks": list_tasks.handler(call, query).tasks,
+        "query": query,
+        "today": read_span(call, TODAY).figures_of_each(call.allows),
+        "ended": read_span(call, RANGES["24h"]).ended_of_each(call.allows),
+    }
 
 
 @console_page("/tasks/{task}", "task.html")
-def task_page(call: ApiCall, path: TaskPath, query: SampleAnswer) -> PageData:
+def task_page(call: ApiCall, path: TaskPath, query: TaskPageQuery) -> PageData:
     """One task; with a sample answer, what the rule of an HTTP task makes of it."""
     task = get_task.handler(call, path)
     dead = list_jobs.handler(call, JobsQuery([State.DEAD], task=path.task, limit=_SHOWN))
@@ -41,6 +54,7 @@ def task_page(call: ApiCall, path: TaskPath, query: SampleAnswer) -> PageData:
     limits = {one.limit: one for one in list_limits.handler(call).limits}
     return {
         "task": task,
+        "history": history_charts(call, query.range, task=path.task),
         "dead": dead.jobs,
         "sample": query,
         "tried": tried,

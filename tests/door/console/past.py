@@ -1,0 +1,60 @@
+"""A plausible month, written into a store's history as a keeper would have."""
+
+import math
+import random
+from collections.abc import Mapping
+
+from tarry.model.change import DEAD, DONE, FAILED, PUT
+from tarry.model.duration import SECOND
+from tarry.model.history.buckets import bucket_of
+from tarry.store.base import Store
+from tarry.store.history.history import JournalHistory, Taken
+from tarry.store.history.sums import KEPT, LENGTH, Place, Sums, merge
+
+_TRIES = 10_000
+_DAY = 86400
+
+
+def write_sums(store: Store, added: Mapping[Place, Sums]) -> None:
+    """Adds these sums, whoever sums up the journal meanwhile."""
+    history = store.history
+    assert isinstance(history, JournalHistory)
+    there: dict[Place, bytes] = {}
+    for resolution, start in {place[:2] for place in added}:
+        there |= history.read(resolution, start, start + 1)
+    cells = merge(added, there)
+    assert any(history.fold(Taken(number, (), ()), cells) for number in range(_TRIES))
+
+
+def write_month(store: Store, tasks: Mapping[tuple[str, str], float], now: int, days: int = 30) -> None:
+    """So many jobs a minute of each queue and task, at noon; fewer at night. now: seconds since the epoch."""
+    dice = random.Random(1)
+    sums: dict[Place, Sums] = {}
+    for (queue, task), rate in tasks.items():
+        for resolution, length in LENGTH.items():
+            latest = now // length * length
+            for start in range(max(latest - days * _DAY, latest - KEPT[resolution] + length), latest + 1, length):
+                share = (now - start) / length if start == latest else 1
+                sums[Place(resolution, start, queue, task)] = _sums(dice, rate * length / 60 * share, start, length)
+    write_sums(store, sums)
+
+
+def _sums(dice: random.Random, usual: float, start: int, length: int) -> Sums:
+    daily = 1.0 if length == _DAY else 0.35 + 0.65 * math.sin(math.pi * (start % _DAY) / _DAY) ** 2
+    put = max(0, round(dice.gauss(usual * daily, (usual * daily) ** 0.5)))
+    # Twice an hour something is slow, and some attempts fail.
+    is_bad = start // 60 % 30 in (7, 8)
+    failed, dead = round(put * (0.12 if is_bad else 0.01)), round(put * (0.02 if is_bad else 0.001))
+    done = max(0, put - dead)
+    found = Sums({PUT: put, DONE: done, FAILED: failed, DEAD: dead})
+    for _ in range(min(60, done + failed + dead)):
+        slow = 6 if is_bad else 1
+        _add(found.waited, dice.lognormvariate(-3.5, 0.9) * slow)
+        _add(found.ran, dice.lognormvariate(-1.2, 0.7) * slow)
+    found.statuses |= {200: done, 503: failed + dead}
+    return found
+
+
+def _add(buckets: dict[int, int], seconds: float) -> None:
+    bucket = bucket_of(round(seconds * SECOND))
+    buckets[bucket] = buckets.get(bucket, 0) + 1
