@@ -249,11 +249,13 @@ class RedisStore(Store):
     def limit(self, name: str, limit: Limit | None) -> None:
         kind, _, which = name.partition(":")
         numbers = () if limit is None else (_format_limit(limit),)
-        after = bytes(16) if self._run(scripts.SET_LIMIT, name, kind, which, *numbers) else b""
+        lines = self._run(scripts.SET_LIMIT, name, kind, which, *numbers)
         # The limit is set by now. The task's earlier jobs get lanes in parts, so that other calls get a turn between.
         with a_part_is_done():
-            while after:
-                after = self._run(scripts.MIGRATE, which, after)
+            for line in lines:
+                after = b""
+                while after := self._run(scripts.MIGRATE, which, line, after):
+                    pass
 
     def limits(self) -> dict[str, tuple[Limit, Level]]:
         limits = {name.decode(): _parse_limit(value) for name, value in sorted(self._hash("limits").items())}

@@ -193,7 +193,8 @@ class SqliteLanes:
         # Lanes belong to tasks: a queue's limit holds for jobs in the open line too.
         if kind + ":" == QUEUE:
             return
-        self._db.execute("UPDATE tarry_job SET lane = '' WHERE task = ? AND lane IS NULL AND state < 3", (task,))
+        for statement in sql.TASK_INTO_LANES:
+            self._db.execute(statement, (task,))
         if EACH + task in self.limits:
             self._open.add_task(task)
 

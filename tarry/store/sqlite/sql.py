@@ -44,6 +44,11 @@ NEXT_LANE = f"SELECT lane {_IN_BAND} AND task = ? AND lane > ? ORDER BY lane LIM
 LANE = f"SELECT {CLAIM_COLUMNS}, since > due {_IN_BAND} AND task = ? AND lane = ? ORDER BY rank, due, id LIMIT ?"
 INTO_LANES = """UPDATE tarry_job SET lane = '' WHERE id IN (SELECT value FROM carray(?)) AND lane IS NULL AND state < 2
     AND EXISTS (SELECT 1 FROM tarry_limit WHERE name IN ('task:' || task, 'each:' || task))"""
+# One for each state, by its index: whoever sets a limit reads no finished jobs, of which there may be a million.
+TASK_INTO_LANES = [
+    f"UPDATE tarry_job INDEXED BY {index} SET lane = '' WHERE state = {state} AND lane IS NULL AND task = ?"
+    for state, index in enumerate(("tarry_scheduled", "tarry_ready", "tarry_running"))
+]
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
 SET_LIMIT = "INSERT INTO tarry_limit VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 # char(31) separates a task from its key: the second condition takes the levels of all keys of the task.

@@ -141,7 +141,8 @@ end
 function lib.make_change(change, id, record, entry, limits, now)
   local old = lib.tail_of(record)
   local tail = lib.modify_tail(change, old)
-  if change.was >= lib.DONE then tail.lane = lib.lane_for(limits, tail.task, tail.lane) end
+  -- Running jobs have theirs. One that waits may come into a line where `migrate` has been.
+  if change.was ~= lib.RUNNING then tail.lane = lib.lane_for(limits, tail.task, tail.lane) end
   local holds = change.to ~= lib.GONE and tail.key and tail.key_held_until ~= lib.NO_TIME
   if holds and lib.key_holder(lib.key_field(tail.task, tail.key), id, now) then return false end
   lib.leave_state(change.was, id, record, old, entry)

@@ -133,7 +133,7 @@ end
 -- set_limit: sets a limit, or lifts it, and counts what runs under it.
 -- Keys: limits, levels, run, jobs, closed, again, laying, and lanes; wakes for `w`.
 -- Arguments: the limit's name, its kind and whose it is, and its numbers; no numbers: it is lifted.
--- Answer: 1 if jobs wait that may have no lane: then `migrate` has to be called.
+-- Answer: lines with jobs that may have no lane: `migrate` has to be called for each of them, in this order.
 -- Cost: one read if the limit is there already; else one of all running jobs.
 function lib.set_limit()
   local name, kind, which, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -142,15 +142,16 @@ function lib.set_limit()
     -- What runs is counted since the limit is there, and jobs have lanes or get them: no need to read all of them.
     lib.call('HSET', lib.LIMITS, name, numbers)
     lib.wake('w')
-    return kind == 'queue' and 0 or lib.call('SISMEMBER', lib.MIGRATING, which)
+    if kind == 'queue' or lib.call('SISMEMBER', lib.MIGRATING, which) == 0 then return {} end
+    return lib.lines_of_task(which)
   end
-  local left = 0
+  local left = {}
   lib.reset_levels(name, kind, numbers)
   if numbers then
     lib.call('HSET', lib.LIMITS, name, numbers)
     lib.count_running(name, kind, which)
     lib.write_levels(0)
-    left = kind == 'queue' and 0 or lib.begin_migration(which)
+    if kind ~= 'queue' then left = lib.begin_migration(which) end
   else
     lib.call('HDEL', lib.LIMITS, name)
     if lib.call('HEXISTS', lib.LIMITS, 'task:' .. which) + lib.call('HEXISTS', lib.LIMITS, 'each:' .. which) == 0 then
@@ -200,16 +201,11 @@ function lib.count_running(name, kind, which)
   end
 end
 
--- Answers 1 if jobs of the task wait that may have no lane.
-function lib.begin_migration(which)
-  for _, field in ipairs(lib.call('HKEYS', lib.COUNTS)) do
-    local _, task = lib.split_names(lib.sub(field, 2))
-    if lib.byte(field) <= 48 + lib.READY and task == which then
-      lib.call('SADD', lib.MIGRATING, which)
-      return 1
-    end
-  end
-  return 0
+function lib.begin_migration(task)
+  local lines = lib.lines_of_task(task)
+  if #lines == 1 then return {} end
+  lib.call('SADD', lib.MIGRATING, task)
+  return lines
 end
 
 -- recount: counts anew how many jobs run under each limit.
