@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,9 +14,22 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import DEFAULT
 from tarry.model.outcome import Released, Returned
 from tarry.store.base import Want
+from tarry.store.history.gauges import QueueSample
 from tarry.store.history.journal import read_record, record_of_changes, record_of_new, record_of_valid
 from tarry.store.history.reading import Figures, Period, bring_up_to_date, totals, view
-from tarry.store.history.sums import DAYS, HOURS, MINUTES, MOST_NAMES, OTHERS, Place, add_up, decode, merge
+from tarry.store.history.sums import (
+    DAYS,
+    HOURS,
+    LENGTH,
+    MINUTES,
+    MOST_NAMES,
+    OTHERS,
+    TOTALS,
+    Place,
+    add_up,
+    decode,
+    merge,
+)
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 
@@ -58,9 +72,41 @@ def test_a_thousand_alike_take_about_a_byte_each() -> None:
     assert len(record) < 1500
 
 
-@pytest.mark.parametrize("record", [b"", b"\0", b"\0\xc1", b"\0\x92\x01\x02"])
+NO_SUCH_COUNT, NOT_A_TEXT = b"\0\x92\x90\x91\x05", b"\0\x92\x91\x97\x01\xa1\xff\xa1a\x01\x02\x03\x00\x91\x01"
+TOO_FEW_DIGITS = b"1" + record_of_new(new("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"\0", b"\0\xc1", b"\0\x92\x01\x02", NO_SUCH_COUNT, NOT_A_TEXT, TOO_FEW_DIGITS]
+)
 def test_a_record_that_cannot_be_read_stops_nothing(record: bytes) -> None:
     assert read_record(record) == Counter()
+
+
+def test_a_time_before_all_times_is_the_first_one() -> None:
+    """No store has a place for such a number."""
+    record = b"\0" + msgspec.msgpack.encode(([(-(2**63), "a", "b", 1, -1, -1, 0)], [1]))
+    assert {place.start for place in add_up([record], NOW)} == {0}
+
+
+GARBAGE = [
+    b"", b"\xc1", b"\x91" * 2000, b"\x01", msgspec.msgpack.encode([{1: -5}]), msgspec.msgpack.encode([{1: 2**64 - 1}]),
+    msgspec.msgpack.encode([{}, {}, {}, {}, [1]]), msgspec.msgpack.encode([{}, {}, {}, {}, [1] * 9]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", GARBAGE)
+def test_a_cell_that_cannot_be_read_stops_nothing(cell: bytes) -> None:
+    """Else the journal would grow for ever, and no figure could be seen."""
+    store = MemoryStore(lambda: NOW)
+    places = [Place(which, MINUTE // LENGTH[which] * LENGTH[which], "default", "a") for which in LENGTH]
+    spoilt = [*places, *(place._replace(queue="", task="") for place in places), Place(TOTALS, 0, "default", "a")]
+    assert store.history.fold(store.history.take(0), dict.fromkeys(spoilt, cell))
+    store.insert(new("a"))
+    assert store.history.sum_up(NOW) == 1
+    store.history.sample(NOW, store, lambda _: {"default": QueueSample(2, 3)})
+    assert view(store.history, Period.last(MINUTES, 1, NOW)).total.put == 1
+    assert totals(store.history).total.put == 1
 
 
 def test_sums_are_added_to_those_that_are_there() -> None:

@@ -63,10 +63,10 @@ def read_record(record: bytes) -> Counter[Count]:
     digits, _, text = record.partition(_ALL)
     try:
         counts, which = _decode(text)
-    except msgspec.DecodeError as error:
+        if digits:
+            which = [place for place, digit in zip(which, digits, strict=True) if digit == ord("1")]
+        return Counter({counts[place - 1]: number for place, number in Counter(which).items() if place})
+    except (ValueError, IndexError, RecursionError) as error:
         # It cannot be read later either, and all that came after it would have to wait for it.
         log.error("a record of the history cannot be read and is left out: %s", error)
         return Counter()
-    if digits:
-        which = [place for place, digit in zip(which, digits, strict=True) if digit == ord("1")]
-    return Counter({counts[place - 1]: number for place, number in Counter(which).items() if place})

@@ -1,13 +1,16 @@
 """The sums that a history keeps: by minute, hour and day, and of all time, by queue and task."""
 
+import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.store.history.journal import read_record
+
+log = logging.getLogger("tarry.store")
 
 MINUTES, HOURS, DAYS, TOTALS = range(4)
 """Resolutions. Never change a number: every store has them."""
@@ -18,6 +21,8 @@ KEPT = {MINUTES: 86400, HOURS: 31 * 86400, DAYS: 731 * 86400}
 # Bounds what a history takes: names of tasks come from outside, too, through the doors.
 MOST_NAMES = 500
 """Of so many pairs of queue and task there are sums of their own in a minute, an hour, a day, or of all time."""
+GAUGES = 4
+"""How many numbers a sample has: see `gauges.Gauge`."""
 OTHERS = ""
 """The queue and the task of the sums of all further pairs."""
 
@@ -31,14 +36,18 @@ class Place(NamedTuple):
     task: str
 
 
+# So that sums of them can be stored again.
+_Number = Annotated[int, Meta(ge=0, le=2**62)]
+
+
 class Sums(Struct, array_like=True):
     """What was counted: by `counting.KINDS`, by bucket of the time waited and of the time run, by HTTP status."""
 
-    kinds: dict[int, int] = {}
-    waited: dict[int, int] = {}
-    ran: dict[int, int] = {}
-    statuses: dict[int, int] = {}
-    gauge: list[int] = []
+    kinds: dict[int, _Number] = {}
+    waited: dict[int, _Number] = {}
+    ran: dict[int, _Number] = {}
+    statuses: dict[int, _Number] = {}
+    gauge: list[_Number] = []
     """What was sampled, as `gauges.Gauge`; empty: nothing. It is no count: `add` leaves it alone."""
 
     def count(self, counted: Count, number: int) -> None:
@@ -68,7 +77,19 @@ def _add(numbers: dict[int, int], name: int, number: int) -> None:
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Sums).decode
+_decode = msgspec.msgpack.Decoder(Sums).decode
+
+
+def decode(cell: bytes) -> Sums:
+    """The sums of a cell; none if it cannot be read."""
+    try:
+        sums = _decode(cell)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Else nothing could be summed up any more, and the journal would grow for ever.
+        log.error("sums of the history cannot be read and begin anew: %s", error)
+        return Sums()
+    sums.gauge = sums.gauge[:GAUGES] if len(sums.gauge) >= GAUGES else []
+    return sums
 
 
 def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
@@ -78,7 +99,8 @@ def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
     sums: dict[Place, Sums] = {}
     for record in records:
         for count, number in read_record(record).items():
-            starts = {resolution: min(count[0], latest) // length * length for resolution, length in LENGTH.items()}
+            second = max(0, min(count[0], latest))
+            starts = {resolution: second // length * length for resolution, length in LENGTH.items()}
             for resolution, start in (starts | {TOTALS: 0}).items():
                 sums.setdefault(Place(resolution, start, count[1], count[2]), Sums()).count(count, number)
     return sums
