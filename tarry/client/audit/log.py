@@ -7,10 +7,12 @@ A full page is followed by the next; the oldest pages are removed then, so that 
 days are left out when their page is written or read.
 """
 
+import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.errors import StoreBusy
 from tarry.model.duration import DAY
@@ -35,8 +37,8 @@ _TRIES = 200
 class Act(Struct, frozen=True, omit_defaults=True):
     """What somebody did, or was refused."""
 
-    at: int
-    """Microseconds since the epoch, by the clock of the host that acted."""
+    at: Annotated[int, Meta(ge=0, le=2**57)]
+    """Microseconds since the epoch, by the clock of the host that acted. Bounded, so that any can be shown."""
     who: str
     """The name of a token or of a user; empty: not known, or no token is needed."""
     act: str
@@ -96,29 +98,44 @@ class ActLog:
         self._store = store
 
     def append(self, acts: Sequence[Act], now: int) -> None:
-        """Adds the acts, in their order; StoreError, StoreBusy. now: microseconds."""
-        left = [msgspec.structs.replace(act, id=act.id or ids.text(ids.uuid7())) for act in acts]
+        """Adds the acts, in their order; StoreError, StoreBusy. One that is in the newest two pages is left out: it was
+        added before, and the answer was lost. now: microseconds."""
+        left = [identified(act) for act in acts]
         # Each full page takes a try to fill and one to turn.
         for _ in range(_TRIES + 2 * len(left) // PAGE):
             if not left:
                 return
-            head, (first, last) = self._head()
-            name = f"{PREFIX}{last}"
-            cell = self._store.kv_get(name)
-            kept = [act for act in _decode(cell) if act.at > now - KEPT_FOR]
-            room = PAGE - len(kept)
-            if room <= 0:
-                self._turn(head, first, last)
-            elif self._store.kv_cas(name, msgspec.json.encode([*kept, *left[:room]]), cell):
-                left = left[room:]
+            # Not while a part of the store is away: it may have the newest page.
+            head = self._store.kv_get(HEAD)
+            first, last = self._pages(head)
+            if head not in (None, b"%d %d" % (first, last)):
+                self._store.kv_cas(HEAD, b"%d %d" % (first, last), head)
+            else:
+                left = self._append_page(left, now, head, first, last)
         raise StoreBusy("the log of acts: others wrote it all the time; try again")
+
+    def _append_page(self, acts: list[Act], now: int, head: bytes | None, first: int, last: int) -> list[Act]:
+        """Adds as many to the last page as there is room for, or begins the next page; returns those that are left."""
+        name = f"{PREFIX}{last}"
+        cell = self._store.kv_get(name)
+        kept = [act for act in _decode(cell) if act.at > now - KEPT_FOR]
+        before = _decode(self._store.kv_get(f"{PREFIX}{last - 1}")) if len(kept) < len(acts) and last > first else []
+        left = _without(acts, [*before, *kept])
+        room = PAGE - len(kept)
+        if room <= 0:
+            self._turn(head, first, last)
+        elif left and self._store.kv_cas(name, msgspec.json.encode([*kept, *left[:room]]), cell):
+            return left[room:]
+        return left
 
     def read(self, wanted: ActFilter, limit: int, cursor: str = "", now: int = 0) -> ActPage:
         """The newest acts that match, before the cursor. A read looks at 2,000 acts, so a page may have few or none and
         a next. now: microseconds. ValueError for a cursor that is none; StoreError. Pages of a shard that is away are
         left out."""
-        _, (first, last) = self._head()
+        first, last = self._pages(reachable_part(lambda: self._store.kv_get(HEAD)))
         number, before = _parse_cursor(cursor) if cursor else (last, PAGE)
+        if number > last:
+            number, before = last, PAGE
         found: list[Act] = []
         oldest = max(wanted.since, now - KEPT_FOR)
         stop = max(first, number - PAGES_AT_ONCE + 1)
@@ -138,11 +155,23 @@ class ActLog:
     def _read_page(self, number: int) -> bytes | None:
         return reachable_part(lambda: self._store.kv_get(f"{PREFIX}{number}"))
 
-    def _head(self) -> tuple[bytes | None, tuple[int, int]]:
-        """The head as stored, and the first and the last page."""
-        cell = reachable_part(lambda: self._store.kv_get(HEAD))
-        words = (cell or b"1 1").split()
-        return cell, (int(words[0]), int(words[1]))
+    def _pages(self, head: bytes | None) -> tuple[int, int]:
+        """The first and the last page, by the content of the head."""
+        if head is None:
+            return 1, 1
+        if found := re.fullmatch(rb"([1-9]\d{0,14}) ([1-9]\d{0,14})", head):
+            first, last = int(found[1]), int(found[2])
+            # What lies between is looked at page by page.
+            if first <= last <= first + PAGES:
+                return first, last
+        return self._find_pages()
+
+    def _find_pages(self) -> tuple[int, int]:
+        """The same by the pages that are there: the head cannot be read."""
+        names = (name.removeprefix(PREFIX) for name in reachable_part(lambda: self._store.kv_list(PREFIX)))
+        numbers = [int(name) for name in names if re.fullmatch(r"[1-9]\d{0,14}", name)]
+        last = max(numbers, default=1)
+        return max(min(numbers, default=1), last - PAGES), last
 
     def _turn(self, head: bytes | None, first: int, last: int) -> None:
         """Begins the next page, unless another process has."""
@@ -152,6 +181,16 @@ class ActLog:
             name = f"{PREFIX}{number}"
             self._store.kv_cas(name, None, self._store.kv_get(name))
         self._store.kv_cas(HEAD, b"%d %d" % (kept, last + 1), head)
+
+
+def identified(act: Act) -> Act:
+    """The act with an id of its own, unless it has one."""
+    return act if act.id else msgspec.structs.replace(act, id=ids.text(ids.uuid7()))
+
+
+def _without(acts: Sequence[Act], there: Sequence[Act]) -> list[Act]:
+    known = {act.id for act in there}
+    return [act for act in acts if act.id not in known]
 
 
 def cut(text: str) -> str:

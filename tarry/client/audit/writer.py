@@ -5,9 +5,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
-from tarry.client.audit.log import Act, ActLog
+from tarry.client.audit.log import PAGE, Act, ActLog, identified
 from tarry.client.clock import Clock
 from tarry.errors import TarryError
 from tarry.store.base import Store
@@ -56,7 +57,8 @@ class ActWriter:
             if len(self._waiting) >= MOST_WAITING:
                 self._waiting.popleft()
                 self.left_out += 1
-            self._waiting.append(act)
+            # With its id, so that it is there once, however often it is tried.
+            self._waiting.append(identified(act))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tarry-audit", daemon=True)
                 self._thread.start()
@@ -94,7 +96,8 @@ class ActWriter:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                acts = list(self._waiting)
+                # A page at most: if the answer is lost, the newest two pages tell whether they are there.
+                acts = list(islice(self._waiting, PAGE))
             if not acts or (not self._write(acts) and not self._pause()):
                 return
 

@@ -7,7 +7,7 @@ import pytest
 
 from tarry.client.audit import log as audit
 from tarry.client.audit.log import HEAD, KEPT_FOR, MOST_TEXT, PAGE, PAGES, PAGES_AT_ONCE, PREFIX, Act, ActFilter, ActLog
-from tarry.errors import StoreBusy
+from tarry.errors import PartlyUnavailable, StoreBusy
 from tarry.model.duration import DAY, HOUR
 from tarry.store.memory import MemoryStore
 
@@ -136,6 +136,59 @@ def test_a_page_that_cannot_be_read_holds_up_nothing(content: bytes) -> None:
     store.kv_cas(f"{PREFIX}1", content, store.kv_get(f"{PREFIX}1"))
     log.append([act(1)], NOW)
     assert read_all(log) == ["1"]
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"x", b"1", b"1 2 3", b"0 1", b"2 1", b"-1 1", b"1 " + b"9" * 14, b"1 " + b"9" * 5000]
+)
+def test_a_head_that_cannot_be_read_is_found_again(head: bytes) -> None:
+    store = MemoryStore()
+    log = ActLog(store)
+    log.append([act(number) for number in range(PAGE + 5)], NOW)
+    assert store.kv_cas(HEAD, head, store.kv_get(HEAD))
+    assert len(read_all(log)) == PAGE + 5
+    log.append([act(PAGE + 5)], NOW)
+    assert store.kv_get(HEAD) == b"1 2"
+    assert read_all(log) == [str(number) for number in reversed(range(PAGE + 6))]
+
+
+@pytest.mark.parametrize("already", [0, PAGE - 1, PAGE - 50, PAGE])
+def test_an_act_whose_answer_was_lost_is_there_once(already: int) -> None:
+    log = ActLog(MemoryStore())
+    log.append([act(number) for number in range(already)], NOW)
+    acts = [audit.identified(act(number)) for number in range(already, already + PAGE)]
+    for _ in range(3):
+        log.append(acts, NOW)
+    assert read_all(log) == [str(number) for number in reversed(range(already + PAGE))]
+
+
+def test_nothing_is_written_while_the_head_is_away() -> None:
+    """It would come to a page that nobody reads."""
+
+    class HeadAway(MemoryStore):
+        def kv_get(self, name: str) -> bytes | None:
+            if name == HEAD:
+                raise PartlyUnavailable("a shard is away", None)
+            return super().kv_get(name)
+
+    store = HeadAway()
+    with pytest.raises(PartlyUnavailable):
+        ActLog(store).append([act(0)], NOW)
+    assert store.kv_list(PREFIX) == {}
+
+
+@pytest.mark.parametrize("at", [-1, 2**57 + 1, 10**30])
+def test_a_time_that_cannot_be_shown_is_none(at: int) -> None:
+    store = MemoryStore()
+    store.kv_cas(f"{PREFIX}1", b'[{"at":%d,"who":"a","act":"b","outcome":"c"}]' % at, None)
+    assert ActLog(store).read(ALL, 10, "", 0).acts == []
+
+
+def test_a_cursor_behind_the_end_is_one_at_the_end() -> None:
+    log = ActLog(MemoryStore())
+    log.append([act(0)], NOW)
+    page = log.read(ALL, 10, f"{10**20}.1", NOW)
+    assert ([one.subject for one in page.acts], page.next) == (["0"], "")
 
 
 class Contested(MemoryStore):
