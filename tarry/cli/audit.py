@@ -26,7 +26,7 @@ _MOST_JOBS = 20
 """Ids of jobs that an act of a command names."""
 
 ACTS: Mapping[str, Mapping[str, str]] = {
-    "jobs": {"retry": "retry_job", "cancel": "cancel_job", "delete": "delete_job"},
+    "jobs": {"retry": "retry_job", "cancel": "cancel_job", "delete": "delete_job", "kill": "kill_job"},
     "queues": {"pause": "pause_queue", "resume": "resume_queue", "purge": "purge_queue"},
     "limits": {"set": "set_limit", "reset": "reset_limit"},
     "schedules": {"pause": "pause_schedule", "resume": "resume_schedule", "run": "run_schedule"},
@@ -129,7 +129,7 @@ def _subject(args: argparse.Namespace) -> str:
     """On what, without values of settings: these may be secrets."""
     named = [*getattr(args, "ids", ()), *getattr(args, "names", ()), *getattr(args, "words", ())]
     named.append(getattr(args, "name", None) or "")
-    filters = ("queue", "task", "key", "state", "older", "since")
+    filters = ("queue", "task", "key", "state", "older", "since", "outcome")
     chosen = {name: value for name in filters if (value := getattr(args, name, None))}
     return " ".join([*filter(None, named), *(f"{name}={_shown(value)}" for name, value in chosen.items())])
 

@@ -1,24 +1,22 @@
 """`tarry hosts`, `tarry status --all`: all masters that use the store, on all hosts, and what they are told to do."""
 
 import argparse
-import getpass
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from tarry.cli.host_requests import TIMEOUT, ask_master, check_outcome, new_request
 from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.client.client import Client
-from tarry.errors import ResultTimeout, TarryError, UsageError
-from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState
+from tarry.errors import UsageError
+from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
 from tarry.keeper.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
 from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
 from tarry.process.loading import Setup
-from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
@@ -27,9 +25,6 @@ _OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
 _NONE_ALIVE = 3
 MOST_WORKERS = 1000
-_UNDER_WAY = (RequestState.WAITING, RequestState.TAKEN)
-_POLL = 0.2
-"""Seconds between two looks for an outcome."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -43,7 +38,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     hosts.add_argument("action", nargs="?", choices=("list", "reload", "scale", "stop", "stack"), default="list")
     hosts.add_argument("words", nargs="*", metavar="NAME")
-    hosts.add_argument("--timeout", type=float, default=60.0, help="give up waiting after so many seconds")
+    hosts.add_argument("--timeout", type=float, default=TIMEOUT, help="give up waiting after so many seconds")
     hosts.set_defaults(run=run)
 
 
@@ -57,28 +52,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"tarry hosts {args.action} NAME{words}")
     client = Setup.of(args).client
     host = find_host(client.store, args.words[0])
-    outcome = _ask(client, host, _request(client, host, args), args.timeout)
+    outcome = ask_master(client, host, _request(client, host, args), args.timeout)
     if args.json:
         print_json(request_record(outcome))
     elif outcome.state is RequestState.DONE:
         say(outcome.text)
-    if outcome.state is not RequestState.DONE:
-        raise TarryError(outcome.text or f"the request is {outcome.state}: {_REASONS.get(outcome.state, '')}")
+    check_outcome(outcome)
     return 0
 
 
-_REASONS = {
-    RequestState.EXPIRED: "the master did not take it in time, and will not any more",
-    RequestState.LOST: "the master took it, and told no outcome",
-}
-
-
 def _request(client: Client, host: Host, args: argparse.Namespace) -> HostRequest:
-    if not host.is_alive:
-        raise TarryError(f"the master of {host.name} is lost: it takes no requests")
-    if not host.remote_control:
-        raise TarryError(f"the master of {host.name} takes no requests through the store ([master] remote_control)")
-    base = HostRequest(ids.text(ids.uuid7()), HostAct(args.action), client.clock.now(), getpass.getuser()[:200])
+    base = new_request(client, host, HostAct(args.action))
     if args.action == "scale":
         _, pool, number = args.words
         if not number.isdecimal() or int(number) > MOST_WORKERS:
@@ -95,19 +79,6 @@ def _find_worker(host: Host, name: str) -> WorkerFigures:
             return worker
     known = ", ".join(f"{worker.pool}.{worker.number}" for worker in host.workers[:8])
     raise UsageError(f"no worker {name!r} on {host.name}: there are {known or 'none'}")
-
-
-def _ask(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
-    """Makes the request and waits for its outcome; ResultTimeout."""
-    requests = HostRequests(client.store, host.instance)
-    requests.put(request)
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        found = next((one for one in requests.known(client.clock.now()) if one.id == request.id), request)
-        if found.state not in _UNDER_WAY:
-            return found
-        time.sleep(_POLL)
-    raise ResultTimeout(f"no outcome within {timeout:g} s: `GET /v1/hosts/{host.name}` and the console show it")
 
 
 def show_all(args: argparse.Namespace) -> int:

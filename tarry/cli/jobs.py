@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tarry.cli.host_requests import TIMEOUT, kill_jobs
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import (
     confirm,
@@ -39,7 +40,7 @@ from tarry.tasks.output import Output
 from tarry.terminal import harmless, say
 
 LISTED = 50
-ACTIONS = ("list", "show", "why", "retry", "cancel", "delete")
+ACTIONS = ("list", "show", "why", "retry", "cancel", "delete", "kill")
 NARROWING = "--queue --task --key --state --older --since"
 
 
@@ -47,10 +48,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Adds the command to the parser."""
     command = commands.add_parser(
         "jobs",
-        help="list, show, explain, retry, cancel or delete jobs",
+        help="list, show, explain, retry, cancel, delete or kill jobs",
         description="""By id, or all that match --queue, --task, --key, --state, --older, --since. Changes of many ask
         first. why tells what holds a job back. cancel says, of a job of an HTTP task, whether it was ever sent; with
-        --task and --key it is for the job that holds the key.""",
+        --task and --key it is for the job that holds the key. kill ends the present attempt of a running job, whatever
+        its task does, on any host, and waits until its master has done so: the attempt counts as failed, and the job
+        runs again if it has attempts left; with --outcome cancelled it does not.""",
     )
     command.add_argument("action", nargs="?", choices=ACTIONS, default="list")
     command.add_argument("ids", nargs="*", metavar="ID")
@@ -61,6 +64,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--since", help='in their state since that time or later: "2h" (ago), "2026-11-22T03:00Z"')
     command.add_argument("--older", help='in their state for longer than this, such as "1h"')
     command.add_argument("--limit", type=int, help=f"list at most so many ({LISTED})")
+    command.add_argument("--outcome", choices=("failed", "cancelled"), help="what becomes of a killed job (failed)")
+    command.add_argument("--timeout", type=float, help=f"kill: give up waiting after so many seconds ({TIMEOUT:g})")
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.set_defaults(run=run)
 
@@ -76,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         return _show(setup, args)
     if args.action == "why":
         return _why(setup, args)
+    if args.action == "kill":
+        return _kill(client, args)
     if args.action == "cancel":
         # Only the HTTP tasks can say whether a job was ever sent.
         setup.known_tasks()
@@ -92,6 +99,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--key of which task? Keys are each task's own: add --task")
     if args.ids and (narrowed or args.action == "list"):
         raise UsageError(f"give ids, or {NARROWING}, not both; `tarry jobs show ID` shows one job")
+    if args.action != "kill" and (args.outcome or args.timeout is not None):
+        raise UsageError(f"--outcome and --timeout are for `tarry jobs kill`, not for {args.action}")
     if args.limit is not None and args.action != "list":
         raise UsageError(f"--limit is for `tarry jobs list`; {args.action} is for all that match")
     if args.limit is not None and args.limit < 1:
@@ -210,6 +219,13 @@ def _why(setup: Setup, args: argparse.Namespace) -> int:
                 began = format_ago(round(one.since * SECOND), now)
                 say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
     return 0
+
+
+def _kill(client: Client, args: argparse.Namespace) -> int:
+    if not args.ids:
+        raise UsageError("which job? tarry jobs kill ID")
+    # Ended one by one: all of them must exist before the first one is.
+    return kill_jobs(client, _get_jobs(client, args.ids), args)
 
 
 def _print_output(output: Output) -> None:

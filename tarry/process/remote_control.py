@@ -15,6 +15,7 @@ from tarry.errors import MasterError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, sweep
 from tarry.keeper.hosts import list_hosts
+from tarry.model.job import State
 from tarry.model.killing import ENDED
 from tarry.process.parent_board import ParentBoard
 from tarry.runtime import control
@@ -169,7 +170,7 @@ class RemoteControl:
         """Called once the attempt had the time to be seen on the board."""
         worker = _find_worker(board, request.owner)
         if worker is None:
-            return RequestState.FAILED, "this worker does not run any more"
+            return self._over(request, "this worker does not run any more")
         job, now = ids.parse(request.job), time.monotonic()
         shown = next((one for one in worker.running if (ids.parse(one.id), one.epoch) == (job, request.epoch)), None)
         if shown is None or shown.seconds < SURELY_RUNS:
@@ -180,7 +181,17 @@ class RemoteControl:
                 RequestState.DONE,
                 "its worker is killed and replaced; other jobs of that worker run again, uncounted",
             )
-        return RequestState.FAILED, "this attempt has just ended"
+        return self._over(request, "this attempt has just ended")
+
+    def _over(self, request: HostRequest, text: str) -> Ending:
+        """Of an attempt that cannot be ended any more. One whose job was cancelled, too, has ended as it was wanted: by
+        the cancel, which may have been quicker."""
+        # The request may have been written by anybody: then its id may be none.
+        with contextlib.suppress(StoreError, ValueError):
+            (job,) = self._store.get([ids.parse(request.job)])
+            if job is not None and (job.state, job.epoch) == (State.CANCELLED, request.epoch):
+                return RequestState.DONE, "the job was cancelled, and its attempt is over"
+        return RequestState.FAILED, text
 
     def _end(self, request: HostRequest, ending: Ending) -> None:
         """Stores the outcome, now or once the store is back. Thread-safe."""

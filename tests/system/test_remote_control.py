@@ -59,6 +59,12 @@ def known_host(scene: Scene) -> Host:
     return host
 
 
+def known_owner(scene: Scene, job: str) -> None:
+    """Waits until the heartbeat of the master tells of the worker that runs the job."""
+    owner = scene.job(job).owner
+    until(lambda: any(worker.owner == owner for worker in known_host(scene).workers))
+
+
 def put(store: Store, host: Host, act: HostAct, **fields: object) -> HostRequest:
     request = HostRequest(ids.text(ids.uuid7()), act, store.time(), **fields)  # type: ignore[arg-type]
     HostRequests(store, host.instance).put(request)
@@ -149,6 +155,39 @@ def test_a_coroutine_that_waits_is_seen_and_ended_and_its_worker_goes_on(remote:
     until(lambda: remote.job(job).state == "dead")
     assert "an operator ended it" in remote.job(job).note.decode()
     assert remote.pids() == [pid]
+
+
+@pytest.mark.parametrize(("option", "state"), [((), "dead"), (("--outcome", "cancelled"), "cancelled")])
+def test_the_command_kills_a_hung_job(remote: Scene, option: tuple[str, ...], state: str) -> None:
+    (job,) = remote.put("app.hangs")
+    remote.begun(1)
+    (pid,) = remote.pids()
+    name = ids.text(ids.parse(job))
+    known_owner(remote, job)
+    told = remote.said("jobs", "kill", job, *option)
+    assert told.startswith(f"{name} killed: ")
+    until(lambda: remote.job(job).state == state)
+    remote.replaced(pid)
+    assert remote.refused("jobs", "kill", job) == f"{name} does not run: it is {state}"
+    acts = remote.facts("audit", "--act", "kill_job")
+    assert [act["outcome"] for act in acts] == [f"TarryError: {name} does not run: it is {state}", "done"]
+    assert acts[1]["jobs"] == [name]
+    assert ("outcome=cancelled" in acts[1]["subject"]) == (state == "cancelled")
+
+
+def test_a_kill_names_jobs_and_all_of_them_run(remote: Scene) -> None:
+    (sleeping,) = remote.put("app.sleeps")
+    (later,) = remote.put("app.sleeps", delay="1h")
+    remote.begun(1, asleep=1)
+    assert "does not run: it is scheduled" in remote.refused("jobs", "kill", sleeping, later)
+    assert remote.job(sleeping).state == "running"
+    known_owner(remote, sleeping)
+    assert "which job" in remote.misused("jobs", "kill")
+    assert "not both" in remote.misused("jobs", "kill", sleeping, "--queue", "default")
+    assert "kill" in remote.misused("jobs", "cancel", sleeping, "--outcome", "failed")
+    (answer,) = remote.facts("jobs", "kill", sleeping).values()
+    assert (answer["act"], answer["state"]) == ("kill", "done")
+    until(lambda: remote.job(sleeping).state == "dead")
 
 
 def test_an_attempt_that_is_over_is_not_killed(remote: Scene) -> None:

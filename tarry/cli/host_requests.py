@@ -1,0 +1,86 @@
+"""What commands ask of masters on any host, through the store: they make the request and wait for its outcome."""
+
+import argparse
+import getpass
+import time
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from tarry.cli.printing import print_json
+from tarry.client.client import Client
+from tarry.errors import HostNotFound, ResultTimeout, TarryError
+from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState
+from tarry.keeper.hosts import Host, host_of_worker
+from tarry.keeper.records import RequestRecord, request_record
+from tarry.model.job import Job, State
+from tarry.store import ids
+from tarry.terminal import say
+
+TIMEOUT = 60.0
+"""Seconds that a command waits for an outcome, unless --timeout says otherwise."""
+_POLL = 0.2
+"""Seconds between two looks for an outcome."""
+_UNDER_WAY = (RequestState.WAITING, RequestState.TAKEN)
+_REASONS = {
+    RequestState.EXPIRED: "the master did not take it in time, and will not any more",
+    RequestState.LOST: "the master took it, and told no outcome",
+}
+
+
+def new_request(client: Client, host: Host, act: HostAct) -> HostRequest:
+    """A request of the user of this command; TarryError if that master takes none."""
+    if not host.is_alive:
+        raise TarryError(f"the master of {host.name} is lost: it takes no requests")
+    if not host.remote_control:
+        raise TarryError(f"the master of {host.name} takes no requests through the store ([master] remote_control)")
+    return HostRequest(ids.text(ids.uuid7()), act, client.clock.now(), getpass.getuser()[:200])
+
+
+def ask_master(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
+    """Makes the request and waits for its outcome; ResultTimeout."""
+    requests = HostRequests(client.store, host.instance)
+    requests.put(request)
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = next((one for one in requests.known(client.clock.now()) if one.id == request.id), request)
+        if found.state not in _UNDER_WAY:
+            return found
+        time.sleep(_POLL)
+    raise ResultTimeout(f"no outcome within {timeout:g} s: `GET /v1/hosts/{host.name}` and the console show it")
+
+
+def check_outcome(outcome: HostRequest) -> None:
+    """TarryError with the reason if the master has not done it."""
+    if outcome.state is not RequestState.DONE:
+        raise TarryError(outcome.text or f"the request is {outcome.state}: {_REASONS.get(outcome.state, '')}")
+
+
+def kill_jobs(client: Client, jobs: Sequence[Job], args: argparse.Namespace) -> int:
+    """Ends the present attempts of the jobs, one after the other; TarryError at the first that is not ended."""
+    # All of them can be asked for, before the first one is.
+    asked = [(job, *_kill_request(client, job)) for job in jobs]
+    answers: dict[str, RequestRecord] = {}
+    for job, host, request in asked:
+        if args.outcome == "cancelled":
+            # Before its attempt ends: else a worker could claim it again.
+            client.cancel(job.id)
+        outcome = ask_master(client, host, request, TIMEOUT if args.timeout is None else args.timeout)
+        answers[request.job] = request_record(outcome)
+        if not args.json:
+            check_outcome(outcome)
+            say(f"{request.job} killed: {outcome.text}")
+    if args.json:
+        print_json(answers)
+    return 0 if all(answer.state is RequestState.DONE for answer in answers.values()) else 1
+
+
+def _kill_request(client: Client, job: Job) -> tuple[Host, HostRequest]:
+    name = ids.text(job.id)
+    if job.state is not State.RUNNING:
+        raise TarryError(f"{name} does not run: it is {job.state}")
+    try:
+        host = host_of_worker(client.store, job.owner)
+    except HostNotFound as error:
+        raise TarryError(f"{name} cannot be reached: {error}") from None
+    return host, replace(new_request(client, host, HostAct.KILL), owner=job.owner, job=name, epoch=job.epoch)
