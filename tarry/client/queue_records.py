@@ -79,13 +79,12 @@ def queue_detail(record: QueueRecord, store: Store, now: int) -> QueueDetail:
     bands = reachable_part(lambda: store.waiting.bands(record.queue, MOST_COUNTED))
     minutes = Period(MINUTES, (now // MINUTE - RATE_MINUTES) * 60, now // MINUTE * 60)
     total = reachable_part(lambda: view(store.history, minutes, lambda queue, task: queue == record.queue)).total
-    left = total.done + total.dead + total.cancelled + total.expired
     return QueueDetail(
         **{field: getattr(record, field) for field in QueueRecord.__struct_fields__},
         bands=QueueBands(bands[HIGH], bands[NORMAL], bands[LOW]),
         came=total.put,
-        left=left,
-        drains_in=seconds_to_drain(record.ready, total.put, left, RATE_MINUTES * 60),
+        left=total.left,
+        drains_in=seconds_to_drain(record.ready, total.put, total.left, RATE_MINUTES * 60),
     )
 
 

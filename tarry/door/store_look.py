@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -186,7 +187,9 @@ class ReadHistory:
             found = view_of(
                 self._cells,
                 self.period,
-                lambda in_queue, of_task: queue in (None, in_queue) and task in (None, of_task) and allows(in_queue),
+                partial(is_wanted, queue, task, allows),
+                None if task is not None else lambda of: _is_sample_of(queue, of, allows),
+                has_tasks=False,
             )
             # An open page asks again sooner than the history is read again.
             if len(self._views) < _MOST_VIEWS:
@@ -195,11 +198,27 @@ class ReadHistory:
 
     def figures_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, Figures]:
         """The figures of each task."""
-        return figures_of_each(self._cells, lambda queue, _: allows(queue))
+        return figures_of_each(self._cells, lambda queue, _: allows(queue), lambda place: place.task)
+
+    def figures_of_queues(self, allows: Callable[[str], bool], starts: Container[int]) -> Mapping[str, Figures]:
+        """The figures of each queue at the points that begin then."""
+        cells = {place: cell for place, cell in self._cells.items() if place.start in starts}
+        return figures_of_each(cells, lambda queue, _: allows(queue), lambda place: place.queue)
 
     def ended_of_each(self, allows: Callable[[str], bool]) -> Mapping[str, list[int]]:
         """How many attempts of each task ended, at each point."""
         return ended_of_each(self._cells, self.period, lambda queue, _: allows(queue))
+
+
+def is_wanted(queue: str | None, task: str | None, allows: Callable[[str], bool], in_queue: str, of_task: str) -> bool:
+    """Whether what was counted of `in_queue` and `of_task` is of that queue and task, and may be seen; None: any."""
+    return queue in (None, in_queue) and task in (None, of_task) and allows(in_queue)
+
+
+def _is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> bool:
+    """Whether a sample is of that queue; None: of all that the caller may see. of: whose sample it is; an
+    empty name: that of all queues."""
+    return allows(of or "*") if queue is None else of == queue and allows(of)
 
 
 class HistoryLook:
@@ -219,7 +238,7 @@ class HistoryLook:
     def _read(self, span: HistorySpan) -> ReadHistory:
         store = self._store()
         period = Period.last(span.resolution, span.count, store.time(), span.step)
-        return ReadHistory(period, read_cells(store.history, period))
+        return ReadHistory(period, reachable_part(lambda: read_cells(store.history, period)))
 
 
 class LookStore:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tarry.errors import PartlyUnavailable
 from tarry.model import lifecycle
 from tarry.model.change import DONE, PUT
 from tarry.model.duration import HOUR, SECOND
@@ -32,6 +33,10 @@ from tarry.store.history.sums import (
 )
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
+from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared.partial_result import reachable_part
+from tarry.store.waiting.horizon import due_horizon
+from tests.store.switched import Switched
 
 MINUTE = 1_800_000_000
 NOW = MINUTE * SECOND
@@ -204,3 +209,27 @@ def test_a_journal_that_is_too_long_is_left_to_the_keeper() -> None:
         store.history.append(record_of_new(new("a")))
     bring_up_to_date(store.history, NOW)
     assert len(store.history.unsummed(10**6)) == 5000
+
+
+def test_of_the_shards_that_are_there_all_is_shown() -> None:
+    away = Switched(MemoryStore(name="b"))
+    store = ShardedStore([MemoryStore(name="a"), away])
+    for part in store.stores:
+        jobs = [replace(job, id=uuid7()) for job in new("a")]
+        part.insert(
+            [*jobs, *(replace(job, id=uuid7(), state=State.SCHEDULED, due=NOW + 3 * HOUR // 2) for job in new("later"))]
+        )
+        part.history.sum_up(NOW)
+    hour = Period(HOURS, MINUTE, MINUTE + 3600)
+
+    def seen() -> list[int]:
+        horizon = reachable_part(lambda: due_horizon(store.waiting, NOW))
+        ever, then = reachable_part(lambda: totals(store.history)), reachable_part(lambda: view(store.history, hour))
+        return [ever.total.put, then.total.put, horizon.hours[1].count]
+
+    assert seen() == [4, 4, 2]
+    away.down()
+    assert seen() == [2, 2, 1]
+    with pytest.raises(PartlyUnavailable):
+        totals(store.history)
+    store.close()

@@ -1,6 +1,6 @@
 """The history as people and programs see it: figures by time, and by queue and task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from tarry.model.history.counting import KINDS
 from tarry.store.history.gauges import ALL_QUEUES, NO_TASK, Gauge, followed_by, side_by_side
 from tarry.store.history.history import TAKEN_AT_ONCE, StoreHistory
 from tarry.store.history.sums import LENGTH, TOTALS, Place, Sums, decode
+from tarry.store.shared.partial_result import made_of
 
 MOST_POINTS = 1500
 """A series has so many minutes, hours or days at most."""
@@ -43,6 +44,11 @@ class Figures(Struct, frozen=True, kw_only=True):
     """How long these attempts ran."""
     statuses: dict[int, int] = {}
     """How many deliveries were answered with which HTTP status."""
+
+    @property
+    def left(self) -> int:
+        """How many jobs ended."""
+        return self.done + self.dead + self.cancelled + self.expired
 
 
 class HistoryPoint(Figures, frozen=True, kw_only=True):
@@ -153,7 +159,7 @@ def view(
     sampled: Callable[[str], bool] | None = lambda queue: True,
 ) -> HistoryView:
     """The figures of a period; StoreError. wanted, sampled: as for `view_of`."""
-    return view_of(read_cells(history, period), period, wanted, sampled)
+    return made_of(lambda: read_cells(history, period), lambda cells: view_of(cells, period, wanted, sampled))
 
 
 def view_of(
@@ -161,28 +167,42 @@ def view_of(
     period: Period,
     wanted: Callable[[str, str], bool],
     sampled: Callable[[str], bool] | None = None,
+    has_tasks: bool = True,
 ) -> HistoryView:
     """The figures of a period whose sums are these. wanted: whether a queue and task are part of them; sampled: whether
-    the samples of a queue are (of an empty name: whether those of all queues are, and then only these); None: none."""
-    found = _counted(cells, wanted)
+    the samples of a queue are (of an empty name: whether those of all queues are, and then only these); None: none.
+    has_tasks: whether each queue and task is to have its figures, too."""
     samples = {} if sampled is None else _samples(cells, period, sampled)
     points = {start: Sums() for start in period.starts}
-    total = Sums()
-    for place, sums in found.items():
+    tasks: dict[tuple[str, str], Sums] = {}
+    for place, sums in _counted(cells, wanted):
         points[period.point_of(place.start)].add(sums)
-        total.add(sums)
+        if has_tasks:
+            tasks.setdefault((place.queue, place.task), Sums()).add(sums)
+    total = _together(points.values())
     return HistoryView(
         [HistoryPoint(start=start, **_figures(sums), **samples.get(start, {})) for start, sums in points.items()],
-        _tasks(found),
+        _task_figures(tasks),
         Figures(**_figures(total)),
         Durations(_buckets(total.waited), _buckets(total.ran)),
     )
 
 
-def _counted(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> dict[Place, Sums]:
+def _counted(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> Iterator[tuple[Place, Sums]]:
     """What was counted of these queues and tasks; cells that only have samples are left out."""
-    found = {place: decode(cell) for place, cell in cells.items() if wanted(place.queue, place.task)}
-    return {place: sums for place, sums in found.items() if place.task or sums.kinds}
+    # One at a time: a view of a day has a hundred thousand of them.
+    for place, cell in cells.items():
+        if wanted(place.queue, place.task):
+            sums = decode(cell)
+            if place.task or sums.kinds:
+                yield place, sums
+
+
+def _together(sums: Iterable[Sums]) -> Sums:
+    total = Sums()
+    for each in sums:
+        total.add(each)
+    return total
 
 
 def _samples(cells: Mapping[Place, bytes], period: Period, sampled: Callable[[str], bool]) -> dict[int, dict[str, Any]]:
@@ -213,28 +233,31 @@ def _sample_figures(gauge: Gauge) -> dict[str, Any]:
 
 
 def totals(history: StoreHistory, wanted: Callable[[str, str], bool] = lambda queue, task: True) -> Totals:
-    """The figures of all time. While no shard is away, none of their counts ever goes down. wanted: as for `view`."""
-    found = _counted(history.read(TOTALS, 0, 1), wanted)
-    total = Sums()
-    for sums in found.values():
-        total.add(sums)
-    return Totals(_tasks(found), Figures(**_figures(total)))
+    """The figures of all time; StoreError. While no shard is away, none of their counts ever goes down. wanted: as for
+    `view`."""
+    return made_of(lambda: history.read(TOTALS, 0, 1), lambda cells: totals_of(cells, wanted))
 
 
-def _tasks(found: Mapping[Place, Sums]) -> list[TaskFigures]:
-    """The figures of each queue and task."""
+def totals_of(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> Totals:
+    """The figures of sums. wanted: whether a queue and task are part of them."""
     tasks: dict[tuple[str, str], Sums] = {}
-    for place, sums in found.items():
+    for place, sums in _counted(cells, wanted):
         tasks.setdefault((place.queue, place.task), Sums()).add(sums)
+    return Totals(_task_figures(tasks), Figures(**_figures(_together(tasks.values()))))
+
+
+def _task_figures(tasks: Mapping[tuple[str, str], Sums]) -> list[TaskFigures]:
     return [TaskFigures(queue=queue, task=task, **_figures(sums)) for (queue, task), sums in sorted(tasks.items())]
 
 
-def figures_of_each(cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool]) -> dict[str, Figures]:
-    """The figures of each task, in whatever queues."""
+def figures_of_each(
+    cells: Mapping[Place, bytes], wanted: Callable[[str, str], bool], name: Callable[[Place], str]
+) -> dict[str, Figures]:
+    """The figures of each task, or each queue. name: which of them a place is part of."""
     sums: dict[str, Sums] = {}
-    for place, each in _counted(cells, wanted).items():
-        sums.setdefault(place.task, Sums()).add(each)
-    return {task: Figures(**_figures(all_of_it)) for task, all_of_it in sums.items()}
+    for place, each in _counted(cells, wanted):
+        sums.setdefault(name(place), Sums()).add(each)
+    return {named: Figures(**_figures(all_of_it)) for named, all_of_it in sums.items()}
 
 
 def ended_of_each(
@@ -243,7 +266,7 @@ def ended_of_each(
     """How many attempts of each task ended, at each point of the period."""
     places = {start: place for place, start in enumerate(period.starts)}
     found: dict[str, list[int]] = {}
-    for place, sums in _counted(cells, wanted).items():
+    for place, sums in _counted(cells, wanted):
         ended = found.setdefault(place.task, [0] * len(places))
         ended[places[period.point_of(place.start)]] += sum(sums.ran.values())
     return found

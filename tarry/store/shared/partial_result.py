@@ -6,6 +6,7 @@ from typing import TypeVar
 from tarry.errors import PartlyUnavailable
 
 Answer = TypeVar("Answer")
+Made = TypeVar("Made")
 
 
 def partial_result(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable | None]:
@@ -19,3 +20,12 @@ def partial_result(ask: Callable[[], Answer]) -> tuple[Answer, PartlyUnavailable
 def reachable_part(ask: Callable[[], Answer]) -> Answer:
     """The answer of the stores that can be reached."""
     return partial_result(ask)[0]
+
+
+def made_of(ask: Callable[[], Answer], make: Callable[[Answer], Made]) -> Made:
+    """What `make` makes of the answer; of only a part of it: PartlyUnavailable with what it makes of that."""
+    answer, error = partial_result(ask)
+    made = make(answer)
+    if error is not None:
+        raise PartlyUnavailable(str(error), made, error.missing) from error
+    return made

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from tarry.model.duration import HOUR, SECOND
+from tarry.store.shared.partial_result import made_of
 from tarry.store.waiting.counts import CappedCount, WaitingCounts
 
 HOURS = 24
@@ -33,5 +34,8 @@ def due_horizon(waiting: WaitingCounts, now: int, queues: Collection[str] | None
     many jobs are scheduled. Of some queues a count may be too low where others have over 1,000 jobs in that hour; then
     it has `at_least`."""
     bounds = [now + hour * HOUR for hour in range(HOURS + 1)]
-    overdue, *hours, later = waiting.due(bounds, queues, MOST_OF_ALL if queues is None else MOST_OF_SOME)
-    return DueHorizon(now / SECOND, overdue, hours, later)
+    most = MOST_OF_ALL if queues is None else MOST_OF_SOME
+    return made_of(
+        lambda: waiting.due(bounds, queues, most),
+        lambda counts: DueHorizon(now / SECOND, counts[0], counts[1:-1], counts[-1]),
+    )
