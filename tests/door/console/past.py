@@ -8,8 +8,9 @@ from tarry.model.change import DEAD, DONE, FAILED, PUT
 from tarry.model.duration import SECOND
 from tarry.model.history.buckets import bucket_of
 from tarry.store.base import Store
+from tarry.store.history.gauges import QueueSample, sampled_cells
 from tarry.store.history.history import JournalHistory, Taken
-from tarry.store.history.sums import KEPT, LENGTH, Place, Sums, merge
+from tarry.store.history.sums import DAYS, KEPT, LENGTH, TOTALS, Place, Sums, merge
 
 _TRIES = 10_000
 _DAY = 86400
@@ -22,8 +23,38 @@ def write_sums(store: Store, added: Mapping[Place, Sums]) -> None:
     there: dict[Place, bytes] = {}
     for resolution, start in {place[:2] for place in added}:
         there |= history.read(resolution, start, start + 1)
-    cells = merge(added, there)
+    _fold(history, merge(added, there))
+
+
+def _fold(history: JournalHistory, cells: Mapping[Place, bytes]) -> None:
     assert any(history.fold(Taken(number, (), ()), cells) for number in range(_TRIES))
+
+
+def write_samples(store: Store, queues: Mapping[str, int], now: int, days: int = 30) -> None:
+    """So many ready jobs of each queue at the worst, sampled each minute of the last day and each hour before."""
+    history = store.history
+    assert isinstance(history, JournalHistory)
+    latest = now // 60 * 60
+    times = [*range(latest - days * _DAY, latest - _DAY, 3600), *range(latest - _DAY + 60, latest + 1, 60)]
+    cells = {place: cell for resolution in LENGTH for place, cell in history.read(resolution, 0, now + 1).items()}
+    found: dict[tuple[int, int], dict[Place, bytes]] = {}
+    for place, cell in cells.items():
+        found.setdefault(place[:2], {})[place] = cell
+    dice = random.Random(2)
+    for second in times:
+        there: dict[Place, bytes] = {}
+        for resolution, length in LENGTH.items():
+            there |= found.get((resolution, second // length * length), {})
+        for place, cell in sampled_cells(_samples(dice, queues, second), second, there).items():
+            found.setdefault(place[:2], {})[place] = cell
+    _fold(history, {place: cell for each in found.values() for place, cell in each.items()})
+
+
+def _samples(dice: random.Random, queues: Mapping[str, int], second: int) -> dict[str, QueueSample]:
+    """Twice an hour a queue fills, and empties again."""
+    height = max(0.0, 1 - abs(second // 60 % 30 - 9) / 7)
+    sizes = {queue: round(most * height * dice.uniform(0.7, 1)) for queue, most in queues.items()}
+    return {queue: QueueSample(size, round(height * 240 * SECOND)) for queue, size in sizes.items() if size}
 
 
 def write_month(store: Store, tasks: Mapping[tuple[str, str], float], now: int, days: int = 30) -> None:
@@ -36,6 +67,9 @@ def write_month(store: Store, tasks: Mapping[tuple[str, str], float], now: int, 
             for start in range(max(latest - days * _DAY, latest - KEPT[resolution] + length), latest + 1, length):
                 share = (now - start) / length if start == latest else 1
                 sums[Place(resolution, start, queue, task)] = _sums(dice, rate * length / 60 * share, start, length)
+    for place, day in list(sums.items()):
+        if place.resolution == DAYS:
+            sums.setdefault(Place(TOTALS, 0, place.queue, place.task), Sums()).add(day)
     write_sums(store, sums)
 
 

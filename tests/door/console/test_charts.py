@@ -8,6 +8,7 @@ import pytest
 from tarry import App
 from tarry.door.console.charts.drawing import (
     Series,
+    area_below,
     count_bars,
     count_lines,
     duration_lines,
@@ -18,9 +19,11 @@ from tarry.door.console.charts.drawing import (
 from tarry.door.console.charts.ranges import RANGES
 from tarry.door.console.charts.scale import CountScale, DurationScale, short_number, time_labels
 from tarry.door.console.rendering import about
-from tarry.model.duration import SECOND
+from tarry.model.duration import MINUTE, SECOND
 from tarry.model.history.buckets import bucket_of, lower_end
-from tarry.store.history.reading import Bucket
+from tarry.model.job import Job, State
+from tarry.store.history.gauges import QueueSample
+from tarry.store.history.reading import Bucket, totals
 from tarry.store.history.sums import KEPT, LENGTH
 from tests.door.console.past import write_month
 from tests.door.console.visiting import Tokens, Visitor, visit
@@ -151,5 +154,90 @@ def test_a_reader_of_one_queue_sees_the_figures_of_that_queue(app: App, tokens: 
             row = re.search(r'<th scope="row">1 h</th><td class="n">(\d+)</td>', text)
             assert row is not None
             assert int(row[1]) == put
+
+    visit(app, story, tokens)
+
+
+def test_what_is_below_a_line_is_broken_where_the_line_is() -> None:
+    assert area_below([4, 8], lambda value: value) == "M0.5 100L0.5 96L1.5 92V100z"
+    assert area_below([None, 4, None, 8, 2], lambda value: value) == "M1.5 100L1.5 96V100zM3.5 100L3.5 92L4.5 98V100z"
+    assert area_below([None], lambda value: value) == ""
+
+
+def test_hours_to_come_have_their_own_times() -> None:
+    # 20:40, so 00:00 is 3 h 20 min later: a sixth less than 14 % of a day.
+    start = 1_800_000_000 // 86400 * 86400 + 20 * 3600 + 40 * 60
+    labels = time_labels(range(start, start + 86400, 3600))
+    assert (labels[0].text, round(labels[0].at, 1)) == ("00:00", 13.9)
+
+
+def test_a_queue_says_what_is_ready_by_priority_and_when_it_is_empty(app: App) -> None:
+    async def story(browser: Visitor) -> None:
+        text = await browser.text("/queues/mail")
+        assert "high 0 · normal 3 · low 0" in text
+        assert "never at this rate" in text
+        assert "never at this rate" in await browser.text("/")
+
+    visit(app, story)
+
+
+def cells(text: str, chart: str) -> list[str]:
+    """What the first column of values behind a chart says, from the first point on."""
+    figure = text[text.index(f'id="chart-{chart}"') :]
+    return re.findall(r'<tr><th scope="row">[^<]*</th><td class="n">([^<]*)</td>', figure[: figure.index("</figure>")])
+
+
+def legend(text: str, chart: str) -> list[str]:
+    figure = text[text.index(f'id="chart-{chart}"') :]
+    return re.findall(r"<b>([^<]*)</b>", figure[: figure.index("</ul>")])
+
+
+def test_what_comes_due_is_shown_by_hour(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.store.waiting.horizon.MOST_OF_ALL", 2)
+    store = app.client.store
+    now = store.time()
+    due = [(90, "shop"), (95, "shop"), (99, "shop"), (200, "mail"), (30 * 60, "shop")]
+    store.insert(
+        [
+            Job(bytes([n]) * 16, "mail.send", b"", queue, due=now + minutes * MINUTE, state=State.SCHEDULED)
+            for n, (minutes, queue) in enumerate(due)
+        ]
+    )
+
+    store.history.sum_up(now)
+
+    async def story(browser: Visitor) -> None:
+        text = await browser.text("/")
+        assert cells(text, "coming")[:5] == ["0", "at least 2", "0", "1", "0"]
+        assert legend(text, "coming") == ["0", "at least 3", "1"]
+        # Whole hours: none of them is unfinished.
+        figure = text[text.index('id="chart-coming"') :]
+        assert 'class="open"' not in figure[: figure.index("</figure>")]
+        assert 'class="open"' in text
+        mail = await browser.text("/queues/mail")
+        assert cells(mail, "coming")[3] == "1"
+        assert legend(mail, "coming")[0] == "0"
+
+    visit(app, story)
+
+
+def test_the_backlog_is_shown_with_its_age_and_all_of_time(app: App, tokens: Tokens) -> None:
+    tokens.add("mailer", "read", queues='["mail"]').add("all", "read")
+    store = app.client.store
+    now = store.time()
+    write_month(store, {("mail", "mail.send"): 7.0}, now // SECOND, days=2)
+    store.history.sample(now, store, lambda _: {"mail": QueueSample(30, 90 * SECOND), "shop": QueueSample(12, 0)})
+    ever = totals(store.history).total.put
+
+    async def story(browser: Visitor) -> None:
+        for name, ready in (("all", "42"), ("mailer", "30")):
+            await browser.sign_in(f"{name}-token")
+            text = await browser.text("/?range=15m")
+            assert (cells(text, "backlog")[-1], legend(text, "backlog")) == (ready, [ready])
+            assert (cells(text, "oldest")[-1], legend(text, "oldest")) == ("1m30s", ["1m30s"])
+            assert f'<th scope="row">In all</th><td class="n">{ever:,}</td>' in text
+        assert "chart-backlog" not in await browser.text("/tasks/mail.send")
+        queue = await browser.text("/queues/mail?range=24h")
+        assert cells(queue, "backlog")[-1] == "30"
 
     visit(app, story, tokens)

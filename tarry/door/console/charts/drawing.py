@@ -18,18 +18,20 @@ from tarry.model.history.buckets import bucket_of, lower_end
 from tarry.store.history.reading import Bucket
 
 COUNT, DURATION = "count", "duration"
-WORDS = ("put", "done", "failed", "dead", "cancelled", "expired")
+WORDS = ("put", "done", "failed", "dead", "cancelled", "expired", "ready", "oldest", "due")
 """Names of series that are words; `p50` and the like are the same in all languages."""
 _DOT = "h.01"
 """A line so short that its round ends are a dot."""
 
 
 class Series(Struct, frozen=True):
-    """The values of a kind, one for each point; None: there is none. total: of the whole time, for the legend."""
+    """The values of a kind, one for each point; None: there is none. total: of the whole time, or what is now, for the
+    legend. at_least: the points at which there may be more."""
 
     name: str
     values: Sequence[float | None]
     total: float | None = None
+    at_least: frozenset[int] = frozenset()
 
 
 class Shape(Struct, frozen=True):
@@ -52,6 +54,8 @@ class Chart(Struct, frozen=True):
     """Times, from the left."""
     up: Sequence[Label]
     """Values, from below."""
+    is_last_open: bool = True
+    """Whether the last point is not over yet."""
 
     @property
     def is_empty(self) -> bool:
@@ -72,11 +76,11 @@ def count_lines(starts: range, series: Sequence[Series]) -> Chart:
     scale = CountScale.of(int(most))
     shapes = [Shape(one.name, "line", line(one.values, scale.place)) for one in series]
     last = series[-1]
-    area = Shape(last.name, "area", f"{line(last.values, scale.place)}V100H.5z")
+    area = Shape(last.name, "area", area_below(last.values, scale.place))
     return Chart(COUNT, series, starts, [area, *shapes], time_labels(starts), scale.labels())
 
 
-def count_bars(starts: range, series: Sequence[Series]) -> Chart:
+def count_bars(starts: range, series: Sequence[Series], is_last_open: bool = True) -> Chart:
     """Numbers by time, as bars; the bars of a point stand upon each other."""
     sums = [sum(value or 0 for value in values) for values in zip(*(one.values for one in series), strict=True)]
     if not any(sums):
@@ -92,7 +96,7 @@ def count_bars(starts: range, series: Sequence[Series]) -> Chart:
         )
         below = [so_far + (value or 0) for so_far, value in zip(below, one.values, strict=True)]
         shapes.append(Shape(one.name, "bar", path))
-    return Chart(COUNT, series, starts, shapes, time_labels(starts), scale.labels())
+    return Chart(COUNT, series, starts, shapes, time_labels(starts), scale.labels(), is_last_open)
 
 
 def duration_lines(starts: range, series: Sequence[Series]) -> Chart:
@@ -165,6 +169,18 @@ def line(values: Sequence[float | None], place: Callable[[float], float]) -> str
         found += f"{'M' if is_after_gap else 'L'}{at}.5 {_short(100 - place(value))}"
         if is_after_gap and (at + 1 == len(values) or values[at + 1] is None):
             found += _DOT
+    return found
+
+
+def area_below(values: Sequence[float | None], place: Callable[[float], float]) -> str:
+    """The path around what is below the line; nothing where no value is."""
+    found, begun = "", None
+    for at, value in enumerate([*values, None]):
+        if value is not None:
+            found += f"{f'M{at}.5 100' if begun is None else ''}L{at}.5 {_short(100 - place(value))}"
+            begun = begun or at
+        elif begun is not None:
+            found, begun = f"{found}V100z", None
     return found
 
 

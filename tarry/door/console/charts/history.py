@@ -1,6 +1,7 @@
 """What the history says, as the charts and totals of a page."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -15,7 +16,8 @@ from tarry.door.console.charts.drawing import (
 )
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, view_span
 from tarry.door.http.method import ApiCall
-from tarry.store.history.reading import Figures, HistoryPoint, HistoryView
+from tarry.door.store_look import is_wanted
+from tarry.store.history.reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")
 _MOST_STATUSES = 5
@@ -37,6 +39,12 @@ class HistoryCharts(Struct, frozen=True, kw_only=True):
     """Deliveries by the first digit of their HTTP status."""
     total: Figures
     today: Figures
+    in_all: Figures | None
+    """Of all time; None: a part of the store is away."""
+    backlog: Chart | None
+    """Ready jobs, the most of each point; None: of a task there are no samples."""
+    oldest: Chart | None
+    """How long the oldest of them had been due, the longest of each point."""
     waited_histogram: Histogram | None
     ran_histogram: Histogram | None
 
@@ -56,6 +64,9 @@ def history_charts(call: ApiCall, name: RangeName, queue: str | None = None, tas
         statuses=count_bars(starts, list(_statuses(found.points))),
         total=found.total,
         today=view_span(call, TODAY, queue, task).total,
+        in_all=_in_all(call, queue, task),
+        backlog=None if task is not None else count_lines(starts, [_backlog(found.points)]),
+        oldest=None if task is not None else duration_lines(starts, [_oldest(found.points)]),
         waited_histogram=histogram(found.durations.waited),
         ran_histogram=histogram(found.durations.ran),
     )
@@ -76,6 +87,22 @@ def _durations(found: HistoryView, name: str) -> Iterator[Series]:
     for share in _PERCENTILES:
         values = [None if one is None else getattr(one, share) for one in each]
         yield Series(share, values, None if total is None else getattr(total, share))
+
+
+def _in_all(call: ApiCall, queue: str | None, task: str | None) -> Figures | None:
+    cells = call.look().totals
+    return totals_of(cells, partial(is_wanted, queue, task, call.allows)).total if cells else None
+
+
+def _backlog(points: Sequence[HistoryPoint]) -> Series:
+    sampled = [point.ready for point in points if point.ready is not None]
+    return Series("ready", [point.ready_most for point in points], sampled[-1] if sampled else None)
+
+
+def _oldest(points: Sequence[HistoryPoint]) -> Series:
+    sampled = [point.oldest for point in points if point.oldest is not None]
+    # Where nothing was ready the line is broken.
+    return Series("oldest", [point.oldest_most or None for point in points], sampled[-1] or None if sampled else None)
 
 
 def _statuses(points: Sequence[HistoryPoint]) -> Iterator[Series]:

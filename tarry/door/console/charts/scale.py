@@ -94,8 +94,8 @@ def time_labels(starts: range) -> list[Label]:
     # Years of points have days of their own, too.
     step = max(step, starts.step)
     first = -(-starts[0] // step) * step
-    # A label stands at the middle of its point.
-    half = starts.step / 2
+    # A label stands at the middle of its point; where points begin at any time, at its own time.
+    half = 0 if starts.start % starts.step else starts.step / 2
     return [
         Label(100 * (at + half - starts[0]) / length, time_text(at, step)) for at in range(first, starts.stop, step)
     ]

@@ -1,5 +1,6 @@
 """The first page: how much there is, and what needs attention."""
 
+from tarry.door.console.charts.coming import coming_chart, drain_times
 from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
@@ -25,12 +26,15 @@ def overview_page(call: ApiCall, query: RangeQuery) -> PageData:
     client = call.service.client
     now, reader = client.clock.now(), StoreReader(client.store)
     next_due = reader.ask(client.store.next_due)
+    fullest = sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN]
     return {
         "history": history_charts(call, query.range),
         "totals": {state.value: sum(getattr(queue, state.value) for queue in queues) for state in _STATES},
         "counted": call.look().now / SECOND,
         "next_due": None if next_due is None else next_due / SECOND,
-        "queues": sorted(queues, key=lambda queue: (-queue.ready, queue.queue))[:_SHOWN],
+        "coming": coming_chart(call),
+        "queues": fullest,
+        "drains": drain_times(call, fullest),
         "queue_count": len(queues),
         "hosts": hosts,
         "concerns": find_concerns(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tarry.door.console.act import ConsoleAct
+from tarry.door.console.charts.coming import coming_chart
 from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RangeQuery
 from tarry.door.console.page import ConsolePage, PageData, console_page
@@ -65,6 +66,7 @@ def queue_page(call: ApiCall, path: QueuePath, query: RangeQuery) -> PageData:
     return {
         "queue": queue,
         "history": history_charts(call, query.range, queue=name),
+        "coming": coming_chart(call, name),
         "counted": look.now / SECOND,
         "tasks": tasks,
         "waiting": waiting,
