@@ -1,6 +1,5 @@
 """Each act, done as a person does it, on SQLite and on Redis."""
 
-import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,39 +12,17 @@ from tarry.client.operations.operation import JobFilter, Operation
 from tarry.client.operations.registry import PREFIX
 from tarry.door.console.application import ACTS
 from tarry.model.duration import HOUR
+from tarry.push import registry
+from tarry.push.delivery.flow import FlowState
 from tarry.store import ids
 from tarry.store.opening import open_store
 from tests.cli.project import until
-from tests.door.console.browser.place import Endpoint, Person
-
-DOES = {
-    "test_a_queue_is_paused_and_resumed": "pause_queue resume_queue",
-    "test_a_queue_is_purged_after_a_second_press": "purge_queue",
-    "test_a_dead_job_is_found_and_sent_again": "retry_job",
-    "test_a_waiting_job_is_moved_run_cancelled_and_deleted": "move_job retry_job cancel_job delete_job",
-    "test_many_jobs_are_counted_first_and_then_changed": "start_operation",
-    "test_an_operation_is_stopped": "stop_operation",
-    "test_a_schedule_is_run_paused_and_resumed": "run_schedule pause_schedule resume_schedule",
-    "test_a_limit_is_set_changed_and_reset": "set_limit reset_limit",
-    "test_an_http_task_is_added_tried_disabled_and_removed": "add_task edit_task remove_task",
-}
-"""The acts that each test does, by the names of their methods."""
+from tests.door.console.browser.done_acts import DOES
+from tests.door.console.browser.place import Endpoint, Person, Place
 
 
 def test_each_act_is_done_by_a_person_here() -> None:
     assert {name for names in DOES.values() for name in names.split()} == {act.method.name for act in ACTS}
-
-
-@pytest.fixture(autouse=True)
-def what_was_promised(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The browser has sent the form of each act that the test is to do."""
-    promised = DOES.get(request.node.originalname, "").split()
-    person: Person | None = request.getfixturevalue("operator") if promised else None
-    yield
-    for act in ACTS:
-        if person and act.method.name in promised:
-            form = re.compile(re.sub(r"\{\w+\}", "[^/]+", act.route))
-            assert any(form.fullmatch(path) for path in person.posted), act.method.name
 
 
 def test_a_queue_is_paused_and_resumed(operator: Person) -> None:
@@ -227,6 +204,37 @@ def test_an_endpoint_is_paused_resumed_and_its_jobs_sent_again(operator: Person,
     operator.is_told("The operation has begun")
     until(lambda: len(endpoint.bodies) == 2)
     assert operator.place.api.delete("/v1/tasks/shipped").status_code == 200
+
+
+def test_an_open_circuit_is_tried_and_closed(operator: Person, endpoint: Endpoint) -> None:
+    place = operator.place
+    task = {"task": "mended", "settings": {"url": endpoint.url, "queue": "hooks"}}
+    assert place.api.post("/v1/tasks", json=task).status_code == 201
+    order = {"task": "mended", "body": {"order": 7}}
+    # A worker minds the circuit of a new task only once it has claimed a job of it.
+    place.becomes(place.api.post("/v1/jobs", json=order).json()["id"], "done")
+    for button, told in (("Try now", "tried with the next job"), ("Close the circuit", "The circuit is closed")):
+        open_circuit(place, "mended")
+        job = place.api.post("/v1/jobs", json=order).json()["id"]
+        operator.open("/endpoints/mended")
+        operator.sees("HTTP 503")
+        assert place.state(job) == "ready"
+        operator.press(button)
+        operator.is_told(told)
+        place.becomes(job, "done")
+        until(lambda: place.api.get("/v1/endpoints/mended").json()["endpoint"]["circuit"] == "closed")
+    assert place.api.delete("/v1/tasks/mended").status_code == 200
+
+
+def open_circuit(place: Place, task: str) -> None:
+    """The endpoint has failed often: its circuit stays open for an hour, and no job starts any more."""
+    now, name = time.time_ns() // 1000, registry.FLOW_CELL + task
+    state = FlowState(20, at=now, failures=9, failed=now, until=now + HOUR, opened=9, why="HTTP 503", since=now)
+    store = open_store(place.store_url)
+    # Its workers write it at the same time.
+    until(lambda: store.kv_cas(name, msgspec.json.encode(state), store.kv_get(name)))
+    until(lambda: store.limits()[f"task:{task}"][0].most == 0)
+    store.close()
 
 
 def test_an_http_task_is_added_tried_disabled_and_removed(operator: Person, endpoint: Endpoint) -> None:

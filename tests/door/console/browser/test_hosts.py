@@ -69,3 +69,17 @@ def test_without_javascript_the_answer_is_there_when_the_page_is_asked_for_again
     until(lambda: "in wait" in ann.open(f"/jobs/{job}").locator("main").inner_text())
     ann.place.write("later", "")
     ann.place.becomes(job, "done")
+
+
+def test_a_host_is_stopped_after_a_second_press(operator: Person) -> None:
+    place = operator.place
+    page = operator.open("/hosts")
+    page.locator("main a[href*='/hosts/']").first.click()
+    operator.press("Stop")
+    operator.sees("It can be started again on its own host only")
+    page.locator("details[open]").get_by_role("button", name="Stop", exact=True).click()
+    operator.is_told("The host is asked")
+    page.goto("about:blank")
+    until(lambda: not place.processes())
+    place.serve()
+    operator.open("/hosts")
