@@ -53,9 +53,9 @@ class EndpointRecord(Struct, frozen=True):
     bound: int | None
     """How many at most, by the task's settings; null: as many as the workers have room for."""
     waiting: int
-    """Jobs that are ready or scheduled."""
+    """Jobs that are ready or scheduled, in queues that the caller may see."""
     shared_with: list[str]
-    """Other HTTP tasks that send to the same host."""
+    """Other HTTP tasks that send to the same host, as far as the caller may see them."""
 
 
 class DeliveryExchange(Struct, frozen=True):
@@ -96,14 +96,24 @@ class EndpointDetail(Struct, frozen=True):
     kept of the answers."""
 
 
+def _any_queue(queue: str) -> bool:
+    return True
+
+
 def endpoint_records(
-    store: Store, endpoints: "Mapping[str, Endpoint]", waiting: Mapping[str, int], now: int
+    store: Store,
+    endpoints: "Mapping[str, Endpoint]",
+    waiting: Mapping[str, int],
+    now: int,
+    allows: Callable[[str], bool] = _any_queue,
 ) -> list[EndpointRecord]:
-    """All endpoints, by the names of their tasks. waiting: by task. now: microseconds by the store's clock.
-    StoreError."""
+    """All endpoints, by the names of their tasks. waiting: by task. now: microseconds by the store's clock. allows:
+    whether others of a queue may be named. StoreError."""
     sharing: dict[str, list[str]] = {}
     for name, endpoint in sorted(endpoints.items()):
-        sharing.setdefault(endpoint.url.origin, []).append(name)
+        named = sharing.setdefault(endpoint.url.origin, [])
+        if allows(endpoint.queue):
+            named.append(name)
     gone = disabled_reasons(store) if endpoints else {}
     return [
         _record(health, endpoints[health.task], waiting.get(health.task, 0), sharing, gone, now)
@@ -137,22 +147,24 @@ def _record(
 
 
 def endpoint_detail(
-    store: Store, record: EndpointRecord, now: int, allows: Callable[[str], bool] = lambda queue: True
+    store: Store, record: EndpointRecord, now: int, allows: Callable[[str], bool] = _any_queue
 ) -> EndpointDetail:
-    """An endpoint with its answers and last exchanges. allows: whether jobs of a queue may be shown. now: microseconds
-    by the store's clock. StoreError."""
+    """An endpoint with its answers and last exchanges. allows: whether jobs of a queue may be shown and counted. now:
+    microseconds by the store's clock. StoreError."""
     exchanges = _newest_exchanges(store, record.task, now, allows)
-    hour, day = (_counted(store, record.task, *last, now) for last in ((MINUTES, 60), (HOURS, 24)))
+    hour, day = (_counted(store, record.task, *last, now, allows) for last in ((MINUTES, 60), (HOURS, 24)))
     is_counted = bool(day)
     if not is_counted:
         hour, day = (_on_record(exchanges, now - length) for length in (HOUR, DAY))
     return EndpointDetail(record, hour, day, is_counted, exchanges[:MOST_EXCHANGES])
 
 
-def _counted(store: Store, task: str, resolution: int, count: int, now: int) -> dict[int, int]:
+def _counted(
+    store: Store, task: str, resolution: int, count: int, now: int, allows: Callable[[str], bool]
+) -> dict[int, int]:
     """What the history has counted in the last so many minutes or hours."""
     period = Period.last(resolution, count, now)
-    return view(store.history, period, lambda _, name: name == task).total.statuses
+    return view(store.history, period, lambda queue, name: name == task and allows(queue)).total.statuses
 
 
 def _on_record(exchanges: Sequence[DeliveryExchange], since: int) -> dict[int, int]:

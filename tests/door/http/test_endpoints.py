@@ -15,6 +15,7 @@ from tarry.model.job import State
 from tarry.push.delivery.flow import FIRST_OPEN, FlowState
 from tarry.push.registry import FLOW_CELL, TASK_CELL, disable, read_flows
 from tarry.store.base import Query
+from tarry.store.history.reading import bring_up_to_date
 from tests.door.http.test_operating import MailOnly, asked, ended, told
 from tests.push.server import Server, answer
 
@@ -75,6 +76,7 @@ class TestEndpoints:
     def test_a_caller_for_a_queue_sees_and_changes_only_its_endpoints(self, shop: App) -> None:
         seen = asked(shop, "GET", "/v1/endpoints", access=MailOnly())["endpoints"]
         assert [one["task"] for one in seen] == ["hook"]
+        assert seen[0]["shared_with"] == []
         for verb, path in (
             ("GET", ""),
             ("POST", "/pause"),
@@ -87,6 +89,21 @@ class TestEndpoints:
         asked(shop, "POST", "/v1/endpoints/hook/pause", access=MailOnly())
         started = asked(shop, "POST", "/v1/endpoints/hook/replay", {"since": 60}, MailOnly())
         assert started["filter"]["queue"] == "mail"
+
+    def test_a_caller_for_a_queue_learns_nothing_of_jobs_in_others(self, shop: App) -> None:
+        deliver(shop, 1)
+        elsewhere = shop.named("hook").using(queue="other")
+        ended = [elsewhere.enqueue({"n": number}) for number in range(2)]
+        with shop.running():
+            for handle in ended:
+                handle.result(timeout=LIMIT)
+        shop.named("hook").using(queue="other", delay=3600).enqueue({"n": 9})
+        bring_up_to_date(shop.client.store.history, shop.client.clock.now())
+        hook = asked(shop, "GET", "/v1/endpoints/hook", access=MailOnly())
+        assert (hook["endpoint"]["waiting"], hook["endpoint"]["shared_with"]) == (0, [])
+        assert (hook["hour"], len(hook["exchanges"])) == ({"200": 1}, 1)
+        every = asked(shop, "GET", "/v1/endpoints/hook")
+        assert (every["endpoint"]["waiting"], every["hour"]) == (1, {"200": 3})
 
     def test_an_open_circuit_tells_since_when_until_when_and_why(self, shop: App) -> None:
         now = shop.client.clock.now()

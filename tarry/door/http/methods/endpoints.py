@@ -111,8 +111,9 @@ def replay_endpoint(call: ApiCall, path: EndpointPath, body: ReplayRequest) -> O
 def _records(call: ApiCall) -> list[EndpointRecord]:
     call.service.sync_tasks()
     client = call.service.client
-    waiting = waiting_by(call.look().counts, lambda tally: tally.task)
-    return endpoint_records(client.store, call.service.app.http.endpoints, waiting, client.clock.now())
+    waiting = waiting_by((one for one in call.look().counts if call.allows(one.queue)), lambda tally: tally.task)
+    endpoints = call.service.app.http.endpoints
+    return endpoint_records(client.store, endpoints, waiting, client.clock.now(), call.allows)
 
 
 def _known(call: ApiCall, name: str) -> EndpointRecord:
