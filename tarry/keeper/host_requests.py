@@ -189,7 +189,7 @@ def _valid(cell: Value) -> Iterator[HostRequest]:
         for each in msgspec.json.decode(cell, type=list[msgspec.Raw]):
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 request = msgspec.json.decode(each, type=HostRequest)
-                if not request.job or _is_id(request.job):
+                if _is_id(request.job) if request.job else request.act is not HostAct.KILL:
                     yield request
 
 

@@ -32,6 +32,8 @@ _CELLS_PER_HOST = 8
 # Bounds for values that are read from a cell, so that any of them can be shown.
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Moment = Annotated[int, Meta(ge=0, le=2**57)]
+_Seconds = Annotated[float, Meta(ge=0, le=2**37)]
+_JobId = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 
 
 class PoolFigures(Struct, frozen=True):
@@ -47,7 +49,7 @@ class PoolFigures(Struct, frozen=True):
     memory: _Count = 0
     queues: list[str] | None = None
     """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
-    weights: dict[str, int] = {}
+    weights: dict[str, _Count] = {}
     """How it shares its starts among its queues, by `[pools.NAME] queues`; empty: equally."""
     wanted: _Count = 0
     """How many workers it is to have."""
@@ -72,19 +74,19 @@ class WorkerFigures(Struct, frozen=True):
     generation: _Count = 0
     state: str = ""
     """starting, ready, stopping or gone."""
-    started: float = 0.0
+    started: _Seconds = 0.0
     processed: _Count = 0
     failed: _Count = 0
     held: _Count = 0
     """How many jobs it has claimed."""
     memory: _Count = 0
-    cpu: float = 0.0
+    cpu: _Seconds = 0.0
     """How many cores it used lately."""
-    silent: float = 0.0
+    silent: _Seconds = 0.0
     """Seconds since its last sign of life."""
     last_exit: str = ""
     """How the process before it in its place ended; empty: there was none."""
-    jobs: list[str] = []
+    jobs: Annotated[list[_JobId], Meta(max_length=100)] = []
     """Ids of the jobs whose code runs at this moment, the longest first; at most two."""
 
 
@@ -104,14 +106,14 @@ class Host(Struct, frozen=True):
     started: _Moment = 0
     seen: _Moment = 0
     pools: list[PoolFigures] = []
-    workers: list[WorkerFigures] = []
-    """At most 64."""
+    workers: Annotated[list[WorkerFigures], Meta(max_length=1000)] = []
+    """At most 64 of this version."""
     worker_count: _Count = 0
     generation: _Count = 0
     """Of the processes that serve: each successful reload adds one."""
     reloading: str = ""
     """The stage of a running reload; empty: none runs."""
-    reloaded: float = 0.0
+    reloaded: _Seconds = 0.0
     """When the last reload ended, in seconds since the epoch; 0: there was none."""
     reload_failure: str = ""
     """Why the last reload failed; empty: it did not."""
@@ -181,7 +183,7 @@ def _is_lost(host: Host, now: int) -> bool:
 
 def _entries(store: Store) -> Iterator[tuple[str, bytes, Host]]:
     for name, cell in reachable_part(lambda: store.kv_list(PREFIX)).items():
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield name, cell, msgspec.json.decode(cell, type=Host)
 
 

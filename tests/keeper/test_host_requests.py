@@ -139,6 +139,12 @@ def test_garbage_is_no_request_and_is_no_hindrance(
     assert states(requests, clock) == {"r1": "done"}
 
 
+@pytest.mark.parametrize("job", ["", "no id"])
+def test_what_kills_no_job_is_no_request(requests: HostRequests, clock: FakeClock, job: str) -> None:
+    requests.put(HostRequest("a", HostAct.KILL, clock.now(), owner="me", job=job))
+    assert requests.take(clock.now(), 0) == []
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(cell: bytes) -> None:
     store = MemoryStore(lambda: 10**15)

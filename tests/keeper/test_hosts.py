@@ -188,10 +188,22 @@ def test_a_master_of_the_future_is_lost(store: Store, clock: FakeClock) -> None:
     assert states(store, clock) == {"web-1": "lost"}
 
 
+SEEN = round(FakeClock().now())
+JOB_ID = b'"01a20f47-6566-754e-8daf-90e431b1e7a3"'
 GARBAGE = [
     b"", b"\xff\xfe", b"{", b"[]", b"null", b'"web"', b"{}", b'{"instance":1,"name":"x"}', b'{"instance":"x"}',
     b'{"instance":"x","name":"x","started":1e300}', b'{"instance":"x","name":"x","seen":-1}',
     b'{"instance":"x","name":"x","pools":[{"name":"a","workers":-1}]}', b'{"instance":"\\ud800","name":"x"}',
+    *(
+        b'{"instance":"x","name":"x","seen":%d,%s}' % (SEEN, wrong)
+        for wrong in (
+            b'"reloaded":1e300', b'"reloaded":-1', b'"workers":[{"pool":"a","number":1,"started":1e18}]',
+            b'"workers":[{"pool":"a","number":1,"jobs":["no id"]}]', b'"deep":' + b"[" * 5000 + b"]" * 5000,
+            b'"workers":[{"pool":"a","number":1,"jobs":[' + b",".join([JOB_ID] * 101) + b"]}]",
+            b'"workers":[' + b",".join([b'{"pool":"a","number":1}'] * 1001) + b"]",
+            b'"pools":[{"name":"a","weights":{"b":-1}}]',
+        )
+    ),
 ]  # fmt: skip
 
 
