@@ -81,6 +81,10 @@ class Draining(TarryError):
         self.retry_after = retry_after
 
 
+class Outdated(TarryError):
+    """What is to be changed has changed since the caller saw it: nothing was done."""
+
+
 class NotHeld(TarryError):
     """The caller does not hold this job, or holds it no longer: nothing was changed."""
 

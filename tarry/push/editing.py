@@ -44,22 +44,24 @@ class HttpTaskEditor:
     def add(self, name: str, settings: dict[str, Any]) -> "Endpoint":
         """Registers a task; ConfigError if the name is taken or a setting is wrong."""
         from tarry.push import registry  # noqa: PLC0415 - brings what checks URLs and rules
+        from tarry.push.endpoint.settings import EndpointError  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if self._catalog.is_configured(name):
-            raise ConfigError(f"{name} stands in {self._place(name)} already: edit it there")
+            raise EndpointError(f"{name} stands in {self._place(name)} already: edit it there", "task")
         if name in self._catalog.tasks and name not in self._catalog.endpoints:
-            raise ConfigError(f"{name} is a function of the app; give the HTTP task another name")
+            raise EndpointError(f"{name} is a function of the app; give the HTTP task another name", "task")
         return registry.add(self._store, name, settings, self._guard, self._catalog.config().push.secrets)
 
-    def edit(self, name: str, changes: Mapping[str, Any]) -> "Endpoint | None":
-        """Changes some settings; None takes one out. Returns the endpoint, None for a task of the configuration, of
-        which only `enabled` can be changed. ConfigError if a setting is wrong."""
+    def edit(self, name: str, changes: Mapping[str, Any], seen: str | None = None) -> "Endpoint | None":
+        """Changes some settings; None takes one out, and a hidden value that is sent as it is shown stays. Returns the
+        endpoint, None for a task of the configuration, of which only `enabled` can be changed. seen: the version that
+        the editor saw. ConfigError if a setting is wrong; TaskChanged."""
         from tarry.push import registry  # noqa: PLC0415 - as above
 
         self._catalog.load()
         if not self._catalog.is_configured(name):
-            return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets)
+            return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets, seen)
         if changes.keys() != {"enabled"} or not isinstance(changes["enabled"], bool):
             raise self._must_edit_file(name)
         self.set_enabled(name, changes["enabled"])
@@ -82,13 +84,11 @@ class HttpTaskEditor:
     def _must_edit_file(self, name: str) -> ConfigError:
         return ConfigError(f"{name} stands in {self._place(name)}: edit it there, and `tarry reload`")
 
-    def replace(self, name: str, settings: Mapping[str, Any]) -> "Endpoint":
-        """Gives a registered task these settings, and no other; ConfigError if one is wrong."""
+    def replace(self, name: str, settings: Mapping[str, Any], seen: str | None = None) -> "Endpoint":
+        """Gives a registered task these settings, and no other. The rest is as for `edit`."""
         from tarry.push import registry  # noqa: PLC0415 - as above
 
-        before = self._catalog.endpoints[name].settings if name in self._catalog.endpoints else {}
-        changes = {**dict.fromkeys(before), **settings}
-        return registry.edit(self._store, name, changes, self._guard, self._catalog.config().push.secrets)
+        return registry.replace(self._store, name, settings, self._guard, self._catalog.config().push.secrets, seen)
 
     def remove(self, name: str) -> int:
         """Removes a task; returns how many unfinished jobs it leaves. ConfigError."""

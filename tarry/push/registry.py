@@ -2,6 +2,7 @@
 
 - `task:NAME` has the settings as JSON. For a task of the configuration it is `{"enabled": false}` or missing.
 - `flow:NAME` has the flow state of the endpoint, see `flow`.
+- `edits:NAME` has who changed the task last, see `edits`.
 - `gone:NAME` has the reason why the task was disabled, if the endpoint itself answered that it is gone.
 """
 
@@ -14,9 +15,11 @@ from tarry.errors import ConfigError
 from tarry.keeper.limits import BY_HAND
 from tarry.model.limit import EACH, TASK, Limit, parse_limit
 from tarry.push.delivery.flow import INITIAL, FlowState
-from tarry.push.endpoint.settings import Endpoint, EndpointError
+from tarry.push.edits import check_version, forget_edits, note_edit
+from tarry.push.endpoint.fields import FIELDS
+from tarry.push.endpoint.hidden import NothingKeptError, restore_hidden, secrets_of
+from tarry.push.endpoint.settings import Endpoint, EndpointError, setting_error
 from tarry.push.http.guard import AddressGuard, ForbiddenAddress
-from tarry.settings import join_keys
 from tarry.store.base import Store
 from tarry.store.cell import change_cell
 from tarry.store.shared.partial_result import reachable_part
@@ -89,7 +92,7 @@ def _check_confined(name: str, settings: Settings, guard: AddressGuard, places: 
     """As `check_endpoint`; EndpointError also for a secret in a place that a registered task may not read."""
     endpoint = check_endpoint(name, settings, guard).confine(places)
     for trouble in endpoint.refusals():
-        raise EndpointError(f"{join_keys(('tasks', name))}: {trouble}")
+        raise setting_error(name, "", trouble)
     return endpoint
 
 
@@ -99,7 +102,7 @@ def check_endpoint(name: str, settings: Settings, guard: AddressGuard) -> Endpoi
     from tarry.push.http.target import parse_target  # noqa: PLC0415 - brings the HTTP client
 
     if refused := _refusal(parse_target(endpoint.url.sample), guard):
-        raise EndpointError(f"{join_keys(('tasks', name, 'url'))}: {refused}", "url")
+        raise setting_error(name, "url", str(refused))
     return endpoint
 
 
@@ -122,14 +125,15 @@ def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places
 
     places: `[push] secrets`, the only places from which the task may read a secret.
     """
-    endpoint = _check_confined(name, settings, guard, places)
+    endpoint = _check_confined(name, _restored(name, settings, {}), guard, places)
     was = store.kv_get(TASK_CELL + name)
     # A cell that the configuration left behind does not take the name. Two hosts may register the name at once: then
     # one compare-and-set fails.
     if (was is not None and not _is_off(was)) or not store.kv_cas(
         TASK_CELL + name, msgspec.json.encode(endpoint.settings), was
     ):
-        raise ConfigError(f"there is a task {name} already: `tarry tasks edit {name}` changes it")
+        raise EndpointError(f"there is a task {name} already: `tarry tasks edit {name}` changes it", "task")
+    note_edit(store, name, None, endpoint.settings)
     # The state may be that of an earlier task with this name.
     forget_flow(store, name)
     # Set here, not by the workers: a worker that knows no HTTP task learns of this one only by claiming a job of it.
@@ -139,20 +143,58 @@ def add(store: Store, name: str, settings: Settings, guard: AddressGuard, places
 
 
 def edit(
-    store: Store, name: str, changes: Mapping[str, Any], guard: AddressGuard, places: Collection[str] = ()
+    store: Store,
+    name: str,
+    changes: Mapping[str, Any],
+    guard: AddressGuard,
+    places: Collection[str] = (),
+    seen: str | None = None,
 ) -> Endpoint:
-    """Changes some settings; None removes one. Resets the flow state of the endpoint. places: see `add`."""
+    """Changes some settings; None removes one, and a hidden value that is sent as it is shown stays. Resets the flow
+    state of the endpoint.
+
+    places: see `add`. seen: the version that the editor saw; TaskChanged if it is another now.
+    """
     found: list[Endpoint] = []
 
     def change(settings: Settings) -> Settings:
         # Called again after a lost compare-and-set: the last endpoint counts.
-        found[:] = [_check_confined(name, {**settings, **changes}, guard, places)]
+        check_version(store, name, settings, seen)
+        found[:] = [_check_confined(name, {**settings, **_restored(name, changes, settings)}, guard, places)]
         return dict(found[0].settings)
 
     _change(store, name, change)
     # It may be another endpoint now.
     forget_flow(store, name)
     return found[0]
+
+
+def replace(
+    store: Store,
+    name: str,
+    settings: Mapping[str, Any],
+    guard: AddressGuard,
+    places: Collection[str] = (),
+    seen: str | None = None,
+) -> Endpoint:
+    """Gives a task these settings, and no other. The rest is as for `edit`."""
+    return edit(store, name, {**dict.fromkeys(FIELDS), **settings}, guard, places, seen)
+
+
+def _restored(name: str, changes: Mapping[str, Any], before: Settings) -> Settings:
+    """The changes with their hidden values; EndpointError if there is none."""
+    try:
+        found = restore_hidden(changes, before)
+    except NothingKeptError as error:
+        raise setting_error(name, error.field, str(error)) from None
+    # Two names of one setting: whoever writes one of them does not have to take the other out.
+    for key, other in (("secret", "secrets"), ("secrets", "secret")):
+        if found.get(key) is not None and other not in found and other in before:
+            found[other] = None
+            if secrets_of({key: found[key]}) == secrets_of(before):
+                # As they are, under the name that they have.
+                del found[key], found[other]
+    return found
 
 
 def set_enabled(store: Store, name: str, enabled: bool, configured: bool) -> None:
@@ -182,6 +224,7 @@ def remove(store: Store, name: str) -> int:
     waiting = sum(tally.count for tally in store.counts() if tally.task == name and not tally.state.finished)
     if not _write(store, TASK_CELL + name, None):
         raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
+    forget_edits(store, name)
     clear_removed(store, name)
     return waiting
 
@@ -225,7 +268,9 @@ def _change(store: Store, name: str, how: Callable[[Settings], Settings]) -> Non
             raise ConfigError(f"no HTTP task {name} is registered; `tarry tasks` lists them")
         return msgspec.json.encode(how(decode_settings(was)))
 
-    change_cell(store, TASK_CELL + name, change)
+    was, now = change_cell(store, TASK_CELL + name, change)
+    if was is not None and now is not None:
+        note_edit(store, name, decode_settings(was), decode_settings(now))
 
 
 def _write(store: Store, cell: str, value: bytes | None) -> bool:

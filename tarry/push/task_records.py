@@ -48,6 +48,9 @@ class TaskRecord(Struct, frozen=True):
     waiting: int | UnsetType = UNSET
     """Jobs that are ready or scheduled."""
     settings: Mapping[str, Any] | UnsetType = UNSET
+    version: str | UnsetType = UNSET
+    """Names these settings: an edit that sends it is refused if they are others by then. Of a task in the store, for
+    those who may edit it."""
 
 
 def task_records(
@@ -103,4 +106,5 @@ def _with_endpoint(
         trouble=(state.why if state else "") or None,
         waiting=waiting,
         settings=endpoint.display_settings(),
+        version=endpoint.version if source == "store" else UNSET,
     )

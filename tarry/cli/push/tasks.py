@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from tarry.model.duration import SECOND, format_duration
 from tarry.model.quantity import jobs_wait
 from tarry.process.loading import Setup
 from tarry.push.editing import HttpTaskEditor, read_answer
+from tarry.push.endpoint.written import read_written
 from tarry.push.health import CLOSED
 from tarry.push.task_records import TaskRecord, task_records
 from tarry.terminal import say
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tarry.push.endpoint.settings import Endpoint
 
 ACTIONS = ("list", "add", "edit", "remove", "try")
-# Settings whose value is text, whatever it looks like.
-_TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order", "owner", "description"})
-
 Facts = dict[str, Any]
 
 
@@ -104,8 +101,7 @@ def _try(setup: Setup, args: argparse.Namespace) -> int:
 
 
 def _parse_settings(words: Sequence[str]) -> Facts:
-    """Parses `delay=10m`, `schedule=["1m", "3m"]`, `secret=`: a value is TOML if it parses as TOML, else text; an empty
-    one is None."""
+    """Parses `delay=10m`, `schedule=["1m", "3m"]`, `secret=`."""
     found: Facts = {}
     for word in words:
         name, sign, value = word.partition("=")
@@ -113,20 +109,8 @@ def _parse_settings(words: Sequence[str]) -> Facts:
             raise UsageError(f"{word!r} sets nothing; write SETTING=VALUE, as in url=https://host/path")
         if name in found:
             raise UsageError(f"{name} is given twice; leave out one")
-        found[name] = _value(name, value)
+        found[name] = read_written(name, value)
     return found
-
-
-def _value(name: str, text: str) -> Any:
-    if not text:
-        return None
-    try:
-        value = tomllib.loads(f"it = {text}")["it"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
-    # TOML also knows dates; no setting is one.
-    plain = isinstance(value, str | list | dict) or (isinstance(value, int | float) and name not in _TEXTS)
-    return value if plain else text
 
 
 def _warn(endpoint: "Endpoint") -> None:

@@ -92,6 +92,7 @@ KINDS: dict[type[Exception], ProblemKind] = {
     errors.TooManyRequests: ProblemKind(429, "too-many-host-requests", "Too many requests to this host are under way"),
     errors.NotHeld: ProblemKind(409, "not-held", "The caller does not hold this job"),
     NotPossible: REQUEST_STATUS[409],
+    errors.Outdated: REQUEST_STATUS[412],
     errors.BodyTooLarge: REQUEST_STATUS[413],
     errors.IdempotencyError: ProblemKind(422, "idempotency", "This Idempotency-Key was used for another request"),
     errors.ArgumentError: ProblemKind(422, "arguments", "The arguments do not fit the task"),

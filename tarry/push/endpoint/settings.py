@@ -11,6 +11,7 @@ secret = "env:ORDER_SECRET"
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -20,9 +21,10 @@ from msgspec.structs import replace
 from tarry.errors import ConfigError
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.push.endpoint.fields import FIELDS, MOST_TEXT, READERS
+from tarry.push.endpoint.hidden import hide
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.schedule import RetrySchedule
-from tarry.push.endpoint.secret import PLACE, Secret
+from tarry.push.endpoint.secret import Secret
 from tarry.push.endpoint.success import SuccessCodes
 from tarry.push.endpoint.template import Template, UrlTemplate
 from tarry.push.rule.cel import RetryRule
@@ -34,11 +36,21 @@ _BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 
 class EndpointError(ConfigError):
-    """A setting of an HTTP task is wrong. `field`: which one. The caller adds the file and line."""
+    """A setting of an HTTP task is wrong. The caller adds the file and line.
 
-    def __init__(self, message: str, field: str = "") -> None:
+    field: which one, `task` for the task's name; empty: no single one. why: the message without the place.
+    """
+
+    def __init__(self, message: str, field: str = "", why: str = "") -> None:
         super().__init__(message)
-        self.field = field
+        self.field, self.why = field, why or message
+
+
+def version_of(settings: Mapping[str, Any]) -> str:
+    """A name for exactly these settings. It is for those who may edit them: a short secret among them could be guessed
+    from it, with much work."""
+    written = msgspec.json.encode(settings, order="sorted")
+    return blake2b(written, digest_size=12, person=b"tarry-task").hexdigest()
 
 
 class Endpoint(Struct, frozen=True, eq=False):
@@ -140,12 +152,17 @@ class Endpoint(Struct, frozen=True, eq=False):
                     " of Standard Webhooks decode it: write whsec_ before it if it is base64"
                 )
 
+    @property
+    def version(self) -> str:
+        """See `version_of`."""
+        return version_of(self.settings)
+
     def display_settings(self) -> dict[str, Any]:
         """The settings for people: without secrets, header values, queries, and paths of webhooks."""
         hidden: dict[str, Any] = {"url": self.url.shown}
         for name in ("secret", "secrets", "headers"):
             if name in self.settings:
-                hidden[name] = _hide(self.settings[name])
+                hidden[name] = hide(self.settings[name])
         if "alert" in self.settings:
             hidden["alert"] = [Recipient.parse(text).shown for text in self.alert]
         return {**self.settings, **hidden}
@@ -164,13 +181,10 @@ class Endpoint(Struct, frozen=True, eq=False):
         return hash(self.name)
 
 
-def _hide(written: Any) -> Any:
-    if isinstance(written, dict):
-        return {name: _hide(value) for name, value in written.items()}
-    if isinstance(written, list):
-        return [_hide(value) for value in written]
-    # A place reveals nothing, the value itself does.
-    return written if PLACE.fullmatch(str(written)) else "***"
+def setting_error(name: str, key: str, why: str, joint: str = ": ") -> EndpointError:
+    """The error for a setting of a task, with its place; key: empty for no single one."""
+    place = join_keys(("tasks", name, key) if key else ("tasks", name))
+    return EndpointError(f"{place}{joint}{why}", key, why)
 
 
 class _SettingsReader:
@@ -239,8 +253,8 @@ class _SettingsReader:
         return schedule
 
     def _error(self, key: str, why: str, at: int = 0) -> EndpointError:
-        place = join_keys(("tasks", self._name, key) if key else ("tasks", self._name))
-        return EndpointError(f"{place}{f', at {at}' if at else ''}: {' '.join(why.split())}", key)
+        why = " ".join(why.split())
+        return setting_error(self._name, key, f"at {at}: {why}" if at else why, ", " if at else ": ")
 
     def _unknown_error(self, key: str) -> EndpointError:
         near = difflib.get_close_matches(key.lower(), FIELDS, 1)

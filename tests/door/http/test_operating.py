@@ -193,6 +193,24 @@ class TestTasks:
             assert asked(shop, verb, "/v1/tasks/order.paid", body)[0] == 404
         assert asked(shop, "PUT", "/v1/tasks/order.paid", {"url": HOOK})["task"]["kind"] == "http"
 
+    def test_an_edit_of_a_task_that_has_changed_meanwhile_is_refused(self, shop: App) -> None:
+        asked(shop, "PUT", "/v1/tasks/hook", {"url": HOOK, "secret": "x-" * 16})
+        seen = asked(shop, "GET", "/v1/tasks/hook")["version"]
+        path = f"/v1/tasks/hook?if_version={seen}"
+        edited = asked(shop, "PATCH", path, {"delay": "1m"})["task"]
+        assert edited["version"] != seen
+        for verb, body in (("PATCH", {"delay": "2m"}), ("PUT", {"url": HOOK})):
+            status, told = asked(shop, verb, path, body)
+            assert (status, "changed delay" in told) == (412, True), told
+        assert asked(shop, "GET", "/v1/tasks/hook") == edited
+        # All of it sent back as it was shown, but for one value.
+        path = f"/v1/tasks/hook?if_version={edited['version']}"
+        replaced = asked(shop, "PUT", path, {**edited["settings"], "delay": "3m"})["task"]
+        assert replaced["settings"] == {**edited["settings"], "delay": "3m"}
+        assert shop.http.endpoints["hook"].settings == {"url": HOOK, "secret": "x-" * 16, "delay": "3m"}
+        assert asked(shop, "PUT", "/v1/tasks/none?if_version=1", {"url": HOOK})[0] == 412
+        assert asked(shop, "PATCH", "/v1/tasks/hook?version=1", {"delay": "1m"})[0] == 422
+
     @pytest.mark.parametrize(
         ("verb", "path", "body", "detail"),
         [

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
-from tarry.errors import ConfigError, UnknownTask
+from tarry.errors import ConfigError, Outdated, UnknownTask
 from tarry.model.job import DEFAULT_QUEUE
 from tarry.model.nearest import did_you_mean
 from tarry.push.editing import HttpTaskEditor, TriedAnswer, read_answer
@@ -45,6 +46,13 @@ class NewTask(Struct, frozen=True, forbid_unknown_fields=True):
     """Its name."""
     settings: Settings
     """As in `[tasks.NAME]` of tarry.toml; `url` at least."""
+
+
+class EditQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to change a task."""
+
+    if_version: str | None = None
+    """The `version` that the caller saw: if the task has changed since then, nothing is done, and the answer is 412."""
 
 
 class TaskChange(Struct, frozen=True):
@@ -95,29 +103,34 @@ def add_task(call: ApiCall, body: NewTask) -> TaskChange:
     return TaskChange(_known(call, body.task), list(endpoint.warnings()))
 
 
-@api_method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError,))
-def put_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
-    """Gives an HTTP task these settings in place of all that it has; adds it if there is none."""
+@api_method("PUT /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, Outdated))
+def put_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -> TaskChange:
+    """Gives an HTTP task these settings in place of all that it has; adds it if there is none.
+
+    A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays."""
     editor, now = _editor(call), call.service.app.http.endpoints.get(path.task)
     _check_change(call, path.task, _queue_of(body))
+    if now is None and query.if_version is not None:
+        raise Outdated(f"{path.task} is not there any more; without if_version it is added")
     if now is None or call.service.app.http.is_configured(path.task):
         endpoint = editor.add(path.task, body)
     else:
-        endpoint = editor.replace(path.task, body)
+        endpoint = editor.replace(path.task, body, query.if_version)
     return TaskChange(_known(call, path.task), list(endpoint.warnings()))
 
 
-@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask))
-def edit_task(call: ApiCall, path: TaskPath, body: Settings) -> TaskChange:
+@api_method("PATCH /v1/tasks/{task}", Scope.ADMIN, errors=(ConfigError, UnknownTask, Outdated))
+def edit_task(call: ApiCall, path: TaskPath, query: EditQuery, body: Settings) -> TaskChange:
     """Changes some settings of an HTTP task; null takes a setting out.
 
-    A task of tarry.toml can only be disabled and enabled here: `{"enabled": false}`."""
+    A hidden value (`***`, or `?...` at the end of the URL) that is sent as it was shown stays. A task of
+    tarry.toml can only be disabled and enabled here: `{"enabled": false}`."""
     if not body:
         raise RequestError("edit what? Send settings, as in tarry.toml", "body", 422)
     editor = _editor(call)
     _check_change(call, path.task, _queue_of(body) if "queue" in body else None)
     _known(call, path.task)
-    endpoint = editor.edit(path.task, body)
+    endpoint = editor.edit(path.task, body, query.if_version)
     return TaskChange(_known(call, path.task), [] if endpoint is None else list(endpoint.warnings()))
 
 
@@ -162,7 +175,8 @@ def _check_change(call: ApiCall, name: str, queue: str | None) -> None:
 def _records(call: ApiCall) -> list[TaskRecord]:
     call.service.sync_tasks()
     app, store = call.service.app, call.service.client.store
-    return task_records(list(app.tasks.values()), app.retry, app.http, store, call.look(0).counts)
+    found = task_records(list(app.tasks.values()), app.retry, app.http, store, call.look(0).counts)
+    return [one if call.caller.allows(Scope.ADMIN, one.queue) else replace(one, version=UNSET) for one in found]
 
 
 def _known(call: ApiCall, name: str) -> TaskRecord:
