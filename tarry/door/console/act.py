@@ -8,21 +8,32 @@ import msgspec
 from msgspec import Struct
 
 from tarry.door.console.translation import Language
-from tarry.door.http.method import ApiMethod
+from tarry.door.http.method import ApiCall, ApiMethod
 from tarry.door.http.problem import RequestError, wrong_value
+from tarry.push.endpoint.written import read_written
 
 Form = Sequence[tuple[str, str]]
-"""The filled-in fields of a form."""
+"""The fields of a form, also those that are empty."""
 
 OWN_FIELDS = ("csrf", "next")
 """Fields of a form that are the console's, and not the method's."""
 JSON_FIELD = ":json"
 """The end of the name of a field that is JSON: settings of tasks have values of any type, which text does not tell."""
+SETTING_FIELD = ":setting"
+"""The end of the name of a field with a setting of a task, written as on the command line; null if it is empty."""
 MOST_FORM = 2**20
 """Bytes of a form."""
 _MOST_FIELDS = 200
 _DEEPEST = 6
 """Names in the name of a field: `settings.headers.X-Shop` has three."""
+
+
+class FormPage(Struct, frozen=True):
+    """A page with a form that is shown again if what was typed is refused."""
+
+    template: str
+    show: Callable[[ApiCall, Form, Exception], Mapping[str, Any] | None]
+    """What the template shows, of what was typed and of the error; None: the form was another one. May block."""
 
 
 class ConsoleAct(Struct, frozen=True):
@@ -33,6 +44,8 @@ class ConsoleAct(Struct, frozen=True):
     done: str | Callable[[Any], str]
     page: Callable[[Any], str] | None = None
     """The page to show then, from the answer; None: the one that the form was on."""
+    form: FormPage | None = None
+    """Its form, to be shown again with what was typed; None: an error has a page of its own."""
 
     @property
     def route(self) -> str:
@@ -48,23 +61,33 @@ class ConsoleAct(Struct, frozen=True):
 
 
 def read_form(body: bytes) -> Form:
-    """The filled-in fields of a form, as a browser sends them; RequestError."""
+    """The fields of a form, as a browser sends them; RequestError."""
     try:
         text = body.decode("ascii")
-        fields = parse_qsl(text, errors="strict", max_num_fields=_MOST_FIELDS)
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise RequestError(f"the form cannot be read: {error}", "body") from None
-    return [(name, value) for name, value in fields if value]
+
+
+def filled(form: Form) -> Form:
+    """The fields that are not empty: a browser sends also those that nobody has filled in."""
+    return [(name, value) for name, value in form if value]
 
 
 def form_values(fields: Form, kind: Any) -> Any:
     """The fields as the body that a method takes. `filter.queue` is the field `queue` of `filter`; a field that comes
-    several times is a list; `enabled:json` is the field `enabled`, whose text is JSON. RequestError."""
+    several times is a list; `enabled:json` is the field `enabled`, whose text is JSON; `delay:setting` is the setting
+    `delay` of a task, null if it is empty. Any other empty field is left out. RequestError."""
     found: dict[str, Any] = {}
     for name, value in fields:
-        if name not in OWN_FIELDS:
-            path = name.removesuffix(JSON_FIELD)
-            _put(found, path.split("."), value if path == name else _decoded(path, value))
+        if name in OWN_FIELDS:
+            continue
+        if name.endswith(SETTING_FIELD):
+            path = name.removesuffix(SETTING_FIELD).split(".")
+            _put(found, path, read_written(path[-1], value))
+        elif value:
+            whole = name.removesuffix(JSON_FIELD)
+            _put(found, whole.split("."), value if whole == name else _decoded(whole, value))
     try:
         # Not strict: all values of a form are text.
         return msgspec.convert(found, kind, strict=False)

@@ -33,7 +33,19 @@ from tarry.door.console.session import COOKIE
 from tarry.door.console.session import LASTS as SESSION_LASTS
 from tarry.door.console.sign_in import SignIn, address_of, local_path, read_own_form
 from tarry.door.console.translation import LANGUAGES, Language, choose_language
-from tarry.door.console.views import audit, endpoints, hosts, job, jobs, operating, overview, queues, stores, tasks
+from tarry.door.console.views import (
+    audit,
+    endpoints,
+    hosts,
+    job,
+    jobs,
+    operating,
+    overview,
+    queues,
+    stores,
+    task_form,
+    tasks,
+)
 from tarry.door.http.method import ApiCall, route_of
 from tarry.door.http.methods.events import MEDIA_TYPE, EventResponse
 from tarry.door.http.problem import Problem, RequestError, problem_of, retry_after
@@ -50,16 +62,27 @@ PAGES: tuple[ConsolePage, ...] = (
     *jobs.PAGES,
     *job.PAGES,
     *tasks.PAGES,
+    *task_form.PAGES,
     *endpoints.PAGES,
     *operating.PAGES,
     *hosts.PAGES,
     *stores.PAGES,
     *audit.PAGES,
 )
-ACTS: tuple[ConsoleAct, ...] = (*queues.ACTS, *job.ACTS, *tasks.ACTS, *endpoints.ACTS, *operating.ACTS, *hosts.ACTS)
+ACTS: tuple[ConsoleAct, ...] = (
+    *queues.ACTS,
+    *job.ACTS,
+    *tasks.ACTS,
+    *task_form.ACTS,
+    *endpoints.ACTS,
+    *operating.ACTS,
+    *hosts.ACTS,
+)
 
 SIGN_IN = "/sign-in"
 _YEAR = 365 * 86400
+_CORRECTABLE = (403, 404, 409, 412, 422)
+"""Statuses of what a person can mend in a form, or wants to keep of it."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -138,20 +161,35 @@ class Console:
         async def do(request: Request) -> Response:
             caller = await self._door.caller(request)
             call = ApiCall(self._service, caller, request, act.method.scope)
-            with audited(act.method, call, address_of(request), "console"):
-                if self._door.read_only:
-                    raise RequestError("this console is for looking only ([server] console)", None, 403)
-                caller.check(act.method.scope or Scope.ADMIN)
-                form = await self._door.read_form(request)
-                answer = await self._call(act, call, form)
+            form: Form = ()
+            try:
+                with audited(act.method, call, address_of(request), "console"):
+                    if self._door.read_only:
+                        raise RequestError("this console is for looking only ([server] console)", None, 403)
+                    caller.check(act.method.scope or Scope.ADMIN)
+                    form = await self._door.read_form(request)
+                    answer = await self._call(act, call, form)
+            except errors.TarryError as error:
+                return await self._show_again(act, call, form, error)
             where = act.page(answer) if act.page else local_path(form)
             return redirect(request, where, act.said(answer, _language(request)))
 
         return do
 
+    async def _show_again(self, act: ConsoleAct, call: ApiCall, form: Form, error: errors.TarryError) -> Response:
+        """The form of an act that was refused, with what was typed; the error itself, if the act has no such form or
+        it did not come from one of our pages."""
+        problem = problem_of(error)
+        page = act.form if form and problem.status in _CORRECTABLE else None
+        data = None if page is None else await self._service.run(page.show, call, form, error)
+        if page is None or data is None:
+            raise error
+        return await self._render(call.request, page.template, data, call.caller, problem.status)
+
     async def _call(self, act: ConsoleAct, call: ApiCall, form: Form) -> Any:
         method = act.method
-        parts = method.check_path_and_query(call.request.path_params, [])
+        query = call.request.query_params.multi_items() if "query" in method.parts else []
+        parts = method.check_path_and_query(call.request.path_params, query)
         if "body" in method.parts:
             parts["body"] = form_values(form, method.parts["body"])
         return await self._service.run(method.handler, call, **parts)
@@ -200,12 +238,17 @@ class Console:
         return EventResponse(self._service.streams, LookChanges(self._service, self._budget), LASTS)
 
     async def _render(
-        self, request: Request, template: str, data: Mapping[str, Any], caller: Caller | None
+        self,
+        request: Request,
+        template: str,
+        data: Mapping[str, Any],
+        caller: Caller | None,
+        status: int = HTTPStatus.OK,
     ) -> Response:
         """A page that is made in a thread, since it may be long."""
         shown = self._shown(request, caller, await self._proof_if_there(request), await self._now())
         render = environment(_language(request)).get_template(template).render
-        return _page(request, await self._service.run(render, {**shown, **data}))
+        return _page(request, await self._service.run(render, {**shown, **data}), status)
 
     def _plain(self, request: Request, template: str, data: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:
         """A short page that needs neither the store nor a thread: it comes also when both are away."""

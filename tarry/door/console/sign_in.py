@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from starlette.requests import Request
 
 from tarry import errors
-from tarry.door.console.act import MOST_FORM, Form, read_form
+from tarry.door.console.act import MOST_FORM, Form, filled, read_form
 from tarry.door.console.session import COOKIE, Sessions, read_secret
 from tarry.door.http.problem import RequestError
 from tarry.door.http.reading import check_host, header, read_body
@@ -132,7 +132,7 @@ class SignIn:
 async def read_own_form(request: Request) -> Form:
     """A form that needs no session; RequestError."""
     check_form_origin(request)
-    return read_form(await read_body(request, MOST_OWN_FORM))
+    return filled(read_form(await read_body(request, MOST_OWN_FORM)))
 
 
 def check_form_origin(request: Request) -> None:

@@ -53,7 +53,9 @@ def test_a_page_says_so_and_recovers(app: App, store: Switched, page: object) ->
         async with visitor(app) as browser:
             operation = await browser.client.post("/v1/operations", json={"act": "delete", "filter": {"queue": "no"}})
             id = operation.json()["id"] if "operations" in page.route else job.id.hex()
-            task = "hook" if "endpoints" in page.route else "mail.send"
+            added = {"task": "added", "settings": {"url": "https://shop.example/"}}
+            assert (await browser.client.post("/v1/tasks", json=added)).status_code == 201
+            task = "hook" if "endpoints" in page.route else "added" if "edit" in page.route else "mail.send"
             path = page.route.format(id=id, queue="mail", task=task, host=HOST.name)
             assert (await browser.get(path)).status_code == 200
             store.down()

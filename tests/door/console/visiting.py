@@ -33,7 +33,7 @@ class Visitor:
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    async def proof(self, path: str = "/tasks") -> str:
+    async def proof(self, path: str = "/new-task") -> str:
         """The proof in the forms of that page."""
         found = _PROOF.search(await self.text(path))
         assert found, f"no form at {path}"
@@ -46,7 +46,7 @@ class Visitor:
         headers = {"accept": "text/html"} | ({} if origin is None else {"origin": origin})
         return await self.client.post(path, data=dict(form or {}), headers=headers)
 
-    async def act(self, path: str, form: Mapping[str, Any] | None = None, page: str = "/tasks") -> httpx.Response:
+    async def act(self, path: str, form: Mapping[str, Any] | None = None, page: str = "/new-task") -> httpx.Response:
         """A form of that page, filled in."""
         return await self.send(path, {"csrf": await self.proof(page), **(form or {})})
 

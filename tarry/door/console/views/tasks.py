@@ -1,7 +1,5 @@
 """Tasks: functions of the app, and HTTP tasks with the state of their endpoints."""
 
-from urllib.parse import quote
-
 from tarry.door.console.act import ConsoleAct
 from tarry.door.console.charts.history import history_charts
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, read_span
@@ -13,8 +11,6 @@ from tarry.door.http.methods.tasks import (
     SampleAnswer,
     TaskPath,
     TaskQuery,
-    add_task,
-    edit_task,
     get_task,
     list_tasks,
     remove_task,
@@ -63,8 +59,4 @@ def task_page(call: ApiCall, path: TaskPath, query: TaskPageQuery) -> PageData:
 
 
 PAGES: tuple[ConsolePage, ...] = (tasks_page, task_page)
-ACTS = (
-    ConsoleAct(add_task, "The task is added.", lambda one: f"/tasks/{quote(one.task.task, safe='')}"),
-    ConsoleAct(edit_task, "The task is changed."),
-    ConsoleAct(remove_task, "Task {task} is removed. Jobs that wait for it: {waiting}.", lambda _: "/tasks"),
-)
+ACTS = (ConsoleAct(remove_task, "Task {task} is removed. Jobs that wait for it: {waiting}.", lambda _: "/tasks"),)

@@ -239,9 +239,10 @@ def open_circuit(place: Place, task: str) -> None:
 
 def test_an_http_task_is_added_tried_disabled_and_removed(operator: Person, endpoint: Endpoint) -> None:
     page = operator.open("/tasks")
+    page.get_by_role("link", name="Add an HTTP task").click()
     page.get_by_label("Name", exact=True).fill("order.timeout")
     page.get_by_label("URL", exact=True).fill(endpoint.url)
-    page.get_by_label("Queue", exact=True).last.fill("hooks")
+    page.get_by_label("Queue", exact=True).fill("hooks")
     page.get_by_label("Retry when", exact=True).fill("res.code != 200")
     operator.press("Add")
     operator.is_told("The task is added")

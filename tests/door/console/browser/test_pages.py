@@ -17,6 +17,7 @@ NARROW: ViewportSize = {"width": 390, "height": 844}
 PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
+    "/new-task", "/tasks/hook/edit",
     "/schedules", "/limits",
     "/hosts", "/hosts/{host}", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
