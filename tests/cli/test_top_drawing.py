@@ -100,10 +100,10 @@ def test_http_tasks_have_a_table_that_says_what_is_wrong() -> None:
     url = "https://shop.example/orders/{order}/timeout"
     view = make_view(
         http=[
-            EndpointHealth("shop.fine", url, 40, 3, True, "closed", None, "", 1200),
-            EndpointHealth("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", 7),
+            EndpointHealth("shop.fine", url, 40, 3, True, "closed", None, "", waiting=1200),
+            EndpointHealth("shop.hook", url, 0, 0, True, "open", 12.2, "answered 503 Service Unavailable", waiting=7),
             EndpointHealth("shop.new", url, None, 0, True, "closed", None, ""),
-            EndpointHealth("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", 0),
+            EndpointHealth("shop.off", url, 0, 0, False, "closed", None, "answered 410 Gone", waiting=0),
         ]
     )
     view.shown = (QUEUES, HTTP)

@@ -24,7 +24,10 @@ from tarry.store.shared import migrating
 def age_sqlite(url: str) -> None:
     """Makes of the file what version 3 had made."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-        file.executescript("DROP TABLE tarry_journal; DROP TABLE tarry_history; PRAGMA user_version = 3;")
+        file.executescript(
+            "DROP TABLE tarry_journal; DROP TABLE tarry_history; ALTER TABLE tarry_job DROP COLUMN attempts;"
+            "PRAGMA user_version = 3;"
+        )
 
 
 def age_postgres(url: str) -> None:
@@ -32,7 +35,8 @@ def age_postgres(url: str) -> None:
     schema = parse_url(url).schema
     with psycopg.connect(url.partition("?")[0], autocommit=True) as link:
         link.execute(f"DROP TABLE {schema}.journal, {schema}.history")
-        link.execute(f"DROP FUNCTION {schema}.insert_v2, {schema}.exchange_v2")
+        link.execute(f"DROP FUNCTION {schema}.insert_v2, {schema}.exchange_v2, {schema}.apply_v2")
+        link.execute(f"ALTER TABLE {schema}.job DROP COLUMN attempts")
         link.execute(f"UPDATE {schema}.about SET value = '1' WHERE name = 'schema'")
         link.execute(f"DELETE FROM {schema}.about WHERE name = 'functions'")
 
@@ -44,6 +48,7 @@ def age_mysql(url: str) -> None:
     link = pymysql.connect(host="127.0.0.1", port=port, user="root", database=database, autocommit=True)
     with closing(link), link.cursor() as cursor:
         cursor.execute("DROP TABLE tarry_journal, tarry_history")
+        cursor.execute("ALTER TABLE tarry_job DROP COLUMN attempts")
         cursor.execute("UPDATE tarry_about SET value = 1 WHERE name = 'schema'")
 
 

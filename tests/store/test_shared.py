@@ -301,7 +301,8 @@ def test_lanes_of_a_file_of_version_2_go_on(tmp_path: Path) -> None:
         store.limit("each:t", Limit(1))
         store.insert([Job(uuid7(), "t", b"[]", due=1, lane=lane) for lane in "aab"])
     with closing(apsw.Connection(str(tmp_path / "x.db"))) as db:
-        db.execute("DROP TABLE tarry_lane; PRAGMA user_version = 2").fetchall()
+        older = "DROP TABLE tarry_lane; ALTER TABLE tarry_job DROP COLUMN attempts; PRAGMA user_version = 2"
+        db.execute(older).fetchall()
     with closing(SqliteStore(tmp_path / "x.db")) as store:
         assert [one.lane for one in store.claim(WANTS, 9, "me", 30_000_000, 10**9)] == ["a", "b"]
 

@@ -40,7 +40,8 @@ class ActWriter:
     def __init__(self, client: Callable[[], ActClient]) -> None:
         self._client = client
         self._waiting: deque[Act] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._backoff = Backoff()
@@ -50,7 +51,7 @@ class ActWriter:
 
     def record(self, act: Act) -> None:
         """Has the act written soon. Never blocks for long, never raises."""
-        with self._changed:
+        with self._lock:
             if self._is_closed or self._is_one_too_many(act):
                 self.left_out += 1
                 return
@@ -75,17 +76,17 @@ class ActWriter:
 
     def flush(self, timeout: float = CLOSE_WITHIN) -> bool:
         """Waits until all acts are written, up to so many seconds; returns whether they are."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: not self._waiting, timeout)
 
     def close(self) -> None:
         """Ends the thread, once all is written or after two seconds. May be called twice."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(CLOSE_WITHIN)
-        with self._changed:
+        with self._lock:
             left = self.left_out + len(self._waiting)
             self.left_out, self._waiting = 0, deque()
         if left:
@@ -94,7 +95,7 @@ class ActWriter:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._waiting or self._is_closed)
                 # A page at most: if the answer is lost, the newest two pages tell whether they are there.
                 acts = list(islice(self._waiting, PAGE))
@@ -112,7 +113,7 @@ class ActWriter:
                 log.warning("acts come to the log of acts later: %s", error, exc_info=None if known else error)
             return False
         self._backoff.succeed()
-        with self._changed:
+        with self._lock:
             # Those that were written stand first, unless some of them had to make room meanwhile.
             written = {id(act) for act in acts}
             while self._waiting and id(self._waiting[0]) in written:
@@ -122,6 +123,6 @@ class ActWriter:
 
     def _pause(self) -> bool:
         """Waits before the next try; False if there is to be none."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._is_closed, self._backoff.left(time.monotonic()))
             return not self._is_closed
