@@ -2,13 +2,15 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from unittest.mock import Mock
 
 import pytest
 
 from tarry.door.store_look import CachedLook, HistoryLook, HistorySpan, LookStore
-from tarry.errors import StoreAway, StoreUnavailable
+from tarry.errors import PartlyUnavailable, StoreAway, StoreUnavailable
 from tarry.model.job import Job, State
 from tarry.store.base import Tally
+from tarry.store.history.reading import Period, read_cells
 from tarry.store.history.sums import MINUTES
 from tarry.store.memory import MemoryStore
 
@@ -261,3 +263,15 @@ def test_figures_are_made_once_for_each_caller(history_look: tuple[HistoryLook, 
     views = [found.view("ann", lambda queue: True, f"q{n}", None) for n in range(100)]
     assert found.view("ann", lambda queue: True, "q99", None) is not views[99]
     assert found.view("ann", lambda queue: True, None, None) is view
+
+
+def test_of_the_shards_that_are_there_a_history_is_read(
+    history_look: tuple[HistoryLook, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, store = history_look
+    part = read_cells(store.history, Period.last(MINUTES, 15, store.time()))
+    away = Mock(side_effect=PartlyUnavailable("a shard is away", part))
+    monkeypatch.setattr(store.history, "read", away)
+    found = look.read(HistorySpan(MINUTES, 15, 60))
+    assert found.view("ann", lambda queue: True, None, None).total.put == 3
+    assert away.called

@@ -8,7 +8,7 @@ from tarry.door.console.charts.ranges import RANGES
 from tarry.model.duration import SECOND
 from tests.door.console.browser.place import MakePerson, Person, Place
 from tests.door.console.browser.test_pages import NARROW, WIDE, violations
-from tests.door.console.past import write_month
+from tests.door.console.past import write_month, write_samples
 
 PAGES = ("/?range=24h", "/queues/mail?range=6h", "/tasks/app.send?range=7d", "/tasks/hook?range=30d", "/tasks")
 
@@ -21,6 +21,7 @@ def past(place: Place) -> Place:
     app = App(f"sqlite:///{place.directory}/tarry.db")
     store = app.client.store
     write_month(store, {("mail", "app.send"): 40, ("hooks", "hook"): 12}, store.time() // SECOND)
+    write_samples(store, {"mail": 900, "hooks": 20}, store.time() // SECOND)
     app.close()
     return place
 
@@ -111,6 +112,33 @@ def test_the_keyboard_reads_out_points(ann: Person) -> None:
     expect(chart(page, "waited").locator(".readout")).to_be_hidden()
 
 
+def test_the_backlog_and_its_age_are_those_of_the_api(ann: Person) -> None:
+    page = ann.open("/queues/mail?range=24h")
+    told = ann.place.api.get("/v1/history?queue=mail").json()
+    ready, oldest = list(rows(page, "backlog").values()), list(rows(page, "oldest").values())
+    # The present hour goes on meanwhile.
+    points = told["points"][1:-1]
+    assert [cells[0] for cells in ready[1:-1]] == [f"{point['ready_most']:,}" for point in points]
+    assert max(point["ready_most"] for point in points) > 500
+    assert {cells[0] for cells in oldest[1:-1]} == {"4m"}
+    ever = page.locator("table.totals").get_by_role("row").filter(has_text="In all").locator("td").first
+    assert int(ever.inner_text().replace(",", "")) > 1000
+    point_at(page, "backlog", 10.5 / 24)
+    assert read_out(page, "backlog").endswith(f"|ready {ready[10][0]}")
+
+
+def test_what_comes_due_is_read_out_by_the_keyboard(ann: Person) -> None:
+    ann.place.add("send", "ann@example.org", queue="later", delay=5400)
+    page = ann.open("/queues/later")
+    slider = chart(page, "coming").get_by_role("slider", name="Due in the next 24 hours")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert read_out(page, "coming").endswith("|due 0")
+    page.keyboard.press("ArrowRight")
+    assert read_out(page, "coming").endswith("|due 1")
+    assert chart(page, "coming").locator("rect.open").count() == 0
+
+
 def test_a_task_has_histograms_and_statuses(ann: Person) -> None:
     page = ann.open("/tasks/hook?range=24h")
     told = ann.place.api.get("/v1/history?task=hook&durations=true").json()
@@ -137,11 +165,11 @@ def test_everybody_can_read_them(ann: Person, path: str) -> None:
     page = ann.open(path)
     for details in page.locator("details.behind > summary").all():
         details.click()
-    for colors in ("light", "dark"):
-        page.emulate_media(color_scheme=colors)
-        assert violations(page) == ""
-    page.set_viewport_size(NARROW)
-    assert violations(page) == ""
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        for colors in ("light", "dark"):
+            page.emulate_media(color_scheme=colors)
+            assert violations(page) == ""
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
 
 
