@@ -73,7 +73,11 @@ def test_counters_do_not_go_down_when_sums_are_pruned() -> None:
     work(store)
     before = scraped(store)
     store.history.prune(NOW + 1000 * DAY)
-    assert scraped(store) == before
+    after = scraped(store)
+    # Those of the process itself go on.
+    counted = [name for name in before if name.startswith("tarry_job")]
+    assert len(counted) > 5
+    assert [after[name] for name in counted] == [before[name] for name in counted]
 
 
 def test_a_caller_sees_only_its_queues() -> None:

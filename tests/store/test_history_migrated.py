@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pymysql
+from msgspec.structs import replace
 
 from tarry.model.change import CANCELLED, DONE, PUT
 from tarry.model.duration import HOUR
@@ -57,7 +58,8 @@ def check(url: str, age: Callable[[str], None]) -> None:
     with closing(open_store(url)) as store:
         # The ready one last, or a claim for the others would take it.
         before = {state: in_state(store, state) for state in sorted(State, key=lambda state: state is State.READY)}
-        all_before = store.find(Query(limit=100))
+        # The older schema has no record of attempts.
+        all_before = [replace(job, attempts=b"") for job in store.find(Query(limit=100))]
     age(url)
     migrating.migrate(url)
     assert migrating.pending(url) == []
