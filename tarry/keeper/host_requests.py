@@ -96,14 +96,16 @@ class HostRequests:
 
         def add(cell: Value) -> Value:
             found = [one for one in _decode(cell) if request.at - one.at < KEPT]
-            live = [one for one in found if _state(one, request.at) in (_WAITING, _TAKEN)]
-            if len(live) >= MOST_OPEN:
-                raise TooManyRequests(f"{len(live)} requests to this host are under way: wait for their outcome")
+            live = _live(found, request.at)
             # Those that nobody took are shown for a while.
             over = [one for one in found if one not in live]
             return _encode([*over[-MOST_ENDED:], *live, request])
 
         change_cell(self._store, OPEN + self._instance, add)
+
+    def check_room(self, now: int) -> None:
+        """TooManyRequests where `put` would refuse another. StoreError."""
+        _live(self.under_way(), now)
 
     def take(self, now: int, mark: int) -> list[HostRequest]:
         """The waiting requests, which nobody else gets from now on. Those that are too old are left. StoreError: some
@@ -157,6 +159,14 @@ def sweep(store: Store, hosts: Sequence[Host], now: int) -> None:
             if name.removeprefix(prefix) not in known or now - newest >= KEPT:
                 with contextlib.suppress(StoreAway):
                     store.kv_cas(name, None, cell)
+
+
+def _live(requests: Sequence[HostRequest], now: int) -> list[HostRequest]:
+    """Those that are under way; TooManyRequests: there may not be another."""
+    live = [one for one in requests if _state(one, now) in (_WAITING, _TAKEN)]
+    if len(live) >= MOST_OPEN:
+        raise TooManyRequests(f"{len(live)} requests to this host are under way: wait for their outcome")
+    return live
 
 
 def _state(request: HostRequest, now: int) -> RequestState:

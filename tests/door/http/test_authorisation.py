@@ -11,6 +11,7 @@ from tarry.door.http.api import METHODS
 from tarry.door.http.method import ApiMethod
 from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
+from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
 from tarry.keeper.hosts import Host, HostEntry, PoolFigures, WorkerFigures
 from tarry.store import ids
 from tarry.store.base import Query, Want
@@ -175,3 +176,19 @@ def test_a_task_is_added_and_changed_by_those_who_may_use_its_queue(shop: Shop) 
             return [answer.status_code for answer in answers]
 
     assert run(story) == [403, 201, 200, 403, 403, 403, 200]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+def test_a_job_of_a_host_that_is_asked_for_too_much_stays_as_it_is(shop: Shop, outcome: str) -> None:
+    requests, now = HostRequests(shop.store, HOST.instance), shop.store.time()
+    for number in range(MOST_OPEN):
+        requests.put(HostRequest(f"r{number}", HostAct.SCALE, now, pool="all"))
+
+    async def story() -> httpx.Response:
+        async with api(shop.app) as client:
+            return await client.post(f"/v1/jobs/{ids.text(shop.held)}/kill", json={"outcome": outcome})
+
+    before = shop.state()
+    assert run(story).status_code == 429
+    assert shop.state() == before

@@ -99,7 +99,10 @@ def kill_job(call: ApiCall, path: JobPath, body: KillRequest) -> RequestRecord:
     host = _host_of(call, job)
     _check_control(host)
     if body.outcome == "cancelled":
-        call.service.client.cancel(job.id)
+        client = call.service.client
+        # A request that is refused must not leave the job cancelled.
+        HostRequests(client.store, host.instance).check_room(client.clock.now())
+        client.cancel(job.id)
     return _ask(call, host, HostAct.KILL, job=job)
 
 
