@@ -1,13 +1,13 @@
 """What commands ask of masters on any host, through the store: they make the request and wait for its outcome."""
 
 import argparse
-import getpass
 import time
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tarry.cli.printing import print_json
+from tarry.client.audit.acting import command_actor
 from tarry.client.client import Client
 from tarry.errors import HostNotFound, ResultTimeout, TarryError
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState
@@ -34,7 +34,7 @@ def new_request(client: Client, host: Host, act: HostAct) -> HostRequest:
         raise TarryError(f"the master of {host.name} is lost: it takes no requests")
     if not host.remote_control:
         raise TarryError(f"the master of {host.name} takes no requests through the store ([master] remote_control)")
-    return HostRequest(ids.text(ids.uuid7()), act, client.clock.now(), getpass.getuser()[:200])
+    return HostRequest(ids.text(ids.uuid7()), act, client.clock.now(), command_actor().name[:200])
 
 
 def ask_master(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
