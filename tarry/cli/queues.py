@@ -126,12 +126,18 @@ def _described(one: QueueDetail, now: int) -> Iterator[tuple[str, str]]:
     for name in QueueBands.__struct_fields__:
         yield f"ready, {name} band", _capped(getattr(one.bands, name))
     yield "oldest ready", "-" if one.oldest_ready is None else format_ago(round(one.oldest_ready * SECOND), now)
-    yield "came, ended", f"{one.came:,}, {one.left:,} in the last {RATE_MINUTES} minutes"
-    yield (
-        "drains in",
-        "no more end than come" if one.drains_in is None else format_duration(round(one.drains_in) * SECOND),
-    )
+    yield f"put, last {RATE_MINUTES} minutes", f"{one.came:,}"
+    yield f"ended, last {RATE_MINUTES} minutes", f"{one.left:,}"
+    yield "empty", _when_empty(one)
     yield "notes", _notes(one) or "-"
+
+
+def _when_empty(one: QueueDetail) -> str:
+    if not one.ready:
+        return "now: no job is ready"
+    if one.drains_in is None:
+        return "not at this pace: no more jobs end than are put"
+    return f"in {format_duration(round(one.drains_in) * SECOND)} at this pace"
 
 
 def _coming(due: DueHorizon) -> Iterator[tuple[str, str]]:

@@ -67,4 +67,5 @@ def test_what_is_wrong_is_told(project: Project) -> None:
     assert "list takes no task" in project.misused("endpoints", "list", "hook")
     assert "since when?" in project.misused("endpoints", "replay", "hook")
     assert "'soon' is no time" in project.misused("endpoints", "replay", "hook", "--since", "soon")
+    assert project.said("endpoints", "replay", "hook", "--since", "1h") == "0 jobs to send again"
     assert "--since is for" in project.misused("endpoints", "pause", "hook", "--since", "1h")

@@ -1,5 +1,6 @@
 """`tarry passwords`: a password is asked for, the file keeps its hash, and a removed one is gone."""
 
+import io
 import os
 import pty
 import select
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tarry.cli.identity.passwords import _password
 from tarry.door.identity.access import Scope
 from tarry.door.identity.passwords import PasswordAccess
-from tarry.errors import NotAuthenticated
+from tarry.errors import NotAuthenticated, TarryError
 from tests.cli.project import Project
 
 SETTINGS = '[server]\npasswords = "run/passwords.toml"\n'
@@ -108,3 +110,9 @@ def test_two_passwords_that_differ_are_refused(project: Project, file: Path) -> 
     status, seen = ask(project, "correct horse", "correct house")
     assert (status, "the two passwords differ" in seen) == (1, True), seen
     assert not file.exists()
+
+
+def test_a_password_that_no_browser_can_send_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("correct \udce9 horse\n"))
+    with pytest.raises(TarryError, match="no UTF-8"):
+        _password(True)

@@ -3,6 +3,9 @@ from typing import Any
 
 import pytest
 
+from tarry.cli.queues import _when_empty
+from tarry.client.queue_records import QueueBands, QueueDetail, QueueRecord
+from tarry.store.waiting.counts import CappedCount
 from tests.cli.project import Project
 
 
@@ -34,7 +37,8 @@ def test_one_queue_is_shown(project: Project) -> None:
     assert (said["queue"], said["ready"], said["ready, high band"], said["ready, normal band"]) == (
         "default", "3", "1", "2",
     )  # fmt: skip
-    assert (said["due in hour 2"], said["due later"], said["drains in"]) == ("3", "0", "no more end than come")
+    assert (said["due in hour 2"], said["due later"], said["put, last 5 minutes"]) == ("3", "0", "0")
+    assert said["empty"] == "not at this pace: no more jobs end than are put"
     assert project.misused("queues", "show") == "show which queue? tarry queues show NAME"
     assert project.refused("queues", "show", "defalt").startswith("no queue defalt; did you mean default?")
 
@@ -113,6 +117,22 @@ def test_tasks_as_found(project: Project) -> None:
 def test_an_app_that_is_of_no_use(project: Project, text: str, told: str) -> None:
     project.write("app.py", text)
     assert re.search(told, project.refused("tasks"))
+
+
+@pytest.mark.parametrize(
+    ("ready", "drains_in", "said"),
+    [
+        (0, 0.0, "now: no job is ready"),
+        (7, None, "not at this pace: no more jobs end than are put"),
+        (7, 90.0, "in 1m30s at this pace"),
+    ],
+)
+def test_when_a_queue_is_empty(ready: int, drains_in: float | None, said: str) -> None:
+    none = CappedCount(0)
+    record = QueueRecord("mail", False, 0, ready, 0, 0, 0, 0, None, None, None, None, None, 0, True)
+    facts = {name: getattr(record, name) for name in record.__struct_fields__}
+    bands = QueueBands(none, none, none)
+    assert _when_empty(QueueDetail(**facts, bands=bands, came=0, left=0, drains_in=drains_in)) == said
 
 
 def test_a_bounded_queue_is_refused_and_shown(project: Project) -> None:

@@ -101,6 +101,10 @@ def _password(from_stdin: bool) -> str:
             raise TarryError("the two passwords differ: nothing is changed")
     else:
         raise UsageError("there is no terminal to ask for the password: use --stdin")
-    if len(found) < LEAST or len(found.encode()) > MOST:
+    try:
+        size = len(found.encode())
+    except UnicodeEncodeError:
+        raise TarryError("the password is no UTF-8: nothing is changed") from None
+    if len(found) < LEAST or size > MOST:
         raise TarryError(f"a password has {LEAST} characters at least, and {MOST:,} bytes at most")
     return found

@@ -170,7 +170,7 @@ def _replay(setup: Setup, args: argparse.Namespace) -> int:
     chosen = JobFilter(task=args.task, states=states, since=since)
     counted = _finish(setup, Operation("", "retry", chosen, dry_run=True))
     if args.dry_run or not counted.matched:
-        return _report(counted, args.json, "would be sent again")
+        return _report(counted, args.json, "would be sent again" if args.dry_run else "to send again")
     if not confirm(f"Send {quantity(counted.matched, 'job')} of {args.task} again?", args.yes):
         return 1
     return _report(_finish(setup, Operation("", "retry", chosen)), args.json, "sent again")
