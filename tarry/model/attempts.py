@@ -4,8 +4,10 @@ The ordinary way costs nothing: a job that is done at its first attempt has no r
 what the job itself tells, which is when it ended. `lifecycle` says which changes add to the record.
 """
 
+from typing import Annotated
+
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tarry.model import outcome as ways
 from tarry.model.job import Job, State
@@ -37,6 +39,10 @@ OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, RUNNI
 _REPEATED = ("unknown_task", "quarantined")
 
 
+# So that each can be shown as a time.
+_Moment = Annotated[int, Meta(ge=0, le=2**57)]
+
+
 class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """One attempt of a job. Times are microseconds since the epoch; 0: not known."""
 
@@ -44,8 +50,8 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """As `Job.attempt`: attempts that count no failure have the number of the next one."""
     epoch: int
     """How often the job had been claimed by then: the fence of the attempt's lease."""
-    started: int
-    ended: int
+    started: _Moment
+    ended: _Moment
     outcome: str
     """One of OUTCOMES."""
     owner: str = ""
@@ -62,7 +68,7 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
 class JobAct(Struct, frozen=True, array_like=True, gc=False):
     """What somebody did to a job by hand. at: microseconds since the epoch."""
 
-    at: int
+    at: _Moment
     act: str
     """`retried`, `cancelled` or `moved`."""
     who: str
@@ -94,9 +100,9 @@ _notes = msgspec.json.Decoder(_ErrorNote)
 class _Record(Struct, array_like=True):
     """As the job keeps it."""
 
-    left_out: int = 0
-    attempts: list[Attempt] = []
-    acts: list[JobAct] = []
+    left_out: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    attempts: Annotated[list[Attempt], Meta(max_length=1000)] = []
+    acts: Annotated[list[JobAct], Meta(max_length=1000)] = []
 
 
 _records = msgspec.json.Decoder(_Record)
@@ -164,6 +170,6 @@ def _decode(record: bytes) -> _Record:
         return _Record()
     try:
         return _records.decode(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # Written by a newer tarry, perhaps: the job must go on all the same.
         return _Record()

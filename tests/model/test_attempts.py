@@ -59,7 +59,14 @@ def test_what_never_ran_drives_nothing_out() -> None:
     assert (known.left_out, known.attempts[-1].ended) == (999, NOW + 999)
 
 
-@pytest.mark.parametrize("record", [b"{}", b"[1]", b"\xff", b'[0,[[1,2,"x"]]]'])
+UNFIT = [
+    b"{}", b"[1]", b"\xff", b'[0,[[1,2,"x"]]]', b"[-1]", b"[0," + b"[" * 5000 + b"]" * 5001,
+    b'[0,[[1,1,%d,0,"done"]]]' % 10**30, b'[0,[[1,1,0,-5,"done"]]]', b'[0,[],[[%d,"retried","","",""]]]' % 2**60,
+    b"[0,[" + b",".join([b'[1,1,0,0,"done"]'] * 1001) + b"]]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", UNFIT)
 def test_a_record_that_cannot_be_read_holds_up_no_job(record: bytes) -> None:
     """One that a newer tarry wrote, perhaps."""
     job = replace(RUNNING, attempts=record)
