@@ -7,9 +7,10 @@ object on a line: the newest in full, older ones without headers and with less o
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.model.job import Job
@@ -28,6 +29,10 @@ MOST_TEXT = 32 * 1024
 _WORDS: dict[type[Verdict], str] = {Delivered: "delivered", Again: "again", Final: "final", Disabled: "disabled"}
 
 
+# A program that takes the job may end it with a record of its own: each can be shown. Below 0: a clock was set back.
+_Seconds = Annotated[float, Meta(ge=-(2**37), le=2**37)]
+
+
 class AttemptRecord(Struct, omit_defaults=True):
     """One attempt."""
 
@@ -43,8 +48,8 @@ class AttemptRecord(Struct, omit_defaults=True):
     status: int = 0
     """0: no answer came."""
     address: str = ""
-    connect: float = 0.0
-    elapsed: float = 0.0
+    connect: _Seconds = 0.0
+    elapsed: _Seconds = 0.0
     """Seconds, in all."""
     version: str = ""
     url: str = ""

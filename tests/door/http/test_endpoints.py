@@ -10,11 +10,16 @@ import pytest
 
 from tarry import App
 from tarry.config import Config, Push
+from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import State
+from tarry.model.lifecycle import Rules
+from tarry.model.outcome import Returned
 from tarry.push.delivery.flow import FIRST_OPEN, FlowState
+from tarry.push.delivery.record import parse_records
+from tarry.push.endpoint_records import exchanges_of
 from tarry.push.registry import FLOW_CELL, TASK_CELL, disable, read_flows
-from tarry.store.base import Query
+from tarry.store.base import Query, Want
 from tarry.store.history.reading import bring_up_to_date
 from tests.door.http.test_operating import MailOnly, asked, ended, told
 from tests.push.server import Server, answer
@@ -175,6 +180,20 @@ class TestEndpoints:
             return await ended(client, sent.json())
 
         assert told(shop, all_of_it)["changed"] == 1
+
+    @pytest.mark.parametrize("elapsed", [1e308, -1e308])
+    def test_a_result_that_cannot_be_shown_is_no_exchange(self, shop: App, elapsed: float) -> None:
+        """A program that took the job has ended it."""
+        note = {"attempt": 1, "at": "x", "outcome": "delivered", "reason": "", "elapsed": elapsed}
+        shop.named("hook").enqueue({"n": 0})
+        store = shop.client.store
+        (job,) = store.claim([Want("mail", 0, 1)], 1, "me", 10**12, store.time())
+        now = store.time()
+        assert store.apply([lifecycle.after(job, Returned(msgspec.json.encode(note)), Rules(), now)], now) == [True]
+        assert asked(shop, "GET", "/v1/endpoints/hook")["exchanges"] == []
+        (job,) = store.find(Query(task="hook"))
+        assert not list(exchanges_of(job))
+        assert not parse_records(msgspec.json.encode(note).decode())
 
     def test_a_time_that_is_none_is_told(self, shop: App) -> None:
         status, detail = asked(shop, "POST", "/v1/endpoints/hook/replay", {"since": "soon"})
