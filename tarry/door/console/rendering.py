@@ -56,8 +56,12 @@ def number(value: float | None) -> str:
 
 
 def iso(seconds: float) -> str:
-    """The time in UTC, to the second: `2026-11-24 16:03:31`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """The time in UTC, to the second: `2026-11-24 16:03:31`; `?` for one before the year 1 or after 9999."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        # Some times are written by other programs: none of them may keep a page from being shown.
+        return "?"
 
 
 def minute(seconds: float) -> str:
@@ -71,8 +75,11 @@ def moment(language: Language, seconds: float | None, now: float) -> Markup:
         return Markup("–")
     away = seconds - now
     which = NOW if abs(away) < 1 else PAST if away < 0 else FUTURE
+    written = iso(seconds)
+    if written == "?":
+        return Markup("?")
     return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
-        iso(seconds).replace(" ", "T"), iso(seconds), language.text(which) % {"time": span(abs(away))}
+        written.replace(" ", "T"), written, language.text(which) % {"time": span(abs(away))}
     )
 
 

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from tarry.door.console.rendering import DEEPEST, HIDDEN, MOST_TEXT, is_secret, moment, number, pretty, size, span
 from tarry.door.console.translation import LANGUAGES
+from tarry.door.console.views.job_course import ShownAttempt
+from tarry.push.delivery.record import AttemptRecord
 
 ENGLISH, CHINESE = LANGUAGES
 
@@ -100,3 +102,15 @@ def test_numbers(value: float, shown: str) -> None:
 )
 def test_sizes(value: float, shown: str) -> None:
     assert size(value) == shown
+
+
+@pytest.mark.parametrize("seconds", [-1e11, 1e12, 1e300, float("inf"), float("nan")])
+def test_a_time_that_no_calendar_has_keeps_no_page_from_being_shown(seconds: float) -> None:
+    """A program that takes a job writes such times, or a clock that was set wrong."""
+    assert moment(ENGLISH, seconds, 1_800_000_000.0) == "?"
+
+
+@pytest.mark.parametrize("written", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00"])
+def test_a_delivery_at_no_time_keeps_no_page_from_being_shown(written: str) -> None:
+    began = ShownAttempt(None, AttemptRecord(1, written, "delivered", "")).began
+    assert moment(ENGLISH, began, 1_800_000_000.0) == "?"

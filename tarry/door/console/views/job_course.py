@@ -198,5 +198,6 @@ def _unrecorded(job: JobAnswer, attempts: Sequence[ShownAttempt]) -> Iterator[Jo
 def _seconds(moment: str) -> float | None:
     try:
         return datetime.fromisoformat(moment).timestamp()
-    except ValueError:
+    # OverflowError: in another zone the time may lie before the year 1 or after 9999.
+    except (ValueError, OverflowError):
         return None
