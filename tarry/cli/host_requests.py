@@ -63,6 +63,8 @@ def kill_jobs(client: Client, jobs: Sequence[Job], args: argparse.Namespace) -> 
     answers: dict[str, RequestRecord] = {}
     for job, host, request in asked:
         if args.outcome == "cancelled":
+            # A request that is refused must not leave the job cancelled.
+            HostRequests(client.store, host.instance).check_room(client.clock.now())
             # Before its attempt ends: else a worker could claim it again.
             client.cancel(job.id)
         outcome = ask_master(client, host, request, TIMEOUT if args.timeout is None else args.timeout)

@@ -6,12 +6,17 @@ import getpass
 import pytest
 
 from tarry import App
+from tarry.cli.host_requests import kill_jobs
 from tarry.cli.hosts import _request
-from tarry.keeper.host_requests import HostAct
-from tarry.keeper.hosts import Host
+from tarry.errors import TooManyRequests
+from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
+from tarry.keeper.hosts import Host, HostEntry, WorkerFigures
+from tarry.model.job import State
+from tarry.store.base import Query, Want
 from tarry.store.memory import MemoryStore
 
-HOST = Host("web-1|1.1:7:9:0", "web-1", remote_control=True)
+OWNER = "web-1|1.1:8:9:1"
+HOST = Host("web-1|1.1:7:9:0", "web-1", workers=[WorkerFigures("all", 1, OWNER)], worker_count=1, remote_control=True)
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])
@@ -24,3 +29,20 @@ def test_a_user_without_a_name_may_ask(monkeypatch: pytest.MonkeyPatch, error: t
     monkeypatch.setattr(getpass, "getuser", nobody)
     found = _request(App(MemoryStore()).client, HOST, argparse.Namespace(action="reload", words=["web-1"]))
     assert (found.act, found.by) == (HostAct.RELOAD, "")
+
+
+def test_a_job_of_a_host_that_is_asked_for_too_much_stays_as_it_is() -> None:
+    app = App(MemoryStore(), closures=True)
+
+    @app.task(name="mail")
+    def mail() -> None: ...
+
+    mail.enqueue()
+    store, now = app.client.store, app.client.clock.now()
+    HostEntry(store, lambda: HOST).register_host()
+    jobs = store.claim([Want("default", 0, 1)], 1, OWNER, 10**12, store.time())
+    for number in range(MOST_OPEN):
+        HostRequests(store, HOST.instance).put(HostRequest(f"r{number}", HostAct.SCALE, now, pool="all"))
+    with pytest.raises(TooManyRequests):
+        kill_jobs(app.client, jobs, argparse.Namespace(outcome="cancelled", timeout=0.1, json=False))
+    assert [job.state for job in store.find(Query())] == [State.RUNNING]
