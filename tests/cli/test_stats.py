@@ -1,6 +1,7 @@
 import pytest
+from msgspec import json
 
-from tarry.cli.top.stats import sparkline
+from tarry.cli.top.text import sparkline
 from tarry.keeper.backlog import sample_backlogs
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
@@ -72,6 +73,15 @@ def test_stats_show_what_deliveries_were_answered(project: Project) -> None:
         assert store.apply(ends, now) == [True] * 3
     assert project.said("stats").splitlines()[-1] == "  answers 200: 2, 500: 1"
     assert project.facts("stats")["total"]["statuses"] == {"200": 2, "500": 1}
+
+
+@pytest.mark.parametrize("option", ["--hours", "--total"])
+def test_stats_of_a_store_of_which_a_part_is_away(project: Project, option: str) -> None:
+    project.settings('store = ["sqlite:///tarry.db", "sqlite:///gone/tarry.db"]\n')
+    project.put("app.add", 1, times=3)
+    ran = project.tarry("--json", "stats", option)
+    assert (ran.status, json.decode(ran.out)["total"]["put"]) == (0, 3)
+    assert "gone/tarry.db is away" in ran.err
 
 
 def test_hours_and_days_at_once_are_misused(project: Project) -> None:

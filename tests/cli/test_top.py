@@ -71,7 +71,9 @@ def test_a_worker_its_job_and_the_queues(project: Project, top: Opened) -> None:
     project.put("app.send", "gate", queue="mail")
     project.put("app.add", 1, 2, delay="1h", times=3)
     (worker,) = project.pids()
-    terminal = top(width=140, height=30)
+    terminal = top(width=140, height=36)
+    terminal.line("5 min ", "/min in")
+    terminal.line("in  ", "█", "5 in 30 min")
     terminal.line("tarry top", f"master {master.pid} serving")
     terminal.line("pools", "default 1 of 1 busy")
     terminal.line("default.1", str(worker), "ready", " app.wait")
@@ -220,7 +222,7 @@ def test_another_size(project: Project, top: Opened) -> None:
     project.put("app.add", 1, 2)
     terminal = top()
     terminal.line("› default")
-    terminal.resize(140, 40)
+    terminal.resize(180, 40)
     terminal.line("queue", "cancelled")
     assert until(lambda: terminal.lines()[39].startswith(" q quit"))
     terminal.resize(60, 12)
@@ -395,6 +397,12 @@ def test_one_look(project: Project) -> None:
     assert [found["id"] for found in facts["jobs"]] == [job]
     assert {queue["queue"]: queue["running"] for queue in facts["queues"]}["default"] == 1
     assert facts["store"].startswith("sqlite:///")
+    until(lambda: project.facts("top")["minutes"])
+    facts = project.facts("top")
+    assert sum(minute["put"] for minute in facts["minutes"]) == 2
+    assert facts["recent"]["put"] > 0
+    assert {queue["queue"]: queue["recent"]["put"] > 0 for queue in facts["queues"]}["default"]
+    assert "in/min" in project.said("top")
     assert ids.parse(facts["jobs"][0]["id"])
 
 

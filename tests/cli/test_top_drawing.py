@@ -14,6 +14,8 @@ from tarry.cli.top.text import fit, make_printable, number, rate, size, span
 from tarry.cli.top.view_state import Action, ViewState
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import BoardJob, ChildStatus
+from tarry.store.history.reading import Percentiles
+from tarry.store.history.recent import RecentFigures
 
 ID = "01a1ffe5-30d9-7281-9732-e83a111d1c9d"
 names = some.text(max_size=60)
@@ -124,6 +126,24 @@ def test_the_chosen_line_is_always_shown() -> None:
         view.press(key)
         assert any(line.startswith(f"› {name}") for line in lines(view))
     assert any("/100" in line for line in lines(view))
+
+
+@pytest.mark.parametrize(("width", "height", "drawn"), [(80, 30, True), (80, 29, False), (59, 40, False)])
+def test_charts_are_drawn_where_there_is_room(width: int, height: int, drawn: bool) -> None:
+    head = Header("tarry top", (("", "jobs"),), (("", "in       ▁▂▃"), ("", "out      ▁▂▃")))
+    view = make_view(queues=[QueueRow(f"q{n}") for n in range(50)])
+    shown = ["".join(text for _, text in line) for line in draw(head, view, width, height, 0.0, get_cwidth)]
+    fits(shown, width, height)
+    assert [line.split()[0] for line in shown if "▁▂▃" in line] == (["in", "out"] if drawn else [])
+
+
+def test_figures_of_the_history_stand_where_a_keeper_sums_it_up() -> None:
+    recent = RecentFigures(60.0, 30.0, 2.0, Percentiles(0.5, 1.0, 2.0), Percentiles(3.0, 4.0, 5.0))
+    view = make_view(queues=[QueueRow("a", recent=recent), QueueRow("b")])
+    heads, a, b = lines(view, 180)[4:][1:4]
+    at = {head: heads.index(head) + len(head) for head in ("fail/min", "wait p99", "ran p99")}
+    assert [a[:end].split()[-1] for end in at.values()] == ["2.0", "2s", "5s"]
+    assert [b[:end].split()[-1] for end in at.values()] == ["-", "-", "-"]
 
 
 def test_the_choice_stays_on_its_line_when_others_come_and_go() -> None:

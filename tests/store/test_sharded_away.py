@@ -23,11 +23,15 @@ from tarry.model.job import HELD, Job, State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.base import BANDS, Query, Store, Want
+from tarry.store.history.history import StoreHistory
+from tarry.store.history.reading import HistoryView, Period, Totals, totals, view
+from tarry.store.history.sums import MINUTES
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards import shard
 from tarry.store.shards.sharded import ShardedStore
+from tarry.store.shared.partial_result import partial_result
 from tarry.store.shared.wakeup.sleeper import WORK
 from tests.store.switched import Switched, memories, quick, slow, until
 
@@ -243,6 +247,19 @@ def test_who_asks_all_is_told_what_the_others_say(ask: Callable[[Store], object]
     with pytest.raises(PartlyUnavailable) as caught:
         ask(store)
     assert caught.value.answer == ask(whole)
+
+
+@pytest.mark.parametrize("read", [lambda history: view(history, Period.last(MINUTES, 5, NOW)), totals])
+def test_the_history_has_the_figures_of_the_others(read: Callable[[StoreHistory], HistoryView | Totals]) -> None:
+    store, parts = memories("ab")
+    store.insert([on(store, 0), on(store, 1), on(store, 1)])
+    store.history.sum_up(NOW)
+    assert read(store.history).total.put == 3
+    lose(store, parts, 0)
+    found, away = partial_result(lambda: read(store.history))
+    assert away is not None
+    assert found.total.put == 2
+    assert [one.put for one in found.tasks] == [2]
 
 
 def test_whether_there_is_a_job_is_not_known_while_it_may_be_away() -> None:

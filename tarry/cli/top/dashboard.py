@@ -6,23 +6,25 @@ from socket import gethostname
 from time import monotonic, time
 
 from tarry.cli.top import facts
-from tarry.cli.top.facts import JobCounts, MasterFigures, QueueRow, Snapshot
+from tarry.cli.top.facts import HistoryFigures, JobCounts, MasterFigures, QueueRow, Snapshot
 from tarry.cli.top.poller import Poller
 from tarry.cli.top.screen import Header, Piece
-from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, StoreAccess
+from tarry.cli.top.sources import CountSource, HistorySource, MasterSource, SnapshotSource, StoreAccess
 from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, pools, worker_lines
-from tarry.cli.top.text import number, rate, span
+from tarry.cli.top.text import chart_lines, number, rate, recent_line, span
 from tarry.cli.top.view_state import ViewState
 from tarry.push.health import EndpointHealth
 from tarry.runtime.master_status import MasterStatus
+from tarry.store.history.recent import RATED
 
 _MOST_NAMED = 3  # HTTP tasks in trouble that are named.
 _COUNT_REST = 3.0  # Counting may read the whole store: with this pause it takes a quarter of the time at most.
+_HISTORY_INTERVAL = 5.0  # Seconds: figures of minutes change slowly.
 _CLOSE_LIMIT = 0.5  # Seconds to wait for each poller at the end; one that hangs ends with the process.
 
 
 class Dashboard:
-    """Owns the three pollers. They call `on_change` from their threads after each poll."""
+    """Owns the pollers. They call `on_change` from their threads after each poll."""
 
     def __init__(
         self, store_access: StoreAccess, pid_file: Path, interval: float, on_change: Callable[[], None]
@@ -32,9 +34,12 @@ class Dashboard:
         self._master: Poller[MasterFigures] = Poller(MasterSource(pid_file), min(interval, 1.0), on_change)
         self._snapshot: Poller[Snapshot] = Poller(SnapshotSource(store_access), interval, on_change)
         self._counts: Poller[JobCounts] = Poller(CountSource(store_access.open), interval, on_change, _COUNT_REST)
-        self._pollers: tuple[Poller[MasterFigures] | Poller[Snapshot] | Poller[JobCounts], ...] = (
-            self._master, self._snapshot, self._counts,
-        )  # fmt: skip
+        self._history: Poller[HistoryFigures] = Poller(
+            HistorySource(store_access.open), max(interval, _HISTORY_INTERVAL), on_change, _COUNT_REST
+        )
+        self._pollers: tuple[
+            Poller[MasterFigures] | Poller[Snapshot] | Poller[JobCounts] | Poller[HistoryFigures], ...
+        ] = (self._master, self._snapshot, self._counts, self._history)
 
     def start(self) -> None:
         """Starts the pollers."""
@@ -53,7 +58,8 @@ class Dashboard:
     def fill(self, view: ViewState) -> Header:
         """Puts the latest data into the view; returns the header above the tables."""
         figures, snapshot = self._master.answer, self._snapshot.answer
-        queues = facts.queues(self._counts.answer, snapshot)
+        history = self._history.answer
+        queues = facts.queues(self._counts.answer, snapshot, history)
         view.facts[QUEUES.name] = queues
         view.facts[WORKERS.name] = worker_lines(figures)
         view.facts[JOBS.name] = snapshot.jobs if snapshot else ()
@@ -65,8 +71,11 @@ class Dashboard:
         elsewhere = len(hosts) > 1 or any(not host.here for host in hosts)
         view.shown = (QUEUES, WORKERS, JOBS, *((HTTP,) if http else ()), *((HOSTS,) if elsewhere else ()))
         totals = _totals(queues, self._counts.answer)
-        above = (*self._pools(figures), ("", totals), *self._store(snapshot), *_held_tasks(http))
-        return Header(self._title(figures), above)
+        recent = history.recent if history else None
+        lines = () if recent is None else (("", f"{RATED} min    {recent_line(recent)}"),)
+        charts = () if recent is None else tuple(("", line) for line in chart_lines(recent))
+        above = (*self._pools(figures), ("", totals), *lines, *self._store(snapshot), *_held_tasks(http))
+        return Header(self._title(figures), above, charts)
 
     def _title(self, figures: MasterFigures | None) -> str:
         trouble, _ = self._master.problem(monotonic())
@@ -92,11 +101,13 @@ class Dashboard:
 
     def _store(self, snapshot: Snapshot | None) -> Sequence[Piece]:
         now = monotonic()
-        troubles = {self._snapshot.problem(now), self._counts.problem(now)} - {("", 0.0)}
+        troubles = {self._snapshot.problem(now), self._counts.problem(now), self._history.problem(now)} - {("", 0.0)}
         if troubles:
             why, seconds = max(troubles, key=lambda trouble: trouble[1])
             return (("class:bad", f"store    ! away for {span(float(round(seconds)))}: {why}"),)
-        missing = {found.missing for found in (snapshot, self._counts.answer) if found is not None} - {""}
+        missing = {
+            found.missing for found in (snapshot, self._counts.answer, self._history.answer) if found is not None
+        } - {""}
         if missing:
             return (("class:bad", f"store    ! in part only: {'; '.join(sorted(missing))}"),)
         if snapshot is None:

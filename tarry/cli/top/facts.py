@@ -1,5 +1,7 @@
 """The data of the dashboard: master, queues, running jobs, hosts."""
 
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -7,6 +9,7 @@ from tarry.cli.top.rates import QueueRates
 from tarry.model.job import State
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import Board, ChildStatus
+from tarry.store.history.recent import RecentFigures, RecentHistory
 
 
 class QueueRow(Struct, frozen=True):
@@ -23,7 +26,8 @@ class QueueRow(Struct, frozen=True):
     oldest: float | None = None
     """For how long the oldest ready job has been due."""
     wait: float | None = None
-    """The median wait from due to start, of jobs that were seen running."""
+    """The median wait from due to start: of the attempts that ended in the last minutes, by the history; else of jobs
+    that were seen running."""
     came: float | None = None
     """Jobs that came in per second; `left` and `died` are per second, too."""
     left: float | None = None
@@ -31,6 +35,8 @@ class QueueRow(Struct, frozen=True):
     least: bool = False
     """The rates are lower bounds: records were deleted meanwhile."""
     tasks: tuple[str, ...] = ()
+    recent: RecentFigures | None = None
+    """The last minutes by the history; None: no keeper sums it up."""
 
 
 class RunningJob(Struct, frozen=True):
@@ -96,6 +102,13 @@ class Snapshot(Struct, frozen=True):
     missing: str = ""
 
 
+class HistoryFigures(Struct, frozen=True):
+    """The last minutes by the history. recent None: no keeper sums it up."""
+
+    recent: RecentHistory | None
+    missing: str = ""
+
+
 class MasterFigures(Struct, frozen=True):
     """The scoreboard of the master, and jobs per second by `child_key`. board None: no master runs here."""
 
@@ -111,12 +124,29 @@ def child_key(child: ChildStatus) -> str:
     return f"{child.name} {child.pid}"
 
 
-def queues(counted: JobCounts | None, snapshot: Snapshot | None) -> list[QueueRow]:
-    """The rows of all queues by name, from counts and snapshot."""
+def queues(
+    counted: JobCounts | None, snapshot: Snapshot | None, history: HistoryFigures | None = None
+) -> list[QueueRow]:
+    """The rows of all queues by name, from counts, snapshot and history."""
+    recent = history.recent if history else None
     paused = snapshot.paused if snapshot else {}
-    names = paused.keys() | (counted.queues.keys() if counted else set())
+    names = paused.keys() | (counted.queues.keys() if counted else set()) | (recent.queues.keys() if recent else set())
     waits = snapshot.waits if snapshot else {}
-    return [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
+    rows = [_queue(name, paused.get(name, False), waits.get(name), counted) for name in sorted(names)]
+    return rows if recent is None else [_with_history(row, recent.queues.get(row.queue, _QUIET)) for row in rows]
+
+
+_QUIET = RecentFigures()
+
+
+def _with_history(row: QueueRow, recent: RecentFigures) -> QueueRow:
+    """The row with what the history knows better."""
+    if recent.waited is not None:
+        # All attempts that ended, and not only those that were seen while they ran.
+        row = replace(row, wait=recent.waited.p50)
+    if row.came is None or row.least:
+        row = replace(row, came=recent.put / 60, left=recent.ended / 60, least=False)
+    return replace(row, recent=recent)
 
 
 def http(counted: JobCounts | None, snapshot: Snapshot | None) -> list[EndpointHealth]:
@@ -128,12 +158,12 @@ def http(counted: JobCounts | None, snapshot: Snapshot | None) -> list[EndpointH
 def _queue(name: str, paused: bool, wait: float | None, counted: JobCounts | None) -> QueueRow:
     if counted is None:
         return QueueRow(name, paused, wait=wait)
-    counts = counted.queues.get(name, {})
+    counts: dict[str, Any] = {state.value: n for state, n in counted.queues.get(name, {}).items()}
     flow = counted.flows.get(name, QueueRates())
     return QueueRow(
         name,
         paused,
-        **{state.value: n for state, n in counts.items()},
+        **counts,
         oldest=counted.oldest.get(name),
         wait=wait,
         came=flow.came,

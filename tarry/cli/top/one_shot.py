@@ -1,4 +1,4 @@
-"""A single report, for pipes and programs: the data of the dashboard without rates."""
+"""A single report, for pipes and programs: the data of the dashboard; rates are those of the history."""
 
 from pathlib import Path
 from socket import gethostname
@@ -9,18 +9,22 @@ from msgspec import Struct, to_builtins
 
 from tarry.cli.printing import format_clock, print_json, print_table
 from tarry.cli.top import facts
-from tarry.cli.top.facts import HostRow, JobCounts, QueueRow, Snapshot
-from tarry.cli.top.sources import CountSource, MasterSource, SnapshotSource, StoreAccess
+from tarry.cli.top.facts import HistoryFigures, HostRow, JobCounts, QueueRow, Snapshot
+from tarry.cli.top.sources import CountSource, HistorySource, MasterSource, SnapshotSource, StoreAccess
 from tarry.cli.top.tables import WorkerLine, worker_lines
-from tarry.cli.top.text import make_printable, size, span
+from tarry.cli.top.text import chart_lines, make_printable, p50, p99, rate, recent_line, size, span
 from tarry.errors import MasterError, StoreError
 from tarry.model.duration import SECOND
 from tarry.model.quantity import quantity
 from tarry.push.health import EndpointHealth
 from tarry.runtime.board.reader import SERVER, Board
+from tarry.store.history.recent import RATED, MinuteFigures, RecentFigures, RecentHistory
 
-# Rates need two polls, and a report makes one.
+# These rates need two polls, and a report makes one.
 _RATES = ("came", "left", "died", "least")
+
+
+_RECENT = ("in/min", "out/min", "failed/min", "wait p99", "ran", "ran p99")
 
 
 class OneShotReport(Struct):
@@ -36,6 +40,9 @@ class OneShotReport(Struct):
     jobs: list[facts.RunningJob] = []
     hosts: list[HostRow] = []
     http: list[EndpointHealth] = []
+    recent: RecentFigures | None = None
+    """The last minutes of all queues, by the history; None: no keeper sums it up."""
+    minutes: list[MinuteFigures] = []
 
 
 def take_report(store_access: StoreAccess, pid_file: Path) -> OneShotReport:
@@ -45,32 +52,40 @@ def take_report(store_access: StoreAccess, pid_file: Path) -> OneShotReport:
         found.master = MasterSource(pid_file).look().board
     except MasterError as error:
         found.master_trouble = str(error)
-    snapshot, counted = _read_store(store_access, found)
-    found.queues = facts.queues(counted, snapshot)
+    snapshot, counted, history = _read_store(store_access, found)
+    found.queues = facts.queues(counted, snapshot, history)
+    if history is not None and history.recent is not None:
+        found.recent, found.minutes = history.recent.total, history.recent.minutes
     found.http = facts.http(counted, snapshot)
     if snapshot is not None:
         found.store, found.jobs, found.hosts = snapshot.url, snapshot.jobs, snapshot.hosts
     return found
 
 
-def _read_store(store_access: StoreAccess, found: OneShotReport) -> tuple[Snapshot | None, JobCounts | None]:
+def _read_store(
+    store_access: StoreAccess, found: OneShotReport
+) -> tuple[Snapshot | None, JobCounts | None, HistoryFigures | None]:
     source, counts = SnapshotSource(store_access), CountSource(store_access.open)
+    histories = HistorySource(store_access.open)
     snapshot: Snapshot | None = None
+    history: HistoryFigures | None = None
     try:
         # Kept even if the counts, which take longer, then fail.
         snapshot = source.look()
         found.store_trouble = snapshot.missing
-        return snapshot, counts.look()
+        history = histories.look()
+        return snapshot, counts.look(), history
     except StoreError as error:
         found.store_trouble = str(error)
-        return snapshot, None
+        return snapshot, None, history
     finally:
         source.close()
+        histories.close()
         counts.close()
 
 
 def report_facts(report: OneShotReport) -> dict[str, Any]:
-    """The report for JSON. Times are in seconds; null: none, or not known. No rates: they need two polls."""
+    """The report for JSON. Times are in seconds; null: none, or not known. Rates are per minute, by the history."""
     result: dict[str, Any] = to_builtins(report)
     result["queues"] = [{k: v for k, v in queue.items() if k not in _RATES} for queue in result["queues"]]
     return result
@@ -88,13 +103,21 @@ def print_report(report: OneShotReport, json: bool) -> None:
         heads = ("process", "pid", "state", "memory", "processed", "failed", "up", "job")
         _print_section(heads, [_worker(line) for line in worker_lines(facts.MasterFigures(report.master, {}))])
     columns = ("queue", "is", "ready", "scheduled", "running", "dead", "done", "oldest ready", "wait")
-    _print_section(columns, [_queue(queue) for queue in report.queues])
+    _print_recent(report)
+    recent = _RECENT if report.recent else ()
+    _print_section((*columns, *recent), [_queue(queue) for queue in report.queues])
     if report.http:
         _print_section(
             ("http task", "to", "at once", "in flight", "waiting", "is"), [_http(one) for one in report.http]
         )
     if any(not host.here for host in report.hosts):
         _print_section(("host", "state", "master", "workers", "busy", "heard"), [_host(host) for host in report.hosts])
+
+
+def _print_recent(report: OneShotReport) -> None:
+    if report.recent is not None:
+        recent = RecentHistory({}, report.recent, report.minutes)
+        print("\n".join(["", f"last {RATED} minutes: {recent_line(recent)}", *chart_lines(recent)]))
 
 
 def _title(report: OneShotReport) -> str:
@@ -123,7 +146,15 @@ def _worker(line: WorkerLine) -> tuple[Any, ...]:
 
 def _queue(queue: QueueRow) -> tuple[Any, ...]:
     counts = (queue.ready, queue.scheduled, queue.running, queue.dead, queue.done)
-    return (queue.queue, "paused" if queue.paused else "open", *counts, span(queue.oldest), span(queue.wait))
+    return (
+        queue.queue, "paused" if queue.paused else "open", *counts, span(queue.oldest), span(queue.wait),
+        *(_recent(queue.recent) if queue.recent else ()),
+    )  # fmt: skip
+
+
+def _recent(recent: RecentFigures) -> tuple[str, ...]:
+    flow = (rate(number) for number in (recent.put, recent.ended, recent.failed))
+    return (*flow, span(p99(recent.waited)), span(p50(recent.ran)), span(p99(recent.ran)))
 
 
 def _http(one: EndpointHealth) -> tuple[Any, ...]:

@@ -15,6 +15,8 @@ Line = list[Piece]
 Cells = Callable[[str], int]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
+CHART_WIDTH, CHART_HEIGHT = 60, 30
+"""The least size at which there is room for the charts."""
 _FEWEST_LINES = 2  # The fewest lines of a table that is not focused.
 
 KEYS = (
@@ -30,8 +32,9 @@ HELP = (
     ("Ctrl-L", "draw anew      Ctrl-Z  suspend      q  quit"),
     ("", ""),
     ("in/s out/s", "what came and left, by counting; ≥: records were forgotten"),
+    ("fail/min", "attempts that failed: by the history, of the last 5 minutes"),
     ("oldest", "for how long the first ready job has been due"),
-    ("wait", "median from due to start, of the jobs that were seen running"),
+    ("wait  ran", "from due to start, and how long attempts ran: the median, p99"),
     ("job", "of async jobs, a worker shows only the one whose step it is"),
 )
 
@@ -41,6 +44,8 @@ class Header(Struct, frozen=True):
 
     left: str
     lines: tuple[Piece, ...]
+    charts: tuple[Piece, ...] = ()
+    """Further lines, where there is room for them."""
 
 
 def draw(head: Header, view: ViewState, width: int, height: int, now: float, cells: Cells) -> list[Line]:
@@ -51,6 +56,8 @@ def draw(head: Header, view: ViewState, width: int, height: int, now: float, cel
     writer = LineWriter(width, cells)
     clock = strftime("%H:%M:%S", localtime(now))
     top = [writer.ends("class:title", head.left, clock), *(writer.line(*line) for line in head.lines)]
+    if width >= CHART_WIDTH and height >= CHART_HEIGHT:
+        top += [writer.line(*line) for line in head.charts]
     # However long the header is, three lines are left for a table.
     top = [*top[: height - 5], writer.line("", "")]
     room = height - len(top) - 1

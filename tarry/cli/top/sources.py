@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from tarry.cli.top.facts import HostRow, JobCounts, MasterFigures, RunningJob, Snapshot, child_key
+from tarry.cli.top.facts import HistoryFigures, HostRow, JobCounts, MasterFigures, RunningJob, Snapshot, child_key
 from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
@@ -24,6 +24,7 @@ from tarry.push.health import endpoint_health
 from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally
+from tarry.store.history.recent import recent_figures, recent_period
 from tarry.store.opening import open_store
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks import progress
@@ -158,6 +159,28 @@ def _add_up(tallies: list[Tally], now: int, into: JobCounts) -> JobCounts:
             age = max(0.0, (now - tally.oldest) / SECOND)
             into.oldest[tally.queue] = max(age, into.oldest.get(tally.queue, 0.0))
     return into
+
+
+class HistorySource:
+    """The last minutes of the history."""
+
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._lazy_store = LazyStore(opener)
+        self._clock: Clock | None = None
+
+    def look(self) -> HistoryFigures:
+        """Reads the history; StoreError."""
+        troubles: list[str] = []
+        store = self._lazy_store.store
+        clock = self._clock = self._clock or Clock(store.time)
+        now = clock.now()
+        period = recent_period(now)
+        cells = _partly(lambda: store.history.read(period.resolution, period.start, period.end), troubles)
+        return HistoryFigures(recent_figures(cells, now), "; ".join(troubles))
+
+    def close(self) -> None:
+        """Gives the store back."""
+        self._lazy_store.close()
 
 
 class SnapshotSource:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from tarry.cli.printing import partial_answer, print_json, print_table
+from tarry.cli.top.text import sparkline
 from tarry.errors import StoreError
 from tarry.model.duration import SECOND, format_duration
 from tarry.process.loading import Setup
@@ -30,7 +31,6 @@ STATUSES_SHOWN = 10
 """The HTTP statuses that came most often."""
 _COUNTS = ("put", "done", "failed", "dead", "cancelled", "expired")
 _HEADS = (*_COUNTS, "waited p50", "p99", "ran p50", "p99")
-_STEPS = "▁▂▃▄▅▆▇█"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -135,9 +135,3 @@ def _times(times: Percentiles | None) -> tuple[str, str]:
     if times is None:
         return "-", "-"
     return format_duration(round(times.p50 * SECOND)), format_duration(round(times.p99 * SECOND))
-
-
-def sparkline(numbers: Sequence[int]) -> str:
-    """A character for each number: the higher, the more. 0 is a space."""
-    most = max(numbers, default=0)
-    return "".join(_STEPS[(number * len(_STEPS) - 1) // most] if number else " " for number in numbers)

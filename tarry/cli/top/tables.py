@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.cli.top.facts import HostRow, MasterFigures, QueueRow, child_key
-from tarry.cli.top.text import number, rate, size, span
+from tarry.cli.top.text import number, p50, p99, rate, size, span
 from tarry.model.quantity import quantity
 from tarry.runtime.board.layout import GONE, READY
 from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
+from tarry.store.history.recent import RecentFigures
 
 GAP = 2
 _WIDEST_NAME = 44
@@ -111,6 +112,15 @@ def _flow(name: str) -> Callable[[QueueRow], str]:
     return text
 
 
+def _recent(title: str, width: int, value: Callable[[RecentFigures], float | None], rank: int, times: bool) -> Column:
+    """A column of what the history knows of the last minutes."""
+
+    def order(queue: QueueRow) -> float | None:
+        return None if queue.recent is None else value(queue.recent)
+
+    return Column(title, width, lambda queue: (span if times else rate)(order(queue)), order, rank=rank)
+
+
 def _queue_state(queue: QueueRow) -> str:
     return "paused" if queue.paused else ""
 
@@ -131,10 +141,14 @@ QUEUES = Table(
         _value_column("oldest", "oldest", 7, span, rank=1),
         Column("in/s", _FLOW, _flow("came"), lambda queue: queue.came, rank=2),
         Column("out/s", _FLOW, _flow("left"), lambda queue: queue.left, rank=2),
+        _recent("fail/min", 8, lambda recent: recent.failed, 4, times=False),
         _value_column("wait", "wait", 7, span, rank=5),
-        Column("dead/s", _FLOW, _flow("died"), lambda queue: queue.died, rank=7),
-        _value_column("done", "done", 6, _count, rank=6),
-        _value_column("cancelled", "cancelled", 9, _count, rank=8),
+        _recent("wait p99", 8, lambda recent: p99(recent.waited), 6, times=True),
+        _recent("ran", 7, lambda recent: p50(recent.ran), 6, times=True),
+        _recent("ran p99", 7, lambda recent: p99(recent.ran), 6, times=True),
+        Column("dead/s", _FLOW, _flow("died"), lambda queue: queue.died, rank=8),
+        _value_column("done", "done", 6, _count, rank=7),
+        _value_column("cancelled", "cancelled", 9, _count, rank=9),
     ),
     key=lambda queue: str(queue.queue),
     words=lambda queue: (queue.queue, *queue.tasks),

@@ -1,9 +1,11 @@
 """Makes foreign text safe to draw: no control characters, and never wider than its column."""
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tarry.runtime import report
+from tarry.store.history.reading import Percentiles
+from tarry.store.history.recent import RecentHistory
 from tarry.terminal import is_hidden, written_out
 
 _MARKS = frozenset({"Mn", "Me"})
@@ -11,6 +13,7 @@ _MOST_MARKS = 2  # The most combining marks on one character; more would overlap
 _VARIATIONS = range(0xFE00, 0xFE10)  # Variation selectors: terminals disagree on the width of a character before one.
 _LONGEST = 500
 _ELLIPSIS = "…"
+_STEPS = "▁▂▃▄▅▆▇█"
 
 
 def make_printable(text: str) -> str:
@@ -72,3 +75,41 @@ def span(seconds: float | None) -> str:
 def size(octets: int) -> str:
     """A number of bytes: `51 MB`, `1.2 GB`."""
     return f"{octets / 2**30:.1f} GB" if octets >= 2**30 else f"{octets / 2**20:.0f} MB"
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """A character for each number: the higher, the more. 0 is a space."""
+    most = max(numbers, default=0)
+    return "".join(_STEPS[(number * len(_STEPS) - 1) // most] if number else " " for number in numbers)
+
+
+def p50(times: Percentiles | None) -> float | None:
+    """The median in seconds; None: there is none."""
+    return None if times is None else times.p50
+
+
+def p99(times: Percentiles | None) -> float | None:
+    """Of a hundred, 99 took no longer, in seconds; None: not known."""
+    return None if times is None else times.p99
+
+
+def recent_line(recent: RecentHistory) -> str:
+    """The last minutes of all queues: numbers per minute, and times."""
+    total = recent.total
+    flow = f"{rate(total.put)}/min in, {rate(total.ended)} out, {rate(total.failed)} failed"
+    return "   ".join([flow, *_times("waited", total.waited), *_times("ran", total.ran)])
+
+
+def _times(what: str, times: Percentiles | None) -> list[str]:
+    return [] if times is None else [f"{what} {span(times.p50)}, p99 {span(times.p99)}"]
+
+
+def chart_lines(recent: RecentHistory) -> list[str]:
+    """What came, left and failed in each of the last minutes; a kind of which there was nothing has no line."""
+    lines = []
+    for title, name in (("in", "put"), ("out", "ended"), ("failed", "failed")):
+        numbers = [getattr(minute, name) for minute in recent.minutes]
+        if any(numbers):
+            most = f"{number(sum(numbers))} in {len(numbers)} min, at most {number(max(numbers))} in one"
+            lines.append(f"{title:8} {sparkline(numbers)}   {most}")
+    return lines

@@ -281,10 +281,11 @@ def _buckets(numbers: Mapping[int, int]) -> list[Bucket]:
 
 def _figures(sums: Sums) -> dict[str, Any]:
     kinds = {KINDS[kind]: number for kind, number in sums.kinds.items() if kind in KINDS}
-    return {**kinds, "waited": _percentiles(sums.waited), "ran": _percentiles(sums.ran), "statuses": sums.statuses}
+    return {**kinds, "waited": percentiles(sums.waited), "ran": percentiles(sums.ran), "statuses": sums.statuses}
 
 
-def _percentiles(buckets: Mapping[int, int]) -> Percentiles | None:
+def percentiles(buckets: Mapping[int, int]) -> Percentiles | None:
+    """Of durations in buckets; None: there are none."""
     if not buckets:
         return None
     return Percentiles(*((percentile(buckets, share) or 0) / _SECOND for share in (0.5, 0.95, 0.99)))
