@@ -62,6 +62,15 @@ def test_a_request_is_taken_once_and_its_outcome_is_kept(requests: HostRequests,
     assert requests.under_way() == []
 
 
+def test_a_master_gets_only_its_own(store: MemoryStore, requests: HostRequests, clock: FakeClock) -> None:
+    other = HostRequests(store, "web-0|1.1:7:9:0")
+    other.put(request(1, clock.now()))
+    requests.put(request(2, clock.now()))
+    assert [one.id for one in requests.take(clock.now(), 0)] == ["r2"]
+    assert [one.id for one in requests.known(clock.now())] == ["r2"]
+    assert states(other, clock) == {"r1": "waiting"}
+
+
 def test_of_many_that_take_at_once_one_gets_it(requests: HostRequests, clock: FakeClock) -> None:
     requests.put(request(1, clock.now()))
     with ThreadPoolExecutor(8) as threads:
