@@ -7,23 +7,21 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from msgspec.structs import asdict
-
 from tarry.cli.host_requests import TIMEOUT, kill_jobs
+from tarry.cli.job_report import explain, show
 from tarry.cli.moment import parse_since
 from tarry.cli.printing import (
     confirm,
     format_ago,
-    format_clock,
     partial_answer,
     print_json,
     print_table,
     progress_bar,
 )
-from tarry.cli.push.attempts import Attempts, print_acts, print_attempts
+from tarry.cli.push.attempts import Attempts
 from tarry.client.bulk import change_jobs, find_pages
 from tarry.client.client import Client
-from tarry.client.job_records import job_detail, job_record
+from tarry.client.job_records import job_record
 from tarry.client.operations.operation import EVENTS
 from tarry.errors import JobNotFound, UsageError
 from tarry.model import lifecycle
@@ -32,12 +30,9 @@ from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import Job, State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
-from tarry.push.waiting import why_waiting
 from tarry.store import ids
 from tarry.store.base import Query
-from tarry.tasks import progress
-from tarry.tasks.output import Output
-from tarry.terminal import harmless, say
+from tarry.terminal import say
 
 LISTED = 50
 ACTIONS = ("list", "show", "why", "retry", "cancel", "delete", "kill")
@@ -77,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
     client = setup.client
     if args.action == "list":
         return _list(setup, args)
-    if args.action == "show":
-        return _show(setup, args)
-    if args.action == "why":
-        return _why(setup, args)
+    if args.action in ("show", "why"):
+        report = show if args.action == "show" else explain
+        return report(setup, _get_jobs(client, _named(args)), args.json)
     if args.action == "kill":
-        return _kill(client, args)
+        # Ended one by one: all of them must exist before the first one is.
+        return kill_jobs(client, _get_jobs(client, _named(args)), args)
     if args.action == "cancel":
         # Only the HTTP tasks can say whether a job was ever sent.
         setup.known_tasks()
@@ -164,75 +159,19 @@ def _list(setup: Setup, args: argparse.Namespace) -> int:
     return 0
 
 
+def _named(args: argparse.Namespace) -> list[str]:
+    if not args.ids:
+        raise UsageError(f"which job? tarry jobs {args.action} ID")
+    names: list[str] = args.ids
+    return names
+
+
 def _get_jobs(client: Client, names: list[str]) -> list[Job]:
     found = client.store.get([ids.parse(name) for name in names])
     for name, job in zip(names, found, strict=True):
         if job is None:
             raise JobNotFound(f"no job {name}: it never existed, or its time of keeping is over")
     return [job for job in found if job is not None]
-
-
-def _show(setup: Setup, args: argparse.Namespace) -> int:
-    if not args.ids:
-        raise UsageError("which job? tarry jobs show ID")
-    jobs = _get_jobs(setup.client, args.ids)
-    attempts = Attempts(setup, jobs)
-    if args.json:
-        print_json([job_detail(job, attempts.maximum(job)) for job in jobs])
-        return 0
-    for job in jobs:
-        facts = asdict(job_record(job)) | {"attempt": attempts.text(job)}
-        del facts["max_attempts"]
-        times = {"created": job.created, "due": job.due, "since": job.state_since, "expires": job.expires}
-        facts |= {name: format_clock(moment) for name, moment in times.items()}
-        note = facts.pop("note")
-        if reported := facts["progress"]:
-            facts["progress"] = f"{reported.fraction:.0%} {reported.message}".rstrip()
-        # Printed apart, since it has many lines.
-        traceback = note.pop("traceback", "") if isinstance(note, dict) else ""
-        facts["result" if job.state is State.DONE else "last"] = note
-        for name, value in facts.items():
-            say(f"{name:9} {'-' if value is None else harmless(str(value))}")
-        print_attempts(job)
-        print_acts(job)
-        say(traceback, end="")
-        if output := progress.decode_output(job.progress):
-            _print_output(output)
-    return 0
-
-
-def _why(setup: Setup, args: argparse.Namespace) -> int:
-    if not args.ids:
-        raise UsageError("which job? tarry jobs why ID")
-    client, tasks = setup.client, setup.known_tasks()
-    jobs, now = _get_jobs(client, args.ids), client.clock.now()
-    endpoints = setup.home.http.endpoints
-    found = {ids.text(job.id): why_waiting(client.store, job, now, tasks, endpoints) for job in jobs}
-    if args.json:
-        print_json(found)
-        return 0
-    for job, (name, reasons) in zip(jobs, found.items(), strict=True):
-        say(f"{name} is {job.state}.")
-        for reason in reasons:
-            say(f"- {harmless(reason.text)}")
-            for one in reason.holders[:LISTED]:
-                began = format_ago(round(one.since * SECOND), now)
-                say(f"    {one.id} {harmless(one.task)} on {one.worker}, began {began}")
-    return 0
-
-
-def _kill(client: Client, args: argparse.Namespace) -> int:
-    if not args.ids:
-        raise UsageError("which job? tarry jobs kill ID")
-    # Ended one by one: all of them must exist before the first one is.
-    return kill_jobs(client, _get_jobs(client, args.ids), args)
-
-
-def _print_output(output: Output) -> None:
-    before = f", {quantity(output.left_out, 'line')} before left out" if output.left_out else ""
-    say(f"output    of attempt {output.attempt}{before}:")
-    for line in output.text.removesuffix("\n").split("\n"):
-        say(f"  {line}")
 
 
 def _change_rule(action: str, client: Client) -> tuple[Callable[[Job, int], Change], str]:
