@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tarry.cli.top.tables import GAP, Table, fit_columns
+from tarry.cli.top.layout import GAP, fit_columns
+from tarry.cli.top.tables import Table
 from tarry.cli.top.text import fit, make_printable
 from tarry.cli.top.view_state import CONFIRMING, FILTERING, HELPING, ViewState
 

@@ -13,11 +13,7 @@ from tarry.runtime.board.layout import GONE, READY
 from tarry.runtime.board.reader import SERVER, Board, BoardJob, ChildStatus
 from tarry.store.history.recent import RecentFigures
 
-GAP = 2
-_WIDEST_NAME = 44
-_EXTRA = 5
 _FLOW = 6  # Cells of a rate.
-_NAME, _NARROWEST_NAME = 24, 14  # The wanted and the smallest width of the column that takes the remaining cells.
 
 
 class Column(Struct, frozen=True):
@@ -29,8 +25,8 @@ class Column(Struct, frozen=True):
     order: Callable[[Any], Any]
     right: bool = True
     rank: int = 0
-    """Columns with a higher rank are removed first if there is too little room; rank 0 is never removed. From _EXTRA
-    on a column is also removed to make room for long names."""
+    """Columns with a higher rank are removed first if there is too little room; rank 0 is never removed. From
+    `layout.EXTRA` on a column is also removed to make room for long names."""
     style: Callable[[Any], str] = lambda fact: ""
     short: int = 0
     """Its width if there is too little room."""
@@ -272,44 +268,3 @@ HTTP = Table(
     key=lambda one: str(one.task),
     words=lambda one: (one.task, one.to, one.problem, one.trouble),
 )  # fmt: skip
-
-
-def fit_columns(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
-    """The columns that fit, in order, each with its width."""
-    shown = list(columns)
-    while True:
-        last = max(shown, key=lambda column: column.rank)
-        name = _NAME if last.rank >= _EXTRA else _NARROWEST_NAME
-        wanted = sum(column.short or column.width or name for column in shown) + GAP * (len(shown) - 1)
-        if wanted <= width or not last.rank:
-            return _widths(shown, width)
-        shown.remove(last)
-
-
-def _widths(shown: list[Column], width: int) -> list[tuple[Column, int]]:
-    """Gives the remaining cells first to columns that can be short, then to the one with width 0."""
-    spare = width - sum(column.short or column.width for column in shown) - GAP * (len(shown) - 1) - _NARROWEST_NAME
-    widths = []
-    for column in shown:
-        more = min(max(spare, 0), column.width - column.short) if column.short else 0
-        spare -= more
-        widths.append((column.short or column.width) + more)
-    for place, column in enumerate(shown):
-        if not column.width:
-            # As the last column it may be as wide as it likes: nothing stands on its right.
-            most = width if column is shown[-1] else _WIDEST_NAME
-            widths[place] = max(min(_NARROWEST_NAME + spare, most), 1)
-    return list(zip(shown, widths, strict=True))
-
-
-def filter_and_sort(table: Table, facts: Iterable[Any], text: str, sort: int, descending: bool) -> list[Any]:
-    """The facts that contain the text, sorted by a column; facts without a value come last in both directions."""
-    wanted = text.casefold()
-    found = [fact for fact in facts if not wanted or any(wanted in word.casefold() for word in table.words(fact))]
-    if sort < 0:
-        return found[::-1] if descending else found
-    order = table.columns[sort].order
-    # Apart, since None cannot be compared.
-    known = [fact for fact in found if order(fact) is not None]
-    known.sort(key=order, reverse=descending)
-    return known + [fact for fact in found if order(fact) is None]

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from tarry.cli.top.facts import QueueRow, RunningJob
-from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, Table, WorkerLine, filter_and_sort
+from tarry.cli.top.layout import filter_and_sort
+from tarry.cli.top.tables import HOSTS, HTTP, JOBS, QUEUES, WORKERS, Table, WorkerLine
 
 WATCHING, FILTERING, CONFIRMING, HELPING = "watching", "filtering", "confirming", "helping"
 
