@@ -138,6 +138,8 @@ def test_a_slip_in_the_file_shuts_nobody_out(file: Path, caplog: pytest.LogCaptu
         (section("a", "t", 'rate = "often"'), "tokens.a.rate: expected a rate"),
         (section("a", "t", 'scope = ["put"]'), "unknown setting tokens.a.scope; did you mean scopes"),
         (section("a", "t") + section("b", "t"), "expected another token than that of a"),
+        # A session of it would be one of the password `ann`.
+        (section('"password:ann"', "t"), "expected a name that does not begin with password:"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(file: Path, text: str, why: str) -> None:

@@ -20,6 +20,8 @@ log = logging.getLogger("tarry.server")
 
 CHECK_EVERY = 1.0
 """Seconds between two looks at a file."""
+PASSWORD_ENTRY = "password:"
+"""The start of the `entry` of a caller with a password: a token may have the same name, but no name like that."""
 _SCOPES = tuple(scope.value for scope in Scope)
 
 

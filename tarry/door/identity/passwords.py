@@ -22,7 +22,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tarry.door.identity.access import Anybody, Caller, DoorAccess
-from tarry.door.identity.entries import EntryCaller, EntryFile, EntrySettings
+from tarry.door.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
 from tarry.door.identity.sign_in_tries import SignInTries
 from tarry.door.identity.tokens import TokenAccess
 from tarry.errors import ConfigError, NotAuthenticated
@@ -30,8 +30,6 @@ from tarry.settings import Kind, read_file, section
 
 LEAST, MOST = 8, 1024
 """Characters of a new password at least; bytes of any password at most."""
-ENTRY = "password:"
-"""The start of the `entry` of a caller with a password: a token may have the same name."""
 _COST, _BLOCK, _LANES = 2**15, 8, 3
 """What OWASP recommends for scrypt with 32 MB."""
 _MOST_MEMORY = 256 * 2**20
@@ -114,7 +112,7 @@ class PasswordCaller(EntryCaller[PasswordSettings]):
     @property
     def entry(self) -> str:
         """See `Caller`."""
-        return ENTRY + self.name
+        return PASSWORD_ENTRY + self.name
 
 
 class PasswordAccess:
@@ -160,14 +158,14 @@ class PasswordAccess:
 
     def named(self, entry: str) -> Caller | None:
         """The caller of this entry; None: there is none any more."""
-        if entry.startswith(ENTRY):
-            return self._file.named(entry.removeprefix(ENTRY))
+        if entry.startswith(PASSWORD_ENTRY):
+            return self._file.named(entry.removeprefix(PASSWORD_ENTRY))
         return None if self._tokens is None else self._tokens.named(entry)
 
     def digest_of(self, entry: str) -> bytes:
         """What is kept of the password or token of this entry; empty: there is none."""
-        if entry.startswith(ENTRY):
-            found = self._file.named(entry.removeprefix(ENTRY))
+        if entry.startswith(PASSWORD_ENTRY):
+            found = self._file.named(entry.removeprefix(PASSWORD_ENTRY))
             return b"" if found is None else str(found.settings.scrypt).encode()
         return b"" if self._tokens is None else self._tokens.digest_of(entry)
 

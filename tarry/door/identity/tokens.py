@@ -19,7 +19,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tarry.door.identity.access import Caller
-from tarry.door.identity.entries import EntryCaller, EntryFile, EntrySettings
+from tarry.door.identity.entries import PASSWORD_ENTRY, EntryCaller, EntryFile, EntrySettings
 from tarry.door.request_rate import RequestRate
 from tarry.errors import ConfigError, NotAuthenticated
 from tarry.kinds import RATE
@@ -56,6 +56,9 @@ def read_tokens(path: Path) -> dict[str, TokenSettings]:
     for name, token in found.items():
         if not token.sha256:
             raise source.wrong(("tokens", name), "a sha256", "a token without one")
+        if name.startswith(PASSWORD_ENTRY):
+            # Its sessions would be those of the password of that name.
+            raise source.wrong(("tokens", name), f"a name that does not begin with {PASSWORD_ENTRY}", repr(name))
     _refuse_twins(found, source)
     return found
 
