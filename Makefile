@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo shop test bench lint setup servers lock docs soak chaos mutants console-soak
+.PHONY: demo shop test bench lint setup servers lock docs screenshots soak chaos mutants console-soak
 .DEFAULT_GOAL := test
 
 setup: .venv/.current
@@ -66,6 +66,10 @@ mutants: servers
 
 docs: setup
 	$(BIN)/python -m tests.lifecycle_page
+
+# The pictures of docs/images, by Chromium, of a real master.
+screenshots: servers
+	$(BIN)/python -m tests.door.console.browser.screenshots
 
 # Writes the locked set again from pyproject.toml, with the hashes of all its files, in an environment of its own. What
 # is in it stays as it is where it may: remove a line, or the file, to have newer versions.

@@ -74,7 +74,8 @@ def write_month(store: Store, tasks: Mapping[tuple[str, str], float], now: int, 
 
 
 def _sums(dice: random.Random, usual: float, start: int, length: int) -> Sums:
-    daily = 1.0 if length == _DAY else 0.35 + 0.65 * math.sin(math.pi * (start % _DAY) / _DAY) ** 2
+    # A day has the mean of its hours.
+    daily = 0.675 if length == _DAY else 0.35 + 0.65 * math.sin(math.pi * (start % _DAY) / _DAY) ** 2
     put = max(0, round(dice.gauss(usual * daily, (usual * daily) ** 0.5)))
     # Twice an hour something is slow, and some attempts fail.
     is_bad = start // 60 % 30 in (7, 8)
