@@ -138,6 +138,21 @@ def test_several_hosts_may_start_at_once(mariadb_url: str) -> None:
         store.close()
 
 
+def test_a_process_that_starts_while_another_makes_the_tables_waits(
+    mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never sees the version of an earlier step, which it would take for tables that nobody has migrated."""
+    slow = SchemaStep("waits", ["DO SLEEP(0.5)"])
+    monkeypatch.setattr(mysql_schema, "STEPS", (STEPS[0], slow, *STEPS[1:]))
+    with ThreadPoolExecutor(6) as pool:
+        first = pool.submit(MysqlStore, mariadb_url)
+        others = []
+        while not first.done():
+            others.append(MysqlStore(mariadb_url))
+    for store in (first.result(), *others):
+        store.close()
+
+
 def test_a_newer_schema_is_refused_before_anything_is_written(store: MysqlStore, mariadb_url: str, client: Any) -> None:
     asked(client, f"UPDATE tarry_about SET value = {len(STEPS) + 1} WHERE name = 'schema'")
     client.commit()
@@ -175,6 +190,12 @@ def test_tables_left_half_made_are_made_to_the_end(mariadb_url: str, client: Any
     assert len(migrating.pending(mariadb_url)) == len(STEPS)
     store = MysqlStore(mariadb_url)
     put(store)
+    store.close()
+    # Another died just before the end.
+    asked(client, "DELETE FROM tarry_about WHERE name = 'schema'")
+    client.commit()
+    store = MysqlStore(mariadb_url)
+    assert len(taken(store)) == 1
     store.close()
 
 

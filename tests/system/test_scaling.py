@@ -1,5 +1,7 @@
 """Pools that follow their backlog, with real workers and a real store."""
 
+import re
+
 from tests.cli.project import until
 from tests.system.scene import Scene
 
@@ -17,7 +19,8 @@ def test_it_grows_with_its_backlog_and_shrinks_after_it(scene: Scene) -> None:
     until(lambda: len(scene.running()) == 3)
     assert (len(scene.pids()), wanted(scene)) == (3, 3)
     assert "\npool default: 3 of 1..3 workers, by its backlog\n" in scene.said("status")
-    assert "pool default: 2 workers wanted instead of 1: 4 jobs wait, the first for " in scene.log()
+    # On a busy machine the first look may come amid the puts.
+    assert re.search(r"pool default: 2 workers wanted instead of 1: [1-4] jobs? waits?, the first for ", scene.log())
     bounds = "pool default follows its backlog, from 1 to 3 workers: for another number change workers in the settings"
     assert scene.refused("scale", "default", 4) == f"{bounds}, then `tarry reload`"
     scene.open("gate")

@@ -55,6 +55,16 @@ HISTORY = {
     "history": f"""resolution INT NOT NULL, start BIGINT NOT NULL, queue {_NAME}, task {_NAME},
         value LONGBLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)""",
 }
+# Not a plain ALTER TABLE: a process may have died after it and before the version was written, and MySQL has no ADD
+# COLUMN IF NOT EXISTS.
+_ADD_ATTEMPTS = (
+    """SET @tarry_step = IF((SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()
+    AND TABLE_NAME = 'tarry_job' AND COLUMN_NAME = 'attempts') = 0,
+    'ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB', 'DO 0')""",
+    "PREPARE tarry_step FROM @tarry_step",
+    "EXECUTE tarry_step",
+    "DEALLOCATE PREPARE tarry_step",
+)
 STEPS = (
     SchemaStep(
         f"makes tarry's tables, {', '.join(f'tarry_{name}' for name in TABLES)}",
@@ -68,7 +78,7 @@ STEPS = (
         [
             *(_TABLE.format(name, columns) for name, columns in HISTORY.items()),
             "INSERT IGNORE INTO tarry_history VALUES (-1, 0, '', '', '')",
-            "ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB",
+            *_ADD_ATTEMPTS,
         ],
     ),
 )
@@ -97,15 +107,24 @@ class MysqlSchema(ServerSchema):
         refuse_newer(found, len(self.steps), self.where)
         return found
 
+    def create(self) -> None:
+        with _alone(self._link):
+            if self.version() == 0:
+                self._do(range(1, len(self.steps) + 1))
+
     def make(self, number: int) -> bool:
         with _alone(self._link):
             if self.version() >= number:
                 return False
-            # The version comes last: if a process dies during a step, the next one makes the whole step again.
-            version = f"INSERT INTO tarry_about VALUES ('schema', {number}) ON DUPLICATE KEY UPDATE value = {number}"
-            self._link.run(*self.steps[number - 1].statements)
-            self._link.run(version)
+            self._do(range(number, number + 1))
         return True
+
+    def _do(self, numbers: range) -> None:
+        for number in numbers:
+            self._link.run(*self.steps[number - 1].statements)
+        # The version comes last: if a process dies before it, the next one makes all of it again.
+        last = numbers[-1]
+        self._link.run(f"INSERT INTO tarry_about VALUES ('schema', {last}) ON DUPLICATE KEY UPDATE value = {last}")
 
 
 class _alone:  # noqa: N801 -- used as a function is

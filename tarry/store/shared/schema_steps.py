@@ -37,6 +37,10 @@ class ServerSchema(ABC):
     def make(self, number: int) -> bool:
         """Does that step, whole or not at all; False if another process has done it."""
 
+    @abstractmethod
+    def create(self) -> None:
+        """Does all steps, if there are no tables yet. No other process sees a version between."""
+
     def missing(self) -> range:
         """The numbers of the steps that are still to do."""
         return range(self.version() + 1, len(self.steps) + 1)
@@ -47,8 +51,7 @@ class ServerSchema(ABC):
         # Existing tables are not migrated here: an operator decides when, since older workers may be running.
         missing = self.missing()
         if missing.start == 1:
-            for number in missing:
-                self.make(number)
+            self.create()
         elif missing:
             raise StoreError(
                 f"{self.where} has schema {missing.start - 1}, this tarry knows {len(self.steps)}: run `tarry migrate`"
