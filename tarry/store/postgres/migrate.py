@@ -40,7 +40,9 @@ def create_or_check(
     newest = len(migrations)
     version = _version(pool, newest)
     if not version:
-        _apply_all(pool, range(1, newest + 1), migrations)
+        # As one step: who starts meanwhile would take the tables of an earlier version for old ones.
+        whole = PostgresMigration("makes all", tuple(one for each in migrations for one in each.statements))
+        _apply_all(pool, range(newest, newest + 1), (*migrations[:-1], whole))
     elif version < newest:
         raise StoreError(
             f"{pool.url.shown} has schema {version}, and this tarry needs {newest}: run `tarry migrate`, which older"
