@@ -188,7 +188,7 @@ class ReadHistory:
                 self._cells,
                 self.period,
                 partial(is_wanted, queue, task, allows),
-                None if task is not None else lambda of: _is_sample_of(queue, of, allows),
+                None if task is not None else lambda of: is_sample_of(queue, of, allows),
                 has_tasks=False,
             )
             # An open page asks again sooner than the history is read again.
@@ -215,7 +215,7 @@ def is_wanted(queue: str | None, task: str | None, allows: Callable[[str], bool]
     return queue in (None, in_queue) and task in (None, of_task) and allows(in_queue)
 
 
-def _is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> bool:
+def is_sample_of(queue: str | None, of: str, allows: Callable[[str], bool]) -> bool:
     """Whether a sample is of that queue; None: of all that the caller may see. of: whose sample it is; an
     empty name: that of all queues."""
     return allows(of or "*") if queue is None else of == queue and allows(of)

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tarry.model.duration import SECOND
 from tarry.store.history.gauges import QueueSample, is_sampled, sampled_cells
 from tarry.store.history.sums import KEPT, LENGTH, MINUTES, Place, add_up, merge
 
@@ -60,7 +61,7 @@ class StoreHistory(ABC):
     def prune(self, now: int) -> None:
         """Deletes the sums that were kept long enough."""
         for resolution, kept in KEPT.items():
-            self.drop(resolution, now // 1_000_000 - kept)
+            self.drop(resolution, now // SECOND - kept)
 
 
 class JournalHistory(StoreHistory):
@@ -80,7 +81,7 @@ class JournalHistory(StoreHistory):
         """How often the journal was summed up."""
 
     def sample(self, now: int, store: Any, read: Callable[[Any], Mapping[str, QueueSample]]) -> None:
-        second = now // 1_000_000
+        second = now // SECOND
         for _ in range(SAMPLED_WITHIN):
             # Whatever is written after this raises the number, and then nothing is written here.
             number = self.number()

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tarry.model.duration import SECOND
 from tarry.model.history.buckets import LAST, lower_end, percentile
 from tarry.model.history.counting import KINDS
 from tarry.store.history.gauges import ALL_QUEUES, NO_TASK, Gauge, followed_by, side_by_side
@@ -15,7 +16,6 @@ from tarry.store.shared.partial_result import made_of
 MOST_POINTS = 1500
 """A series has so many minutes, hours or days at most."""
 _ROUNDS = 20
-_SECOND = 1_000_000
 
 
 class Percentiles(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Period(Struct, frozen=True):
     def last(cls, resolution: int, count: int, now: int, step: int = 0) -> "Period":
         """The last so many points, with the one that is not over yet. now: microseconds."""
         length = step or LENGTH[resolution]
-        end = (now // _SECOND // length + 1) * length
+        end = (now // SECOND // length + 1) * length
         return cls(resolution, end - count * length, end, step)
 
     @property
@@ -228,7 +228,7 @@ def _gauge_of_each(period: Period, found: Mapping[int, list[list[int]]]) -> dict
 
 
 def _sample_figures(gauge: Gauge) -> dict[str, Any]:
-    oldest = {"oldest": gauge.oldest / _SECOND, "oldest_most": gauge.oldest_most / _SECOND}
+    oldest = {"oldest": gauge.oldest / SECOND, "oldest_most": gauge.oldest_most / SECOND}
     return {"ready": gauge.ready, "ready_most": gauge.ready_most, **oldest}
 
 
@@ -274,7 +274,7 @@ def ended_of_each(
 
 def _buckets(numbers: Mapping[int, int]) -> list[Bucket]:
     return [
-        Bucket(lower_end(bucket) / _SECOND, None if bucket >= LAST else lower_end(bucket + 1) / _SECOND, number)
+        Bucket(lower_end(bucket) / SECOND, None if bucket >= LAST else lower_end(bucket + 1) / SECOND, number)
         for bucket, number in sorted(numbers.items())
     ]
 
@@ -288,4 +288,4 @@ def percentiles(buckets: Mapping[int, int]) -> Percentiles | None:
     """Of durations in buckets; None: there are none."""
     if not buckets:
         return None
-    return Percentiles(*((percentile(buckets, share) or 0) / _SECOND for share in (0.5, 0.95, 0.99)))
+    return Percentiles(*((percentile(buckets, share) or 0) / SECOND for share in (0.5, 0.95, 0.99)))

@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 from msgspec import Meta, Struct
 
+from tarry.model.duration import SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
 from tarry.store.history.journal import read_record
 
@@ -96,7 +97,7 @@ def decode(cell: bytes) -> Sums:
 def add_up(records: Iterable[bytes], now: int) -> dict[Place, Sums]:
     """The sums of these records, at each resolution and of all time. now: microseconds; what a wrong clock put later
     counts as now."""
-    latest = now // 1_000_000
+    latest = now // SECOND
     sums: dict[Place, Sums] = {}
     for record in records:
         for count, number in read_record(record).items():

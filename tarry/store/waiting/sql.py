@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tarry.model.job import Job
-from tarry.store.base import BANDS
+from tarry.store.base import BANDS, band
 from tarry.store.waiting.counts import CappedCount, ReadyBefore, WaitingCounts, capped
 from tarry.store.waiting.dialects import WaitingDialect
 
@@ -36,13 +36,13 @@ class SqlWaiting(WaitingCounts):
 
     def bands(self, queue: str, most: int) -> dict[int, CappedCount]:
         # The column has the negative priority.
-        counts = [[*self._ready(-band, (0, 1)), _laned(self._sql, -band)] for band in BANDS]
+        counts = [[*self._ready(-one, (0, 1)), _laned(self._sql, -one)] for one in BANDS]
         statement = _sums([[_limited(table, 2) for table in tables] for tables in counts])
         ((*found,),) = self._rows(statement, (queue, most))
-        return {band: capped(count, most) for band, count in zip(BANDS, found, strict=True)}
+        return {one: capped(count, most) for one, count in zip(BANDS, found, strict=True)}
 
     def _before(self, job: Job, most: int) -> ReadyBefore:
-        rank, sign = self._sql.rank, _sign(-job.priority)
+        rank, sign = self._sql.rank, -band(job.priority)
         signs = [one for one in _RANGES if one <= sign]
         higher = [f"{table} AND {rank} < ?2" for one in signs for table in self._ready(one, (0, 1))]
         same = [[f"{table} AND {rank} = ?2" for table in self._ready(sign, (late,))] for late in (0, 1)]
@@ -89,7 +89,3 @@ def _between(part: int, bounds: int) -> str:
 
 def _is_in(name: str, queues: Collection[str] | None) -> bool:
     return queues is None or name in queues
-
-
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)

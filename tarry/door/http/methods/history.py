@@ -1,6 +1,7 @@
 """Methods about what was done and what is to come: the history, its totals, and what comes due."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -8,6 +9,7 @@ from msgspec import Meta, Struct
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
+from tarry.door.store_look import is_sample_of, is_wanted
 from tarry.store.history.reading import (
     MOST_POINTS,
     Durations,
@@ -107,8 +109,8 @@ def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
     found = view(
         store.history,
         period,
-        lambda queue, task: _wanted(call, query, queue, task),
-        None if query.task is not None else lambda queue: _sampled(call, query, queue),
+        _wanted(call, query),
+        None if query.task is not None else lambda queue: is_sample_of(query.queue, queue, call.allows),
     )
     durations = found.durations if query.durations else None
     return HistoryAnswer(
@@ -120,8 +122,7 @@ def get_history(call: ApiCall, query: HistoryQuery) -> HistoryAnswer:
 def get_totals(call: ApiCall, query: WorkQuery) -> TotalsAnswer:
     """Shows what was put, done, failed and dead today and in all, by queue and task."""
     history, day = call.service.client.store.history, Period.last(DAYS, 1, call.service.client.clock.now())
-    today = view(history, day, lambda queue, task: _wanted(call, query, queue, task))
-    ever = totals(history, lambda queue, task: _wanted(call, query, queue, task))
+    today, ever = view(history, day, _wanted(call, query)), totals(history, _wanted(call, query))
     return TotalsAnswer(day.start, PeriodTotals(today.total, today.tasks), PeriodTotals(ever.total, ever.tasks))
 
 
@@ -143,15 +144,8 @@ def _queues(call: ApiCall, queue: str | None) -> Collection[str] | None:
     return None if call.allows("*") else {one.queue for one in call.look().counts if call.allows(one.queue)}
 
 
-def _wanted(call: ApiCall, query: HistoryQuery | WorkQuery, queue: str, task: str) -> bool:
-    return query.queue in (None, queue) and query.task in (None, task) and call.allows(queue)
-
-
-def _sampled(call: ApiCall, query: HistoryQuery, queue: str) -> bool:
-    """Whether samples of the queue are wanted; of an empty name: those of all queues."""
-    if query.queue is not None:
-        return queue == query.queue and call.allows(queue)
-    return call.allows(queue or "*")
+def _wanted(call: ApiCall, query: HistoryQuery | WorkQuery) -> Callable[[str, str], bool]:
+    return partial(is_wanted, query.queue, query.task, call.allows)
 
 
 def _period(query: HistoryQuery, now: int) -> Period:
