@@ -24,7 +24,7 @@ from tarry.model.history.buckets import middle_of
 from tarry.model.history.counting import KINDS
 from tarry.model.job import State
 from tarry.store.base import Tally
-from tarry.store.history.sums import Sums, decode
+from tarry.store.history.sums import Place, Sums, decode
 
 # More would be a burden for whoever keeps them.
 MOST_QUEUES = 1000
@@ -107,11 +107,18 @@ class DoorFigures:
 
 
 class Scrape(CollectorRegistry):
-    """What one reader gets. look: None if the store cannot be read. allows: whether the reader may see that queue."""
+    """What one reader gets. look: None if the store cannot be read. totals: what was ever counted. allows: whether the
+    reader may see that queue."""
 
-    def __init__(self, figures: DoorFigures, look: StoreLook | None, allows: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        figures: DoorFigures,
+        look: StoreLook | None,
+        totals: Mapping[Place, bytes],
+        allows: Callable[[str], bool],
+    ) -> None:
         super().__init__()
-        self._figures, self._look, self._allows = figures, look, allows
+        self._figures, self._look, self._totals, self._allows = figures, look, totals, allows
 
     def collect(self) -> Iterator[Metric]:
         """All figures, as families of samples."""
@@ -123,7 +130,7 @@ class Scrape(CollectorRegistry):
         if self._look is not None:
             yield from _queue_families(self._look, self._allows)
             yield from _pool_families(self._look)
-            yield from _history_families(self._look, self._allows)
+            yield from _history_families(self._totals, self._allows)
 
 
 def _queue_families(look: StoreLook, allows: Callable[[str], bool]) -> Iterator[Metric]:
@@ -165,9 +172,9 @@ def _pool_families(look: StoreLook) -> Iterable[Metric]:
     return workers, busy, memory, processed, failed
 
 
-def _history_families(look: StoreLook, allows: Callable[[str], bool]) -> Iterator[Metric]:
+def _history_families(totals: Mapping[Place, bytes], allows: Callable[[str], bool]) -> Iterator[Metric]:
     """What was ever counted: by queue and task; times by queue only, as each has a series for each of its limits."""
-    cells = {place: decode(cell) for place, cell in sorted(look.totals.items()) if allows(place.queue)}
+    cells = {place: decode(cell) for place, cell in sorted(totals.items()) if allows(place.queue)}
     by_queue = defaultdict[str, Sums](Sums)
     for place, sums in cells.items():
         by_queue[place.queue].add(sums)

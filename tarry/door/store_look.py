@@ -54,9 +54,6 @@ class StoreLook(Struct, frozen=True):
     hosts: Sequence[Host]
     now: int
     """By the store's clock; microseconds."""
-    totals: Mapping[Place, bytes] = {}
-    """What was ever counted, by queue and task (`sums.decode`); nothing while a part of the store is away, since a sum
-    without it would look as if counters went down."""
 
     @classmethod
     def of(cls, store: Store) -> "StoreLook":
@@ -67,11 +64,12 @@ class StoreLook(Struct, frozen=True):
             reachable_part(store.limits),
             list_hosts(store),
             store.time(),
-            _read_totals(store),
         )
 
 
-def _read_totals(store: Store) -> Mapping[Place, bytes]:
+def read_totals(store: Store) -> Mapping[Place, bytes]:
+    """What was ever counted, by queue and task (`sums.decode`); nothing while a part of the store is away, since a sum
+    without it would look as if counters went down. StoreError."""
     try:
         return store.history.read(TOTALS, 0, 1)
     except PartlyUnavailable:
@@ -228,6 +226,11 @@ class HistoryLook:
         self._store = store
         self._lock = threading.Lock()
         self._reads: dict[HistorySpan, CachedRead[ReadHistory]] = {}
+        self._totals = CachedRead(lambda: read_totals(self._store()))
+
+    def totals(self, oldest: float = 0.0) -> Mapping[Place, bytes]:
+        """What `read_totals` has read; StoreError. oldest: as for `CachedRead.read`."""
+        return self._totals.read(oldest=oldest)
 
     def read(self, span: HistorySpan) -> ReadHistory:
         """What was counted in that span; StoreError. span: one of a few."""

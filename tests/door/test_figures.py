@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tarry.door.figures import DoorFigures, Scrape
-from tarry.door.store_look import StoreLook
+from tarry.door.store_look import StoreLook, read_totals
 from tarry.errors import PartlyUnavailable
 from tarry.model import lifecycle
 from tarry.model.duration import DAY, HOUR, SECOND
@@ -36,7 +36,8 @@ def work(store: Store) -> None:
 def scraped(store: Store, allows: Callable[[str], bool] = lambda queue: True) -> dict[str, dict[str, float]]:
     """The values of the history's samples, by the name and then by the other labels, joined."""
     # As OpenMetrics, whose parser refuses what does not follow its rules.
-    text = generate_latest(Scrape(DoorFigures(), StoreLook.of(store), allows)).decode()  # type: ignore[no-untyped-call]
+    scrape = Scrape(DoorFigures(), StoreLook.of(store), read_totals(store), allows)
+    text = generate_latest(scrape).decode()  # type: ignore[no-untyped-call]
     families: list[Metric] = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
     found: dict[str, dict[str, float]] = {}
     for family in families:

@@ -16,7 +16,7 @@ from tarry.door.console.charts.drawing import (
 )
 from tarry.door.console.charts.ranges import RANGES, TODAY, RangeName, view_span
 from tarry.door.http.method import ApiCall
-from tarry.door.store_look import is_wanted
+from tarry.door.store_look import OLDEST, is_wanted
 from tarry.store.history.reading import Figures, HistoryPoint, HistoryView, totals_of
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -90,7 +90,7 @@ def _durations(found: HistoryView, name: str) -> Iterator[Series]:
 
 
 def _in_all(call: ApiCall, queue: str | None, task: str | None) -> Figures | None:
-    cells = call.look().totals
+    cells = call.service.history.totals(OLDEST)
     return totals_of(cells, partial(is_wanted, queue, task, call.allows)).total if cells else None
 
 

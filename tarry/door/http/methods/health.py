@@ -37,13 +37,14 @@ def metrics(call: ApiCall) -> Response:
     The figures of the store are at most five seconds old. Those of the server are of the process that answers: the
     label `process` tells processes apart."""
     encode, media_type = choose_encoder(call.request.headers.get("accept", ""))
+    service = call.service
     try:
-        look = call.service.look.read()
+        look, totals = service.look.read(), service.history.totals()
     except StoreError as error:
         # The figures of the server are wanted then more than ever.
         log.warning("/metrics is without the figures of the store: %s", error)
-        look = None
-    return Response(encode(Scrape(call.service.figures, look, call.allows)), media_type=media_type)
+        look, totals = None, {}
+    return Response(encode(Scrape(service.figures, look, totals, call.allows)), media_type=media_type)
 
 
 METHODS: tuple[ApiMethod, ...] = (healthz, readyz, metrics)
