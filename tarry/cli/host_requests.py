@@ -3,14 +3,13 @@
 import argparse
 import time
 from collections.abc import Sequence
-
-from msgspec.structs import replace
+from functools import partial
 
 from tarry.cli.printing import print_json
 from tarry.client.audit.acting import command_actor
 from tarry.client.client import Client
 from tarry.errors import HostNotFound, ResultTimeout, TarryError
-from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState
+from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, new_request, why_none
 from tarry.keeper.hosts import Host, host_of_worker
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
@@ -28,13 +27,11 @@ _REASONS = {
 }
 
 
-def new_request(client: Client, host: Host, act: HostAct) -> HostRequest:
+def make_request(client: Client, host: Host, act: HostAct, job: Job | None = None) -> HostRequest:
     """A request of the user of this command; TarryError if that master takes none."""
-    if not host.is_alive:
-        raise TarryError(f"the master of {host.name} is lost: it takes no requests")
-    if not host.remote_control:
-        raise TarryError(f"the master of {host.name} takes no requests through the store ([master] remote_control)")
-    return HostRequest(ids.text(ids.uuid7()), act, client.clock.now(), command_actor().name[:200])
+    if why := why_none(host):
+        raise TarryError(why)
+    return new_request(act, command_actor().name, client.clock.now(), job)
 
 
 def ask_master(client: Client, host: Host, request: HostRequest, timeout: float) -> HostRequest:
@@ -63,10 +60,7 @@ def kill_jobs(client: Client, jobs: Sequence[Job], args: argparse.Namespace) -> 
     answers: dict[str, RequestRecord] = {}
     for job, host, request in asked:
         if args.outcome == "cancelled":
-            # A request that is refused must not leave the job cancelled.
-            HostRequests(client.store, host.instance).check_room(client.clock.now())
-            # Before its attempt ends: else a worker could claim it again.
-            client.cancel(job.id)
+            HostRequests(client.store, host.instance).cancel_first(partial(client.cancel, job.id), client.clock.now())
         outcome = ask_master(client, host, request, TIMEOUT if args.timeout is None else args.timeout)
         answers[request.job] = request_record(outcome)
         if not args.json:
@@ -85,4 +79,4 @@ def _kill_request(client: Client, job: Job) -> tuple[Host, HostRequest]:
         host = host_of_worker(client.store, job.owner)
     except HostNotFound as error:
         raise TarryError(f"{name} cannot be reached: {error}") from None
-    return host, replace(new_request(client, host, HostAct.KILL), owner=job.owner, job=name, epoch=job.epoch)
+    return host, make_request(client, host, HostAct.KILL, job)

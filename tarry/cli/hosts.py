@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tarry.cli.host_requests import TIMEOUT, ask_master, check_outcome, new_request
+from tarry.cli.host_requests import TIMEOUT, ask_master, check_outcome, make_request
 from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.client.client import Client
 from tarry.errors import UsageError
-from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
+from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequest, RequestState
 from tarry.keeper.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
 from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
@@ -24,7 +24,6 @@ from tarry.terminal import say
 _OF_POOL = ("pool", "workers", "busy", "processed", "failed", "memory")
 HEADS = ("", "host", "state", *_OF_POOL, "up", "seen", "version", "master")
 _NONE_ALIVE = 3
-MOST_WORKERS = 1000
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -62,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(client: Client, host: Host, args: argparse.Namespace) -> HostRequest:
-    base = new_request(client, host, HostAct(args.action))
+    base = make_request(client, host, HostAct(args.action))
     if args.action == "scale":
         _, pool, number = args.words
-        if not number.isdecimal() or int(number) > MOST_WORKERS:
-            raise UsageError(f"{number!r}: a whole number from 0 to {MOST_WORKERS}")
+        if not number.isdecimal() or int(number) > MOST_SCALED:
+            raise UsageError(f"{number!r}: a whole number from 0 to {MOST_SCALED}")
         return replace(base, pool=pool, workers=int(number))
     if args.action == "stack":
         return replace(base, owner=_find_worker(host, args.words[1]).owner)

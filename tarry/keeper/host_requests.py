@@ -5,7 +5,7 @@ was made to the one before. It is taken at most once, and not at all if it is ol
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreAway, TooManyRequests
 from tarry.keeper.hosts import Host
 from tarry.model.duration import HOUR, MINUTE, SECOND
+from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.cell import Value, change_cell
@@ -31,6 +32,10 @@ MOST_OPEN = 8
 MOST_ENDED = 12
 MAX_TEXT = 16_000
 """Characters of an outcome."""
+MOST_NAME = 200
+"""Characters of the name of who asks."""
+MOST_SCALED = 1000
+"""How many workers a pool can be asked to have."""
 _MAX_CELL = 2**20
 """Bytes of a cell: a larger one is not ours."""
 
@@ -67,7 +72,7 @@ class HostRequest(Struct, frozen=True):
     id: Annotated[str, Meta(max_length=64)]
     act: HostAct
     at: _Moment
-    by: Annotated[str, Meta(max_length=200)] = ""
+    by: Annotated[str, Meta(max_length=MOST_NAME)] = ""
     """Who asks: the name of a token, or of a user of a command."""
     pool: Annotated[str, Meta(max_length=200)] = ""
     workers: _Count = 0
@@ -103,9 +108,12 @@ class HostRequests:
 
         change_cell(self._store, OPEN + self._instance, add)
 
-    def check_room(self, now: int) -> None:
-        """TooManyRequests where `put` would refuse another. StoreError."""
+    def cancel_first(self, cancel: Callable[[], object], now: int) -> None:
+        """Cancels the job whose attempt a request is to end: before the attempt ends, else a worker could claim the job
+        again; and not where `put` would refuse the request, which must leave the job as it is. TooManyRequests;
+        StoreError."""
         _live(self.under_way(), now)
+        cancel()
 
     def take(self, now: int, mark: int) -> list[HostRequest]:
         """The waiting requests, which nobody else gets from now on. Those that are too old are left. StoreError: some
@@ -148,6 +156,21 @@ class HostRequests:
 
 
 _WAITING, _TAKEN = RequestState.WAITING, RequestState.TAKEN
+
+
+def new_request(act: HostAct, by: str, now: int, job: Job | None = None) -> HostRequest:
+    """A request that nobody has made yet. by: the name of who asks. job: the one that it is about, which runs."""
+    request = HostRequest(ids.text(ids.uuid7()), act, now, by[:MOST_NAME])
+    return request if job is None else replace(request, owner=job.owner, job=ids.text(job.id), epoch=job.epoch)
+
+
+def why_none(host: Host) -> str:
+    """Why that master takes no requests; empty: it takes them."""
+    if not host.is_alive:
+        return f"the master of {host.name} is lost: it takes no requests"
+    if not host.remote_control:
+        return f"the master of {host.name} takes no requests through the store ([master] remote_control)"
+    return ""
 
 
 def sweep(store: Store, hosts: Sequence[Host], now: int) -> None:

@@ -1,8 +1,10 @@
 """Methods by which a master is told what to do: the request waits in the store until that master takes it."""
 
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tarry import errors
 from tarry.door.http.method import ApiCall, ApiMethod, api_method
@@ -10,13 +12,12 @@ from tarry.door.http.methods.hosts import ANY_QUEUE, HostPath
 from tarry.door.http.methods.jobs import JobPath, fetch_job
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
-from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
+from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequests, new_request, why_none
 from tarry.keeper.hosts import Host, find_host, host_of_worker
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
 from tarry.store import ids
 
-MOST_WORKERS = 1000
 _ERRORS = (errors.HostNotFound, errors.TooManyRequests)
 _JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests)
 
@@ -25,7 +26,7 @@ class ScaleRequest(Struct, forbid_unknown_fields=True):
     """How many workers a pool is to have, until the next restart."""
 
     pool: Annotated[str, Meta(min_length=1, max_length=200)]
-    workers: Annotated[int, Meta(ge=0, le=MOST_WORKERS)]
+    workers: Annotated[int, Meta(ge=0, le=MOST_SCALED)]
 
 
 class StackRequest(Struct, forbid_unknown_fields=True):
@@ -100,9 +101,7 @@ def kill_job(call: ApiCall, path: JobPath, body: KillRequest) -> RequestRecord:
     _check_control(host)
     if body.outcome == "cancelled":
         client = call.service.client
-        # A request that is refused must not leave the job cancelled.
-        HostRequests(client.store, host.instance).check_room(client.clock.now())
-        client.cancel(job.id)
+        HostRequests(client.store, host.instance).cancel_first(partial(client.cancel, job.id), client.clock.now())
     return _ask(call, host, HostAct.KILL, job=job)
 
 
@@ -135,33 +134,17 @@ def _host_of(call: ApiCall, job: Job) -> Host:
 
 
 def _check_control(host: Host) -> None:
-    if not host.is_alive:
-        raise RequestError(f"the master of {host.name} is lost: it takes no requests", "host", 409)
-    if not host.remote_control:
-        raise RequestError(
-            f"the master of {host.name} takes no requests through the store ([master] remote_control)", "host", 409
-        )
+    if why := why_none(host):
+        raise RequestError(why, "host", 409)
 
 
-def _ask(
-    call: ApiCall, host: Host, act: HostAct, job: Job | None = None, owner: str = "", pool: str = "", workers: int = 0
-) -> RequestRecord:
+def _ask(call: ApiCall, host: Host, act: HostAct, job: Job | None = None, **fields: Any) -> RequestRecord:
     if job is None:
         # It is about the jobs of all queues.
         call.check(ANY_QUEUE)
     _check_control(host)
     client = call.service.client
-    request = HostRequest(
-        ids.text(ids.uuid7()),
-        act,
-        client.clock.now(),
-        call.caller.name[:200],
-        pool,
-        workers,
-        owner if job is None else job.owner,
-        "" if job is None else ids.text(job.id),
-        0 if job is None else job.epoch,
-    )
+    request = replace(new_request(act, call.caller.name, client.clock.now(), job), **fields)
     HostRequests(client.store, host.instance).put(request)
     return request_record(request)
 
