@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tarry.errors import StoreAway, TooManyRequests
 from tarry.keeper.hosts import Host
 from tarry.model.duration import HOUR, MINUTE, SECOND
-from tarry.model.job import Job
+from tarry.model.job import Job, StoredCount, StoredTime
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.cell import Value, change_cell
@@ -38,9 +38,6 @@ MOST_SCALED = 1000
 """How many workers a pool can be asked to have."""
 _MAX_CELL = 2**20
 """Bytes of a cell: a larger one is not ours."""
-
-_Count = Annotated[int, Meta(ge=0, le=2**62)]
-_Moment = Annotated[int, Meta(ge=0, le=2**57)]
 
 
 class HostAct(StrEnum):
@@ -71,21 +68,21 @@ class HostRequest(Struct, frozen=True):
 
     id: Annotated[str, Meta(max_length=64)]
     act: HostAct
-    at: _Moment
+    at: StoredTime
     by: Annotated[str, Meta(max_length=MOST_NAME)] = ""
     """Who asks: the name of a token, or of a user of a command."""
     pool: Annotated[str, Meta(max_length=200)] = ""
-    workers: _Count = 0
+    workers: StoredCount = 0
     owner: Annotated[str, Meta(max_length=200)] = ""
     """The worker that is meant, as the owner of jobs."""
     job: Annotated[str, Meta(max_length=64)] = ""
-    epoch: _Count = 0
+    epoch: StoredCount = 0
     """The attempt at the job that is meant."""
     state: RequestState = RequestState.WAITING
-    taken: _Moment = 0
-    mark: _Count = 0
+    taken: StoredTime = 0
+    mark: StoredCount = 0
     """Of a reload: how many the master had been asked for before."""
-    ended: _Moment = 0
+    ended: StoredTime = 0
     text: Annotated[str, Meta(max_length=MAX_TEXT)] = ""
     """The outcome in words, or the stack."""
 

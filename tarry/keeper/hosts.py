@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tarry.client.clock import Clock
 from tarry.errors import HostNotFound, StoreAway, StoreBusy, StoreUnavailable, UsageError
 from tarry.model.duration import DAY, MINUTE, SECOND
+from tarry.model.job import StoredCount, StoredTime
 from tarry.store.base import Store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.shared.partial_result import reachable_part
@@ -30,8 +31,6 @@ _CELLS_PER_HOST = 8
 """How many cell names a host may use on a sharded store."""
 
 # Bounds for values that are read from a cell, so that any of them can be shown.
-_Count = Annotated[int, Meta(ge=0, le=2**62)]
-_Moment = Annotated[int, Meta(ge=0, le=2**57)]
 _Seconds = Annotated[float, Meta(ge=0, le=2**37)]
 _JobId = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 
@@ -40,25 +39,25 @@ class PoolFigures(Struct, frozen=True):
     """Figures of a pool on one host, summed over its current processes; memory is in bytes."""
 
     name: str
-    workers: _Count = 0
+    workers: StoredCount = 0
     """Ready to take jobs."""
-    busy: _Count = 0
+    busy: StoredCount = 0
     """Running a job now."""
-    processed: _Count = 0
-    failed: _Count = 0
-    memory: _Count = 0
+    processed: StoredCount = 0
+    failed: StoredCount = 0
+    memory: StoredCount = 0
     queues: list[str] | None = None
     """Those that it serves; `*`: all. null: a master of an earlier version does not tell."""
-    weights: dict[str, _Count] = {}
+    weights: dict[str, StoredCount] = {}
     """How it shares its starts among its queues, by `[pools.NAME] queues`; empty: equally."""
-    wanted: _Count = 0
+    wanted: StoredCount = 0
     """How many workers it is to have."""
-    least: _Count = 0
-    most: _Count = 0
+    least: StoredCount = 0
+    most: StoredCount = 0
     """Bounds within which it follows its backlog; 0: it does not."""
     failure: str = ""
     """Why its processes cannot start; empty: they can."""
-    replaced: dict[str, _Count] = {}
+    replaced: dict[str, StoredCount] = {}
     """How many of its processes had to be replaced, by the reason: `jobs`, `age` or `memory` (a limit of the pool),
     `hang` (a job that did not end), `crash`."""
 
@@ -67,19 +66,19 @@ class WorkerFigures(Struct, frozen=True):
     """A worker process, as its master sees it. Memory in bytes, `started` in seconds since the epoch."""
 
     pool: str
-    number: _Count
+    number: StoredCount
     owner: str = ""
     """Its name as the owner of jobs."""
-    pid: _Count = 0
-    generation: _Count = 0
+    pid: StoredCount = 0
+    generation: StoredCount = 0
     state: str = ""
     """starting, ready, stopping or gone."""
     started: _Seconds = 0.0
-    processed: _Count = 0
-    failed: _Count = 0
-    held: _Count = 0
+    processed: StoredCount = 0
+    failed: StoredCount = 0
+    held: StoredCount = 0
     """How many jobs it has claimed."""
-    memory: _Count = 0
+    memory: StoredCount = 0
     cpu: _Seconds = 0.0
     """How many cores it used lately."""
     silent: _Seconds = 0.0
@@ -97,19 +96,19 @@ class Host(Struct, frozen=True):
     """A name that is never used again, built as in `worker.owner`."""
     name: str
     """The host name."""
-    pid: _Count = 0
+    pid: StoredCount = 0
     pid_file: str = ""
     version: str = ""
     """The version of tarry."""
     state: str = "serving"
     """The state of the master: starting, serving, resting, stopping, quitting; or lost: no heartbeat since `seen`."""
-    started: _Moment = 0
-    seen: _Moment = 0
+    started: StoredTime = 0
+    seen: StoredTime = 0
     pools: list[PoolFigures] = []
     workers: Annotated[list[WorkerFigures], Meta(max_length=1000)] = []
     """At most 64 of this version."""
-    worker_count: _Count = 0
-    generation: _Count = 0
+    worker_count: StoredCount = 0
+    generation: StoredCount = 0
     """Of the processes that serve: each successful reload adds one."""
     reloading: str = ""
     """The stage of a running reload; empty: none runs."""

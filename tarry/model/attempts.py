@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tarry.model import outcome as ways
-from tarry.model.job import Job, State
+from tarry.model.job import Job, State, StoredTime
 
 MOST_KEPT = 20
 """Attempts of a job, the newest ones."""
@@ -39,10 +39,6 @@ OUTCOMES = (*_NAMES.values(), LOST, LEASE_LOST, RETRY, GIVEN_BACK, BURIED, RUNNI
 _REPEATED = ("unknown_task", "quarantined")
 
 
-# So that each can be shown as a time.
-_Moment = Annotated[int, Meta(ge=0, le=2**57)]
-
-
 class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """One attempt of a job. Times are microseconds since the epoch; 0: not known."""
 
@@ -50,8 +46,8 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
     """As `Job.attempt`: attempts that count no failure have the number of the next one."""
     epoch: int
     """How often the job had been claimed by then: the fence of the attempt's lease."""
-    started: _Moment
-    ended: _Moment
+    started: StoredTime
+    ended: StoredTime
     outcome: str
     """One of OUTCOMES."""
     owner: str = ""
@@ -68,7 +64,7 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
 class JobAct(Struct, frozen=True, array_like=True, gc=False):
     """What somebody did to a job by hand. at: microseconds since the epoch."""
 
-    at: _Moment
+    at: StoredTime
     act: str
     """`retried`, `cancelled` or `moved`."""
     who: str

@@ -1,11 +1,18 @@
 """The nouns: what a job is, and the states it can be in."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 DEFAULT_QUEUE = "default"
 MAX_PRIORITY = 2**40
+
+# Anybody who can write to a store may have written what is read there besides jobs. Numbers in these bounds can be
+# shown, added up and stored again.
+StoredCount = Annotated[int, Meta(ge=0, le=2**62)]
+StoredTime = Annotated[int, Meta(ge=0, le=2**57)]
+"""Microseconds since the epoch; in a year that a calendar has."""
 
 WAITING, UNFINISHED = -1, 0
 """Values of `Job.key_ttl`: the job holds its key until a worker claims it; until it has finished."""

@@ -9,13 +9,13 @@ days are left out when their page is written or read.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from tarry.errors import StoreBusy
 from tarry.model.duration import DAY
+from tarry.model.job import StoredTime
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
@@ -37,8 +37,8 @@ _TRIES = 200
 class Act(Struct, frozen=True, omit_defaults=True):
     """What somebody did, or was refused."""
 
-    at: Annotated[int, Meta(ge=0, le=2**57)]
-    """Microseconds since the epoch, by the clock of the host that acted. Bounded, so that any can be shown."""
+    at: StoredTime
+    """By the clock of the host that acted."""
     who: str
     """The name of a token or of a user; empty: not known, or no token is needed."""
     act: str

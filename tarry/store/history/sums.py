@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from tarry.model.duration import SECOND
 from tarry.model.history.counting import NO_ATTEMPT, Count
+from tarry.model.job import StoredCount
 from tarry.store.history.journal import read_record
 
 log = logging.getLogger("tarry.store")
@@ -37,18 +38,14 @@ class Place(NamedTuple):
     task: str
 
 
-# So that sums of them can be stored again.
-_Number = Annotated[int, Meta(ge=0, le=2**62)]
-
-
 class Sums(Struct, array_like=True):
     """What was counted: by `counting.KINDS`, by bucket of the time waited and of the time run, by HTTP status."""
 
-    kinds: dict[int, _Number] = {}
-    waited: dict[int, _Number] = {}
-    ran: dict[int, _Number] = {}
-    statuses: dict[int, _Number] = {}
-    gauge: list[_Number] = []
+    kinds: dict[int, StoredCount] = {}
+    waited: dict[int, StoredCount] = {}
+    ran: dict[int, StoredCount] = {}
+    statuses: dict[int, StoredCount] = {}
+    gauge: list[StoredCount] = []
     """What was sampled, as `gauges.Gauge`; empty: nothing. It is no count: `add` leaves it alone."""
 
     def count(self, counted: Count, number: int) -> None:
