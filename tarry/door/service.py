@@ -180,7 +180,6 @@ class DoorService:
         """Ends the threads, once the calls under way have ended and the puts that wait are committed. The app stays
         open: it is its owner's. Blocks."""
         self.ring.close()
-        self._acts.close()
         if self._claims is not None:
             self._claims.close()
         self._ends.set()
@@ -194,6 +193,8 @@ class DoorService:
             operations.close()
         if threads is not None:
             threads.shutdown(wait=True, cancel_futures=True)
+        # Last: a call that was under way may have been an act.
+        self._acts.close()
         self.look_store.close()
 
     def record_act(self, act: Act) -> None:

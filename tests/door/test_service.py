@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tarry import App
+from tarry.client.audit.log import Act, ActFilter, ActLog
 from tarry.door.service import DoorService
 from tarry.store.base import Store
 from tarry.tasks.lazy_asyncio import asyncio
@@ -40,3 +41,27 @@ def test_the_event_loop_does_not_wait_for_a_store_that_opens_slowly(app: App, mo
     finally:
         late.cancel()
         service.close()
+
+
+@pytest.mark.timeout(30)
+def test_an_act_that_is_under_way_at_the_end_is_in_the_log_of_acts(app: App) -> None:
+    service, began, gate = DoorService(app), threading.Event(), threading.Event()
+
+    def act() -> None:
+        began.set()
+        assert gate.wait(20)
+        service.record_act(Act(0, "ann", "cancel_job", "done"))
+
+    async def story() -> None:
+        acting = asyncio.ensure_future(service.run(act))
+        await asyncio.to_thread(began.wait, 20)
+        ending = asyncio.ensure_future(asyncio.to_thread(service.close))
+        while not service.is_closed:
+            await asyncio.sleep(0)
+        gate.set()
+        await acting
+        await ending
+
+    run(story)
+    store = app.client.store
+    assert [one.act for one in ActLog(store).read(ActFilter(), 10, "", store.time()).acts] == ["cancel_job"]
