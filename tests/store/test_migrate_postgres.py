@@ -83,6 +83,23 @@ def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection
     assert version(link, postgres_url) == "2"
 
 
+def test_a_process_that_starts_while_another_makes_the_tables_waits(
+    postgres_url: str, link: psycopg.Connection
+) -> None:
+    """It never sees the version of an earlier step, which it would take for tables that nobody has migrated."""
+    slow = (MIGRATIONS[0], PostgresMigration("waits", ("SELECT pg_sleep(0.5)",)), *MIGRATIONS[1:])
+
+    def start() -> None:
+        with closing(PostgresPool(parse_url(postgres_url))) as pool:
+            postgres_migrate.create_or_check(pool, slow)
+
+    with ThreadPoolExecutor(1) as executor:
+        first = executor.submit(start)
+        until(lambda: first.done() or bool(columns(link, postgres_url)))
+        start()
+        first.result(LIMIT)
+
+
 def test_an_older_schema_is_left_alone_until_somebody_says_so(
     postgres_url: str, link: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
