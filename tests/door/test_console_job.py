@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import pytest
 
 from tarry import App
@@ -28,7 +27,7 @@ from tarry.push.delivery.record import AttemptRecord
 from tarry.store.base import Want
 from tarry.store.ids import uuid7
 from tarry.store.memory import MemoryStore
-from tests.door.http.calling import api, run
+from tests.door.http.calling import page
 
 AT = AttemptRecord(1, "2026-11-24T16:00:00.000Z", "again", "503")
 
@@ -170,16 +169,6 @@ def test_a_call_that_is_too_long_is_cut() -> None:
     text = python_call(job(), ["x" * (MOST_CODE + 1000)], False)
     assert len(text) < MOST_CODE + 50
     assert text.endswith("characters more")
-
-
-def page(app: App, path: str) -> str:
-    async def story() -> httpx.Response:
-        async with api(app) as client:
-            return await client.get(path)
-
-    got = run(story)
-    assert got.status_code == 200, got.text
-    return got.text
 
 
 def test_the_page_tells_why_the_job_waits_and_hides_secrets() -> None:

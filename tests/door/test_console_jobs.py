@@ -3,12 +3,11 @@
 import re
 from html import unescape
 
-import httpx
 import pytest
 
 from tarry import App
 from tarry.store.memory import MemoryStore
-from tests.door.http.calling import api, run
+from tests.door.http.calling import page
 
 
 @pytest.fixture
@@ -22,16 +21,6 @@ def app() -> App:
         mail.enqueue(f"ann{number}")
     mail.using(delay=60, queue="later").enqueue("bob")
     return app
-
-
-def page(app: App, path: str) -> str:
-    async def story() -> httpx.Response:
-        async with api(app) as client:
-            return await client.get(path)
-
-    got = run(story)
-    assert got.status_code == 200, got.text
-    return got.text
 
 
 def counts(text: str) -> dict[str, int]:

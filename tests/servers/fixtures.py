@@ -7,11 +7,14 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
 
+from tarry.store.opening import open_store
+from tarry.store.redis.store import RedisStore
 from tests.servers.beanstalkd import BeanstalkdServer
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
@@ -56,6 +59,15 @@ def beanstalkd_server(servers_directory: Path) -> Iterator[BeanstalkdServer]:
 @pytest.fixture(scope="session")
 def redis_server(servers_directory: Path) -> Iterator[RedisServer]:
     yield from started(RedisServer(servers_directory / "redis"))
+
+
+@pytest.fixture
+def redis_store(redis_server: RedisServer) -> Iterator[RedisStore]:
+    """A store on that server, which is empty."""
+    redis_server.empty()
+    with closing(open_store(redis_server.url)) as store:
+        assert isinstance(store, RedisStore)
+        yield store
 
 
 @pytest.fixture(scope="session")

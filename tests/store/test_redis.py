@@ -1,6 +1,5 @@
 """What is the Redis store's own: its memory, its keys, its server, and what it refuses."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,11 +35,8 @@ from tests.servers.redis import RedisServer
 
 
 @pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[Store]:
-    redis_server.empty()
-    store = open_store(redis_server.url)
-    yield store
-    store.close()
+def store(redis_store: RedisStore) -> RedisStore:
+    return redis_store
 
 
 def told(server: RedisServer, section: str, name: str) -> int:

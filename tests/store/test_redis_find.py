@@ -1,7 +1,5 @@
 """A search for jobs of a rare state does not read all jobs where the store knows which there are."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,20 +7,15 @@ import pytest
 from tarry.model.job import State
 from tarry.store.base import NORMAL, Query, Want
 from tarry.store.conformance.cases import LEASE, NOW, put
-from tarry.store.opening import open_store
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
-from tests.servers.redis import RedisServer
 
 RUNNING = (State.RUNNING,)
 
 
 @pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[RedisStore]:
-    redis_server.empty()
-    with closing(open_store(redis_server.url)) as store:
-        assert isinstance(store, RedisStore)
-        yield store
+def store(redis_store: RedisStore) -> RedisStore:
+    return redis_store
 
 
 def calls(store: RedisStore, query: Query) -> tuple[int, int]:

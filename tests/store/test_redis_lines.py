@@ -1,6 +1,5 @@
 """Lines of many pages: thousands of jobs that come, go and move in any order, beside the reference."""
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -14,8 +13,7 @@ from tarry.model.outcome import Outcome, Released, Returned
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.conformance.cases import LEASE, NOW
 from tarry.store.memory import MemoryStore
-from tarry.store.opening import open_store
-from tests.servers.redis import RedisServer
+from tarry.store.redis.store import RedisStore
 
 EVERYTHING = Query(limit=10**6)
 WANTS = [Want(queue, band, 100) for queue in ("default", "slow") for band in BANDS]
@@ -69,11 +67,8 @@ class Both:
 
 
 @pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[Store]:
-    redis_server.empty()
-    store = open_store(redis_server.url)
-    yield store
-    store.close()
+def store(redis_store: RedisStore) -> RedisStore:
+    return redis_store
 
 
 @pytest.mark.parametrize("seed", range(4))

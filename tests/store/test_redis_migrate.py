@@ -1,7 +1,6 @@
 """Jobs that came before their task was limited get its lane, in parts: what that costs, and what may happen between."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,19 +13,14 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Returned
 from tarry.store.base import NORMAL, Query, Want
 from tarry.store.conformance.cases import LEASE, NOW, RETRY, made, put, seen, taken
-from tarry.store.opening import open_store
 from tarry.store.redis import scripts
 from tarry.store.redis.link.base import Script, Word
 from tarry.store.redis.store import RedisStore
-from tests.servers.redis import RedisServer
 
 
 @pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[RedisStore]:
-    redis_server.empty()
-    with closing(open_store(redis_server.url)) as store:
-        assert isinstance(store, RedisStore)
-        yield store
+def store(redis_store: RedisStore) -> RedisStore:
+    return redis_store
 
 
 def without_lane(store: RedisStore, count: int, **fields: Any) -> list[Job]:

@@ -41,3 +41,15 @@ async def caller(application: Any, address: str = "127.0.0.1") -> AsyncIterator[
 def run(story: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs it on an event loop of its own, of the kind that servers have."""
     return uvloop.run(story())
+
+
+def page(app: App, path: str) -> str:
+    """A page of the app's console."""
+
+    async def story() -> httpx.Response:
+        async with api(app) as client:
+            return await client.get(path)
+
+    got = run(story)
+    assert got.status_code == 200, got.text
+    return got.text

@@ -15,20 +15,7 @@ from tarry.model.duration import DAY, SECOND
 from tarry.store.base import Want
 from tarry.store.history.gauges import QueueSample
 from tests.door.http.calling import api, run
-
-
-class MailOnly:
-    """A caller that may do everything with the queue mail, and nothing else."""
-
-    name = "mail-team"
-
-    def check(self, scope: Scope, queue: str | None = None) -> None: ...
-
-    def allows(self, scope: Scope, queue: str) -> bool:
-        return queue == "mail"
-
-    def caller(self, headers: object, address: str) -> "MailOnly":
-        return self
+from tests.door.http.test_operating import MailOnly
 
 
 @pytest.fixture
