@@ -247,6 +247,21 @@ def join_keys(keys: Keys) -> str:
     return ".".join(key if re.fullmatch(r"[\w-]+", key) else json.dumps(key) for key in keys)
 
 
+def as_toml(value: Any) -> str:
+    """A value in one line of TOML. value: as tomllib reads it, without times."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_as_key(key)} = {as_toml(one)}" for key, one in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_toml, value))}]"
+    # The texts, numbers and truths of JSON are those of TOML, but for one character, DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _as_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else as_toml(key)
+
+
 # tomllib gives no line numbers of settings, so they are searched in the text.
 _KEY = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tarry import files
 from tarry.cli.printing import print_json, print_table
 from tarry.config import load
@@ -16,6 +14,7 @@ from tarry.door.identity.access import Scope
 from tarry.door.identity.entries import EntrySettings
 from tarry.errors import TarryError, UsageError
 from tarry.model.nearest import did_you_mean
+from tarry.settings import as_toml
 from tarry.terminal import say
 
 SCOPES = [scope.value for scope in Scope]
@@ -76,21 +75,11 @@ def check_new(path: Path, noun: str, args: argparse.Namespace, read: ReadEntries
 def append_section(path: Path, section: str, lines: Sequence[str], args: argparse.Namespace) -> None:
     """Writes a section, with the rights that were asked for, at the end of the file. section: `tokens.NAME`."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    rights = [f"scopes = {_strings(args.scope)}"]
+    rights = [f"scopes = {as_toml(args.scope)}"]
     if args.queue:
-        rights.append(f"queues = {_strings(args.queue)}")
+        rights.append(f"queues = {as_toml(args.queue)}")
     written = "\n".join((f"[{section}]", *lines, *rights)) + "\n"
     write(path, f"{text.rstrip()}\n\n{written}".lstrip())
-
-
-def _strings(texts: list[str]) -> str:
-    return f"[{', '.join(map(toml_string, texts))}]"
-
-
-def toml_string(text: str) -> str:
-    """The text as TOML has it."""
-    # What JSON escapes, TOML escapes in the same way, but for DEL, which it does not allow.
-    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
 
 
 def check_known(path: Path, noun: str, names: Sequence[str], read: ReadEntries) -> None:

@@ -15,12 +15,12 @@ from tarry.cli.identity.entry_file import (
     print_entries,
     remove_sections,
     section_pattern,
-    toml_string,
     write,
 )
 from tarry.cli.printing import print_json
 from tarry.door.identity.passwords import LEAST, MOST, hash_password, read_passwords
 from tarry.errors import TarryError, UsageError
+from tarry.settings import as_toml
 from tarry.terminal import say
 
 
@@ -88,7 +88,7 @@ def _report(args: argparse.Namespace, name: str, what: str) -> int:
 
 
 def _hash_line(args: argparse.Namespace) -> str:
-    return f"scrypt = {toml_string(str(hash_password(_password(args.stdin))))}"
+    return f"scrypt = {as_toml(str(hash_password(_password(args.stdin))))}"
 
 
 def _password(from_stdin: bool) -> str:

@@ -10,12 +10,12 @@ from tarry.cli.identity.entry_file import (
     find_file,
     print_entries,
     remove_sections,
-    toml_string,
 )
 from tarry.cli.printing import print_json
 from tarry.door.identity.tokens import digest, new_token, read_tokens
 from tarry.errors import UsageError
 from tarry.model.limit import rate
+from tarry.settings import as_toml
 from tarry.terminal import say
 
 
@@ -53,7 +53,7 @@ def _add(path: Path, args: argparse.Namespace) -> int:
     name, token = check_new(path, "token", args, read_tokens), new_token()
     lines = [f'sha256 = "{digest(token).hex()}"']
     if args.rate:
-        lines.append(f"rate = {toml_string(args.rate)}")
+        lines.append(f"rate = {as_toml(args.rate)}")
     append_section(path, f"tokens.{name}", lines, args)
     if args.json:
         print_json({"name": name, "token": token})

@@ -7,17 +7,16 @@ alert     ops@example.org                           a line for each recipient, o
 owner                                               nothing: the setting is taken out
 """
 
-import json
 import re
 import tomllib
 from typing import Any
 
 from tarry.push.endpoint.hidden import HIDDEN
+from tarry.settings import as_toml
 
 TEXTS = frozenset({"url", "method", "secret", "queue", "retry_when", "rate", "order", "owner", "description"})
 """Settings whose value is text, whatever it looks like."""
 _HEADER = re.compile(r"(?P<name>[^\s:={}\[\]\"',]+)\s*:[ \t]*(?P<value>.*)")
-_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_written(name: str, text: str) -> Any:
@@ -42,7 +41,7 @@ def write_setting(name: str, value: Any) -> str:
     for text in _simple_texts(name, value):
         if read_written(name, text) == value:
             return text
-    return _toml(value)
+    return as_toml(value)
 
 
 def _read_lines(name: str, text: str) -> Any:
@@ -68,13 +67,3 @@ def _simple_texts(name: str, value: Any) -> list[str]:
     if name == "headers" and isinstance(value, dict):
         return ["\n".join(f"{header}: {text}" for header, text in value.items())]
     return []
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        inner = ", ".join(f"{key if _KEY.fullmatch(key) else _toml(key)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    # The texts, numbers and truths of JSON are those of TOML, but for a character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
