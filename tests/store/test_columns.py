@@ -40,7 +40,7 @@ def test_mysql() -> None:
     """Who runs a job is in a table of its own."""
     found = {column.split()[0] for column in TABLES["job"].split(",")} | {"attempts"}
     # Made by the second step.
-    assert "ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB" in STEPS[1].statements
+    assert any("ALTER TABLE tarry_job ADD COLUMN attempts LONGBLOB" in one for one in STEPS[1].statements)
     assert found == set(MYSQL_COLUMN_OF.values()) - {"owner"} | {"settings"}
 
 
