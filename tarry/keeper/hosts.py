@@ -260,7 +260,8 @@ def _cell_name(instance: str, number: int = 0) -> str:
 
 def _summary(host: Host) -> str:
     pools = [(pool.name, pool.workers, pool.wanted) for pool in host.pools]
-    return f"{host.state} {host.generation} {host.reloaded} {pools}"
+    workers = [worker.owner for worker in host.workers]
+    return f"{host.state} {host.generation} {host.reloaded} {pools} {workers}"
 
 
 def _is_expired(host: Host, now: int) -> bool:

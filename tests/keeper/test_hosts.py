@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreUnavailable
-from tarry.keeper.hosts import FORGOTTEN_AFTER, HEARTBEAT_EVERY, LOST_AFTER, Host, HostEntry, PoolFigures, list_hosts
+from tarry.keeper.hosts import (
+    FORGOTTEN_AFTER,
+    HEARTBEAT_EVERY,
+    LOST_AFTER,
+    Host,
+    HostEntry,
+    PoolFigures,
+    WorkerFigures,
+    list_hosts,
+)
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
@@ -89,6 +98,16 @@ def test_several_masters_are_told_apart_and_stand_in_order(store: Store, clock: 
         ("web-1", 8),
         ("web-2", 7),
     ]
+
+
+def test_a_new_worker_is_known_at_once(store: Store, clock: FakeClock) -> None:
+    """Also one that takes the place of another: what it runs can be looked at and ended."""
+    told = HostSource(replace(elsewhere(), workers=[WorkerFigures("default", 1, "web-1|1.1:8:1")]))
+    entry = HostEntry(store, told, clock)
+    entry.register_host()
+    told.host = replace(elsewhere(), workers=[WorkerFigures("default", 1, "web-1|1.1:9:1")])
+    entry.register_host()
+    assert [worker.owner for worker in list_hosts(store, clock.now())[0].workers] == ["web-1|1.1:9:1"]
 
 
 def test_it_beats_every_few_seconds_and_at_news(store: Store, clock: FakeClock) -> None:

@@ -1,14 +1,27 @@
 """A host and its workers, and a job that hangs: found, looked into, ended. As a person does it, on SQLite and Redis."""
 
 from tests.cli.project import until
-from tests.door.console.browser.place import MakePerson, Person
+from tests.door.console.browser.place import MakePerson, Person, Place
+
+
+def runs(place: Place, job: str) -> None:
+    """Waits until the job runs, and its master is known to have its worker."""
+    place.becomes(job, "running")
+    owner = place.api.get(f"/v1/jobs/{job}").json()["owner"]
+    (host,) = place.api.get("/v1/hosts").json()["hosts"]
+
+    def is_known() -> bool:
+        answer = place.api.get(f"/v1/hosts/{host['instance']}").json()
+        return any(one["worker"] == owner for one in answer["processes"])
+
+    until(is_known)
 
 
 def test_a_queue_that_is_stuck_is_traced_to_a_hung_job_which_is_killed(operator: Person) -> None:
     place = operator.place
     assert place.api.put("/v1/limits/queue:stuck", json={"at_once": 1}).status_code == 200
     hung = place.add("hang")
-    place.becomes(hung, "running")
+    runs(place, hung)
     behind = place.add("wait", "open", queue="stuck")
     place.write("open", "")
     page = operator.open("/queues/stuck")
@@ -32,7 +45,7 @@ def test_a_queue_that_is_stuck_is_traced_to_a_hung_job_which_is_killed(operator:
 
 def test_a_job_that_is_killed_may_also_be_cancelled(operator: Person) -> None:
     hung = operator.place.add("hang", queue="slow")
-    operator.place.becomes(hung, "running")
+    runs(operator.place, hung)
     page = operator.open(f"/jobs/{hung}")
     operator.press("Kill this job")
     page.get_by_role("button", name="Kill: it is cancelled", exact=True).click()
@@ -62,7 +75,7 @@ def test_a_host_is_scaled_and_reloaded_and_a_worker_shows_where_it_is(operator: 
 def test_without_javascript_the_answer_is_there_when_the_page_is_asked_for_again(make_person: MakePerson) -> None:
     ann = make_person(java_script_enabled=False)
     job = ann.place.add("wait", "later")
-    ann.place.becomes(job, "running")
+    runs(ann.place, job)
     ann.open(f"/jobs/{job}")
     ann.press("Where is it?")
     ann.is_told("The host is asked")
