@@ -222,17 +222,22 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def write_stacks(self) -> None:
-        """Makes the process write the stacks of its threads and go on; it must be ready."""
+        """Makes the process write the stacks of its threads and go on; it must be ready. Not while its threads go on:
+        see `dump.LIVE_SIGNAL`."""
         if self._dump is not None:
             self._dump.clear()
             self._send_signal(dump.LIVE_SIGNAL)
 
-    def written_stacks(self) -> tuple[str, dict[str, str]]:
-        """What it has written, and by job (hexadecimal) the stack of its thread."""
-        if self._dump is None:
-            return "", {}
-        found = {cell.id.hex(): self._dump.stack(cell.thread, dump.LIVE) for cell in self.slot.cells() if cell.thread}
-        return self._dump.text(), {id: stack for id, stack in found.items() if stack}
+    def written_stacks(self) -> str:
+        """What it has written since `write_stacks`."""
+        return "" if self._dump is None else self._dump.text()
+
+    def stacks_of_jobs(self, threads: str) -> dict[str, str]:
+        """By job (hexadecimal) the stack of its thread. threads: the stacks of all, in the form of faulthandler."""
+        found = {
+            cell.id.hex(): dump.find_stack(threads, cell.thread, dump.LIVE) for cell in self.slot.cells() if cell.thread
+        }
+        return {id: stack for id, stack in found.items() if stack}
 
     def _stacks(self) -> dict[str, str]:
         """By job id, the stacks of the jobs that ran too long, as far as they are known."""

@@ -1,4 +1,5 @@
-"""What the master asks a worker about its attempts: where its coroutines wait, and to end one of them."""
+"""What the master asks a worker about its attempts: where its threads are and its coroutines wait, and to end one of
+them."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ MOST_STACKS = 20
 """Coroutines that are told of."""
 MAX_STACK = 4000
 """Characters of one stack."""
+MAX_THREADS = 100_000
+"""Characters of the stacks of all threads."""
 _TITLE = "Stack of the coroutine"
 
 
@@ -29,7 +32,8 @@ class AttemptRequests:
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Does what the message asks for. Returns the answer; None: there is none."""
         if "stack" in message:
-            return {"stack": message["stack"], "jobs": dict(islice(self._stacks(), MOST_STACKS))}
+            coroutines = dict(islice(self._stacks(), MOST_STACKS))
+            return {"stack": message["stack"], "jobs": coroutines, "threads": stacks.format_threads()[:MAX_THREADS]}
         with contextlib.suppress(KeyError, TypeError, ValueError):
             self._end(bytes.fromhex(message["end"]), int(message["epoch"]))
         return None

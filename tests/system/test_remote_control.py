@@ -15,6 +15,9 @@ from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 HUNG = """
+import collections
+import itertools
+
 
 @app.task(retry=None)
 def hangs() -> None:
@@ -25,6 +28,23 @@ def hangs() -> None:
                 time.sleep(0.01)
         except BaseException:
             pass
+
+
+@app.task(retry=None)
+def holds() -> None:
+    tell("began")
+    collections.deque(itertools.count(), maxlen=0)
+
+
+def deep(left: int) -> int:
+    return left and deep(left - 1) + 1
+
+
+@app.task(retry=None)
+def churns() -> None:
+    tell("began")
+    while True:
+        deep(20)
 
 
 @app.task(retry=None)
@@ -141,6 +161,34 @@ def test_a_hung_sync_job_is_seen_and_killed_and_counts_a_failure(remote: Scene) 
     assert "in hangs" in note
     remote.replaced(pid)
     until(lambda: known_host(remote).pools[0].replaced == {"hang": 1})
+
+
+def test_a_worker_whose_threads_go_on_is_looked_at_many_times(remote: Scene) -> None:
+    """The stacks of threads that run must not be read from a signal's handler: now and then that ends the process."""
+    jobs = remote.put("app.churns", times=2)
+    remote.begun(2)
+    held = remote.job(jobs[0])
+    known_owner(remote, jobs[0])
+    (pid,) = remote.pids()
+    for _ in range(4):
+        host = known_host(remote)
+        with remote.store() as store:
+            asked = [put(store, host, HostAct.STACK, owner=held.owner) for _ in range(8)]
+        for request in asked:
+            seen = outcome(remote, host, request)
+            # Each by its job, and once more among the threads.
+            assert (seen.state, seen.text.count("in churns")) == (RequestState.DONE, 4)
+    assert remote.pids() == [pid]
+
+
+def test_a_job_that_never_lets_go_of_the_interpreter_is_seen(remote: Scene) -> None:
+    (job,) = remote.put("app.holds")
+    remote.begun(1)
+    (pid,) = remote.pids()
+    held = remote.job(job)
+    seen = ask(remote, HostAct.STACK, owner=held.owner, job=job, epoch=held.epoch)
+    assert (seen.state, "in holds" in seen.text) == (RequestState.DONE, True)
+    assert remote.pids() == [pid]
 
 
 def test_a_coroutine_that_waits_is_seen_and_ended_and_its_worker_goes_on(remote: Scene) -> None:

@@ -11,7 +11,8 @@ import weakref
 SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Makes the process write its stacks and die."""
 LIVE_SIGNAL: int = getattr(signal, "SIGRTMAX", signal.SIGPROF + 1) - 1
-"""Makes the process write its stacks and go on."""
+"""Makes the process write its stacks and go on. Only where no thread of it goes on, since one holds the interpreter: a
+signal's handler does not wait for the interpreter, and reads freed memory if a thread leaves its frames meanwhile."""
 KILLED, LIVE = "Stack when it was killed", "Stack"
 """What stands above a stack."""
 # A stopped process writes nothing, so it cannot be waited for.

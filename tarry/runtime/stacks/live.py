@@ -1,7 +1,7 @@
-"""The stacks of a worker that goes on: the keeper asks, the master has the worker write them, and sends them back.
+"""The stacks of a worker that goes on: the keeper asks, the master passes the question on, and sends back the answer.
 
-Threads are written by C code in a signal handler, also while one of them never lets go of the interpreter. Coroutines
-that wait are on no thread: the worker itself tells of these, if it can.
+The worker itself tells of its threads and coroutines. If it does not, some thread never lets go of the interpreter:
+then C code in a signal handler writes the stacks of the threads.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from tarry.runtime.pipe import Message
 from tarry.runtime.processes import Processes
 from tarry.runtime.stacks.dump import WRITE_TIMEOUT
 
-ANSWER_TIMEOUT = 1.0
-"""Seconds that a worker gets to tell of its coroutines."""
+ANSWER_TIMEOUT = 2.0
+"""Seconds that a worker gets to tell."""
 MAX_DUMP = 32_000
 """Characters of the stacks of all threads."""
 _MOST = 16
@@ -22,15 +22,13 @@ _MOST = 16
 
 
 class _Request(Struct):
-    """pid: of the worker. read_at: when its threads have surely been written. give_up_at: when nothing more is awaited.
-    Both by the monotonic clock."""
+    """pid: of the worker. signal_at: when the worker itself is not awaited any more; 0: it has the signal. read_at:
+    when its threads have surely been written then. Both by the monotonic clock."""
 
     id: str
     pid: int
+    signal_at: float
     read_at: float
-    give_up_at: float
-    coroutines: dict[str, str] | None = None
-    """By job; None: the worker has not told yet."""
 
 
 class LiveStacks:
@@ -45,36 +43,43 @@ class LiveStacks:
         if sender.is_keeper and isinstance(message.get("to"), int):
             self._pass_on(message, now)
         elif "stack" in message and isinstance(message.get("jobs"), dict):
-            for request in self._requests:
-                if (request.id, request.pid) == (message["stack"], sender.pid):
-                    request.coroutines = {str(job): str(stack) for job, stack in message["jobs"].items()}
+            coroutines = {str(job): str(stack) for job, stack in message["jobs"].items()}
+            # Of all that wait for this worker: it was asked once for them.
+            for request in [one for one in self._requests if one.pid == sender.pid]:
+                self._answer(request, str(message.get("threads", "")), coroutines)
 
     def advance(self, now: float) -> None:
-        """Answers the requests whose time has come."""
+        """Goes on with the requests whose time has come."""
         for request in list(self._requests):
-            if now >= request.give_up_at or (now >= request.read_at and request.coroutines is not None):
-                self._requests.remove(request)
-                self._answer(request)
+            child = self._find(request.pid)
+            if request.signal_at and now >= request.signal_at:
+                request.signal_at = 0.0
+                if child is not None:
+                    child.write_stacks()
+            if now >= request.read_at:
+                self._answer(request, "" if child is None else child.written_stacks(), {})
 
     def wake_times(self) -> Iterator[float]:
         """When `advance` will have something to do."""
         for request in self._requests:
-            yield request.read_at
-            yield request.give_up_at
+            yield request.signal_at or request.read_at
 
     def _pass_on(self, message: Message, now: float) -> None:
         child = self._find(message["to"])
         if child is None:
             return
-        child.send({name: value for name, value in message.items() if name != "to"})
+        is_asked = any(request.pid == child.pid for request in self._requests)
+        if "stack" not in message or not is_asked:
+            child.send({name: value for name, value in message.items() if name != "to"})
         if "stack" in message and len(self._requests) < _MOST:
-            child.write_stacks()
-            self._requests.append(_Request(str(message["stack"]), child.pid, now + WRITE_TIMEOUT, now + ANSWER_TIMEOUT))
+            signal_at = now + ANSWER_TIMEOUT
+            self._requests.append(_Request(str(message["stack"]), child.pid, signal_at, signal_at + WRITE_TIMEOUT))
 
-    def _answer(self, request: _Request) -> None:
+    def _answer(self, request: _Request, threads: str, coroutines: dict[str, str]) -> None:
+        self._requests.remove(request)
         child = self._find(request.pid)
-        dump, jobs = ("", {}) if child is None else child.written_stacks()
-        answer = {"stack": request.id, "threads": dump[:MAX_DUMP], "jobs": (request.coroutines or {}) | jobs}
+        jobs = {} if child is None else child.stacks_of_jobs(threads)
+        answer = {"stack": request.id, "threads": threads[:MAX_DUMP], "jobs": coroutines | jobs}
         for keeper in self._processes.ready_keepers():
             keeper.send(answer)
 

@@ -1,5 +1,7 @@
-"""Where a coroutine waits: its own frames, then the frames of the coroutine or task that it waits for."""
+"""Where a coroutine waits: its own frames, then the frames of the coroutine or task that it waits for. And where
+threads are."""
 
+import sys
 import traceback
 from collections.abc import Iterator
 from itertools import islice
@@ -23,6 +25,20 @@ def format_task_stack(task: "asyncio.Task[Any]", coroutine: Any, title: str = GI
     ]
     shown = "".join(traceback.format_list(frames))
     return f"{title} (most recent call last):\n{shown}" if shown else ""
+
+
+def format_threads() -> str:
+    """The stacks of all threads of this process in the form of faulthandler, the innermost call first."""
+    # Unlike faulthandler's signal handler, this has the interpreter: no thread frees a frame that is being read.
+    return "\n".join(_format_thread(ident, frame) for ident, frame in sys._current_frames().items())
+
+
+def _format_thread(ident: int, frame: FrameType) -> str:
+    calls = "".join(
+        f'  File "{each.f_code.co_filename}", line {line} in {each.f_code.co_name}\n'
+        for each, line in islice(traceback.walk_stack(frame), MOST_FRAMES)
+    )
+    return f"Thread 0x{ident:016x} (most recent call first):\n{calls}"
 
 
 def _frames(task: "asyncio.Task[Any]", coroutine: Any) -> Iterator[FrameType]:
