@@ -25,12 +25,14 @@ RULES = lifecycle.Rules(retry=Retry(5, base=10))
 _LAST = lifecycle.Rules(retry=Retry(0))
 
 INTRO = """\
-A job is always in exactly one of six states, and only the events below lead from one to another.
+A job is always in exactly one of seven states, and only the events below lead from one to another.
 Only a failed attempt uses up one of a job's attempts; an interruption, as by a deployment, never does."""
 
 OWN = """\
-Two moves are the store's own, because they must be one with the claim: a scheduled job whose time has come is \
-*promoted*, and a ready one that a worker takes is *claimed*. Everything else is decided in \
+Four moves are the store's own. Two must be one with the claim: a scheduled job whose time has come is *promoted*, and \
+a ready one that a worker takes is *claimed*. Two must be one with the end of another job: a blocked job is *released* \
+with the end of the last job that it waited for, and the job that stands for a flow ends with the last job of the \
+flow. Everything else is decided in \
 `tarry/model/lifecycle.py`, from which this page is written (`make docs`)."""
 
 
@@ -87,6 +89,7 @@ EVENTS = (
     Event("given back", "The worker was told to stop, and gave the job back", ended(outcome.Released())),
     Event("put aside", "The worker is at another job that was on at two deaths", ended(outcome.Quarantined())),
     Event("snoozed", "The task said `Snooze`", ended(outcome.Snoozed(MINUTE))),
+    Event("suspended", "The task sleeps, or waits for a signal", ended(outcome.Suspended(NOW + MINUTE))),
     Event("unknown task", "The worker does not know the task; a newer one may", ended(outcome.Unknown())),
     Event("no longer wanted", "The task said `Cancel`", ended(outcome.Cancelled())),
     Event("expired", "It was claimed too late to start", ended(outcome.Expired())),
@@ -127,11 +130,16 @@ def _placed() -> Iterable[Way]:
     for when, due in (("It was enqueued for later", NOW + 1), ("It was enqueued", NOW)):
         state = lifecycle.initial_state(due, NOW)
         yield Way("enqueued", when, OUTSIDE, state, "no")
+    yield Way("enqueued", "It was enqueued in a flow, behind other jobs", OUTSIDE, State.BLOCKED, "no")
 
 
 def _stores_own() -> Iterable[Way]:
     yield Way("promoted", "Its time has come", State.SCHEDULED, State.READY, "no")
     yield Way("claimed", "A worker took it", State.READY, State.RUNNING, "no")
+    for state in (State.READY, State.SCHEDULED):
+        yield Way("released", "The last job that it waited for has ended", State.BLOCKED, state, "no")
+    for state in (State.DONE, State.DEAD, State.CANCELLED):
+        yield Way("flow ended", "It stands for a flow, and that has ended", State.BLOCKED, state, "no")
 
 
 def _allowed() -> Iterable[Way]:

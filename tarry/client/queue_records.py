@@ -37,6 +37,8 @@ class QueueRecord(Struct, frozen=True):
     done: int
     dead: int
     cancelled: int
+    blocked: int
+    """Jobs of flows that wait for other jobs, and the flows themselves until they end."""
     oldest_ready: float | None
     """When the job that is ready for the longest was due; null: none is ready."""
     at_once: int | None

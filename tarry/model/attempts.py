@@ -114,6 +114,15 @@ def outcome_name(outcome: ways.Outcome) -> str:
     return _NAMES[type(outcome)]
 
 
+def error_of(outcome: ways.Outcome, note: bytes) -> bytes:
+    """The note of an outcome that is an error; empty: it is none. note: that of the change that it leads to."""
+    if isinstance(outcome, ways.Raised | ways.TimedOut):
+        return outcome.note
+    is_noted = isinstance(outcome, ways.Cancelled | ways.Expired | ways.Unknown)
+    # Otherwise the note of the change is of an earlier attempt.
+    return note if is_noted or (isinstance(outcome, ways.Lost) and outcome.on) else b""
+
+
 def with_attempt(job: Job, outcome: str, now: int, note: bytes = b"") -> bytes:
     """The record of a running job's attempts, with this one, which ended `now`. note: how it ended, as JSON."""
     record = _decode(job.attempts)

@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from tarry.model.flow.effect import NodeEffect
+from tarry.model.flow.signal import Awaited
 from tarry.model.job import Job, State
 
 # Never change a number: the history of every store has them.
@@ -50,18 +52,22 @@ class Change(Struct, frozen=True, gc=False):
     """The worker that ran the job when it was seen; empty for a job that does not run."""
     attempts: bytes | None = None
     """The record of the job's attempts, with the one that this ends; None: unchanged, as at an ordinary end."""
-    # The last three are not for the job. Stores that group changes which are alike leave them out.
+    # The last five are not for the job. Stores that group changes which are alike leave them out.
     counts: int = UNCOUNTED
     """As what it counts in the history, if it is made."""
     job: Job | None = None
     """The job as it was seen, if the change counts: its queue, task and times belong to the count."""
     status: int = 0
     """The HTTP status that answered the attempt; 0: none."""
+    node: NodeEffect | None = None
+    """What it does to the flow of its job, if it is made; None: nothing."""
+    awaits: Awaited | None = None
+    """The signal that the job sleeps for, if it is made: then, if it has come by now, the job is made ready instead."""
 
     @property
     def effect(self) -> tuple[Any, ...]:
         """All that it does to its job: what changes that are alike but for their job have in common."""
-        return astuple(self)[1:-3]
+        return astuple(self)[1:-5]
 
     def apply_to(self, job: Job) -> Job:
         """The job as this change makes it; not for a change that makes the store forget the job."""

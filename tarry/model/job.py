@@ -14,6 +14,9 @@ StoredCount = Annotated[int, Meta(ge=0, le=2**62)]
 StoredTime = Annotated[int, Meta(ge=0, le=2**57)]
 """Microseconds since the epoch; in a year that a calendar has."""
 
+RELATIVE = 2**50
+"""Times of a blocked job below this one count from its release: it is a moment of the year 2005."""
+
 WAITING, UNFINISHED = -1, 0
 """Values of `Job.key_ttl`: the job holds its key until a worker claims it; until it has finished."""
 # Later than any time, so that one comparison with the clock (`lifecycle.holds_key`) serves this case too.
@@ -30,6 +33,8 @@ class State(StrEnum):
     DONE = "done"
     DEAD = "dead"
     CANCELLED = "cancelled"
+    BLOCKED = "blocked"
+    """A node of a flow, or its root, that waits for other nodes. It is in no line, and no queue's backlog."""
 
     # An enum's own hash is a Python function, which is slow; every job looks up states as keys.
     __hash__ = str.__hash__
@@ -48,7 +53,7 @@ class Job(Struct, frozen=True, gc=False):
 
     # Made by the client and not by the store: so the same insert sent twice is one job.
     id: bytes
-    """UUIDv7, 16 bytes."""
+    """UUIDv7, 16 bytes; of a node of a flow UUIDv8 (`model/flow/node_ids.py`)."""
     task: str
     body: bytes
     """The arguments; opaque to every store."""
@@ -56,7 +61,8 @@ class Job(Struct, frozen=True, gc=False):
     priority: int = 0
     """Within +-2^40, higher first. Above 0: the high band; 0: the normal one; below 0: the low one."""
     due: int = 0
-    """It does not start before this time. While ready: also its place among the jobs that are equally late."""
+    """It does not start before this time. While ready: also its place among the jobs that are equally late. While
+    blocked, below RELATIVE: a delay that begins when it is released."""
     state: State = State.READY
     # The fence against a worker that lost its lease: it reports an older epoch.
     epoch: int = 0
@@ -72,7 +78,7 @@ class Job(Struct, frozen=True, gc=False):
     keep_until: int = 0
     """Once finished: when it may be deleted."""
     expires: int = 0
-    """It must not start at or after this time."""
+    """It must not start at or after this time. While blocked, below RELATIVE: so long after `due`."""
     key: str | None = None
     """At most one job of the task holds it at a time."""
     note: bytes = b""

@@ -27,6 +27,7 @@ from tarry.model import attempts
 from tarry.model import change as counted_as
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
+from tarry.model.flow.rules import refusal
 from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
@@ -38,6 +39,7 @@ from tarry.model.outcome import (
     Released,
     Returned,
     Snoozed,
+    Suspended,
     TimedOut,
     Unknown,
     Unsuccessful,
@@ -111,13 +113,23 @@ def after(job: Job, outcome: Outcome, rules: Rules, now: int, unsure: int = 0) -
         done = _finished(job, DONE, rules, now, outcome.value, status=outcome.status)
         # The ordinary way adds nothing to the record of attempts; nearly all jobs go it.
         return _recorded(job, done, attempts.DONE, now) if job.attempts else done
+    if isinstance(outcome, Suspended):
+        return _suspended(job, outcome, now)
     change = _after_all_but_success(job, outcome, rules, now)
-    change = _recorded(job, change, attempts.outcome_name(outcome), now, _error_of(outcome, change))
+    change = _recorded(job, change, attempts.outcome_name(outcome), now, attempts.error_of(outcome, change.note))
     # Only a delay can end too early: a job that is ready already has nothing to wait for.
     if unsure and change.to is State.SCHEDULED and change.due is not None:
         # Never too short: `now` may be behind the store's clock.
         return replace(change, due=change.due + unsure)
     return change
+
+
+def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
+    """No record of an attempt: it is not over, and the task goes on where it was."""
+    # It has started in time, so it must not expire while it sleeps.
+    expires = 0 if job.expires else None
+    due = outcome.until
+    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires, awaits=outcome.awaits)
 
 
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
@@ -156,6 +168,7 @@ def run_now(job: Job, now: int) -> Change:
     """For a person who wants the job to run now. A waiting job becomes ready; a finished one starts anew, with all its
     attempts. A job that is ready already keeps its place in line.
     """
+    _refuse_by_flow(job)
     _refuse(job, State.RUNNING, "it is running")
     fresh = job.state.finished
     failures, crashes = (0, 0) if fresh else (job.failures, job.crashes)
@@ -177,6 +190,7 @@ def run_now(job: Job, now: int) -> Change:
 
 def cancel(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
     """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
+    _refuse_by_flow(job)
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         _refuse(job, state, f"it is {state} already")
     note = outcome_note("Cancelled", reason)
@@ -265,6 +279,7 @@ def by_hand(job: Job, change: Change, act: attempts.JobAct) -> Change:
 
 def forget(job: Job) -> Change:
     """Deletes the record for good. A running job must be cancelled first."""
+    _refuse_by_flow(job)
     _refuse(job, State.RUNNING, "it is running: cancel it first")
     # No owner: the job does not run.
     return Change(job.id, job.state, job.epoch, None)
@@ -272,6 +287,11 @@ def forget(job: Job) -> Change:
 
 class NotPossible(ValueError):
     """The job's state does not allow this change."""
+
+
+def _refuse_by_flow(job: Job) -> None:
+    if why := refusal(job):
+        raise NotPossible(why)
 
 
 def _refuse(job: Job, state: State, why: str) -> None:
@@ -285,6 +305,7 @@ def _refuse_unless_running(job: Job) -> None:
 
 
 def _refuse_unless_waiting(job: Job) -> None:
+    _refuse_by_flow(job)
     for state in (State.RUNNING, State.DONE, State.DEAD, State.CANCELLED):
         _refuse(job, state, f"it is {state}, not waiting")
 
@@ -316,14 +337,6 @@ def _recorded(job: Job, change: Change, outcome: str, now: int, note: bytes = b"
     if change.to is None:
         return change
     return replace(change, attempts=attempts.with_attempt(job, outcome, now, note))
-
-
-def _error_of(outcome: Outcome, change: Change) -> bytes:
-    """The note of an outcome that is an error; empty: it is none, and the note of the change is of an earlier one."""
-    if isinstance(outcome, Raised | TimedOut):
-        return outcome.note
-    is_noted = isinstance(outcome, Cancelled | Expired | Unknown) or (isinstance(outcome, Lost) and outcome.on)
-    return change.note if is_noted else b""
 
 
 def _again(job: Job, now: int, due: int, text: bytes) -> Change:

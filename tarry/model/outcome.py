@@ -3,6 +3,8 @@
 import msgspec
 from msgspec import Struct
 
+from tarry.model.flow.signal import Awaited
+
 
 class Returned(Struct, frozen=True, gc=False):
     """The task returned; `value` is its result as JSON."""
@@ -50,6 +52,15 @@ class Snoozed(Struct, frozen=True, gc=False):
     delay: int
 
 
+class Suspended(Struct, frozen=True, gc=False):
+    """A durable task sleeps until a time or a signal; its attempt goes on then, in any worker."""
+
+    until: int
+    """Microseconds since the epoch."""
+    awaits: Awaited | None = None
+    """The signal that ends the sleep earlier; None: none does."""
+
+
 class Cancelled(Struct, frozen=True, gc=False):
     """The task says that the job is no longer wanted."""
 
@@ -71,7 +82,7 @@ class Quarantined(Struct, frozen=True, gc=False):
 
 
 Unsuccessful = Raised | TimedOut | Lost | Released | Snoozed | Cancelled | Expired | Unknown | Quarantined
-Outcome = Returned | Unsuccessful
+Outcome = Returned | Suspended | Unsuccessful
 
 
 def outcome_note(kind: str, message: str, traceback: str = "") -> bytes:

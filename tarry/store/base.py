@@ -29,6 +29,7 @@ from tarry.model.bound import Bound
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
+from tarry.store.flows.flows import NoFlows, StoreFlows
 from tarry.store.history.history import StoreHistory
 from tarry.store.ids import uuid7
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -70,6 +71,8 @@ class Exchange(Struct, frozen=True, gc=False):
     """A store that did not answer may have given jobs that are not in this answer."""
     claimed_at: int = 0
     """Of `sleep_and_claim`: the store's time of the claim."""
+    tend: bool = False
+    """A flow has more nodes to release: call `flows.tend` until it answers False."""
 
 
 class NextClaim(Struct, frozen=True):
@@ -147,6 +150,8 @@ class Store(ABC):
     that are made, as `model.history.counting` says, whole or not at all with the call."""
     waiting: WaitingCounts
     """How many jobs wait, up to a bound: by the time at which they come due, by band, and before a job."""
+    flows: StoreFlows = NoFlows()
+    """Flows and signals. `apply` and `exchange` also do what a change does to its flow (`Change.node`, `awaits`)."""
     opened_by: str | Sequence[str] = ""
     """The URLs that `open_store` got, with passwords: never show them. Empty if it was opened otherwise."""
 
@@ -296,9 +301,9 @@ class Store(ABC):
         none. Cheap, however many jobs wait."""
 
     @abstractmethod
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """Stores the progress of jobs that this owner runs, as (id, epoch, progress); ignores jobs that it does not run
-        any more."""
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
+        """Stores the progress of jobs as (id, epoch, progress); answers for each whether this owner runs it in that
+        epoch. Those that it does not run any more are left alone."""
 
     @abstractmethod
     def limit(self, name: str, limit: Limit | None) -> None:

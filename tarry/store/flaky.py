@@ -120,8 +120,8 @@ class FlakyStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return self._call(self._store.backlog, queues, now, most)
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
-        self._call(self._store.save_progress, owner, marks)
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
+        return self._call(self._store.save_progress, owner, marks)
 
     def limit(self, name: str, limit: Limit | None) -> None:
         self._call(self._store.limit, name, limit)

@@ -3,6 +3,7 @@
 Nothing outlives the process. The tests compare the other stores with this one.
 """
 
+import itertools
 import threading
 import time as clock
 from collections import Counter, defaultdict
@@ -303,13 +304,13 @@ class MemoryStore(Store):
             ]
         return Backlog(min(len(waiting), most), min(waiting, default=now))
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         with self._lock:
-            for id, epoch, progress in marks:
-                job = self._jobs.get(id)
-                if job is not None and (job.state, job.epoch, job.owner) == (State.RUNNING, epoch, owner):
-                    self._jobs[id] = replace(job, progress=progress)
+            owned = [self._owns(owner, id, epoch) for id, epoch, _ in marks]
+            for id, _, progress in itertools.compress(marks, owned):
+                self._jobs[id] = replace(self._jobs[id], progress=progress)
             self._hub.wake(WakeReason.STEP)
+            return owned
 
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock:

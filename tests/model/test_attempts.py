@@ -20,9 +20,11 @@ RUNNING = replace(
 
 @given(strategies.running, strategies.outcomes, strategies.rules)
 def test_every_attempt_that_is_kept_has_its_end(job: Job, ended: outcome.Outcome, rules: Rules) -> None:
-    """Whatever becomes of the job, unless it is forgotten; but a result at once adds nothing."""
+    """Whatever becomes of the job, unless it is forgotten; but a result at once, or a sleep, adds nothing."""
     change = lifecycle.after(job, ended, rules, NOW)
-    if change.to is None or (isinstance(ended, outcome.Returned) and not job.attempts):
+    # A sleep of a durable task is no end.
+    adds_none = isinstance(ended, outcome.Suspended) or (isinstance(ended, outcome.Returned) and not job.attempts)
+    if change.to is None or adds_none:
         assert change.attempts is None
         return
     last = attempts_of(change.apply_to(job)).attempts[-1]

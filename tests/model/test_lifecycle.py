@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from tarry.model import lifecycle, outcome
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
+from tarry.model.flow.node_ids import flow_id
+from tarry.model.flow.signal import Awaited
 from tarry.model.job import FINISHED, HELD, UNFINISHED, WAITING, Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.model.retry import Retry
@@ -18,37 +20,41 @@ from tests.lifecycle_page import EVENTS, NOW, job_in, tried, ways
 from tests.model import strategies
 
 TABLE = """\
-event             | scheduled | ready     | running   | done      | dead      | cancelled
-returned          | -         | -         | done      | -         | -         | -
-raised            | -         | -         | scheduled | -         | -         | -
-out of attempts   | -         | -         | dead      | -         | -         | -
-failed for good   | -         | -         | dead      | -         | -         | -
-timed out         | -         | -         | scheduled | -         | -         | -
-out of attempts   | -         | -         | dead      | -         | -         | -
-worker died       | -         | -         | ready     | -         | -         | -
-worker died again | -         | -         | scheduled | -         | -         | -
-poison            | -         | -         | dead      | -         | -         | -
-given back        | -         | -         | ready     | -         | -         | -
-given back        | -         | -         | ready     | -         | -         | -
-put aside         | -         | -         | scheduled | -         | -         | -
-snoozed           | -         | -         | scheduled | -         | -         | -
-unknown task      | -         | -         | scheduled | -         | -         | -
-no longer wanted  | -         | -         | cancelled | -         | -         | -
-expired           | -         | -         | cancelled | -         | -         | -
-cancelled         | cancelled | cancelled | cancelled | -         | -         | -
-run now           | ready     | ready     | -         | ready     | ready     | ready
-put off           | scheduled | scheduled | -         | -         | -         | -
-brought forward   | ready     | ready     | -         | -         | -         | -
-replaced          | ready     | ready     | -         | -         | -         | -
-postponed         | scheduled | scheduled | -         | -         | -         | -
-given back        | -         | -         | ready     | -         | -         | -
-given back        | -         | -         | scheduled | -         | -         | -
-buried            | -         | -         | dead      | -         | -         | -
-discarded         | [*]       | [*]       | done      | [*]       | [*]       | [*]
-deleted           | [*]       | [*]       | -         | [*]       | [*]       | [*]
+event             | scheduled | ready     | running   | done      | dead      | cancelled | blocked
+returned          | -         | -         | done      | -         | -         | -         | -
+raised            | -         | -         | scheduled | -         | -         | -         | -
+out of attempts   | -         | -         | dead      | -         | -         | -         | -
+failed for good   | -         | -         | dead      | -         | -         | -         | -
+timed out         | -         | -         | scheduled | -         | -         | -         | -
+out of attempts   | -         | -         | dead      | -         | -         | -         | -
+worker died       | -         | -         | ready     | -         | -         | -         | -
+worker died again | -         | -         | scheduled | -         | -         | -         | -
+poison            | -         | -         | dead      | -         | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -         | -
+put aside         | -         | -         | scheduled | -         | -         | -         | -
+snoozed           | -         | -         | scheduled | -         | -         | -         | -
+suspended         | -         | -         | scheduled | -         | -         | -         | -
+unknown task      | -         | -         | scheduled | -         | -         | -         | -
+no longer wanted  | -         | -         | cancelled | -         | -         | -         | -
+expired           | -         | -         | cancelled | -         | -         | -         | -
+cancelled         | cancelled | cancelled | cancelled | -         | -         | -         | -
+run now           | ready     | ready     | -         | ready     | ready     | ready     | -
+put off           | scheduled | scheduled | -         | -         | -         | -         | -
+brought forward   | ready     | ready     | -         | -         | -         | -         | -
+replaced          | ready     | ready     | -         | -         | -         | -         | -
+postponed         | scheduled | scheduled | -         | -         | -         | -         | -
+given back        | -         | -         | ready     | -         | -         | -         | -
+given back        | -         | -         | scheduled | -         | -         | -         | -
+buried            | -         | -         | dead      | -         | -         | -         | -
+discarded         | [*]       | [*]       | done      | [*]       | [*]       | [*]       | -
+deleted           | [*]       | [*]       | -         | [*]       | [*]       | [*]       | -
 """
 """A dash: refused. `[*]`: forgotten."""
 
+NODE = replace(job_in(State.BLOCKED), id=flow_id(1, 1)[:15] + b"\x07")
+ROOT = replace(job_in(State.DEAD), id=flow_id(1, 1))
+IN_A_FLOW = "it waits in flow 00000000-0001-8000-8000-000100000000: cancel the flow"
 _, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.splitlines()]
 
 
@@ -75,6 +81,12 @@ def test_every_event_in_every_state(number: int, column: int, state: State) -> N
         (lambda: lifecycle.give_back(job_in(State.READY), NOW), "it is ready, not running"),
         (lambda: lifecycle.bury(job_in(State.DEAD), Rules(), NOW), "it is dead, not running"),
         (lambda: lifecycle.forget(job_in(State.RUNNING)), "it is running: cancel it first"),
+        (lambda: lifecycle.cancel(NODE, Rules(), NOW), IN_A_FLOW),
+        (lambda: lifecycle.forget(NODE), IN_A_FLOW),
+        (lambda: lifecycle.run_now(NODE, NOW), IN_A_FLOW),
+        (lambda: lifecycle.move(NODE, NOW, due=NOW), IN_A_FLOW),
+        (lambda: lifecycle.run_now(ROOT, NOW), "it is a flow: see `tarry flows --help`"),
+        (lambda: lifecycle.forget(ROOT), "it is a flow: see `tarry flows --help`"),
     ],
 )
 def test_a_refusal_says_why(refused: Callable[[], Change], why: str) -> None:
@@ -321,6 +333,20 @@ def test_the_age_of_the_job_decides_whether_a_retry_is_in_time() -> None:
 def test_a_snooze_of_nothing_is_ready_behind_its_equals() -> None:
     change = ended(job_in(State.RUNNING), outcome.Snoozed(0), Rules())
     assert (change.to, change.due) == (State.READY, NOW)
+
+
+@pytest.mark.parametrize("awaits", [None, Awaited("paid", "7", 3)])
+def test_a_suspended_job_goes_on_in_the_same_attempt(awaits: Awaited | None) -> None:
+    job = job_in(State.RUNNING, expires=NOW + SECOND, attempts=b"[0,[]]", note=b"{}", crashes=1)
+    change = ended(job, outcome.Suspended(NOW + DAY, awaits), Rules(Retry(5)))
+    # It has started, so it does not expire; and a sleep is no end that is worth a record.
+    slept = replace(job, state=State.SCHEDULED, due=NOW + DAY, state_since=NOW, owner="", expires=0)
+    assert (change.apply_to(job), change.awaits, change.counts) == (slept, awaits, 0)
+
+
+def test_a_sleep_that_is_over_makes_ready() -> None:
+    change = ended(job_in(State.RUNNING), outcome.Suspended(NOW), Rules())
+    assert (change.to, change.expires) == (State.READY, None)
 
 
 def test_an_unknown_task_waits_longer_each_time_up_to_a_minute() -> None:

@@ -413,8 +413,11 @@ class Histories(RuleBasedStateMachine):
     def mark(self, back: int, progress: bytes, owner: str | None) -> None:
         """By the owner that it had when it was seen, or by any."""
         job = self.back(back)
-        for store in (self.reference, self.store):
+        answers = [
             store.save_progress(owner or job.owner, [(job.id, job.epoch, progress)])
+            for store in (self.reference, self.store)
+        ]
+        assert answers[0] == answers[1]
 
     @rule(limit=st.sampled_from([1, 2, 5, 1000]))
     def sum_up(self, limit: int) -> None:

@@ -128,7 +128,7 @@ def test_progress_that_the_store_cannot_take_harms_nothing(
     manual = make(threads=2)
     one, two = begun(manual, 2)
 
-    def broken(owner: str, marks: list[ProgressRow]) -> None:
+    def broken(owner: str, marks: list[ProgressRow]) -> list[bool]:
         raise error
 
     with monkeypatch.context() as patched:

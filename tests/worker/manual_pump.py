@@ -119,9 +119,9 @@ class CountingStore(MemoryStore):
         self._begin("reclaim")
         return super().reclaim(now, of, limit)
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         self._begin("save_progress")
-        super().save_progress(owner, marks)
+        return super().save_progress(owner, marks)
 
     def queues(self) -> dict[str, bool]:
         self._begin("queues")

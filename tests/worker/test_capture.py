@@ -198,9 +198,9 @@ def test_a_gigabyte_is_bounded_in_memory_and_in_writes(bench: Bench, monkeypatch
         marks: list[int] = []
         mark = store.save_progress
 
-        def counted(owner: str, said: Sequence[progress.ProgressRow]) -> None:
+        def counted(owner: str, said: Sequence[progress.ProgressRow]) -> list[bool]:
             marks.append(sum(len(one[2]) for one in said))
-            mark(owner, said)
+            return mark(owner, said)
 
         monkeypatch.setattr(store, "save_progress", counted)
         worker = bench.work(store=store, keep_output=KEPT)

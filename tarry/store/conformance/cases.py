@@ -23,6 +23,8 @@ RETRY = Rules(retry=Retry(5, base=10))
 EVERYTHING = [Want("default", band, 10**6) for band in BANDS]
 FINISHED = (State.DONE, State.DEAD, State.CANCELLED)
 WAITING = (State.SCHEDULED, State.READY)
+ALONE = (*WAITING, State.RUNNING, *FINISHED)
+"""The states of a job that is in no flow."""
 FAILED = Raised(b'{"type":"ValueError","message":"no","traceback":""}', ("ValueError", "Exception"))
 
 ENDS: list[Outcome] = [Returned(), Returned(b'"good"'), FAILED, Cancelled("no")]

@@ -295,10 +295,19 @@ class MysqlStore(ScanningSqlStore):
         answers = self._call(lambda link: link.run(*(f"SELECT due FROM {line} LIMIT {most}" for line in lines)))
         return [due for answer in answers for (due,) in answer.rows][:most]
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
+        if not marks:
+            return []
         name = text(owner)
         changes = [sql.MARK.format(sql.blob_or_null(told), raw(id), epoch, name) for id, epoch, told in sorted(marks)]
-        self._tell(lambda link: link.run(*changes), (WakeReason.STEP,))
+
+        def work(link: MysqlConnection) -> set[tuple[bytes, int]]:
+            link.run(*changes)
+            # Asked in the same transaction: the count of changed rows leaves out a row that has this progress already.
+            return set(owning.find_owned(link, owner, [id for id, _, _ in marks]))
+
+        owned = self._tell(work, (WakeReason.STEP,))
+        return [(id, epoch) in owned for id, epoch, _ in marks]
 
     # What people set
 

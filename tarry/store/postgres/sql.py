@@ -58,7 +58,8 @@ DROP_LEVELS = """WITH next_ AS MATERIALIZED (
 # `+ 0` hides the index of running jobs from the planner, and ANY makes it use that of ids: planned when there were few,
 # the statement would read all running jobs, or all jobs.
 SAVE_PROGRESS = """UPDATE {s}.job j SET progress = m.progress FROM unnest($1, $2, $3) AS m (id, epoch, progress)
-    WHERE j.id = ANY ($1) AND j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4"""
+    WHERE j.id = ANY ($1) AND j.id = m.id AND j.state + 0 = 2 AND j.epoch = m.epoch AND j.owner = $4
+    RETURNING j.id, j.epoch"""
 SET_ASIDE = "UPDATE {s}.job SET aside = true WHERE id = ANY ($1) AND state <= 1 AND NOT aside"
 TIME = f"SELECT {CLOCK}"
 

@@ -283,13 +283,15 @@ class PostgresStore(SqlStore):
         ((count, oldest),) = self._rows(sql.BACKLOG, (pack.texts(names), now, most, int(queues is None)))
         return Backlog(count, now if oldest is None else oldest)
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         if not marks:
-            return
+            return []
         ids, epochs, progress = zip(*marks, strict=True)
         values = (pack.uuids(ids), pack.ints(epochs), pack.blobs(progress), owner)
-        self._call(lambda connection: connection.run(self._for_schema(sql.SAVE_PROGRESS), values))
+        rows = self._call(lambda connection: connection.rows(self._for_schema(sql.SAVE_PROGRESS), values))
         self._hub.notify(WakeReason.STEP)
+        owned = {(id.bytes, epoch) for id, epoch in rows}
+        return [(id, epoch) in owned for id, epoch, _ in marks]
 
     def limit(self, name: str, limit: Limit | None) -> None:
         # A limit that is set already is changed without stopping all others.

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from tarry.model.change import Change
 from tarry.store.history.journal import record_of_changes
-from tarry.store.redis.record import FAILED, NOTE, SINCE, UNTIL, rank_bytes, time_bytes
-from tarry.store.shared.state_codes import CODE
+from tarry.store.redis.record import FAILED, NOTE, SINCE, STATE_BYTE, UNTIL, rank_bytes, time_bytes
 
 GONE = 6
 DUE, RANKED, EXPIRES, KEY_HOLD, QUEUE, BODY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
@@ -72,10 +71,10 @@ def _describe(change: Change) -> bytes:
         flags, fields = flags | UNTIL, fields + time_bytes(change.keep_until)
     if change.note:
         flags, fields = flags | NOTE, fields + _LENGTH.pack(len(change.note)) + change.note
-    to = GONE if change.to is None else CODE[change.to]
+    to = GONE if change.to is None else STATE_BYTE[change.to]
     parts = list(_modified_fields(change))
     head = _HEAD.pack(
-        CODE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.keep_until, len(fields)
+        STATE_BYTE[change.was], to, change.epoch, flags, sum(flag for flag, _ in parts), change.keep_until, len(fields)
     )
     return b"".join((head, fields, *(part for _, part in parts), change.owner.encode()))
 

@@ -7,8 +7,7 @@ from tarry.model.job import Job
 from tarry.model.lifecycle import is_late
 from tarry.store.history.journal import record_of_new
 from tarry.store.redis.link.base import Word
-from tarry.store.redis.record import is_plain, join_names, line_entries, line_name, pack_job, size_of
-from tarry.store.shared.state_codes import CODE
+from tarry.store.redis.record import STATE_BYTE, is_plain, join_names, line_entries, line_name, pack_job, size_of
 
 _WIDTH = {"h": 30, "n": 24, "l": 30, "H": 30, "N": 24, "L": 30, "d": 24}
 """Bytes of an entry, by the first letter of its line: due 8, id 16; before them a rank of 6 where priorities differ."""
@@ -54,7 +53,7 @@ def _single(job: Job) -> list[Word]:
 
 
 def _tally_field(job: Job) -> bytes:
-    return b"%d%b" % (CODE[job.state], join_names(job.queue, job.task))
+    return b"%d%b" % (STATE_BYTE[job.state], join_names(job.queue, job.task))
 
 
 def _sums(jobs: Sequence[Job]) -> Iterator[Word]:

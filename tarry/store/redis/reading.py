@@ -22,12 +22,12 @@ from tarry.store.redis.record import (
     PROGRESS,
     RANK,
     SINCE,
+    STATE_OF_BYTE,
     TIME,
     UNTIL,
     names_seen,
     split_names,
 )
-from tarry.store.shared.state_codes import STATES
 
 
 class _Reader:
@@ -51,7 +51,7 @@ def parse_job(id: bytes, data: bytes, running: bytes | None) -> Job:
     """The job of a record. running: its entry among the running jobs, if it runs."""
     code, epoch, due, flags = HEAD.unpack_from(data)
     read = _Reader(data, HEAD.size)
-    fields: dict[str, Any] = {"state": STATES[code], "epoch": epoch, "due": due}
+    fields: dict[str, Any] = {"state": STATE_OF_BYTE[code], "epoch": epoch, "due": due}
     fields["priority"] = MIDDLE - read.number(6) if flags & RANK else 0
     fields["state_since"] = read.number(8) if flags & SINCE else due
     if flags & FAILED:

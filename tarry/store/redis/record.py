@@ -6,8 +6,12 @@ from struct import Struct as Form
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.base import band
-from tarry.store.shared.state_codes import CODE
+from tarry.store.shared.state_codes import CODE, STATES
 
+# A byte has no sign, and 6 means in a change that its job is deleted.
+STATE_BYTE = CODE | {State.BLOCKED: 7}
+"""The first byte of a record."""
+STATE_OF_BYTE = dict(enumerate(STATES[:-1])) | {7: State.BLOCKED}
 BANDS = {1: "h", 0: "n", -1: "l"}
 RANK, SINCE, FAILED, UNTIL, NOTE = 1, 2, 4, 8, 16
 EXPIRES, KEY_TIMES, LANE, HEADERS, PROGRESS, KEY, ATTEMPTS = 1, 2, 4, 8, 16, 32, 64
@@ -71,7 +75,7 @@ def pack_job(job: Job) -> bytes:
     # Most jobs have none of the other fields: this way is quicker.
     if _is_usual(job):
         flags, since = (0, b"") if job.state_since == job.due else (SINCE, TIME.pack(job.state_since))
-        head = HEAD.pack(CODE[job.state], job.epoch, job.due, flags)
+        head = HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags)
         return b"%b%b\0%b%b" % (head, since, join_names(job.queue, job.task), job.body)
     flags, middle = 0, b""
     if job.priority:
@@ -84,7 +88,7 @@ def pack_job(job: Job) -> bytes:
         flags, middle = flags | UNTIL, middle + TIME.pack(job.keep_until)
     if job.note:
         flags, middle = flags | NOTE, middle + LENGTH.pack(len(job.note)) + job.note
-    return b"".join((HEAD.pack(CODE[job.state], job.epoch, job.due, flags), middle, *_tail(job)))
+    return b"".join((HEAD.pack(STATE_BYTE[job.state], job.epoch, job.due, flags), middle, *_tail(job)))
 
 
 def _is_usual(job: Job) -> bool:

@@ -27,10 +27,9 @@ from tarry.store.redis.line_wakeup import LineWakeup
 from tarry.store.redis.link.base import RedisLink, Script, ScriptCall, Word
 from tarry.store.redis.pruning import RedisPruner
 from tarry.store.redis.reading import parse_jobs
-from tarry.store.redis.record import claim_order, epoch_bytes, split_names
+from tarry.store.redis.record import STATE_BYTE, STATE_OF_BYTE, claim_order, epoch_bytes, split_names
 from tarry.store.redis.wakeup import channel
 from tarry.store.shards.merge import unmet
-from tarry.store.shared.state_codes import CODE, STATES
 from tarry.store.shared.transport import Transport
 from tarry.store.shared.uncertain import a_part_is_done
 from tarry.store.shared.wakeup.sleeper import Wakeup
@@ -181,7 +180,7 @@ class RedisStore(Store):
 
     def find(self, query: Query) -> list[Job]:
         found: list[Job] = []
-        states = "".join(str(CODE[state]) for state in query.states)
+        states = "".join(str(STATE_BYTE[state]) for state in query.states)
         before = "" if query.before is None else query.before
         narrow = {"queue": query.queue, "task": query.task, "key": query.key}
         wanted = [word for name, value in narrow.items() if value is not None for word in (name, value)]
@@ -217,7 +216,7 @@ class RedisStore(Store):
         return [
             Tally(
                 *split_names(group[1:]),
-                state=STATES[int(group[:1])],
+                state=STATE_OF_BYTE[int(group[:1])],
                 count=int(n),
                 oldest=oldest.get(group, now),
                 bytes=int(sizes.get(group, 0)),
@@ -241,10 +240,11 @@ class RedisStore(Store):
     def backlog(self, queues: Collection[str] | None, now: int, most: int) -> Backlog:
         return Backlog(*map(int, self._run(scripts.BACKLOG, now, most, int(queues is None), *(queues or ()))))
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         words = ((id, epoch_bytes(epoch), progress) for id, epoch, progress in marks)
-        if flat := _flatten(words):
-            self._run(scripts.SAVE_PROGRESS, owner, *flat)
+        if not (flat := _flatten(words)):
+            return []
+        return [answer == 49 for answer in self._run(scripts.SAVE_PROGRESS, owner, *flat)]
 
     def limit(self, name: str, limit: Limit | None) -> None:
         kind, _, which = name.partition(":")

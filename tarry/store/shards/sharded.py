@@ -308,9 +308,10 @@ class ShardedStore(Store):
         answers = self._ask_all(lambda store: store.backlog(queues, now, most))
         return answers.result(merge.backlog(answers.values(), now, most))
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         places = self._located.group(id for id, _, _ in marks)
-        self._ask(places, lambda n, store: store.save_progress(owner, pick(marks, places[n]))).result(None)
+        answers = self._ask(places, lambda n, store: store.save_progress(owner, pick(marks, places[n])))
+        return assemble(answers, places, [False] * len(marks))
 
     def limit(self, name: str, limit: Limit | None) -> None:
         """As promised for tasks: their jobs all live on one shard if they were enqueued while limited. The limit of a

@@ -4,5 +4,7 @@
 
 from tarry.model.job import State
 
-STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED)
-CODE = {state: code for code, state in enumerate(STATES)}
+STATES = (State.SCHEDULED, State.READY, State.RUNNING, State.DONE, State.DEAD, State.CANCELLED, State.BLOCKED)
+"""A state by its code; the last one by -1."""
+# From 3 on a job is finished, for every partial index and for older versions: they would delete a blocked one.
+CODE = {state: code for code, state in enumerate(STATES[:-1])} | {State.BLOCKED: -1}

@@ -115,7 +115,7 @@ OUTLIVED = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
 OUTLIVED_BY = """UPDATE tarry_job INDEXED BY tarry_key SET holds = 0
     WHERE (task, key) = (SELECT task, key FROM tarry_job WHERE id = ?2 AND state = ?3 AND epoch = ?4)
     AND key IS NOT NULL AND holds > 0 AND holds <= ?1"""
-MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ? AND owner = ?"
+MARK = "UPDATE tarry_job SET progress = ? WHERE id = ? AND state = 2 AND epoch = ? AND owner = ? RETURNING 1"
 # Each step looks up the next owner in the index: DISTINCT would read all running jobs.
 _OWNERS = """WITH RECURSIVE found (owner) AS (
     SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2

@@ -317,11 +317,13 @@ class SqliteStore(ScanningSqlStore):
                 dues += [due for (due,) in self._rows(statement, (queue, most - len(dues)))]
         return dues
 
-    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> None:
+    def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         with self._lock, translate_errors(self.path):
             with transaction(self._db):
-                self._db.executemany(sql.MARK, [(progress, id, epoch, owner) for id, epoch, progress in marks])
+                rows = [(progress, id, epoch, owner) for id, epoch, progress in marks]
+                owned = [bool(list(self._db.execute(sql.MARK, row))) for row in rows]
             self._board.wake(WakeReason.STEP)
+            return owned
 
     def limit(self, name: str, limit: Limit | None) -> None:
         with self._lock, translate_errors(self.path):

@@ -62,13 +62,15 @@ end
 -- save_progress: keeps the progress of those jobs that the owner runs in that epoch.
 -- Keys: jobs, run, sizes; wakes for `f`.
 -- Arguments: owner, then ids, epochs and progress in turn.
--- Answer: none.
+-- Answer: for each '1' if the owner runs it in that epoch, else '0'.
 -- Cost: two reads and two writes a job.
 function lib.save_progress()
-  local owner = ARGV[1]
+  local owner, owned = ARGV[1], {}
   for at = 2, #ARGV, 3 do
     local id, entry = ARGV[at], lib.call('HGET', lib.RUN, ARGV[at])
-    if entry and lib.sub(entry, 1, 4) == ARGV[at + 1] and lib.owner_of(entry) == owner then
+    local is_held = entry and lib.sub(entry, 1, 4) == ARGV[at + 1] and lib.owner_of(entry) == owner
+    owned[#owned + 1] = is_held and '1' or '0'
+    if is_held then
       local record = lib.call('HGET', lib.JOBS, id)
       local tail = lib.tail_of(record)
       lib.tally(lib.RUNNING, tail.names, 0, #ARGV[at + 2] - #tail.progress)
@@ -79,6 +81,7 @@ function lib.save_progress()
   end
   lib.write_tallies()
   lib.wake('f')
+  return table.concat(owned)
 end
 
 -- hold: takes or prolongs a lease by name.

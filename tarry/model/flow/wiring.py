@@ -1,0 +1,106 @@
+"""The envelope of a node's body: whom it tells when it ends, and what it takes from others.
+
+A body is the byte 1, the size of the wiring as a varint, the wiring as a MessagePack array, and the arguments as JSON.
+The body of a plain job has no envelope: no JSON begins with the byte 1.
+"""
+
+import msgspec
+from msgspec import Struct
+
+STOP, GO_ON, COMPENSATE = range(3)
+"""What follows when a node does not end well; `model/flow/rules.py` has the rule."""
+
+_MARK = b"\x01"
+
+
+class Gate(Struct, frozen=True, array_like=True, gc=False):
+    """Nodes that wait for the same parents: those with the indices from `first` to before `first + count`."""
+
+    first: int
+    count: int
+    parents: int
+    """How many ends it waits for. A gate with one needs no row in the store."""
+
+
+class Ref(Struct, frozen=True, array_like=True, gc=False):
+    """The result of the node with the index `first`; with a count, the list of the results of so many from there on."""
+
+    first: int
+    count: int = 0
+    """0: one result, and not a list."""
+
+
+class Take(Struct, frozen=True, array_like=True, gc=False):
+    """An argument that is a result. In the arguments `null` stands in its place."""
+
+    place: int | str
+    """Its position, or its name."""
+    ref: Ref
+
+
+class Wiring(Struct, frozen=True, array_like=True):
+    """How a node is tied to the others of its flow."""
+
+    tells: tuple[Gate, ...] = ()
+    takes: tuple[Take, ...] = ()
+    on_failure: int = STOP
+    """STOP, GO_ON or COMPENSATE."""
+    label: str = ""
+    """What people see; empty: the name of the task."""
+    undo: tuple[str, str, bytes] | None = None
+    """Task, queue and body of what undoes it."""
+    stand_in: bool = False
+    """It stands for a job on another shard."""
+    alone: bool = False
+    """A person runs it again after it has told: its end counts nothing and tells nobody."""
+
+
+_PLAIN = Wiring()
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Wiring)
+
+
+def wrap(wiring: Wiring, arguments: bytes) -> bytes:
+    """The body of a node."""
+    packed = _trimmed(wiring)
+    return b"".join((_MARK, _varint(len(packed)), packed, arguments))
+
+
+def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
+    """The wiring and the arguments of a body. Without an envelope: None and the body. ValueError: it cannot be read."""
+    if body[:1] != _MARK:
+        return None, body
+    start, end = _bounds(body)
+    return _decoder.decode(body[start:end]), body[end:]
+
+
+def arguments(body: bytes) -> bytes:
+    """The arguments of a body, with or without an envelope: for whoever shows them. ValueError as `unwrap`."""
+    return body[_bounds(body)[1] :] if body[:1] == _MARK else body
+
+
+def _bounds(body: bytes) -> tuple[int, int]:
+    """Where the wiring begins and ends."""
+    size = shift = 0
+    for at, byte in enumerate(body[1:6], 2):
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 and at + size <= len(body):
+            return at, at + size
+    raise ValueError("the envelope of this node's body is broken")
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*parts, number))
+
+
+def _trimmed(wiring: Wiring) -> bytes:
+    """As MessagePack, without the default values at the end: most nodes only tell."""
+    values = [getattr(wiring, name) for name in Wiring.__struct_fields__]
+    while values and values[-1] == getattr(_PLAIN, Wiring.__struct_fields__[len(values) - 1]):
+        values.pop()
+    return _encoder.encode(values)

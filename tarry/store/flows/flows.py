@@ -1,0 +1,201 @@
+"""The verbs for flows and signals, and what each promises. `conformance/flows` proves it for every store.
+
+1. A flow is stored whole or not at all; the same flow sent twice is one.
+2. A blocked node is never claimed. The change that ends its last parent releases it, once, in the same call: up to
+   `RELEASED_AT_ONCE` nodes at once, and those that are left by `tend`.
+3. A change of a node that is not made does nothing to its flow.
+4. A flow has ended if, and only if, none of its nodes is active (`FlowRow.active`).
+5. A finished node is kept as long as its flow.
+"""
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.errors import OtherDatabase, StoreError
+from tarry.model.duration import MINUTE
+from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
+from tarry.model.flow.node_ids import flow_id, index_of
+from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.job import Job, State
+
+# As with promotions: a bound, so that the cost of a call is bounded too.
+RELEASED_AT_ONCE = 1000
+"""How many nodes are released in one call at most."""
+STORED_AT_ONCE = 1000
+"""A flow with more nodes is stored in parts."""
+STORING_TIME = 10 * MINUTE
+"""After so long a flow that is not stored whole is deleted."""
+KEPT_NODES = 200_000
+"""How many nodes of ended flows are kept; then the flows that ended first are deleted, whatever their time."""
+
+_random = random.SystemRandom()
+
+
+class NewFlow(Struct, frozen=True):
+    """A flow to store. The ids of root and nodes are those of `StoreFlows.new_id` and `node_ids.node_id`."""
+
+    root: Job
+    """Blocked, task `flow:` and the name, with the key of the flow if it has one."""
+    flow: FlowRow
+    """RUNNING, with the numbers that it has once it is stored."""
+    nodes: Sequence[Job]
+    """All but the root, by index. Those that wait for none are ready or scheduled, the others blocked."""
+    gates: Sequence[GateRow] = ()
+    """Those with several parents."""
+
+
+def frame_of(new: NewFlow, now: int) -> NewFlow:
+    """The first part of a large flow: all but its nodes. Those that wait for none are in gates that are open already,
+    so that `tend` releases them once the flow runs."""
+    gates = list(new.gates)
+    for job in new.nodes:
+        index = index_of(job.id)
+        if job.state is State.BLOCKED:
+            continue
+        if gates and gates[-1].next >= 0 and gates[-1].first + gates[-1].count == index:
+            gates[-1] = replace(gates[-1], count=gates[-1].count + 1)
+        else:
+            gates.append(GateRow(new.flow.id, index, 1, 0, index))
+    return NewFlow(new.root, replace(new.flow, phase=Phase.STORING, at=now), (), gates)
+
+
+class FlowQuery(Struct, frozen=True):
+    """Which flows somebody wants to see; a field left out matches all. The answer has the newest first."""
+
+    phases: tuple[Phase, ...] = ()
+    name: str | None = None
+    key: str | None = None
+    at_before: int | None = None
+    """`FlowRow.at` is before this time. Cheap, with phases."""
+    before: bytes = b""
+    """Only flows with a smaller id: the last one of the page before; empty: from the newest."""
+    limit: int = 100
+
+
+class StoreFlows(ABC):
+    """The flows and signals of a store. Several threads and processes may use it at once."""
+
+    def new_id(self, name: str, key: str | None = None) -> bytes:
+        """An id for a new flow. A store of several shards makes one of the shard of the key."""
+        return flow_id(time.time_ns() // 1_000_000, _random.getrandbits(42))
+
+    def insert(self, new: NewFlow, now: int) -> bytes:
+        """Stores the flow, all or none. Returns the id of the flow that lives: its own, also if it was stored before;
+        or that of the unfinished flow of the same name that holds its key, and then nothing is stored.
+
+        A large flow is stored in parts, and none of its nodes runs before the last part. A flow whose client died in
+        between is deleted by `tend`. StoreError: it took so long that this has happened; nothing is stored.
+        """
+        return self._insert(new, now) if len(new.nodes) <= STORED_AT_ONCE else self._insert_in_parts(new, now)
+
+    def _insert_in_parts(self, new: NewFlow, now: int) -> bytes:
+        living = self._insert(frame_of(new, now), now)
+        row = self.get(living)
+        # Another one holds the key; or a lost answer hid that all was stored.
+        if living != new.root.id or row is None or row.phase is not Phase.STORING:
+            return living
+        blocked = [replace(job, state=State.BLOCKED) for job in new.nodes]
+        for start in range(0, len(blocked), STORED_AT_ONCE):
+            self._insert_nodes(blocked[start : start + STORED_AT_ONCE])
+        if not self.change(FlowChange(living, Phase.STORING, Phase.RUNNING, at=new.flow.at), now):
+            raise StoreError("storing the flow took so long that it was deleted meanwhile; send it again, as a new one")
+        return living
+
+    @abstractmethod
+    def _insert(self, new: NewFlow, now: int) -> bytes:
+        """`insert` in one transaction. If the root is there already, it changes nothing."""
+
+    @abstractmethod
+    def _insert_nodes(self, jobs: Sequence[Job]) -> None:
+        """Stores nodes of a flow that is not ready yet; those that are there already stay as they are."""
+
+    def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
+        """`insert` through the caller's own connection, in one part: stored if, and only if, the caller commits. Errors
+        as those of `Store.insert_within`."""
+        raise OtherDatabase("this store cannot take part in a transaction of yours")
+
+    @abstractmethod
+    def grow(self, flow: bytes, count: int) -> int | None:
+        """Gives out `count` more indices of a flow; returns the first. None: the flow has ended, is gone, or would have
+        more than MAX_NODES."""
+
+    @abstractmethod
+    def nodes(self, flow: bytes, after: int, limit: int, states: Collection[State] = ()) -> list[Job]:
+        """Up to `limit` nodes of a flow with a greater index than `after`, by index, without the root. states: only
+        those; empty: all. Cheap, but with states it may look at all nodes of the flow."""
+
+    @abstractmethod
+    def find(self, query: FlowQuery) -> list[FlowRow]:
+        """The flows that match, the newest first, each with its root. May look at all flows of the phases."""
+
+    @abstractmethod
+    def get(self, flow: bytes) -> FlowRow | None:
+        """The row of a flow, without its root."""
+
+    @abstractmethod
+    def change(self, change: FlowChange, now: int) -> bool:
+        """Makes the change if it is valid, and returns whether it was. As with the end of a node, gates may open by it,
+        and the flow may end."""
+
+    @abstractmethod
+    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        """Does one bounded part of what is left to do: releases nodes whose gate is open; else deletes nodes of a flow
+        that has been kept long enough, or of one that was never stored whole; else deletes old signals. Returns whether
+        there may be more to do. Cheap if there is nothing."""
+
+    @abstractmethod
+    def signal(self, signal: Signal, now: int) -> int:
+        """Keeps a signal, and makes jobs ready that await it; returns how many. 0, and nothing is done, if its address
+        has this id already."""
+
+    @abstractmethod
+    def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
+        """The signals of an address with a greater number than `after`, by number. job: who asks, since each shard
+        counts by itself."""
+
+    @abstractmethod
+    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+        """The jobs that wait for a signal whose name begins with the prefix, by name, key and job. For people."""
+
+
+class NoFlows(StoreFlows):
+    """Of a store that keeps no flows. Nothing is there to read; StoreError for what would write."""
+
+    def _insert(self, new: NewFlow, now: int) -> bytes:
+        raise StoreError("this store keeps no flows")
+
+    def _insert_nodes(self, jobs: Sequence[Job]) -> None:
+        raise StoreError("this store keeps no flows")
+
+    def grow(self, flow: bytes, count: int) -> int | None:
+        return None
+
+    def nodes(self, flow: bytes, after: int, limit: int, states: Collection[State] = ()) -> list[Job]:
+        return []
+
+    def find(self, query: FlowQuery) -> list[FlowRow]:
+        return []
+
+    def get(self, flow: bytes) -> FlowRow | None:
+        return None
+
+    def change(self, change: FlowChange, now: int) -> bool:
+        return False
+
+    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return False
+
+    def signal(self, signal: Signal, now: int) -> int:
+        raise StoreError("this store keeps no signals")
+
+    def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
+        return []
+
+    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+        return []
