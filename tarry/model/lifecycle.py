@@ -15,6 +15,8 @@ Rules that stores repeat in SQL or Lua, since they apply within a transaction; t
 - a holder whose time is over loses its key: `holds_key`; repeated by all but the memory store (suite: `keeping`)
 - the lane in which a job waits: `limit.waiting_lane`; repeated by SQLite when a job comes back from its end, and by
   PostgreSQL and Redis (suite: `lane_assignment`)
+- which gates a change opens, and when a flow ends: `store/flows/settle.py`; and what a blocked job becomes when it is
+  released: `flow.rules.release`; both repeated by PostgreSQL and Redis (suite: `flows`)
 - which change wakes whom: `model/wake.py`; repeated by Redis (`wake_reasons` in `lua/exchange.lua`; suite: `waking`)
 """
 
@@ -27,7 +29,8 @@ from tarry.model import attempts
 from tarry.model import change as counted_as
 from tarry.model.change import Change
 from tarry.model.duration import DAY, HOUR, SECOND
-from tarry.model.flow.rules import refusal
+from tarry.model.flow import rules as flow_rules
+from tarry.model.flow.node_ids import is_node
 from tarry.model.job import HELD, WAITING, Job, State
 from tarry.model.outcome import (
     Cancelled,
@@ -128,8 +131,8 @@ def _suspended(job: Job, outcome: Suspended, now: int) -> Change:
     """No record of an attempt: it is not over, and the task goes on where it was."""
     # It has started in time, so it must not expire while it sleeps.
     expires = 0 if job.expires else None
-    due = outcome.until
-    return _change(job, initial_state(due, now), now, due=due, note=job.note, expires=expires, awaits=outcome.awaits)
+    until, awaits = outcome.until, outcome.awaits
+    return _change(job, initial_state(until, now), now, due=until, note=job.note, expires=expires, awaits=awaits)
 
 
 def _after_all_but_success(job: Job, outcome: Unsuccessful, rules: Rules, now: int) -> Change:
@@ -175,25 +178,19 @@ def run_now(job: Job, now: int) -> Change:
     due = now if fresh else min(job.due, now)
     # Its expiry may have passed, but a person asks for it now, so it must not expire again.
     expires = 0 if fresh or 0 < job.expires <= now else None
-    return _change(
-        job,
-        State.READY,
-        now,
-        due=due,
-        failures=failures,
-        crashes=crashes,
-        note=job.note,
-        expires=expires,
+    change = _change(
+        job, State.READY, now, due=due, failures=failures, crashes=crashes, note=job.note, expires=expires,
         key_held_until=HELD if fresh and job.key is not None else None,
-    )
+    )  # fmt: skip
+    return flow_rules.return_of_node(job, change) if fresh and is_node(job.id) else change
 
 
-def cancel(job: Job, rules: Rules, now: int, reason: str = "") -> Change:
+def cancel(job: Job, rules: Rules, now: int, reason: str = "", kind: str = "Cancelled") -> Change:
     """The job is no longer wanted. In the store a running job ends at once; its worker then learns of it and stops."""
     _refuse_by_flow(job)
     for state in (State.DONE, State.DEAD, State.CANCELLED):
         _refuse(job, state, f"it is {state} already")
-    note = outcome_note("Cancelled", reason)
+    note = outcome_note(kind, reason)
     change = _finished(job, State.CANCELLED, rules, now, note)
     return _recorded(job, change, attempts.CANCELLED, now, note) if job.state is RUNNING else change
 
@@ -220,16 +217,9 @@ def replace_call(job: Job, by: Job, now: int) -> Change:
     """Gives a waiting job the call of a later enqueue with the same key."""
     _refuse_unless_waiting(job)
     return _change(
-        job,
-        initial_state(by.due, now),
-        now,
-        due=by.due,
-        note=job.note,
-        queue=by.queue,
-        priority=by.priority,
-        expires=by.expires,
-        body=by.body,
-    )
+        job, initial_state(by.due, now), now, due=by.due, note=job.note, queue=by.queue, priority=by.priority,
+        expires=by.expires, body=by.body,
+    )  # fmt: skip
 
 
 def postpone(job: Job, by: Job, now: int) -> Change:
@@ -282,7 +272,8 @@ def forget(job: Job) -> Change:
     _refuse_by_flow(job)
     _refuse(job, State.RUNNING, "it is running: cancel it first")
     # No owner: the job does not run.
-    return Change(job.id, job.state, job.epoch, None)
+    change = Change(job.id, job.state, job.epoch, None)
+    return flow_rules.deletion_of_node(job, change) if is_node(job.id) else change
 
 
 class NotPossible(ValueError):
@@ -290,7 +281,7 @@ class NotPossible(ValueError):
 
 
 def _refuse_by_flow(job: Job) -> None:
-    if why := refusal(job):
+    if why := flow_rules.refusal(job):
         raise NotPossible(why)
 
 
@@ -363,10 +354,11 @@ def _finished(
     crashes = job.crashes if crashes is None else crashes
     # Kept for no time at all: delete it now, and not with the next prune.
     target = to if keep else None
-    return Change(
+    change = Change(
         job.id, job.state, job.epoch, target, now, None, failures, crashes, now + keep, text, None, None, None,
         key_held_until, None, job.owner, None, _COUNTED_AS[to], job, status,
     )  # fmt: skip
+    return flow_rules.end_of_node(job, to, change) if is_node(job.id) else change
 
 
 def _failed(

@@ -19,7 +19,8 @@ _MARK = b'{"moving":"'
 
 
 def park(job: Job) -> Change:
-    """Parks a job, so that it can no longer be claimed. Not for a job that runs."""
+    """Parks a job, so that it can no longer be claimed. Not for a job that runs, nor for a node of a flow: a flow stays
+    whole in one store."""
     # Without body and attempts: they stay in the job, and would double its size.
     was = base64.b64encode(msgspec.msgpack.encode(replace(job, body=b"", attempts=b"")))
     return _change(job, State.SCHEDULED, NEVER, job, note=_MARK + was + b'"}')

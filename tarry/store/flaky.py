@@ -10,9 +10,12 @@ from typing import Any, ParamSpec, TypeVar
 from tarry.errors import QueueFull, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.job import Job
+from tarry.model.flow.flow import FlowChange, FlowRow
+from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want
+from tarry.store.flows.flows import RELEASED_AT_ONCE, FlowQuery, NewFlow, StoreFlows
 from tarry.store.history.gauges import QueueSample
 from tarry.store.history.history import TAKEN_AT_ONCE, JournalHistory, StoreHistory, Taken
 from tarry.store.history.sums import Place
@@ -37,6 +40,7 @@ class FlakyStore(Store):
         self._store, self._fail_at, self._after = store, fail_at, after
         self._lock = threading.Lock()
         self.history = FlakyHistory(store.history, self._call)
+        self.flows = FlakyFlows(store.flows, self._call)
         self.waiting = FlakyWaiting(store.waiting, self._call)
 
     def _call(self, verb: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
@@ -158,6 +162,54 @@ class FlakyStore(Store):
 
     def close(self) -> None:
         self._store.close()
+
+
+class FlakyFlows(StoreFlows):
+    """The flows of the inner store; each part of a call that is made of several may fail by itself."""
+
+    def __init__(self, flows: StoreFlows, call: Callable[..., Any]) -> None:
+        self._flows, self._call = flows, call
+
+    def new_id(self, name: str, key: str | None = None) -> bytes:
+        return self._flows.new_id(name, key)
+
+    def _insert(self, new: NewFlow, now: int) -> bytes:
+        return bytes(self._call(self._flows._insert, new, now))
+
+    def _insert_nodes(self, jobs: Sequence[Job]) -> None:
+        self._call(self._flows._insert_nodes, jobs)
+
+    def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
+        return bytes(self._call(self._flows.insert_within, connection, new, now))
+
+    def grow(self, flow: bytes, count: int) -> int | None:
+        first: int | None = self._call(self._flows.grow, flow, count)
+        return first
+
+    def nodes(self, flow: bytes, after: int, limit: int, states: Collection[State] = ()) -> list[Job]:
+        return list(self._call(self._flows.nodes, flow, after, limit, states))
+
+    def find(self, query: FlowQuery) -> list[FlowRow]:
+        return list(self._call(self._flows.find, query))
+
+    def get(self, flow: bytes) -> FlowRow | None:
+        row: FlowRow | None = self._call(self._flows.get, flow)
+        return row
+
+    def change(self, change: FlowChange, now: int) -> bool:
+        return bool(self._call(self._flows.change, change, now))
+
+    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return bool(self._call(self._flows.tend, now, limit))
+
+    def signal(self, signal: Signal, now: int) -> int:
+        return int(self._call(self._flows.signal, signal, now))
+
+    def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
+        return list(self._call(self._flows.signals, job, name, key, after))
+
+    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+        return list(self._call(self._flows.awaiting, prefix, limit))
 
 
 class FlakyHistory(JournalHistory):

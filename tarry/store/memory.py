@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from tarry.errors import QueueFull
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import holds_key
 from tarry.model.limit import QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
+from tarry.store.flows.memory import MemoryFlows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.memory import MemoryHistory
 from tarry.store.memory_index import JobIndex, MemoryRooms, Rank, claim_job, position, rank
@@ -61,6 +62,7 @@ class MemoryStore(Store):
         self._turns: dict[str, str] = {}
         self.history: MemoryHistory = MemoryHistory()
         self.waiting = MemoryWaiting(self._lock, self._index)
+        self.flows: MemoryFlows = MemoryFlows(self._lock, self._index, self._insert_all, self._lane_of, self._hub.wake)
 
     # Keeping
 
@@ -95,16 +97,19 @@ class MemoryStore(Store):
         # By the job's own time: no verb looks at the clock of the calling process (suite: `timing`).
         holder = self._index.find_holder(job, job.state_since)
         if holder is None:
-            new[job.id] = self._index.put(job.id, replace(job, lane=waiting_lane(job.task, job.lane, self._limits)))
+            new[job.id] = self._index.put(job.id, replace(job, lane=self._lane_of(job)))
         return holder or job.id
+
+    def _lane_of(self, job: Job) -> str | None:
+        return waiting_lane(job.task, job.lane, self._limits)
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         with self._lock:
-            valid = self._apply_all(changes, now) if changes else []
+            valid, tend = self._apply_all(changes, now) if changes else ([], False)
             jobs, again = self._claim(wants, limit, owner, lease, now)
-            return Exchange(valid, jobs, earliest(self._index.next_due(), again))
+            return Exchange(valid, jobs, earliest(self._index.next_due(), again), tend=tend)
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -165,12 +170,12 @@ class MemoryStore(Store):
         for name in count_by_level([(job.queue, job.task, job.lane)], self._limits):
             self._levels[name] = self._levels.get(name, Level()).ended(1)
 
-    def _apply_all(self, changes: Sequence[Change], now: int) -> list[bool]:
+    def _apply_all(self, changes: Sequence[Change], now: int) -> tuple[list[bool], bool]:
         valid = [self._apply(change, now) for change in changes]
         made = [change for change, good in zip(changes, valid, strict=True) if good]
         self.history.append(record_of_changes(made))
         self._hub.wake(*wake_reasons(made, bool(self._limits)))
-        return valid
+        return valid, self.flows.settle(made, now)
 
     def _apply(self, change: Change, now: int) -> bool:
         job = self._jobs.get(change.id)
@@ -184,7 +189,7 @@ class MemoryStore(Store):
         new = change.apply_to(job)
         # A finished job gets no lane when a limit is set, so it gets it when it comes back.
         if job.state.finished:
-            new = replace(new, lane=waiting_lane(new.task, new.lane, self._limits))
+            new = replace(new, lane=self._lane_of(new))
         # A finished job that starts anew may find its key in other hands.
         if new.key_held_until and self._index.find_holder(new, now) not in (None, job.id):
             return False
@@ -264,7 +269,8 @@ class MemoryStore(Store):
 
     def prune(self, now: int, most_bytes: int, limit: int = 1000, by_queue: Mapping[str, int] | None = None) -> int:
         with self._lock:
-            finished = [job for job in self._jobs.values() if job.state.finished]
+            # The nodes of a flow go with it.
+            finished = [job for job in self._jobs.values() if job.state.finished and job.keep_until < HELD]
             finished.sort(key=lambda job: (job.keep_until, job.id))
             held = Counter[str]()
             for job in finished:

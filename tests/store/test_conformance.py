@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry.model.job import Job
 from tarry.model.limit import Level
 from tarry.store.base import Store
 from tarry.store.conformance import Conformance
@@ -43,7 +44,19 @@ def miscount(store: Store, name: str, running: int) -> None:
         store._link.command("HSET", f"{store._prefix}:levels", name, f"{running} 0")
 
 
+def lose(store: Store, job: Job) -> bool:
+    """Deletes a blocked job behind the store's back."""
+    if isinstance(store, ShardedStore):
+        return any(lose(part, job) for part in store.stores)
+    if isinstance(store, MemoryStore):
+        return store._jobs.pop(job.id, None) is not None
+    return False
+
+
 class Ours(Conformance):
+    def lose(self, store: Store, job: Job) -> bool:
+        return lose(store, job)
+
     def miscount(self, store: Store, name: str, running: int) -> bool:
         miscount(store, name, running)
         return True
@@ -56,6 +69,8 @@ class TestMemory(Ours):
 
 
 class TestSqlite(Ours):
+    has_flows = False
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = SqliteStore(tmp_path / "jobs.db", durable=False)
@@ -80,12 +95,16 @@ class OfTwoShards(Ours):
 
 
 class TestMemoryShards(OfTwoShards):
+    has_flows = False
+
     @pytest.fixture
     def store(self) -> Store:
         return ShardedStore([MemoryStore(name="a"), MemoryStore(name="b")])
 
 
 class TestSqliteShards(OfTwoShards):
+    has_flows = False
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = ShardedStore([SqliteStore(tmp_path / f"{n}.db", durable=False) for n in range(2)])
@@ -99,6 +118,7 @@ class TestSqliteShards(OfTwoShards):
 
 
 class TestRedis(Ours):
+    has_flows = False
     own_clock = True
 
     @pytest.fixture
@@ -125,6 +145,7 @@ class TestRedisWithoutFunctions(TestRedis):
 
 
 class TestRedisCluster(OfTwoShards):
+    has_flows = False
     own_clock = True
     shards = 6
 
@@ -154,6 +175,7 @@ class TestRedisSentinel(TestRedis):
 
 
 class TestPostgres(Ours):
+    has_flows = False
     own_clock = True
     options = ""
 
@@ -176,6 +198,7 @@ class TestPostgresBehindAPooler(TestPostgres):
 
 
 class TestMariadb(Ours):
+    has_flows = False
     own_clock = True
     options = ""
 

@@ -11,10 +11,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.model.change import Change
 from tarry.model.flow.effect import NodeEffect
+from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, Wiring, unwrap, wrap
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.outcome import outcome_note
 
 FLOW_CANCELLED = "FlowCancelled"
 """The type in the note of a node that was cancelled with its flow: it has told nobody, whatever it is to do."""
@@ -60,6 +63,77 @@ def effect_of_return(job: Job) -> NodeEffect | None:
     wiring = wiring_of(job)
     has_told = wiring.on_failure == GO_ON and _read(job.note).type != FLOW_CANCELLED
     return None if wiring.alone or has_told or job.state is State.DONE else NodeEffect(active=1, failed=-1)
+
+
+def end_of_node(job: Job, to: State, change: Change) -> Change:
+    """The change that ends a node. The node is kept as long as its flow."""
+    return replace(change, to=to, keep_until=HELD, node=effect_of_end(job, to, change.note))
+
+
+def deletion_of_node(job: Job, change: Change) -> Change:
+    """The change that deletes a node. One that has not finished stays, as a cancelled one: its flow counts on it."""
+    if job.state.finished:
+        return change
+    note = outcome_note("Cancelled", "it was deleted")
+    kept = replace(
+        change, state_since=job.state_since, failures=job.failures, crashes=job.crashes, note=note, owner=job.owner
+    )
+    return end_of_node(job, State.CANCELLED, kept)
+
+
+def return_of_node(job: Job, change: Change) -> Change:
+    """The change by which a person runs a finished node again."""
+    effect = effect_of_return(job)
+    return replace(change, body=alone(job.body)) if effect is None else replace(change, node=effect)
+
+
+def revive(root: Job, now: int) -> Change:
+    """The root of a flow that has ended, and now goes on with its failed nodes. It counts as active, so that the flow
+    cannot end before they are ready: `let_go` then ends that."""
+    return Change(
+        root.id, root.state, root.epoch, State.BLOCKED, now, root.due, root.failures, root.crashes,
+        key_held_until=None if root.key is None else HELD, node=NodeEffect(active=1, revives=True),
+    )  # fmt: skip
+
+
+def let_go(root: Job) -> Change:
+    """The root of a flow whose failed nodes are ready again, after `revive`."""
+    return Change(
+        root.id, State.BLOCKED, root.epoch, State.BLOCKED, root.state_since, root.due, root.failures, root.crashes,
+        node=NodeEffect(active=-1),
+    )  # fmt: skip
+
+
+def release(job: Job, now: int) -> Job:
+    """A blocked node once its gate is open. Its lane is for the store to say, as for a job that comes back."""
+    # Below RELATIVE they count from now.
+    due = max(now, now + job.due if job.due < RELATIVE else job.due)
+    expires = due + job.expires if 0 < job.expires < RELATIVE else job.expires
+    state = State.SCHEDULED if due > now else State.READY
+    return replace(job, state=state, due=due, expires=expires, state_since=now)
+
+
+def wake(job: Job, now: int) -> Job:
+    """A job that slept for a signal, once that has come."""
+    return replace(job, state=State.READY, due=min(job.due, now), state_since=now)
+
+
+def ending(flow: FlowRow) -> tuple[State, bytes]:
+    """How a flow ends, now that none of its nodes is active: the state of its root, and its note."""
+    if flow.ends is State.DONE and flow.blocked > 0:
+        message = f"{flow.blocked} of its jobs wait for others that are gone"
+        return State.DEAD, msgspec.json.encode(_Note("Stuck", message))
+    return flow.ends, b"" if flow.ends is State.DONE else flow.note
+
+
+def keep(flow: FlowRow, state: State) -> int:
+    """How long a flow is kept after that end; microseconds."""
+    return flow.keep_dead if state is State.DEAD else flow.keep_done
+
+
+def lost(count: int) -> bytes:
+    """The note of a flow of which so many nodes are gone."""
+    return msgspec.json.encode(_Note("Lost", f"{count} of its jobs are gone: they were deleted by hand"))
 
 
 def alone(body: bytes) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tarry.model.change import CANCELLED, DEAD, DONE, EXPIRED, FAILED, PUT, Change
 from tarry.model.duration import SECOND
+from tarry.model.flow.node_ids import is_root
 from tarry.model.history.buckets import bucket_of
 from tarry.model.job import Job, State
 from tarry.model.moving import NEVER, is_parked
@@ -34,8 +35,8 @@ def count_new(jobs: Sequence[Job]) -> tuple[list[Count], list[int]]:
     known: dict[tuple[int, str, str], int] = {}
     which: list[int] = []
     for job in jobs:
-        # A job that only comes from another store was counted there.
-        if job.due == NEVER and is_parked(job):
+        # A job that only comes from another store was counted there. A root is no call of a task.
+        if (job.due == NEVER and is_parked(job)) or (job.state is State.BLOCKED and is_root(job.id)):
             which.append(0)
             continue
         facts = job.state_since, job.queue, job.task

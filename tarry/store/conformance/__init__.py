@@ -27,6 +27,7 @@ from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.counting import Counting
+from tarry.store.conformance.flows import FlowPromises
 from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
 from tarry.store.conformance.lane_assignment import LaneAssignment
@@ -57,5 +58,6 @@ class Conformance(
     Bounding,
     Counting,
     Foreseeing,
+    FlowPromises,
 ):
     """All promises: subclass it with a `store` fixture, as the module's first lines show."""

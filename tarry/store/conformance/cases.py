@@ -130,6 +130,9 @@ class Promises:
     shards = 1
     """How many stores it consists of. Each keeps a part of the bytes and promotes due jobs by itself."""
 
+    has_flows = True
+    """Whether it keeps flows and signals."""
+
     own_clock = False
     """Whether `time()` is the clock of a server, not that of the process."""
 
@@ -140,6 +143,10 @@ class Promises:
 
     def miscount(self, store: Store, name: str, running: int) -> bool:
         """Makes the level of that name say that so many jobs run, behind the store's back. False: not possible."""
+        return False
+
+    def lose(self, store: Store, job: Job) -> bool:
+        """Deletes a blocked job behind the store's back. False: not possible."""
         return False
 
     def reopen(self, store: Store) -> Store | None:

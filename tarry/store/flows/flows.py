@@ -23,6 +23,7 @@ from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import flow_id, index_of
 from tarry.model.flow.signal import Awaiting, Signal
 from tarry.model.job import Job, State
+from tarry.model.outcome import outcome_note
 
 # As with promotions: a bound, so that the cost of a call is bounded too.
 RELEASED_AT_ONCE = 1000
@@ -35,6 +36,16 @@ KEPT_NODES = 200_000
 """How many nodes of ended flows are kept; then the flows that ended first are deleted, whatever their time."""
 
 _random = random.SystemRandom()
+
+
+FLOW_TASK = "flow:"
+"""What the task of a root begins with; the name of the flow follows."""
+
+
+def abandoned(row: FlowRow) -> FlowRow:
+    """A flow that was not stored whole in time, as it ends."""
+    note = outcome_note("Abandoned", "it was not stored whole")
+    return replace(row, active=0, ends=State.CANCELLED, note=note)
 
 
 class NewFlow(Struct, frozen=True):
@@ -76,6 +87,17 @@ class FlowQuery(Struct, frozen=True):
     before: bytes = b""
     """Only flows with a smaller id: the last one of the page before; empty: from the newest."""
     limit: int = 100
+
+    def matches(self, row: FlowRow) -> bool:
+        """Whether the query finds this flow; `row` has its root, if that is there."""
+        task, key = (row.root.task, row.root.key) if row.root else (None, None)
+        return (
+            (not self.phases or row.phase in self.phases)
+            and (self.name is None or task == FLOW_TASK + self.name)
+            and self.key in (None, key)
+            and (self.at_before is None or row.at < self.at_before)
+            and (not self.before or row.id < self.before)
+        )
 
 
 class StoreFlows(ABC):

@@ -4,13 +4,25 @@ the changes, after it is known which of them are valid and before the claim of t
 The memory store, SQLite and MySQL run this code over `FlowTables`. PostgreSQL and Redis have it in SQL and Lua.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tarry.model.flow.flow import FlowRow, GateRow
-from tarry.model.job import State
+from tarry.model.change import Change
+from tarry.model.flow import rules
+from tarry.model.flow.effect import NodeEffect
+from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
+from tarry.model.flow.node_ids import flow_of
+from tarry.model.flow.wiring import Gate
+from tarry.model.job import HELD, State
+from tarry.store.flows.flows import RELEASED_AT_ONCE
+
+RELEASING = (Phase.RUNNING, Phase.UNDOING)
+"""The phases in which nodes are released."""
+_CHANGED = ("ends", "note", "at", "active", "failed", "blocked")
 
 
 class Settled(Struct, frozen=True, gc=False):
@@ -22,6 +34,10 @@ class Settled(Struct, frozen=True, gc=False):
     """There are more to release."""
     ended: bool = False
     """A flow has ended, so its root has."""
+
+    def plus(self, other: "Settled") -> "Settled":
+        """What both did."""
+        return Settled(self.released + other.released, self.tend or other.tend, self.ended or other.ended)
 
 
 class FlowTables(Protocol):
@@ -36,8 +52,8 @@ class FlowTables(Protocol):
     def gates(self, firsts: Mapping[bytes, Collection[int]]) -> list[GateRow]:
         """The rows of these gates, by flow and index of the first node, that there are."""
 
-    def held_gates(self, flow: bytes) -> list[GateRow]:
-        """The gates of a flow that wait for nothing and are not open, by index."""
+    def told_gates(self, flow: bytes) -> list[GateRow]:
+        """The gates of a flow that wait for nothing more, whether they are open or held, by index."""
 
     def save_gates(self, gates: Iterable[GateRow]) -> None:
         """Writes rows, whether they are there or not."""
@@ -52,3 +68,193 @@ class FlowTables(Protocol):
     def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
         """Ends the root of a flow: it gives up its key, and is kept until the flow goes (HELD). Nothing if it is
         gone, or has ended."""
+
+
+def settle(tables: FlowTables, changes: Iterable[Change], now: int, most: int = RELEASED_AT_ONCE) -> Settled:
+    """Does what these changes, which were all made, do to their flows. Releases up to `most` nodes."""
+    effects: dict[bytes, list[NodeEffect]] = {}
+    for change in changes:
+        if change.node is not None:
+            effects.setdefault(flow_of(change.id), []).append(change.node)
+    settled = Settled()
+    for id, row in sorted(tables.lock(effects).items() if effects else ()):
+        one = FlowSettling(tables, row, now, most - settled.released)
+        one.add(effects[id])
+        settled = settled.plus(one.finish())
+    return settled
+
+
+def change_flow(tables: FlowTables, change: FlowChange, now: int) -> Settled | None:
+    """Makes a change of a flow. None: it is not valid, and nothing is done."""
+    row = tables.lock((change.id,)).get(change.id)
+    seen = row and (row.active, row.blocked, row.failed)
+    if row is None or row.phase is not change.was or change.seen not in (None, seen):
+        return None
+    new = {name: value for name in _CHANGED if (value := getattr(change, name)) is not None}
+    one = FlowSettling(tables, row, now, RELEASED_AT_ONCE)
+    one.row = replace(row, phase=change.to, **new)
+    if change.to is Phase.CANCELLING:
+        one.close_gates()
+    return one.finish()
+
+
+def release_gate(tables: FlowTables, gate: GateRow, now: int, most: int) -> Settled:
+    """Releases up to `most` nodes of a gate that was seen open."""
+    row = tables.lock((gate.flow,)).get(gate.flow)
+    # Another process may have been here first.
+    fresh = tables.gates({gate.flow: (gate.first,)})
+    if row is None or row.phase not in RELEASING or not fresh or fresh[0].next < 0:
+        return Settled()
+    one = FlowSettling(tables, row, now, most)
+    one.opened = fresh
+    return one.finish()
+
+
+def end_flow(tables: FlowTables, row: FlowRow, now: int, keep: int | None = None) -> FlowRow:
+    """Ends a flow whose row is locked; the row as it is then, which is saved. keep: how long it is kept; None: as it
+    says itself."""
+    state, note = rules.ending(row)
+    tables.end_root(row.id, state, note, now)
+    kept = rules.keep(row, state) if keep is None else keep
+    ended = replace(row, phase=Phase.ENDED, ends=state, at=now + kept, note=note)
+    tables.save((ended,))
+    return ended
+
+
+class FlowSettling:
+    """One flow, locked, while changes are made to it. most: how many nodes may be released."""
+
+    def __init__(self, tables: FlowTables, row: FlowRow, now: int, most: int) -> None:
+        self.row = row
+        self.opened: list[GateRow] = []
+        """Gates with nodes to release; `next` says from where on."""
+        self._tables, self._now, self._most = tables, now, most
+        self._was_moving = _is_moving(row)
+
+    def add(self, effects: Sequence[NodeEffect]) -> None:
+        """Adds up the effects of changes that were made."""
+        row, failed = self.row, sum(effect.failed for effect in effects)
+        # The first failure is the one to show: those behind it may be its consequence.
+        note = row.note or next((effect.note for effect in effects if effect.note), b"")
+        self.row = replace(
+            row,
+            active=row.active + sum(effect.active for effect in effects),
+            blocked=row.blocked + sum(effect.blocked for effect in effects),
+            failed=max(0, row.failed + failed),
+            undo=abs(row.undo) if any(effect.arms for effect in effects) else row.undo,
+            note=note,
+        )
+        if any(effect.revives for effect in effects):
+            self.row = replace(self.row, phase=Phase.RUNNING, at=HELD)
+        self._tell(effects)
+
+    def _tell(self, effects: Sequence[NodeEffect]) -> None:
+        """Raises the gates, then tells them, and opens those that wait for nothing more."""
+        gates, raised, told = dict[int, Gate](), Counter[int](), Counter[int]()
+        # By its first node only: nodes that were added at run time count its parents otherwise.
+        for gate, more in [*_raises(effects), *((gate, 0) for effect in effects for gate in effect.tells)]:
+            gates.setdefault(gate.first, gate)
+            raised[gate.first] += more
+        told.update(gate.first for effect in effects for gate in effect.tells)
+        rows = self._rows({first for first, gate in gates.items() if gate.parents > 1 or raised[first]})
+        for first, gate in sorted(gates.items()):
+            self._count(gate, rows.get(first), raised[first], told[first])
+        for effect in effects:
+            for gate in effect.opens:
+                self._open(GateRow(self.row.id, gate.first, gate.count, 0))
+
+    def _rows(self, firsts: Collection[int]) -> dict[int, GateRow]:
+        return {gate.first: gate for gate in self._tables.gates({self.row.id: firsts})} if firsts else {}
+
+    def _count(self, gate: Gate, row: GateRow | None, raised: int, told: int) -> None:
+        if row is None and gate.parents > 1 and not raised:
+            # Its row is gone: the audit finds the nodes behind it.
+            return
+        if row is not None and not row.waits:
+            return
+        waits = (gate.parents if row is None else row.waits) + raised - told
+        counted = GateRow(self.row.id, gate.first, gate.count, max(0, waits))
+        if not counted.waits:
+            self._open(counted)
+        elif row is not None or raised:
+            self._tables.save_gates((counted,))
+
+    def _open(self, gate: GateRow) -> None:
+        if _is_moving(self.row):
+            self.opened.append(replace(gate, next=gate.first))
+            self.row = replace(self.row, blocked=self.row.blocked - gate.count, active=self.row.active + gate.count)
+        else:
+            # Held: it opens if what failed is tried again.
+            self._tables.save_gates((gate,))
+
+    def close_gates(self) -> None:
+        """Holds what is left to release of the gates that are open."""
+        for gate in self._tables.told_gates(self.row.id):
+            if gate.next >= 0:
+                left = gate.first + gate.count - gate.next
+                self._tables.drop_gates((gate,))
+                self._tables.save_gates((replace(gate, first=gate.next, count=left, next=-1),))
+                self.row = replace(self.row, active=self.row.active - left, blocked=self.row.blocked + left)
+
+    def finish(self) -> Settled:
+        """Releases what may be, ends the flow if nothing is active, and writes its row."""
+        if _is_moving(self.row) and not self._was_moving:
+            for gate in self._tables.told_gates(self.row.id):
+                if gate.next < 0:
+                    self._open(gate)
+        if self.row.phase is Phase.RUNNING:
+            is_good = self.row.failed == 0
+            ends = State.DONE if is_good else State.DEAD
+            self.row = replace(self.row, ends=ends, note=b"" if is_good else self.row.note)
+        released, tend = self._release()
+        if self.row.active <= 0 and self.row.phase not in (Phase.STORING, Phase.ENDED):
+            return Settled(released, tend, not self._undo_or_end())
+        self._tables.save((self.row,))
+        return Settled(released, tend)
+
+    def _release(self) -> tuple[int, bool]:
+        total, tend = 0, False
+        for gate in self.opened:
+            count = min(gate.first + gate.count - gate.next, self._most - total)
+            if count:
+                total += self._release_some(gate.next, count)
+            after = gate.next + count
+            if after < gate.first + gate.count:
+                tend = True
+                self._tables.save_gates((replace(gate, next=after),))
+            else:
+                self._tables.drop_gates((gate,))
+        return total, tend
+
+    def _release_some(self, first: int, count: int) -> int:
+        """Releases nodes; those that are gone count as failed."""
+        released = self._tables.release(self.row.id, first, count, self._now)
+        if missing := count - released:
+            row = self.row
+            self.row = replace(row, active=row.active - missing, failed=row.failed + missing)
+            self.row = replace(self.row, note=row.note or rules.lost(missing))
+            if row.phase is Phase.RUNNING:
+                self.row = replace(self.row, ends=State.DEAD)
+        return count
+
+    def _undo_or_end(self) -> bool:
+        """Starts the node that undoes the others, if that is asked for and not done yet, and returns True; else ends
+        the flow."""
+        row = self.row
+        if row.phase is Phase.RUNNING and row.failed and row.undo > 0:
+            self.row = replace(row, phase=Phase.UNDOING, active=1)
+            if self._tables.release(row.id, row.undo, 1, self._now):
+                self._tables.save((self.row,))
+                return True
+            self.row = replace(self.row, active=0)
+        self.row = end_flow(self._tables, self.row, self._now)
+        return False
+
+
+def _raises(effects: Sequence[NodeEffect]) -> list[tuple[Gate, int]]:
+    return [raised for effect in effects for raised in effect.raises]
+
+
+def _is_moving(row: FlowRow) -> bool:
+    """Whether gates of the flow open."""
+    return row.phase is Phase.UNDOING or (row.phase is Phase.RUNNING and row.failed == 0)

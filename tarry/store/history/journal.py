@@ -15,7 +15,7 @@ import msgspec
 
 from tarry.model.change import Change
 from tarry.model.history.counting import Count, count_changes, count_new, count_of_change, count_of_new
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.moving import is_parked
 
 log = logging.getLogger("tarry.store")
@@ -28,7 +28,7 @@ _decode = msgspec.msgpack.Decoder(tuple[list[Count], list[int]]).decode
 
 def record_of_new(jobs: Sequence[Job]) -> bytes:
     """The record of new jobs, without digits; empty if none of them counts."""
-    if len(jobs) == 1 and not is_parked(jobs[0]):
+    if len(jobs) == 1 and not is_parked(jobs[0]) and jobs[0].state is not State.BLOCKED:
         return _record_of_one(count_of_new(jobs[0]))
     return _record(*count_new(jobs))
 

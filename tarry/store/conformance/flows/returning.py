@@ -1,0 +1,118 @@
+"""Promises about nodes and flows that are tried again."""
+
+import pytest
+
+from tarry.model import lifecycle
+from tarry.model.flow import rules
+from tarry.model.flow.flow import FlowChange, Phase
+from tarry.model.flow.wiring import GO_ON, unwrap
+from tarry.model.job import State
+from tarry.model.outcome import Cancelled, Outcome, Returned
+from tarry.store.base import Store
+from tarry.store.conformance.cases import NOW, taken
+from tarry.store.conformance.flows.flow_cases import (
+    BAD,
+    FlowCase,
+    end,
+    flow_of,
+    node,
+    numbers,
+    root,
+    run,
+    states,
+    stored,
+)
+
+CHAIN = [[], [1], [2]]
+
+
+class FlowReturning(FlowCase):
+    """Flows: nodes and flows that are tried again."""
+
+    def test_retry_opens_held_gates(self, store: Store) -> None:
+        """A failed node that is run again while the flow goes on: what waited behind other nodes starts."""
+        flow = stored(store, [[], [], [1], [2], []])
+        run(store, flow, 1, outcome=BAD)
+        run(store, flow, 2)
+        assert states(store, flow) == "xdbbr"
+        assert _again(store, flow, 1)
+        assert states(store, flow) == "rdbrr"
+        assert numbers(store, flow) == (Phase.RUNNING, 3, 1, 0)
+        for index in (1, 3, 4, 5):
+            run(store, flow, index)
+        assert root(store, flow).state is State.DONE
+
+    def test_a_flow_goes_on_from_its_failed_nodes(self, store: Store) -> None:
+        """The root is held while they come back; the flow may then end well, with its key."""
+        flow = stored(store, [[], [], [1, 2]], key="7")
+        run(store, flow, 1, outcome=BAD)
+        run(store, flow, 2, outcome=Cancelled())
+        assert root(store, flow).state is State.DEAD
+        assert store.apply([rules.revive(root(store, flow), NOW)], NOW) == [True]
+        assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 2)
+        assert store.flows.insert(flow_of(store, CHAIN, key="7"), NOW) == flow
+        assert _again(store, flow, 1)
+        assert _again(store, flow, 2)
+        assert store.apply([rules.let_go(root(store, flow))], NOW) == [True]
+        assert (states(store, flow), numbers(store, flow)) == ("rrb", (Phase.RUNNING, 2, 1, 0))
+        for index in (1, 2, 3):
+            run(store, flow, index)
+        assert (root(store, flow).state, root(store, flow).note) == (State.DONE, b"")
+
+    def test_a_flow_does_not_go_on_while_another_has_its_key(self, store: Store) -> None:
+        """Two unfinished flows of a name never have the same key."""
+        flow = stored(store, [[]], key="7")
+        run(store, flow, 1, outcome=BAD)
+        stored(store, CHAIN, key="7")
+        assert store.apply([rules.revive(root(store, flow), NOW)], NOW) == [False]
+        assert numbers(store, flow) == (Phase.ENDED, 0, 0, 1)
+
+    def test_failed_count_survives_a_broken_retry(self, store: Store) -> None:
+        """A retry that broke off leaves a hold. Once that is taken away, the flow ends as before, and a retry works."""
+        flow = stored(store, [[], [], [1, 2]])
+        run(store, flow, 1, outcome=BAD)
+        run(store, flow, 2, outcome=BAD)
+        store.apply([rules.revive(root(store, flow), NOW)], NOW)
+        _again(store, flow, 1)
+        run(store, flow, 1)
+        assert numbers(store, flow) == (Phase.RUNNING, 1, 1, 1)
+        assert store.flows.change(FlowChange(flow, Phase.RUNNING, Phase.RUNNING, active=0, seen=(1, 1, 1)), NOW)
+        assert (root(store, flow).state, numbers(store, flow)) == (State.DEAD, (Phase.ENDED, 0, 1, 1))
+        store.apply([rules.revive(root(store, flow), NOW)], NOW)
+        _again(store, flow, 2)
+        store.apply([rules.let_go(root(store, flow))], NOW)
+        run(store, flow, 2)
+        assert states(store, flow) == "ddr"
+
+    @pytest.mark.parametrize(("outcome", "policy"), [(Returned(), 0), (BAD, GO_ON)])
+    def test_a_node_that_has_told_runs_alone(self, store: Store, outcome: Outcome, policy: int) -> None:
+        """Its second end counts nothing and tells nobody."""
+        flow = stored(store, CHAIN, policies={1: policy})
+        run(store, flow, 1, outcome=outcome)
+        before = numbers(store, flow)
+        assert _again(store, flow, 1)
+        wiring, arguments = unwrap(node(store, flow, 1).body)
+        assert (wiring and wiring.alone, arguments) == (True, b"{}")
+        run(store, flow, 1, outcome=BAD)
+        assert _again(store, flow, 1)
+        run(store, flow, 1)
+        assert (numbers(store, flow), states(store, flow)) == (before, "drb")
+
+    def test_a_node_of_an_ended_flow_runs_and_opens_nothing(self, store: Store) -> None:
+        """Until the flow itself goes on."""
+        flow = stored(store, CHAIN)
+        run(store, flow, 1, outcome=BAD)
+        assert _again(store, flow, 1)
+        run(store, flow, 1)
+        assert (states(store, flow), numbers(store, flow)) == ("dbb", (Phase.ENDED, 0, 2, 0))
+        store.apply([rules.revive(root(store, flow), NOW)], NOW)
+        store.apply([rules.let_go(root(store, flow))], NOW)
+        assert states(store, flow) == "drb"
+        end(store, taken(store))
+        run(store, flow, 3)
+        assert root(store, flow).state is State.DONE
+
+
+def _again(store: Store, flow: bytes, index: int) -> bool:
+    """A person runs a finished node again; whether that was possible."""
+    return store.apply([lifecycle.run_now(node(store, flow, index), NOW)], NOW) == [True]
