@@ -88,7 +88,15 @@ def _move(store: ShardedStore, args: argparse.Namespace) -> int:
         moved = mover.run()
         total += moved.moved
     if args.json:
-        print_json({"moved": total, "running": moved.running, "key_held": moved.held, "away": moved.away})
+        print_json(
+            {
+                "moved": total,
+                "running": moved.running,
+                "key_held": moved.held,
+                "in_flows": moved.nodes,
+                "away": moved.away,
+            }
+        )
     else:
         _print_result(total, moved)
     return 1 if moved.left or moved.away else 0
@@ -105,5 +113,7 @@ def _print_result(total: int, moved: MoveReport) -> None:
         say(f"{moved.running:,} run where they do not belong: move again when they have ended, or --wait")
     if moved.held:
         say(f"{moved.held:,} stay, since where they belong another job holds their key: move again when that has ended")
+    if moved.nodes:
+        say(f"{moved.nodes:,} are jobs of flows, which stay on their store until the flow goes")
     for trouble in moved.away:
         say(f"{trouble}; move again when it is back")

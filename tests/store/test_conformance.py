@@ -95,8 +95,6 @@ class OfTwoShards(Ours):
 
 
 class TestMemoryShards(OfTwoShards):
-    has_flows = False
-
     @pytest.fixture
     def store(self) -> Store:
         return ShardedStore([MemoryStore(name="a"), MemoryStore(name="b")])

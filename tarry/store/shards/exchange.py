@@ -128,6 +128,7 @@ class ShardExchange:
             self._away(),
             tuple(missing),
             self._unheard,
+            tend=any(answer.tend for answer in answers.values()),
         )
 
     def _away(self) -> str:

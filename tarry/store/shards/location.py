@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from itertools import islice
 
+from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 
 # Far more jobs than a process has in hand at a time.
@@ -25,6 +26,11 @@ class RendezvousHash:
         if len(self.numbers) == 1:
             return self.numbers[0]
         return max(self.numbers, key=lambda number: self._weight(number, name))
+
+    def place_of_job(self, id: bytes) -> int:
+        """The number of the place where the job with this id belongs. All nodes of a flow belong to one place."""
+        # Not in `place`: names and digests may look like ids of nodes, and must stay where they are.
+        return self.place(id[:12] if is_node(id) else id)
 
     def order(self, name: bytes) -> list[int]:
         """All places: first the one where it belongs, then the one where it would belong without the first, and on."""

@@ -13,6 +13,7 @@ from tarry.errors import StoreBusy
 from tarry.model import moving
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
+from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job, State
 from tarry.store.base import Query, Store
 from tarry.store.shards.sharded import ShardedStore
@@ -32,6 +33,8 @@ class MoveReport(Struct):
     """Jobs left where they are because they run; a later move takes them."""
     held: int = 0
     """Jobs left where they are because another job holds their key where they belong."""
+    nodes: int = 0
+    """Jobs of flows left where they are: a flow stays whole on its store until it goes."""
     away: list[str] = []
     """Stores that could not be asked, and why."""
 
@@ -98,7 +101,9 @@ class Mover:
     def _move(self, number: int, page: Sequence[Job], moved: MoveReport) -> None:
         moved.seen += len(page)
         places = {job.id: self._store.shard_of(job) for job in page}
-        strays = [job for job in page if places[job.id] != number]
+        others = [job for job in page if places[job.id] != number]
+        moved.nodes += sum(is_node(job.id) for job in others)
+        strays = [job for job in others if not is_node(job.id)]
         moved.running += sum(job.state is State.RUNNING for job in strays)
         ready = [
             job for job in strays if job.state is not State.RUNNING and self._store.shards[places[job.id]].accepts_jobs

@@ -246,6 +246,30 @@ def _parts(url: str) -> tuple[str, str, str, str]:
     return scheme + separator, who.partition(":")[0] + at, host, where and f"?{where}"
 
 
+def connect_all(shards: Sequence[Shard], patient: bool) -> None:
+    """Opens the stores of all shards. A store that cannot be reached is tried again in the background; if none can be
+    reached, StoreUnavailable, unless `patient`. An error that time does not heal, as a wrong password, is raised."""
+    errors: list[Exception] = []
+    # At the same time: each store that does not answer takes its whole time limit.
+    threads = [threading.Thread(target=_connect, args=(shard, errors)) for shard in shards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not patient and all(shard.away for shard in shards):
+        errors.append(StoreUnavailable("; ".join(shard.away for shard in shards)))
+    if errors:
+        raise errors[0]
+
+
+def _connect(shard: Shard, errors: list[Exception]) -> None:
+    try:
+        shard.connect()
+    except Exception as error:
+        # Raised here it would end with this thread; `connect_all` raises it to the caller.
+        errors.append(error)
+
+
 class ShardWakeup(JoinedWakeup):
     """A sleeper on each shard, made when the shard is first up."""
 

@@ -12,7 +12,6 @@ A job need not be where it belongs: a shard was added, or is drained, or a job w
 key. So a process that saw a job elsewhere remembers where, and looks on all shards for a job that is not at home.
 """
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import count
@@ -21,16 +20,18 @@ from typing import Any, TypeVar
 from tarry.errors import ConfigError, QueueFull, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from tarry.model.bound import Bound
 from tarry.model.change import Change
+from tarry.model.flow.node_ids import is_node
 from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.store.base import NOTHING, Backlog, Diagnostic, Exchange, Query, Store, Tally, Want, drop_order
+from tarry.store.flows.shards import ShardedFlows
 from tarry.store.history.shards import ShardedHistory
 from tarry.store.ids import text, uuid7
 from tarry.store.shards import merge
 from tarry.store.shards.answers import ShardAnswers, ask_shards, assemble, pick, place_answers
 from tarry.store.shards.exchange import Applied, ShardExchange, ShardExchangeRequest, apply_elsewhere
 from tarry.store.shards.location import LocatedJobs, RendezvousHash
-from tarry.store.shards.shard import Shard, ShardWakeup
+from tarry.store.shards.shard import Shard, ShardWakeup, connect_all
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.waiting.shards import ShardedWaiting
 
@@ -53,9 +54,10 @@ class ShardedStore(Store):
         if not self._hashing.numbers:
             raise ConfigError(f"store = {urls}: all are draining; new jobs need one that is not")
         self._turns = count()
-        self._located = LocatedJobs(self.shard)
+        self._located = LocatedJobs(self._hashing.place_of_job)
         self.history = ShardedHistory(self.shards)
         self.waiting = ShardedWaiting(self.shards)
+        self.flows = ShardedFlows(self.shards, self._hashing, self._located, self.draw_id)
 
     @property
     def stores(self) -> tuple[Store, ...]:
@@ -69,12 +71,16 @@ class ShardedStore(Store):
     # Where things live
 
     def shard(self, name: bytes) -> int:
-        """The number of the store where this name or id belongs."""
+        """The number of the store where this name belongs, or this id of a job that is in no flow."""
         return self._hashing.place(name)
 
     def new_id(self, task: str, key: str | None = None, lane: str | None = None) -> bytes:
         """An id that belongs on a shard that is up; with a key, on the key's shard; with a lane, on the task's."""
-        drawn = uuid7()
+        return self.draw_id(uuid7, task, key, lane)
+
+    def draw_id(self, draw: Callable[[], bytes], task: str, key: str | None, lane: str | None = None) -> bytes:
+        """`new_id`, of the ids that `draw` gives."""
+        drawn = draw()
         if key is None and lane is None:
             takers = [number for number in self._hashing.numbers if self.shards[number].accepts_jobs]
             # If none can take it, any id will do: the insert says what is wrong.
@@ -83,8 +89,8 @@ class ShardedStore(Store):
         else:
             takers = [self.home(task, key, lane)]
         # The id alone must tell the shard to every process. So ids are drawn until one belongs there.
-        while self.shard(drawn) not in takers:
-            drawn = uuid7()
+        while self._hashing.place_of_job(drawn) not in takers:
+            drawn = draw()
         return drawn
 
     def home(self, task: str, key: str | None, lane: str | None = None) -> int:
@@ -98,12 +104,13 @@ class ShardedStore(Store):
         return self.new_id(job.task) if takes and job.key is None and job.lane is None else None
 
     def belongs(self, job: Job) -> bool:
-        return (job.key is None and job.lane is None) or self.shard(job.id) == self.shard_of(job)
+        return (job.key is None and job.lane is None) or self._hashing.place_of_job(job.id) == self.shard_of(job)
 
     def shard_of(self, job: Job) -> int:
-        """The number of the store where a job belongs: the store of its key or lane, else the one that its id says."""
-        if job.key is None and job.lane is None:
-            return self.shard(job.id)
+        """The number of the store where a job belongs: the store of its key or lane, else the one that its id says. A
+        flow lives whole on one store, also its nodes with lanes."""
+        if is_node(job.id) or (job.key is None and job.lane is None):
+            return self._hashing.place_of_job(job.id)
         return self.home(job.task, job.key, job.lane)
 
     def _ask(self, numbers: Iterable[int], call: Callable[[int, Store], Answer]) -> ShardAnswers[Answer]:
@@ -131,7 +138,7 @@ class ShardedStore(Store):
                 raise ValueError(f"job {text(job.id)} with key {job.key!r} is on the wrong shard: mint its id")
         places: dict[int, list[int]] = {}
         for position, job in enumerate(jobs):
-            places.setdefault(self.shard(job.id), []).append(position)
+            places.setdefault(self._hashing.place_of_job(job.id), []).append(position)
         return places
 
     def _rest_full_shards(self, errors: Mapping[int, StoreError]) -> None:
@@ -374,27 +381,12 @@ class ShardedStore(Store):
     def connect(self, patient: bool = False) -> None:
         """Opens all stores. A store that cannot be reached is tried again in the background; if none can be reached,
         StoreUnavailable, unless `patient`. An error that time does not heal, as a wrong password, is raised."""
-        errors: list[Exception] = []
-        # At the same time: each store that does not answer takes its whole time limit.
-        threads = [threading.Thread(target=_connect, args=(shard, errors)) for shard in self.shards]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if not patient and all(shard.away for shard in self.shards):
-            errors.append(StoreUnavailable("; ".join(shard.away for shard in self.shards)))
-        if errors:
+        try:
+            connect_all(self.shards, patient)
+        except BaseException:
             self.close()
-            raise errors[0]
+            raise
 
     def close(self) -> None:
         for shard in self.shards:
             shard.close()
-
-
-def _connect(shard: Shard, errors: list[Exception]) -> None:
-    try:
-        shard.connect()
-    except Exception as error:
-        # Raised here it would end with this thread; `ShardedStore.connect` raises it to the caller.
-        errors.append(error)
