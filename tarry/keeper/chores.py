@@ -16,6 +16,7 @@ from tarry.keeper.backlog import sample_backlogs
 from tarry.keeper.cron import ScheduleTicker
 from tarry.keeper.death_hooks import DeathHooks
 from tarry.keeper.expired_leases import ExpiredLeases
+from tarry.keeper.flows import AUDIT_EVERY, FlowChores
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
@@ -97,6 +98,10 @@ class Keeper:
         self.register_chore(1.0, self.sum_up_history)
         self.register_chore(1.0, self.sample_history)
         self.register_chore(PRUNE_HISTORY_EVERY, self.prune_history)
+        flows = FlowChores(self._store, self._clock, self._name)
+        self.register_chore(1.0, flows.tend_flows)
+        self.register_chore(1.0, flows.steer_flows)
+        self.register_chore(AUDIT_EVERY, flows.audit_flows)
         if forward is not None:
             self.register_chore(1.0, forward)
 
@@ -138,6 +143,7 @@ class Keeper:
         with contextlib.suppress(StoreError):
             self._store.hold("prune", self._name, now, now)
             self._store.hold("recount", self._name, now, now)
+            self._store.hold("flows", self._name, now, now)
         if self._death_hooks is not None:
             self._death_hooks.close()
 

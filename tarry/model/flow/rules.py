@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tarry.model.change import Change
 from tarry.model.flow.effect import NodeEffect
-from tarry.model.flow.flow import FlowRow
+from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
 from tarry.model.flow.wiring import COMPENSATE, GO_ON, Wiring, unwrap, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
@@ -124,6 +124,46 @@ def ending(flow: FlowRow) -> tuple[State, bytes]:
         message = f"{flow.blocked} of its jobs wait for others that are gone"
         return State.DEAD, msgspec.json.encode(_Note("Stuck", message))
     return flow.ends, b"" if flow.ends is State.DONE else flow.note
+
+
+def cancel_flow(flow: bytes, reason: str = "") -> FlowChange:
+    """The flow is no longer wanted: no node starts any more. Those that are active are then to be cancelled, too."""
+    note = msgspec.json.encode(_Note(FLOW_CANCELLED, reason))
+    return FlowChange(flow, Phase.RUNNING, Phase.CANCELLING, State.CANCELLED, note)
+
+
+def time_out(flow: FlowRow) -> FlowChange:
+    """Its deadline has come: as if it were cancelled, but it is dead then."""
+    note = flow.note or msgspec.json.encode(_Note("Deadline", "it did not end in time"))
+    return FlowChange(flow.id, flow.phase, Phase.CANCELLING, State.DEAD, note)
+
+
+class CountedNodes(Struct, frozen=True):
+    """What a count of a flow's nodes found. None of its gates was open."""
+
+    active: int
+    """Ready, scheduled or running."""
+    failed: int
+    """Dead or cancelled so that they stop the flow."""
+    found: int
+    """All that are there, without the root."""
+
+
+def repair(flow: FlowRow, counted: CountedNodes) -> FlowChange | None:
+    """How the row of a flow, whose numbers have not changed for long, becomes what was counted: the flow then ends, or
+    can end. None: it is right. Nodes that were active and are gone count as failed."""
+    if counted.active == flow.active:
+        return None
+    gone = max(0, min(flow.active - counted.active, flow.size - 1 - counted.found))
+    return FlowChange(
+        flow.id, flow.phase, flow.phase, note=flow.note or (lost(gone) if gone else None),
+        seen=(flow.active, flow.blocked, flow.failed), active=counted.active, failed=counted.failed + gone,
+    )  # fmt: skip
+
+
+def stops(job: Job) -> bool:
+    """Whether a node has ended so that it stops its flow."""
+    return job.state.finished and effect_of_return(job) is not None
 
 
 def keep(flow: FlowRow, state: State) -> int:

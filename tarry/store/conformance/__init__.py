@@ -27,7 +27,14 @@ from tarry.store.conformance.bulk_limiting import BulkLimiting
 from tarry.store.conformance.changing import Changing
 from tarry.store.conformance.claiming import Claiming
 from tarry.store.conformance.counting import Counting
-from tarry.store.conformance.flows import FlowPromises
+from tarry.store.conformance.flows.ending import FlowEnding
+from tarry.store.conformance.flows.growing import FlowGrowing
+from tarry.store.conformance.flows.keeping import FlowKeeping
+from tarry.store.conformance.flows.progress import StepKeeping
+from tarry.store.conformance.flows.releasing import FlowReleasing
+from tarry.store.conformance.flows.returning import FlowReturning
+from tarry.store.conformance.flows.signalling import Signalling
+from tarry.store.conformance.flows.storing import FlowStoring
 from tarry.store.conformance.foreseeing import Foreseeing
 from tarry.store.conformance.keeping import Keeping
 from tarry.store.conformance.lane_assignment import LaneAssignment
@@ -58,6 +65,13 @@ class Conformance(
     Bounding,
     Counting,
     Foreseeing,
-    FlowPromises,
+    FlowStoring,
+    FlowReleasing,
+    FlowEnding,
+    FlowReturning,
+    FlowKeeping,
+    FlowGrowing,
+    Signalling,
+    StepKeeping,
 ):
     """All promises: subclass it with a `store` fixture, as the module's first lines show."""

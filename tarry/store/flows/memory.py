@@ -139,8 +139,7 @@ class MemoryFlows(StoreFlows):
 
     def change(self, change: FlowChange, now: int) -> bool:
         with self._lock:
-            settled = change_flow(self.tables, change, now)
-            if settled is not None:
+            if (settled := change_flow(self.tables, change, now)) is not None:
                 self._announce(settled)
             return settled is not None
 

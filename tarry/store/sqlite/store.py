@@ -320,8 +320,7 @@ class SqliteStore(ScanningSqlStore):
     def save_progress(self, owner: str, marks: Sequence[tuple[bytes, int, bytes]]) -> list[bool]:
         with self._lock, translate_errors(self.path):
             with transaction(self._db):
-                rows = [(progress, id, epoch, owner) for id, epoch, progress in marks]
-                owned = [bool(list(self._db.execute(sql.MARK, row))) for row in rows]
+                owned = [bool(list(self._db.execute(sql.MARK, (told, id, at, owner)))) for id, at, told in marks]
             self._board.wake(WakeReason.STEP)
             return owned
 

@@ -113,8 +113,7 @@ class FlowEnding(FlowCase):
     def test_blocked_nodes_that_nobody_releases_end_the_flow(self, store: Store) -> None:
         """It is dead, and says so, since it would wait for ever."""
         flow = stored(store, [[], [], [1, 2]])
-        change = FlowChange(flow, Phase.RUNNING, Phase.RUNNING, active=0)
-        assert store.flows.change(change, NOW)
+        assert store.flows.change(FlowChange(flow, Phase.RUNNING, Phase.RUNNING, active=0), NOW)
         assert (root(store, flow).state, json.decode(root(store, flow).note)["type"]) == (State.DEAD, "Stuck")
 
     def test_undo_starts_when_all_is_quiet(self, store: Store) -> None:

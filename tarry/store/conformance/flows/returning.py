@@ -5,8 +5,9 @@ import pytest
 from tarry.model import lifecycle
 from tarry.model.flow import rules
 from tarry.model.flow.flow import FlowChange, Phase
-from tarry.model.flow.wiring import GO_ON, unwrap
+from tarry.model.flow.wiring import COMPENSATE, GO_ON, unwrap
 from tarry.model.job import State
+from tarry.model.lifecycle import NotPossible
 from tarry.model.outcome import Cancelled, Outcome, Returned
 from tarry.store.base import Store
 from tarry.store.conformance.cases import NOW, taken
@@ -22,6 +23,7 @@ from tarry.store.conformance.flows.flow_cases import (
     states,
     stored,
 )
+from tarry.store.flows import operating
 
 CHAIN = [[], [1], [2]]
 
@@ -111,6 +113,49 @@ class FlowReturning(FlowCase):
         end(store, taken(store))
         run(store, flow, 3)
         assert root(store, flow).state is State.DONE
+
+    def test_people_cancel_and_retry_flows(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With all that is active, by pages; and a retry lets it go on where it was."""
+        monkeypatch.setattr(operating, "PAGE", 2)
+        flow = stored(store, [*([] for _ in range(5)), [1, 2, 3, 4, 5]], policies={2: GO_ON})
+        run(store, flow, 1)
+        taken(store, 2)
+        operating.cancel_flow(store, flow, NOW, "no")
+        assert (states(store, flow), root(store, flow).state) == ("dccccb", State.CANCELLED)
+        with pytest.raises(NotPossible, match=r"^it is ended$"):
+            operating.cancel_flow(store, flow, NOW)
+        assert operating.retry_flow(store, flow, NOW) == 4
+        assert numbers(store, flow) == (Phase.RUNNING, 4, 1, 0)
+        with pytest.raises(NotPossible, match=r"^it has not ended: it is running$"):
+            operating.retry_flow(store, flow, NOW)
+        run(store, flow, 2, 3, 4, 5)
+        run(store, flow, 6)
+        assert root(store, flow).state is State.DONE
+        with pytest.raises(NotPossible, match=r"^it is done$"):
+            operating.retry_flow(store, flow, NOW)
+
+    def test_no_retry_without_the_failed_nodes(self, store: Store) -> None:
+        """It says so, and the flow ends again."""
+        flow = stored(store, [[], [], [1, 2]])
+        run(store, flow, 1, outcome=BAD)
+        run(store, flow, 2, outcome=BAD)
+        store.apply([lifecycle.forget(node(store, flow, 1))], NOW)
+        with pytest.raises(NotPossible, match=r"^1 of its failed jobs were deleted"):
+            operating.retry_flow(store, flow, NOW)
+        run(store, flow, 2)
+        assert numbers(store, flow) == (Phase.ENDED, 0, 1, 1)
+        with pytest.raises(NotPossible, match="gone"):
+            operating.retry_flow(store, store.flows.new_id("order"), NOW)
+
+    def test_no_retry_of_what_is_undone(self, store: Store) -> None:
+        """What was done would be missing."""
+        flow = stored(store, [[], []], policies={1: COMPENSATE}, undo=2)
+        run(store, flow, 1, outcome=BAD)
+        with pytest.raises(NotPossible, match=r"^it is undoing$"):
+            operating.cancel_flow(store, flow, NOW)
+        run(store, flow, 2)
+        with pytest.raises(NotPossible, match="undone"):
+            operating.retry_flow(store, flow, NOW)
 
 
 def _again(store: Store, flow: bytes, index: int) -> bool:

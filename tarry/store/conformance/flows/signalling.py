@@ -63,8 +63,7 @@ class Signalling(FlowCase):
     def test_a_signal_that_was_taken_wakes_nobody(self, store: Store) -> None:
         """A job reads on from where it was."""
         store.flows.signal(sent("paid", "7"), NOW)
-        job = asleep(store, "paid", "7", after=1)
-        assert job.state is State.SCHEDULED
+        assert asleep(store, "paid", "7", after=1).state is State.SCHEDULED
         assert store.flows.signal(sent("paid", "7"), NOW) == 1
 
     def test_two_waiters(self, store: Store) -> None:
@@ -93,8 +92,7 @@ class Signalling(FlowCase):
 
     def test_same_signal_twice_is_one(self, store: Store) -> None:
         """So it can be sent again when its answer was lost."""
-        signal = sent("paid", "7")
-        job = asleep(store, "paid", "7")
+        signal, job = sent("paid", "7"), asleep(store, "paid", "7")
         assert [store.flows.signal(signal, NOW) for _ in range(2)] == [1, 0]
         assert len(store.flows.signals(job.id, "paid", "7", 0)) == 1
 
