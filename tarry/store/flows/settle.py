@@ -18,7 +18,7 @@ from tarry.model.flow.flow import FlowChange, FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import flow_of
 from tarry.model.flow.wiring import Gate
 from tarry.model.job import HELD, State
-from tarry.store.flows.flows import RELEASED_AT_ONCE
+from tarry.store.flows import flows
 
 RELEASING = (Phase.RUNNING, Phase.UNDOING)
 """The phases in which nodes are released."""
@@ -70,15 +70,15 @@ class FlowTables(Protocol):
         gone, or has ended."""
 
 
-def settle(tables: FlowTables, changes: Iterable[Change], now: int, most: int = RELEASED_AT_ONCE) -> Settled:
-    """Does what these changes, which were all made, do to their flows. Releases up to `most` nodes."""
+def settle(tables: FlowTables, changes: Iterable[Change], now: int) -> Settled:
+    """Does what these changes, which were all made, do to their flows. Releases up to RELEASED_AT_ONCE nodes."""
     effects: dict[bytes, list[NodeEffect]] = {}
     for change in changes:
         if change.node is not None:
             effects.setdefault(flow_of(change.id), []).append(change.node)
     settled = Settled()
     for id, row in sorted(tables.lock(effects).items() if effects else ()):
-        one = FlowSettling(tables, row, now, most - settled.released)
+        one = FlowSettling(tables, row, now, flows.RELEASED_AT_ONCE - settled.released)
         one.add(effects[id])
         settled = settled.plus(one.finish())
     return settled
@@ -91,7 +91,7 @@ def change_flow(tables: FlowTables, change: FlowChange, now: int) -> Settled | N
     if row is None or row.phase is not change.was or change.seen not in (None, seen):
         return None
     new = {name: value for name in _CHANGED if (value := getattr(change, name)) is not None}
-    one = FlowSettling(tables, row, now, RELEASED_AT_ONCE)
+    one = FlowSettling(tables, row, now, flows.RELEASED_AT_ONCE)
     one.row = replace(row, phase=change.to, **new)
     if change.to is Phase.CANCELLING:
         one.close_gates()

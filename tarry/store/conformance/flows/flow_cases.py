@@ -41,14 +41,15 @@ def flow_of(
     key: str | None = None,
     name: str = "order",
     undo: int = 0,
+    id: bytes | None = None,
     **row: Any,
 ) -> NewFlow:
     """A flow whose node i + 1 waits for the nodes `parents[i]`. Not stored.
 
-    policies: by index, else STOP. fields: of nodes by index. undo: the node that undoes the others. row: fields of the
-    flow's row.
+    policies: by index, else STOP. fields: of nodes by index. undo: the node that undoes the others. id: else a new one.
+    row: fields of the flow's row.
     """
-    id = store.flows.new_id(name, key)
+    id = id or store.flows.new_id(name, key)
     root = Job(
         id, FLOW_TASK + name, b"{}", due=NOW, state=State.BLOCKED, state_since=NOW, key=key,
         key_held_until=0 if key is None else HELD,
