@@ -129,7 +129,7 @@ def test_an_app_that_is_of_no_use(project: Project, text: str, told: str) -> Non
 )
 def test_when_a_queue_is_empty(ready: int, drains_in: float | None, said: str) -> None:
     none = CappedCount(0)
-    record = QueueRecord("mail", False, 0, ready, 0, 0, 0, 0, None, None, None, None, None, 0, True)
+    record = QueueRecord("mail", False, 0, ready, 0, 0, 0, 0, 0, None, None, None, None, None, 0, True)
     facts = {name: getattr(record, name) for name in record.__struct_fields__}
     bands = QueueBands(none, none, none)
     assert _when_empty(QueueDetail(**facts, bands=bands, came=0, left=0, drains_in=drains_in)) == said
