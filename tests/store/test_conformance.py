@@ -50,6 +50,8 @@ def lose(store: Store, job: Job) -> bool:
         return any(lose(part, job) for part in store.stores)
     if isinstance(store, MemoryStore):
         return store._jobs.pop(job.id, None) is not None
+    if isinstance(store, SqliteStore):
+        return bool(store._change("DELETE FROM tarry_job WHERE id = ?1", (job.id,)))
     return False
 
 
@@ -69,8 +71,6 @@ class TestMemory(Ours):
 
 
 class TestSqlite(Ours):
-    has_flows = False
-
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = SqliteStore(tmp_path / "jobs.db", durable=False)
@@ -101,8 +101,6 @@ class TestMemoryShards(OfTwoShards):
 
 
 class TestSqliteShards(OfTwoShards):
-    has_flows = False
-
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = ShardedStore([SqliteStore(tmp_path / f"{n}.db", durable=False) for n in range(2)])

@@ -199,12 +199,29 @@ def _translate(error: apsw.Error | PermissionError, path: Path) -> errors.StoreE
     return errors.StoreError(f"{path}: {type(error).__name__}: {error}")
 
 
-def rights(path: Path) -> Diagnostic:
-    """For `tarry check`: who may open the file."""
+def _rights(path: Path) -> Diagnostic:
+    """Who may open the file."""
     # A file that was there before tarry keeps its rights, so others may be able to read it.
     mode = path.stat().st_mode & 0o777
     others = f"others may read what jobs are about: chmod o= {path}*" if mode & 0o007 else ""
     return Diagnostic("file rights", f"{mode:04o}", others)
+
+
+def diagnose(db: Database, path: Path, schema: int) -> list[Diagnostic]:
+    """For `tarry check`: what an operator should know of the file. schema: the version of its tables."""
+    version = db.execute("SELECT sqlite_version()").get
+    synchronous, journal = db.pragma("synchronous"), db.pragma("journal_mode")
+    room = os.statvfs(path.parent)
+    free = room.f_bavail * room.f_frsize
+    tight = "" if free > 256 * 2**20 else "under 256 MB: free some space before enqueues are refused"
+    return [
+        Diagnostic("sqlite", version),
+        Diagnostic("schema", str(schema)),
+        Diagnostic("durability", f"journal {journal}, synchronous {'FULL' if synchronous == 2 else 'NORMAL'}"),
+        Diagnostic("size", f"{path.stat().st_size / 1e6:.1f} MB"),
+        Diagnostic("free disk", f"{free / 1e9:.1f} GB", tight),
+        _rights(path),
+    ]
 
 
 def check_in_place(path: Path, opened: os.stat_result) -> None:

@@ -1,9 +1,10 @@
 """Stores new jobs in the embedded store, within a transaction of the caller."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tarry.model.job import Job
+from tarry.model.limit import Limit
 from tarry.store.history.journal import record_of_new
 from tarry.store.shared.columns import stored_values
 from tarry.store.sqlite import sql
@@ -26,6 +27,17 @@ def hopefully(insert: Callable[[bool], Answer]) -> Answer:
         return insert(True)
     except SomeKnown:
         return insert(False)
+
+
+def insert_unlimited(db: Database, job: Job, limits: Mapping[str, Limit]) -> bool:
+    """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
+    record = record_of_new((job,))
+    # Not inside a transaction that was left open.
+    if job.key is not None or job.lane is not None or limits or not record or db.in_transaction:
+        return False
+    before = db.total_changes()
+    db.execute(sql.INSERT_UNLIMITED, (*stored_values(job), record))
+    return db.total_changes() > before
 
 
 def insert_jobs(db: Database, jobs: Sequence[Job], hoping: bool) -> list[bytes]:

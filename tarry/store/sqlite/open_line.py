@@ -1,8 +1,9 @@
 """The jobs without a lane of one queue and band: late jobs and jobs on time, which take turns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tarry.store.base import Want
 from tarry.store.shared.lane_reader import Candidate, Line
 from tarry.store.shared.lanes import Position, merge_lines
 from tarry.store.sqlite import sql
@@ -63,3 +64,22 @@ def with_positions(rows: Iterable[Row], late: bool) -> list[Candidate[Row]]:
 def position(row: Row, late: bool) -> Position:
     """Where the job stands among those that wait."""
     return -row[PRIORITY], row[DUE], late, row[ID]
+
+
+def has_open_jobs(db: Statements, wants: Sequence[Want]) -> bool:
+    """Whether jobs without a lane wait."""
+    return any(OpenLine(db, (want.queue, want.band)).has_jobs() for want in wants)
+
+
+def choose(db: Statements, wants: Sequence[Want], limit: int) -> list[Row]:
+    """The rows of up to so many jobs without a lane, as `Store.claim` takes them."""
+    rows: list[Row] = []
+    lines = {(want.queue, want.band): OpenLine(db, (want.queue, want.band)) for want in wants}
+    # First each want's own count, then whatever there is, up to the limit.
+    for fill in (False, True):
+        for want in wants:
+            room = limit - len(rows) if fill else min(want.count, limit - len(rows))
+            line = lines[want.queue, want.band]
+            if room > 0 and not line.ended:
+                rows += line.take(room)
+    return rows

@@ -13,7 +13,7 @@ from tarry.store.sqlite.database import Database
 
 # "tary": by it `file` and the store tell tarry's databases from others.
 APPLICATION_ID = 0x74617279
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # The indexes are partial: scheduled and finished jobs, however many, cost a claim nothing. `since > due` splits late
 # jobs from jobs on time, so that a claim finds the first of both.
@@ -66,11 +66,26 @@ CREATE TABLE tarry_journal (n INTEGER PRIMARY KEY, record BLOB NOT NULL) STRICT;
 CREATE TABLE tarry_history (resolution INTEGER NOT NULL, start INTEGER NOT NULL, queue TEXT NOT NULL,
     task TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (resolution, start, queue, task)) STRICT, WITHOUT ROWID;
 INSERT OR IGNORE INTO tarry_history VALUES (-1, 0, '', '', x'');
+CREATE TABLE tarry_flow   (id BLOB PRIMARY KEY, phase INTEGER NOT NULL, at INTEGER NOT NULL, size INTEGER NOT NULL,
+    active INTEGER NOT NULL, blocked INTEGER NOT NULL, failed INTEGER NOT NULL, ends INTEGER NOT NULL,
+    undoes INTEGER NOT NULL, keep_done INTEGER NOT NULL, keep_dead INTEGER NOT NULL, note BLOB NOT NULL)
+    STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_flow_at ON tarry_flow (phase, at, id, size);
+CREATE TABLE tarry_gate   (flow BLOB NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, waits INTEGER NOT NULL,
+    next INTEGER NOT NULL, PRIMARY KEY (flow, first)) STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_gate_open ON tarry_gate (flow, first)          WHERE next >= 0;
+CREATE TABLE tarry_signal (name TEXT NOT NULL, topic TEXT NOT NULL, n INTEGER NOT NULL, id BLOB NOT NULL,
+    value BLOB NOT NULL, until INTEGER NOT NULL, newest INTEGER NOT NULL, PRIMARY KEY (name, topic, n))
+    STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_signal_until ON tarry_signal (until);
+CREATE TABLE tarry_awaiting (job BLOB PRIMARY KEY, name TEXT NOT NULL, topic TEXT NOT NULL, epoch INTEGER NOT NULL,
+    seen INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX tarry_awaited ON tarry_awaiting (name, topic, job);
 """
 ABOUT = "CREATE TABLE tarry_about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
 """Only in shared files."""
 
-# Steps 3 and 4 also run on files that have some of these already.
+# Steps 3 to 5 also run on files that have some of these already.
 _WHAT_IS_MISSING = re.sub(r"CREATE (\w+ )?(TABLE|INDEX) ", r"\g<0>IF NOT EXISTS ", SCHEMA)
 # 4611686018427387904 is 2^62, `model.job.HELD`. Step 2 makes no new tables or indexes: step 3 makes those that are
 # missing. It makes tarry_ready again, since the old index did not separate late jobs.
@@ -100,6 +115,7 @@ INSERT INTO tarry_lane (queue, band, task, lane)
     WHERE state = 1 AND lane IS NOT NULL AND 'each:' || task IN (SELECT name FROM tarry_limit);
 """,
     4: f"{_WHAT_IS_MISSING}ALTER TABLE tarry_job ADD COLUMN attempts BLOB NOT NULL DEFAULT x'';",
+    5: _WHAT_IS_MISSING,
 }
 """The statements that lead from the version before to this one."""
 

@@ -1,6 +1,7 @@
 """The embedded store's statements. The column `rank` is the negative priority, so that indexes run upwards."""
 # INDEXED BY makes a statement fail if its index cannot serve it; otherwise SQLite would silently read the whole table.
 
+from tarry.model import job as model
 from tarry.store.base import HIGH, LOW, NORMAL
 from tarry.store.shared.columns import CLAIMED, COLUMN_OF, STORED, column_list
 from tarry.store.shared.sql_store import SqlStatements
@@ -123,7 +124,9 @@ _OWNERS = """WITH RECURSIVE found (owner) AS (
     SELECT (SELECT min(owner) FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner > found.owner)
     FROM found WHERE owner IS NOT NULL)"""
 _SIZE = "length(body) + length(note) + length(headers) + length(progress) + length(attempts)"
-_FINISHED = "FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 AND (until, id) > (?1, ?2)"
+# The nodes of a flow, kept until HELD, go with it.
+_FINISHED = f"""FROM tarry_job INDEXED BY tarry_finished
+    WHERE state >= 3 AND (until, id) > (?1, ?2) AND until < {model.HELD}"""
 ANY_FINISHED = "SELECT 1 FROM tarry_job INDEXED BY tarry_finished WHERE state >= 3 LIMIT 1"
 FORGET_FINISHED = "DELETE FROM tarry_job WHERE id = ?1 AND until = ?2 AND state >= 3"
 HELD = "SELECT id, epoch FROM tarry_job INDEXED BY tarry_running WHERE state = 2 AND owner = ?"

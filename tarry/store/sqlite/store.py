@@ -23,10 +23,11 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Want
-from tarry.store.history.journal import record_of_new, record_of_valid
+from tarry.store.flows.sqlite import SqliteFlows, settle_flows
+from tarry.store.history.journal import record_of_valid
 from tarry.store.history.sqlite import SqliteHistory
 from tarry.store.shared.admission import admit, admit_all
-from tarry.store.shared.columns import claimed_jobs, stored_values
+from tarry.store.shared.columns import claimed_jobs
 from tarry.store.shared.lanes import assign_lanes, earliest
 from tarry.store.shared.pruning import Finished, Pruning
 from tarry.store.shared.sql_store import Row, ScanningSqlStore, SqlFinishedJobs
@@ -34,12 +35,13 @@ from tarry.store.shared.wakeup.board import WakeupBoard, board_directory
 from tarry.store.shared.wakeup.sleeper import Wakeup
 from tarry.store.sqlite import forked, sql
 from tarry.store.sqlite.apply import ChangeGroups, SomeInvalid, apply_changes
+from tarry.store.sqlite.connection import Statements
 from tarry.store.sqlite.database import Database
-from tarry.store.sqlite.file import check_in_place, open_database, rights, transaction, translate_errors
-from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs
+from tarry.store.sqlite.file import check_in_place, diagnose, open_database, transaction, translate_errors
+from tarry.store.sqlite.insert import hopefully, insert_any, insert_jobs, insert_unlimited
 from tarry.store.sqlite.lanes import SqliteLanes, read_limits
 from tarry.store.sqlite.levels import SqliteRooms
-from tarry.store.sqlite.open_line import OpenLine
+from tarry.store.sqlite.open_line import choose, has_open_jobs
 from tarry.store.sqlite.reserve import Reserve
 from tarry.store.sqlite.schema import SCHEMA_VERSION
 from tarry.store.sqlite.transactional import caller_statements
@@ -75,6 +77,8 @@ class SqliteStore(ScanningSqlStore):
         self._lanes = SqliteLanes(self._db)
         self._pruning = Pruning(SqliteFinished(self))
         self.history = SqliteHistory(self)
+        self.flows = SqliteFlows(self)
+        self._has_released = False
         self.waiting = SqlWaiting(SQLITE, self._rows)
         self._durable = durable
         self._reserve = Reserve(self.path)
@@ -103,6 +107,14 @@ class SqliteStore(ScanningSqlStore):
         with self._lock, translate_errors(self.path):
             yield self._db
 
+    @contextmanager
+    def lend_to_insert(self) -> Iterator[Database]:
+        """As `lend`. StoreFull or StoreUnavailable if nothing more may be stored."""
+        self._check_room()
+        check_in_place(self.path, self._file)
+        with self.lend() as db:
+            yield db
+
     def _change_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
         with self._lock, translate_errors(self.path), transaction(self._db):
             return len(self._db.executemany(f"{statement} RETURNING 1", [tuple(row) for row in rows]).fetchall())
@@ -111,7 +123,7 @@ class SqliteStore(ScanningSqlStore):
         self._check_room()
         check_in_place(self.path, self._file)
         with self._lock, translate_errors(self.path):
-            if len(jobs) == 1 and self._insert_unlimited(jobs[0]):
+            if len(jobs) == 1 and insert_unlimited(self._db, jobs[0], self._lanes.limits):
                 ids = [jobs[0].id]
             else:
                 ids = hopefully(partial(self._insert_all, jobs))
@@ -122,29 +134,28 @@ class SqliteStore(ScanningSqlStore):
         with transaction(self._db):
             return insert_jobs(self._db, self._lanes.assign_lanes(jobs), hoping)
 
-    def _insert_unlimited(self, job: Job) -> bool:
-        """Inserts a job that no key or limit concerns; False if one does, or the job exists."""
-        record = record_of_new((job,))
-        # Not inside a transaction that was left open.
-        if job.key is not None or job.lane is not None or self._lanes.limits or not record or self._db.in_transaction:
-            return False
-        before = self._db.total_changes()
-        self._db.execute(sql.INSERT_UNLIMITED, (*stored_values(job), record))
-        return self._db.total_changes() > before
-
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
     ) -> list[bytes]:
+        theirs = self.caller_statements(connection)
+        admit_all(SqliteRooms(theirs), jobs, bounds, now)
+        lives = insert_any(theirs, assign_lanes(jobs, read_limits(theirs)))
+        self.expect({job.id for job in jobs}.intersection(lives))
+        return lives
+
+    def caller_statements(self, connection: Any) -> Statements:
+        """A caller's connection, once it is fit for inserts and has the write lock."""
         self._check_room()
         check_in_place(self.path, self._file)
         theirs = caller_statements(connection, self.path, self._shared)
         # Before the limits are read: in a snapshot from before the lock they could be outdated.
         theirs.execute(sql.TAKE_LOCK)
-        admit_all(SqliteRooms(theirs), jobs, bounds, now)
-        lives = insert_any(theirs, assign_lanes(jobs, read_limits(theirs)))
-        # Nobody tells the store of the caller's commit, so a thread watches for these jobs, to wake workers.
-        self._commits.expect({job.id for job in jobs}.intersection(lives))
-        return lives
+        return theirs
+
+    def expect(self, ids: Collection[bytes]) -> None:
+        """Wakes workers once these jobs are there."""
+        # Nobody tells the store of the caller's commit, so a thread watches for them.
+        self._commits.expect(ids)
 
     def insert_bounded(
         self, jobs: Sequence[Job], bounds: Mapping[str, Bound], now: int, freed: Collection[str] = ()
@@ -188,9 +199,10 @@ class SqliteStore(ScanningSqlStore):
                 if not self._reserve.spend():
                     raise
                 answer = self._exchange(changes, wants, limit, owner, lease, now)
-            reasons = wake_reasons(changes, self._lanes.has_made_room) if changes or answer.jobs else ()
+            has_work = self._lanes.has_made_room or self._has_released
+            reasons = wake_reasons(changes, has_work) if changes or answer.jobs else ()
             # An insert of many jobs wakes one worker, which may take only a part of them.
-            if len(answer.jobs) >= limit > 0 and self._has_open_jobs(wants):
+            if len(answer.jobs) >= limit > 0 and has_open_jobs(self._db, wants):
                 reasons = (*reasons, WakeReason.WORK)
             self._board.wake(*reasons)
         return answer
@@ -219,6 +231,7 @@ class SqliteStore(ScanningSqlStore):
             valid = apply_changes(self._db, self._lanes, groups, now) if groups.changes else []
             if record := record_of_valid(groups.changes, valid):
                 self._db.execute(sql.TO_JOURNAL, (record,))
+            settled = settle_flows(self._db, groups.changes, valid, now)
             due = self._next_due()
             if wants and limit > 0:
                 if due is not None and due <= now:
@@ -227,7 +240,8 @@ class SqliteStore(ScanningSqlStore):
                 rows, again = self._claim(wants, limit, owner, lease, now)
             # After both, since a claim often takes what the changes gave back.
             self._lanes.save_levels(now)
-        return Exchange(valid, claimed_jobs(rows, owner, now), earliest(due, again))
+        self._has_released = settled.released > 0
+        return Exchange(valid, claimed_jobs(rows, owner, now), earliest(due, again), tend=settled.tend)
 
     def _open(self, wants: Sequence[Want]) -> Sequence[Want]:
         paused = {queue for (queue,) in self._rows_locked("SELECT queue FROM tarry_paused")}
@@ -240,11 +254,7 @@ class SqliteStore(ScanningSqlStore):
         due = self._next_due()
         if due is not None and due <= now:
             return True
-        return self._lanes.has_jobs() or self._has_open_jobs(wants)
-
-    def _has_open_jobs(self, wants: Sequence[Want]) -> bool:
-        """Whether jobs without a lane wait."""
-        return any(OpenLine(self._db, (want.queue, want.band)).has_jobs() for want in wants)
+        return self._lanes.has_jobs() or has_open_jobs(self._db, wants)
 
     def _claim(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -254,7 +264,7 @@ class SqliteStore(ScanningSqlStore):
         if self._lanes.limits or self._lanes.has_jobs():
             rows, again = self._lanes.claim(wants, limit, owner, now)
         else:
-            rows, again = self._choose(wants, limit), None
+            rows, again = choose(self._db, wants, limit), None
             if rows:
                 self._db.execute(sql.CLAIM, (owner, now, self._db.array(array("q", [row[0] for row in rows]))))
         if not rows:
@@ -264,18 +274,6 @@ class SqliteStore(ScanningSqlStore):
         # Written only once half of the lease is over, not with each claim.
         self._db.execute(sql.LEASE, (owner, now + lease, now + lease // 2))
         return rows, None
-
-    def _choose(self, wants: Sequence[Want], limit: int) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        lines = {(want.queue, want.band): OpenLine(self._db, (want.queue, want.band)) for want in wants}
-        # First each want's own count, then whatever there is, up to the limit.
-        for fill in (False, True):
-            for want in wants:
-                room = limit - len(rows) if fill else min(want.count, limit - len(rows))
-                line = lines[want.queue, want.band]
-                if room > 0 and not line.ended:
-                    rows += line.take(room)
-        return rows
 
     def _next_due(self) -> int | None:
         due: int | None = self._db.execute(sql.NEXT_DUE).get
@@ -304,8 +302,7 @@ class SqliteStore(ScanningSqlStore):
 
     def pause(self, queue: str, paused: bool) -> None:
         super().pause(queue, paused)
-        with self._lock, translate_errors(self.path):
-            self._board.wake(WakeReason.WORK)
+        self.wake(WakeReason.WORK)
 
     def _ready_queues(self) -> list[str]:
         return [queue for (queue,) in (*self._rows(sql.READY_QUEUES), *self._rows(sql.LANED_QUEUES))]
@@ -345,6 +342,11 @@ class SqliteStore(ScanningSqlStore):
             self._board.wake(WakeReason.WORK)
             return wrong
 
+    def wake(self, *reasons: WakeReason) -> None:
+        """Wakes sleepers."""
+        with self._lock:
+            self._board.wake(*reasons)
+
     def wakeup(self) -> Wakeup:
         return self._board.wakeup()
 
@@ -355,21 +357,8 @@ class SqliteStore(ScanningSqlStore):
         return time.time_ns() // 1000
 
     def diagnostics(self) -> list[Diagnostic]:
-        with self._lock, translate_errors(self.path):
-            version = self._db.execute("SELECT sqlite_version()").get
-            synchronous = self._db.pragma("synchronous")
-            journal = self._db.pragma("journal_mode")
-        room = os.statvfs(self.path.parent)
-        free = room.f_bavail * room.f_frsize
-        tight = "" if free > 256 * 2**20 else "under 256 MB: free some space before enqueues are refused"
-        return [
-            Diagnostic("sqlite", version),
-            Diagnostic("schema", str(SCHEMA_VERSION)),
-            Diagnostic("durability", f"journal {journal}, synchronous {'FULL' if synchronous == 2 else 'NORMAL'}"),
-            Diagnostic("size", f"{self.path.stat().st_size / 1e6:.1f} MB"),
-            Diagnostic("free disk", f"{free / 1e9:.1f} GB", tight),
-            rights(self.path),
-        ]
+        with self.lend() as db:
+            return diagnose(db, self.path, SCHEMA_VERSION)
 
     def close(self) -> None:
         # In a forked child that never used the store everything is the parent's: nothing here is to be closed.
@@ -384,7 +373,7 @@ class SqliteStore(ScanningSqlStore):
 
 
 class SqliteFinished(SqlFinishedJobs):
-    """The finished jobs of one file, for `tarry.store.shared.pruning`."""
+    """The finished jobs of one file."""
 
     # Pruning reads without the write lock, which a worker or a producer may need. So each delete names id and time.
 

@@ -1,0 +1,176 @@
+"""The verbs of flows and signals in an SQL database."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from tarry.model.flow.flow import FlowChange, FlowRow, Phase
+from tarry.model.flow.node_ids import node_id
+from tarry.model.flow.signal import Awaiting, Signal
+from tarry.model.job import HELD, Job, State
+from tarry.model.wake import WakeReason
+from tarry.store.flows import flows as verbs
+from tarry.store.flows.flows import FLOW_TASK, RELEASED_AT_ONCE, STORING_TIME, FlowQuery, NewFlow, StoreFlows
+from tarry.store.flows.settle import RELEASING, Settled, change_flow, release_gate
+from tarry.store.flows.sql_signals import SqlSignals, awaiting_row, signal_row
+from tarry.store.flows.sql_tables import LAST_INDEX, FlowSql, Row, SqlFlowTables, flow_row, gate_row
+from tarry.store.shared.prefix import prefix_end
+from tarry.store.shared.sql_store import SqlStatements
+from tarry.store.shared.state_codes import CODE
+
+Answer = TypeVar("Answer")
+_POSTPONED = STORING_TIME
+"""When a flow that has a node that still runs is looked at again."""
+
+
+class FlowStore(Protocol):
+    """What it needs of an SQL store: see `SqlStore`."""
+
+    _sql: ClassVar[SqlStatements]
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]: ...
+
+    def _jobs(self, statement: str, values: Sequence[Any]) -> list[Job]: ...
+
+    def insert(self, jobs: Sequence[Job]) -> list[bytes]: ...
+
+    def get(self, ids: Sequence[bytes]) -> list[Job | None]: ...
+
+
+class SqlFlows(StoreFlows):
+    """The flows of one SQL store."""
+
+    def __init__(self, store: FlowStore, sql: FlowSql) -> None:
+        self._rows, self._jobs, self._store_jobs, self._get = store._rows, store._jobs, store.insert, store.get
+        self._sql, self._job_sql = sql, store._sql
+        self._looked_at = b""
+        """The job that was checked last of those that wait for a signal."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+        """Does the work in one transaction, which has the write lock where there is one for all."""
+
+    @abstractmethod
+    def _wake(self, *reasons: WakeReason) -> None:
+        """Wakes sleepers."""
+
+    def _insert(self, new: NewFlow, now: int) -> bytes:
+        living, is_new = self._write(lambda tables: tables.store(new))
+        if is_new:
+            self._wake(WakeReason.WORK)
+        return living
+
+    def _insert_nodes(self, jobs: Sequence[Job]) -> None:
+        self._store_jobs(jobs)
+
+    def grow(self, flow: bytes, count: int) -> int | None:
+        return self._write(lambda tables: tables.grow(flow, count))
+
+    def nodes(self, flow: bytes, after: int, limit: int, states: Collection[State] = ()) -> list[Job]:
+        some = f" AND state IN ({', '.join(str(CODE[state]) for state in states)})" if states else ""
+        where = f"id > {self._sql.given(1)} AND id <= {self._sql.given(2)}{some}"
+        statement = f"{self._job_sql.jobs} WHERE {where} ORDER BY id LIMIT {max(0, limit)}"
+        return self._jobs(statement, (node_id(flow, max(0, after)), node_id(flow, LAST_INDEX)))
+
+    def find(self, query: FlowQuery) -> list[FlowRow]:
+        where, values = _conditions(query, self._sql, self._job_sql.key)
+        statement = self._sql.select(f"{where} ORDER BY id DESC LIMIT {max(0, query.limit)}")
+        rows = [flow_row(row) for row in self._rows(statement, values)]
+        return [replace(row, root=root) for row, root in zip(rows, self._get([row.id for row in rows]), strict=True)]
+
+    def get(self, flow: bytes) -> FlowRow | None:
+        rows = self._rows(self._sql.select(f"id = {self._sql.given(1)}"), (flow,))
+        return flow_row(rows[0]) if rows else None
+
+    def change(self, change: FlowChange, now: int) -> bool:
+        settled = self._write(lambda tables: change_flow(tables, change, now))
+        if settled is not None:
+            self._announce(settled)
+        return settled is not None
+
+    def _announce(self, settled: Settled) -> None:
+        reasons = ((WakeReason.WORK, settled.released), (WakeReason.RESULT, settled.ended))
+        if due := [reason for reason, happened in reasons if happened]:
+            self._wake(*due)
+
+    # What is left over. Each part begins with a look without locks, since mostly there is nothing.
+
+    def tend(self, now: int, limit: int = RELEASED_AT_ONCE) -> bool:
+        return self._release(now, limit) or self._delete(now, limit) or self._drop_signals(now, limit)
+
+    def _release(self, now: int, limit: int) -> bool:
+        # By the flow of each gate: there may be very many flows, but few gates are open.
+        phases = ", ".join(str(int(phase)) for phase in RELEASING)
+        moving = f"EXISTS (SELECT 1 FROM {self._sql.tables}flow f WHERE f.id = g.flow AND f.phase IN ({phases}))"
+        rows = self._rows(self._sql.gates(f"next >= 0 AND {moving} ORDER BY flow, first LIMIT 1"))
+        if rows:
+            gate = gate_row(rows[0])
+            self._announce(self._write(lambda tables: release_gate(tables, gate, now, limit)))
+        return bool(rows)
+
+    def _delete(self, now: int, limit: int) -> bool:
+        if storing := self._first(Phase.STORING, now - STORING_TIME):
+            self._write(lambda tables: tables.abandon(storing.id, now))
+            return True
+        ended = self._first(Phase.ENDED, HELD)
+        if ended is None or not (ended.at <= now or self._has_too_many()):
+            return False
+        self._write(lambda tables: tables.delete_some(ended.id, now, limit, _POSTPONED))
+        return True
+
+    def _first(self, phase: Phase, at: int) -> FlowRow | None:
+        """The flow of that phase with the earliest `at`, if that is not after this time."""
+        where = f"phase = {int(phase)} AND at <= ?1 ORDER BY at, id LIMIT 1"
+        rows = self._rows(self._sql.select(where), (at,))
+        return flow_row(rows[0]) if rows else None
+
+    def _has_too_many(self) -> bool:
+        ((size,),) = self._rows(f"SELECT sum(size) FROM {self._sql.tables}flow WHERE phase = {int(Phase.ENDED)}")
+        return int(size or 0) > verbs.KEPT_NODES
+
+    def _drop_signals(self, now: int, limit: int) -> bool:
+        if self._rows(f"SELECT 1 FROM {self._sql.tables}signal WHERE until <= ?1 LIMIT 1", (now,)):
+            return self._write(lambda tables: SqlSignals(tables).drop_old(now, limit))
+        if self._rows(f"SELECT 1 FROM {self._sql.tables}awaiting LIMIT 1"):
+            self._looked_at = self._write(lambda tables: SqlSignals(tables).drop_awake(self._looked_at))
+        return False
+
+    # Signals
+
+    def signal(self, signal: Signal, now: int) -> int:
+        woken = self._write(lambda tables: SqlSignals(tables).send(signal, now))
+        if woken:
+            self._wake(WakeReason.WORK, WakeReason.STEP)
+        return woken or 0
+
+    def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
+        where = "name = ?1 AND topic = ?2 AND n > ?3"
+        statement = f"SELECT n, id, value, until FROM {self._sql.tables}signal WHERE {where} ORDER BY n"
+        return [signal_row(name, key, row) for row in self._rows(statement, (name, key, max(0, after)))]
+
+    def awaiting(self, prefix: str, limit: int) -> list[Awaiting]:
+        statement = f"""SELECT a.name, a.topic, {self._sql.bytes_of.format("a.job")}, a.epoch, a.seen
+            FROM {self._sql.tables}awaiting a WHERE a.name >= ?1 AND a.name < ?2 AND EXISTS (
+                SELECT 1 FROM {self._sql.tables}job j
+                WHERE j.id = a.job AND j.state = {CODE[State.SCHEDULED]} AND j.epoch = a.epoch)
+            ORDER BY a.name, a.topic, a.job LIMIT {max(0, limit)}"""
+        return [awaiting_row(row) for row in self._rows(statement, (prefix, prefix_end(prefix)))]
+
+
+def _conditions(query: FlowQuery, sql: FlowSql, key: str) -> tuple[str, list[Any]]:
+    """The query as a condition on rows of flows, and its values. key: the column of a job's key."""
+    root = f"EXISTS (SELECT 1 FROM {sql.tables}job r WHERE r.id = f.id AND r."
+    asked = [
+        (f"{root}task = {{}})", None if query.name is None else FLOW_TASK + query.name),
+        (f"{root}{key} = {{}})", query.key),
+        ("at < {}", query.at_before),
+        (f"id < {sql.id}", query.before or None),
+    ]
+    given = [(condition, value) for condition, value in asked if value is not None]
+    # Not `format`: the prefix of the tables may have braces, too.
+    where = [condition.replace("{}", f"?{place}") for place, (condition, _) in enumerate(given, 1)]
+    if query.phases:
+        where.append(f"phase IN ({', '.join(str(int(phase)) for phase in query.phases)})")
+    return " AND ".join(where) or "1 = 1", [value for _, value in given]

@@ -1,0 +1,115 @@
+"""Signals in an SQL database, within a transaction.
+
+The row of an address with the number 0 is no signal: it has the number of the last one. Who sends a signal and who
+begins to wait for one lock that row, so that neither misses the other. It outlives the signals of its address, so that
+their numbers do not begin anew while a job may still know an old one.
+"""
+
+from collections.abc import Sequence
+
+from tarry.model.change import Change
+from tarry.model.duration import DAY
+from tarry.model.flow.signal import MOST_KEPT, Awaiting, Signal
+from tarry.store.flows.sql_tables import Row, SqlFlowTables, upserting
+
+_ADDRESS = ("name", "topic", "n")
+_LAST_KEPT = 366 * DAY
+"""How long after its last signal the last number of an address is kept."""
+_LOOKED_AT = 100
+"""How many jobs that wait one call checks."""
+
+
+class SqlSignals:
+    """The signals and who awaits them, in the transaction of `tables`."""
+
+    def __init__(self, tables: SqlFlowTables) -> None:
+        self._tables, self._sql = tables, tables.sql
+        self._signals, self._awaiting = f"{self._sql.tables}signal", f"{self._sql.tables}awaiting"
+
+    def send(self, signal: Signal, now: int) -> int | None:
+        """How many jobs it woke; None: the address has this id already."""
+        where = "name = ?1 AND topic = ?2"
+        last = self._lock(signal.name, signal.key, signal.until + _LAST_KEPT)
+        address = signal.name, signal.key
+        known = f"SELECT n FROM {self._signals} WHERE {where} AND n > 0 AND id = ?3"
+        if self._tables.rows(known, (*address, signal.id)):
+            return None
+        columns = ("id", "value", "until", "newest")
+        write = upserting(self._sql, "signal", _ADDRESS, columns, ids=0)
+        self._tables.each(write, [(*address, last + 1, signal.id, signal.value, signal.until, 0)])
+        self._tables.each(f"UPDATE {self._signals} SET newest = ?3 WHERE {where} AND n = 0", [(*address, last + 1)])
+        oldest = f"DELETE FROM {self._signals} WHERE {where} AND n > 0 AND n <= ?3"
+        self._tables.each(oldest, [(*address, last + 1 - MOST_KEPT)])
+        job = self._sql.bytes_of.format("job")
+        waiting = f"SELECT {job}, epoch FROM {self._awaiting} WHERE {where} ORDER BY job"
+        return sum(self._wake(bytes(job), epoch, now) for job, epoch in self._tables.rows(waiting, address))
+
+    def wait(self, change: Change) -> None:
+        """Notes that the job of a change, which was made, sleeps for a signal; wakes it if that has come by now."""
+        awaits = change.awaits
+        assert awaits is not None
+        # It came between the look of the task and this suspension.
+        if self._lock(awaits.name, awaits.key, change.state_since + DAY) > awaits.after:
+            self._wake(change.id, change.epoch, change.state_since)
+        else:
+            write = upserting(self._sql, "awaiting", ("job",), ("name", "topic", "epoch", "seen"))
+            self._tables.each(write, [(change.id, awaits.name, awaits.key, change.epoch, awaits.after)])
+
+    def _lock(self, name: str, key: str, until: int) -> int:
+        """Locks an address; the number of its last signal."""
+        columns = "name, topic, n, id, value, until, newest"
+        made = f"INSERT INTO {self._signals} ({columns}) VALUES (?1, ?2, 0, ?3, ?4, ?5, 0)"
+        later = f"until = {self._sql.greatest}({self._signals}.until, {self._sql.new.format('until')})"
+        self._tables.each(made + self._sql.upsert.format("name, topic, n", later), [(name, key, b"", b"", until)])
+        statement = f"SELECT newest FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n = 0{self._sql.lock}"
+        ((last,),) = self._tables.rows(statement, (name, key))
+        return int(last)
+
+    def _wake(self, job: bytes, epoch: int, now: int) -> bool:
+        """Makes a job ready that awaits a signal which has come; False if it does not sleep for it any more."""
+        self._forget([(job, epoch)])
+        return self._tables.wake(job, epoch, now)
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        if rows:
+            self._tables.each(f"DELETE FROM {self._awaiting} WHERE job = {self._sql.given(1)} AND epoch = ?2", rows)
+
+    def drop_old(self, now: int, limit: int) -> bool:
+        """Deletes signals whose time is over, at most `limit`; whether there may be more."""
+        old = self._tables.rows(
+            f"SELECT name, topic, n FROM {self._signals} WHERE until <= ?1 ORDER BY until LIMIT {limit}", (now,)
+        )
+        drop = f"DELETE FROM {self._signals} WHERE name = ?1 AND topic = ?2 AND n = ?3 AND until <= ?4"
+        if old:
+            self._tables.each(drop, [(*place, now) for place in old])
+        return len(old) == limit
+
+    def drop_awake(self, after: bytes) -> bytes:
+        """Forgets those of the next jobs after that id that sleep no more; the last id that was looked at, empty at the
+        end."""
+        id = self._sql.bytes_of
+        rows = self._tables.rows(
+            f"""SELECT {id.format("a.job")}, a.epoch, j.state, j.epoch FROM {self._awaiting} a
+            LEFT JOIN {self._sql.tables}job j ON j.id = a.job WHERE a.job > {self._sql.given(1)}
+            ORDER BY a.job LIMIT {_LOOKED_AT}""",
+            (after or bytes(16),),
+        )
+        self._forget([(bytes(job), epoch) for job, epoch, *now in rows if now != [0, epoch]])
+        return bytes(rows[-1][0]) if len(rows) == _LOOKED_AT else b""
+
+
+def text(name: str | bytes) -> str:
+    """A name that was read: where names are kept as bytes."""
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def signal_row(name: str, key: str, row: Row) -> Signal:
+    """The signal of a row: n, id, value, until."""
+    n, id, value, until = row
+    return Signal(name, key, bytes(id), bytes(value), until, n)
+
+
+def awaiting_row(row: Row) -> Awaiting:
+    """Who waits: name, key, job, epoch, seen."""
+    name, key, job, epoch, seen = row
+    return Awaiting(text(name), text(key), bytes(job), epoch, seen)
