@@ -174,3 +174,13 @@ def unpack_claimed(rows: Iterable[Row], owner: str, now: int) -> list[Job]:
 
 def _run_order(job: Job) -> tuple[int, int, bytes]:
     return (-job.priority, job.due, job.id)
+
+
+def valid(made: list[int] | None, count: int) -> list[bool]:
+    """For each of `count` changes whether it was made. made: the places of the changes that were made, from 1."""
+    if made is not None and len(made) == count:
+        return [True] * count
+    valid = [False] * count
+    for place in made or ():
+        valid[place - 1] = True
+    return valid

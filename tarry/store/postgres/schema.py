@@ -84,6 +84,23 @@ CREATE TABLE {s}.history (resolution integer NOT NULL, start bigint NOT NULL, qu
 INSERT INTO {s}.history VALUES (-1, 0, '', '', '');
 ALTER TABLE {s}.job ADD COLUMN attempts bytea NOT NULL DEFAULT '';
 """
+FLOW_TABLES = """
+CREATE TABLE {s}.flow (id uuid PRIMARY KEY, phase smallint NOT NULL, at bigint NOT NULL, size bigint NOT NULL,
+    active bigint NOT NULL, blocked bigint NOT NULL, failed bigint NOT NULL, ends smallint NOT NULL,
+    undoes bigint NOT NULL, keep_done bigint NOT NULL, keep_dead bigint NOT NULL, note bytea NOT NULL)
+    WITH (fillfactor = 50);
+CREATE INDEX flow_at ON {s}.flow (phase, at, id);
+CREATE TABLE {s}.gate (flow uuid NOT NULL, first bigint NOT NULL, count bigint NOT NULL, waits bigint NOT NULL,
+    next bigint NOT NULL, PRIMARY KEY (flow, first)) WITH (fillfactor = 50);
+CREATE INDEX gate_open ON {s}.gate (flow, first) WHERE next >= 0;
+CREATE TABLE {s}.signal (name text COLLATE "C" NOT NULL, topic text COLLATE "C" NOT NULL, n bigint NOT NULL,
+    id bytea NOT NULL, value bytea NOT NULL, until bigint NOT NULL, newest bigint NOT NULL,
+    PRIMARY KEY (name, topic, n));
+CREATE INDEX signal_until ON {s}.signal (until);
+CREATE TABLE {s}.awaiting (job uuid PRIMARY KEY, name text COLLATE "C" NOT NULL, topic text COLLATE "C" NOT NULL,
+    epoch integer NOT NULL, seen bigint NOT NULL);
+CREATE INDEX awaiting_of ON {s}.awaiting (name, topic, job);
+"""
 
 
 class PostgresMigration(Struct, frozen=True):
@@ -104,6 +121,9 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
             *(part for part in HISTORY_TABLES.split(";\n") if part.strip()),
             *map(read_function, ("insert_v2", "apply_v2", "exchange_v2")),
         ),
+    ),
+    PostgresMigration(
+        "makes the tables of flows and signals", tuple(part for part in FLOW_TABLES.split(";\n") if part.strip())
     ),
 )
 """The n-th migration makes version n."""

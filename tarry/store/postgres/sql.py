@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from tarry.model.job import HELD
 from tarry.store.postgres.constants import CLOCK, LINE, STORED_WITHIN, in_schema
 from tarry.store.shared.columns import column_list
 from tarry.store.shared.sql_store import SqlStatements
@@ -21,7 +22,8 @@ LEASED = "SELECT 1 FROM {s}.owner WHERE name = $1 AND until >= $2"
 OWNED = "SELECT uuid_send(id), epoch, state, owner FROM {s}.job WHERE id = ANY ($1)"
 _SIZE = """octet_length(body) + octet_length(note) + octet_length(headers) + octet_length(progress)
     + octet_length(attempts)"""
-_FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (until, id) > (?1, {_ID.format('?2')})"
+# The nodes of a flow, kept until HELD, go with it.
+_FINISHED = f"FROM {{s}}.job WHERE state >= 3 AND (until, id) > (?1, {_ID.format('?2')}) AND until < {HELD}"
 STATEMENTS = SqlStatements(
     tables="{s}.",
     jobs=f"SELECT {_COLUMNS} FROM {{s}}.job",

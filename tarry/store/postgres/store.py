@@ -18,6 +18,8 @@ from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, PROMOTED_AT_ONCE, Backlog, Diagnostic, Exchange, Want
+from tarry.store.flows.postgres import PostgresFlows
+from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.journal import record_of_changes, record_of_new
 from tarry.store.history.postgres import PostgresHistory
 from tarry.store.postgres import packing as pack
@@ -85,6 +87,7 @@ class PostgresStore(SqlStore):
         self._scan_starts = ScanStarts()
         self._pruning = Pruning(PostgresFinished(self, self._pool, self._schema))
         self.history = PostgresHistory(self, self._pool)
+        self.flows: PostgresFlows = PostgresFlows(self)
         self.waiting = SqlWaiting(POSTGRES, self._rows)
         try:
             create_or_check(self._pool)
@@ -188,7 +191,8 @@ class PostgresStore(SqlStore):
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
-        valid: list[bool] = []
+        valid, tend = self.flows.apply(changes, now, BATCH) if touching_flows(changes) else ([], False)
+        changes = changes[len(valid) :]
         while len(changes) > BATCH:
             valid += self.apply(changes[:BATCH], now)
             changes = changes[BATCH:]
@@ -196,22 +200,26 @@ class PostgresStore(SqlStore):
         # Where there are jobs more are likely to come: without NOTIFY sleepers look more often again.
         if answer.jobs:
             self._hub.poll_often()
-        return Exchange(valid + answer.valid, answer.jobs, answer.next_due) if valid else answer
+        return Exchange(valid + answer.valid, answer.jobs, answer.next_due, tend=tend) if valid else answer
+
+    def apply_within(
+        self, connection: PostgresConnection, changes: Sequence[Change], now: int
+    ) -> tuple[list[bool], bool]:
+        """Makes changes in a transaction of the connection: which are valid, and whether there is any limit."""
+        *_, end = connection.rows(self._for_schema(sql.EXCHANGE), self._packed(changes, now, (), (0, 0, "", 0)))
+        made, *_, limited, _ = end[_MADE:]
+        return pack.valid(made, len(changes)), limited
 
     def _exchange_batch(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
     ) -> Exchange:
         wants = wants if limit > 0 else ()
-        packed_wants = self._scan_starts.pack_wants(wants)
-        with translate_errors(self._url):
-            packed = pack.changes(changes)
-        claimer = max(limit, 0), PROMOTED_AT_ONCE, owner, lease
-        values = not self._durable, *packed, now, *packed_wants, *claimer, record_of_changes(changes)
+        values = self._packed(changes, now, wants, (max(limit, 0), PROMOTED_AT_ONCE, owner, lease))
         began = time.monotonic()
         *rows, end = self._rows(sql.EXCHANGE, values)
         made, on_time, late, scheduled, next_due, limited, in_lanes = end[_MADE:]
         self._scan_starts.update(wants, zip(on_time, late, strict=True), scheduled)
-        valid = _valid(made, len(changes))
+        valid = pack.valid(made, len(changes))
         if changes:
             self._set_aside_if_slow(began, [change.id for change in changes])
             self._hub.notify(*wake_reasons(changes, limited))
@@ -224,6 +232,12 @@ class PostgresStore(SqlStore):
         if jobs and not changes:
             self._hub.notify(WakeReason.STEP)
         return Exchange(valid, jobs, earliest(next_due, again))
+
+    def _packed(self, changes: Sequence[Change], now: int, wants: Sequence[Want], claimer: Row) -> Row:
+        """The arguments of `exchange_v2`. claimer: the last ones, but for what is counted."""
+        with translate_errors(self._url):
+            packed = *pack.changes(changes), now, *self._scan_starts.pack_wants(wants)
+        return not self._durable, *packed, *claimer, record_of_changes(changes)
 
     def _claim_in_lanes(
         self, wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -247,8 +261,7 @@ class PostgresStore(SqlStore):
         return [idle, plans] if self._durable or not lazy else [idle, plans, "SET LOCAL synchronous_commit = off"]
 
     def next_due(self) -> int | None:
-        ((in_order, out_of_order),) = self._rows(sql.NEXT_DUE, (self._scan_starts.scheduled_start(),))
-        return earliest(in_order, out_of_order)
+        return earliest(*self._rows(sql.NEXT_DUE, (self._scan_starts.scheduled_start(),))[0])
 
     # Owning
 
@@ -327,12 +340,15 @@ class PostgresStore(SqlStore):
     def wakeup(self) -> Wakeup:
         return self._hub.wakeup()
 
+    def wake(self, *reasons: WakeReason) -> None:
+        """Wakes sleepers."""
+        self._hub.notify(*reasons)
+
     def wake_for_recall(self) -> None:
-        self._hub.notify(WakeReason.RECALL)
+        self.wake(WakeReason.RECALL)
 
     def time(self) -> int:
-        ((now,),) = self._rows(sql.TIME)
-        return int(now)
+        return int(self._rows(sql.TIME)[0][0])
 
     def diagnostics(self) -> list[Diagnostic]:
         return self._call(lambda connection: diagnose(connection, self._url))
@@ -382,13 +398,3 @@ class PostgresStore(SqlStore):
                 return sum(connection.run(text, row) for row in rows)
 
         return self._call(work)
-
-
-def _valid(made: list[int] | None, count: int) -> list[bool]:
-    """For each of `count` changes whether it was made. made: the places of the changes that were made, from 1."""
-    if made is not None and len(made) == count:
-        return [True] * count
-    valid = [False] * count
-    for place in made or ():
-        valid[place - 1] = True
-    return valid

@@ -37,11 +37,14 @@ _IDENTITY = """SELECT current_database()::text, (SELECT system_identifier::text 
 _DRIVERS = ("psycopg", "psycopg2.extensions")
 
 
-class _CallerConnection(Protocol):
+class CallerConnection(Protocol):
+    """A caller's own connection."""
+
     driver: Any
     """The driver's connection."""
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]: ...
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows that a statement finds. Its values are at %s."""
 
 
 class _DriverConnection:
@@ -75,12 +78,22 @@ class _AlchemyConnection:
 
 def insert_within(connection: Any, jobs: Sequence[Job], pool: PostgresPool) -> list[bytes]:
     """`Store.insert_within`."""
+    return insert_jobs(caller_connection(connection, pool), jobs, pool.url)
+
+
+def caller_connection(connection: Any, pool: PostgresPool) -> CallerConnection:
+    """The connection, once it is known to be fit for inserts; the errors of `Store.insert_within`."""
     caller = _recognise(connection)
     _check_transactional(caller.driver)
     _check_same(caller, pool)
-    statement = sql.for_schema(_INSERT, pool.url.schema)
+    return caller
+
+
+def insert_jobs(caller: CallerConnection, jobs: Sequence[Job], url: PostgresUrl) -> list[bytes]:
+    """Stores jobs through a caller's connection; answers the id under which each lives."""
+    statement = sql.for_schema(_INSERT, url.schema)
     lives = [job.id for job in jobs]
-    for place, id in caller.rows(statement, _values(jobs, pool.url)) if jobs else ():
+    for place, id in caller.rows(statement, _values(jobs, url)) if jobs else ():
         lives[place - 1] = bytes(id)
     return lives
 
@@ -105,7 +118,7 @@ def _values(jobs: Sequence[Job], url: PostgresUrl) -> list[Any]:
     return [*map(list, columns), keyed, True, notice, "", record_of_new(jobs)]
 
 
-def _recognise(connection: Any) -> _CallerConnection:
+def _recognise(connection: Any) -> CallerConnection:
     if is_a(connection, "psycopg", "Cursor") or is_a(connection, "psycopg2.extensions", "cursor"):
         connection = connection.connection
     connection = underneath(connection, ("postgresql",), "PostgreSQL")
@@ -141,7 +154,7 @@ def _check_transactional(driver: Any) -> None:
         raise StoreError(NO_TRANSACTION)
 
 
-def _check_same(caller: _CallerConnection, pool: PostgresPool) -> None:
+def _check_same(caller: CallerConnection, pool: PostgresPool) -> None:
     url = pool.url
     identity = sql.for_schema(_IDENTITY, url.schema)
     # First whether the table is there: a failing statement would break the caller's transaction.

@@ -1,0 +1,197 @@
+"""Flows and signals in a schema of PostgreSQL."""
+
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tarry.model.change import Change
+from tarry.model.flow.node_ids import node_id
+from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.wake import WakeReason, wake_reasons
+from tarry.store.flows.flows import NewFlow
+from tarry.store.flows.settle import Settled
+from tarry.store.flows.sql import FlowStore, SqlFlows
+from tarry.store.flows.sql_signals import SqlSignals
+from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, touching_flows
+from tarry.store.history.journal import record_of_new
+from tarry.store.postgres import packing as pack
+from tarry.store.postgres import sql
+from tarry.store.postgres.connection import PostgresConnection
+from tarry.store.postgres.constants import CLOCK, STORED_WITHIN, in_schema
+from tarry.store.postgres.pool import PostgresPool
+from tarry.store.postgres.transactional import CallerConnection, caller_connection, insert_jobs
+from tarry.store.postgres.url import PostgresUrl
+from tarry.store.shared.state_codes import CODE
+
+Answer = TypeVar("Answer")
+BLOCKED = CODE[State.BLOCKED]
+SQL = FlowSql(tables="{s}.", id=sql.STATEMENTS.id, bytes_of="uuid_send({})")
+_ID = sql.STATEMENTS.id
+_LATE = f"{CLOCK} - {STORED_WITHIN}"
+_PLACE = "RETURNING uuid_send(id), state, queue, rank, task, lane"
+# As `rules.release`. aside: as in `functions/apply_v2.sql`.
+_DUE = f"greatest($3, CASE WHEN due < {RELATIVE} THEN $3 + due ELSE due END)"
+_RELEASE = f"""UPDATE {{s}}.job SET state = CASE WHEN {_DUE} > $3 THEN 0 ELSE 1 END, since = $3, due = {_DUE},
+    expires = CASE WHEN expires > 0 AND expires < {RELATIVE} THEN {_DUE} + expires ELSE expires END,
+    lane = CASE WHEN lane IS NULL AND EXISTS (
+        SELECT FROM {{s}}.limits l WHERE l.name IN ('task:' || task, 'each:' || task)) THEN '' ELSE lane END,
+    aside = {_DUE} < {_LATE} OR ({_DUE} <= $3 AND abs(rank) > 1)
+    WHERE id >= {_ID.format("$1")} AND id < {_ID.format("$2")} AND state = {BLOCKED} {_PLACE}"""
+# As `rules.wake`.
+_WAKE = f"""UPDATE {{s}}.job SET state = 1, due = least(due, $3), since = $3,
+    aside = least(due, $3) < {_LATE} OR abs(rank) > 1
+    WHERE id = {_ID.format("$1")} AND epoch = $2 AND state = 0 {_PLACE}"""
+_OPEN = """INSERT INTO {s}.lane (queue, band, task, lane)
+    SELECT DISTINCT j.queue, (j.rank < 0)::int - (j.rank > 0)::int, j.task, j.lane FROM {s}.job j
+    WHERE j.id = ANY ($1) AND j.state = 1 AND j.lane IS NOT NULL
+        AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task)"""
+_END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, since = $4, until = {HELD}, holds = 0
+    WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
+_DELETE = f"DELETE FROM {{s}}.job WHERE id = ANY ($1) AND (state >= 3 OR state = {BLOCKED})"
+
+
+class PostgresFlowTables(SqlFlowTables):
+    """The rows of flows, in a transaction of the connection."""
+
+    sql = SQL
+
+    def __init__(self, connection: PostgresConnection, schema: str) -> None:
+        self._connection, self._schema = connection, schema
+        self.awake: list[bytes] = []
+        """The jobs that this transaction made ready or scheduled."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._connection.rows(sql.for_schema(statement, self._schema), values)
+
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        text = sql.for_schema(statement, self._schema)
+        for row in rows:
+            self._connection.run(text, row)
+
+    def among(self, column: str, values: Collection[bytes] | Collection[int], place: int) -> tuple[str, Sequence[Any]]:
+        numbers = [value for value in values if isinstance(value, int)]
+        ids = [value for value in values if isinstance(value, bytes)]
+        return f"{column} = ANY (?{place})", (pack.big_ints(numbers) if numbers else pack.uuids(ids),)
+
+    def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
+        lives = [job.id for job in jobs]
+        keyed = any(job.key is not None for job in jobs)
+        values = (*pack.new_jobs(jobs), keyed, False, None, "", record_of_new(jobs))
+        for place, id in self.rows(sql.INSERT, values):
+            lives[place - 1] = bytes(id)
+        self.awake += [job.id for job in jobs if job.state is not State.BLOCKED]
+        return lives
+
+    def delete_jobs(self, ids: Sequence[bytes]) -> None:
+        self.each(_DELETE, [(pack.uuids(ids),)])
+
+    def release(self, flow: bytes, first: int, count: int, now: int) -> int:
+        return self._ready(_RELEASE, (node_id(flow, first), node_id(flow, first + count), now))
+
+    def wake(self, job: bytes, epoch: int, now: int) -> bool:
+        return bool(self._ready(_WAKE, (job, epoch, now)))
+
+    def _ready(self, statement: str, values: Sequence[Any]) -> int:
+        """How many jobs a statement changed; opens the lanes of those that are ready by it."""
+        rows = self.rows(statement, values)
+        self.awake += [bytes(row[0]) for row in rows]
+        if laned := [row[0] for row in rows if row[-1] is not None]:
+            self.each(_OPEN, [(pack.uuids(laned),)])
+        return len(rows)
+
+    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
+        self.each(_END_ROOT, [(flow, CODE[state], note, now)])
+
+
+_VALUE = re.compile(r"\?([1-9][0-9]*)")
+
+
+class CallerOfPostgres(PostgresFlowTables):
+    """The same through a caller's own connection: enough to store a flow."""
+
+    def __init__(self, caller: CallerConnection, url: PostgresUrl) -> None:
+        self._caller, self._url = caller, url
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        # Drivers take the values in their order of appearance.
+        order = [int(number) - 1 for number in _VALUE.findall(statement)]
+        text = in_schema(_VALUE.sub("%s", statement), self._url.schema)
+        return self._caller.rows(text, [values[at] for at in order])
+
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        for row in rows:
+            self.rows(f"{statement} RETURNING 1", row)
+
+    def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
+        return insert_jobs(self._caller, jobs, self._url)
+
+
+class PostgresFlowStore(FlowStore, Protocol):
+    """What it needs of the store."""
+
+    _pool: PostgresPool
+
+    def _claim_settings(self, lazy: bool = True) -> list[str]: ...
+
+    def _set_aside_if_slow(self, began: float, ids: Sequence[bytes]) -> None: ...
+
+    def apply_within(
+        self, connection: PostgresConnection, changes: Sequence[Change], now: int
+    ) -> tuple[list[bool], bool]:
+        """Makes changes in a transaction of the connection: which are valid, and whether there is any limit."""
+
+    def wake(self, *reasons: WakeReason) -> None:
+        """Wakes sleepers."""
+
+
+class PostgresFlows(SqlFlows):
+    """The flows of one schema."""
+
+    def __init__(self, store: PostgresFlowStore) -> None:
+        super().__init__(store, SQL)
+        self._store, self._pool = store, store._pool
+
+    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+        return self._write_through(lambda connection, tables: work(tables), lazy=False)
+
+    def _write_through(
+        self, work: Callable[[PostgresConnection, PostgresFlowTables], Answer], lazy: bool, ids: Sequence[bytes] = ()
+    ) -> Answer:
+        """Does the work in one transaction. ids: jobs that are changed by it, but those that flows release."""
+        began = time.monotonic()
+
+        def whole(connection: PostgresConnection) -> tuple[Answer, list[bytes]]:
+            with connection.transaction_with(*self._store._claim_settings(lazy)):
+                tables = PostgresFlowTables(connection, self._pool.url.schema)
+                return work(connection, tables), tables.awake
+
+        done, awake = self._pool.call(whole)
+        self._store._set_aside_if_slow(began, [*ids, *awake])
+        return done
+
+    def _wake(self, *reasons: WakeReason) -> None:
+        self._store.wake(*reasons)
+
+    def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
+        caller = caller_connection(connection, self._pool)
+        return CallerOfPostgres(caller, self._pool.url).store(new)[0]
+
+    def apply(self, changes: Sequence[Change], now: int, most: int) -> tuple[list[bool], bool]:
+        """Makes changes of which some do something to a flow, `most` in one transaction: which were valid, and whether
+        there is more to release."""
+        valid: list[bool] = []
+        tend = False
+        for start in range(0, len(changes), most):
+            made, settled = self._apply(changes[start : start + most], now)
+            valid, tend = valid + made, tend or settled.tend
+        return valid, tend
+
+    def _apply(self, changes: Sequence[Change], now: int) -> tuple[list[bool], Settled]:
+        def work(connection: PostgresConnection, tables: PostgresFlowTables) -> tuple[list[bool], bool, Settled]:
+            valid, limited = self._store.apply_within(connection, changes, now)
+            return valid, limited, tables.settle(touching_flows(changes, valid), now, SqlSignals(tables).wait)
+
+        valid, limited, settled = self._write_through(work, lazy=True, ids=[change.id for change in changes])
+        self._wake(*wake_reasons(changes, limited or settled.released > 0))
+        return valid, settled
