@@ -52,6 +52,8 @@ def lose(store: Store, job: Job) -> bool:
         return store._jobs.pop(job.id, None) is not None
     if isinstance(store, SqliteStore):
         return bool(store._change("DELETE FROM tarry_job WHERE id = ?1", (job.id,)))
+    if isinstance(store, MysqlStore):
+        return bool(store._change("DELETE FROM tarry_job WHERE id = ?1", (job.id,)))
     if isinstance(store, PostgresStore):
         return bool(store._change("DELETE FROM {s}.job WHERE id = encode(?1, 'hex')::uuid", (job.id,)))
     return False
@@ -195,7 +197,6 @@ class TestPostgresBehindAPooler(TestPostgres):
 
 
 class TestMariadb(Ours):
-    has_flows = False
     own_clock = True
     options = ""
 

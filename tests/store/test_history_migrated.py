@@ -21,23 +21,24 @@ from tarry.store.opening import open_store
 from tarry.store.postgres.url import parse_url
 from tarry.store.shared import migrating
 
+LATER = ("journal", "history", "flow", "gate", "signal", "awaiting")
+"""Tables that the versions since then have added."""
+
 
 def age_sqlite(url: str) -> None:
     """Makes of the file what version 3 had made."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-        file.executescript(
-            "DROP TABLE tarry_journal; DROP TABLE tarry_history; ALTER TABLE tarry_job DROP COLUMN attempts;"
-            "PRAGMA user_version = 3;"
-        )
+        drops = "".join(f"DROP TABLE tarry_{name}; " for name in LATER)
+        file.executescript(f"{drops}ALTER TABLE tarry_job DROP COLUMN attempts; PRAGMA user_version = 3;")
 
 
 def age_postgres(url: str) -> None:
     """Makes of the schema what version 1 had made, but for the bodies of functions."""
     schema = parse_url(url).schema
     with psycopg.connect(url.partition("?")[0], autocommit=True) as link:
-        link.execute(f"DROP TABLE {schema}.journal, {schema}.history")
-        link.execute(f"DROP FUNCTION {schema}.insert_v2, {schema}.exchange_v2, {schema}.apply_v2")
+        link.execute(f"DROP TABLE {', '.join(f'{schema}.{name}' for name in LATER)}")
         link.execute(f"ALTER TABLE {schema}.job DROP COLUMN attempts")
+        link.execute(f"DROP FUNCTION {schema}.insert_v2, {schema}.exchange_v2, {schema}.apply_v2")
         link.execute(f"UPDATE {schema}.about SET value = '1' WHERE name = 'schema'")
         link.execute(f"DELETE FROM {schema}.about WHERE name = 'functions'")
 
@@ -48,7 +49,7 @@ def age_mysql(url: str) -> None:
     port = int(place.rpartition(":")[2])
     link = pymysql.connect(host="127.0.0.1", port=port, user="root", database=database, autocommit=True)
     with closing(link), link.cursor() as cursor:
-        cursor.execute("DROP TABLE tarry_journal, tarry_history")
+        cursor.execute(f"DROP TABLE {', '.join(f'tarry_{name}' for name in LATER)}")
         cursor.execute("ALTER TABLE tarry_job DROP COLUMN attempts")
         cursor.execute("UPDATE tarry_about SET value = 1 WHERE name = 'schema'")
 
@@ -58,7 +59,7 @@ def check(url: str, age: Callable[[str], None]) -> None:
     with closing(open_store(url)) as store:
         # The ready one last, or a claim for the others would take it.
         before = {state: in_state(store, state) for state in sorted(State, key=lambda state: state is State.READY)}
-        # The older schema has no record of attempts.
+        # Older stores kept no record of attempts.
         all_before = [replace(job, attempts=b"") for job in store.find(Query(limit=100))]
     age(url)
     migrating.migrate(url)

@@ -33,6 +33,7 @@ from tarry.store.shared.lanes import count_by_level
 from tarry.store.shared.state_codes import CODE, STATES
 
 RUNNING = State.RUNNING
+WAITING = frozenset({State.READY, State.SCHEDULED})
 _SET = "grade,due,failures,losses,since,until,holds,state,epoch"
 
 
@@ -140,13 +141,14 @@ class Applying:
         # Jobs leave before their rows change, since the row says where a job is; they come to their new place after.
         ran = [change for change in changes if change.was is RUNNING]
         leave_running(ran, plan)
-        self._leave_waiting([change for change in changes if change.was is not RUNNING], plan)
+        # A blocked job has no place.
+        self._leave_waiting([change for change in changes if change.was not in (RUNNING, State.BLOCKED)], plan)
         lose_keys(changes, plan)
         self._take_keys(kept, plan)
         write_ends([change for change in kept if is_plain_end(change)], plan)
         self._write([change for change in kept if not is_plain_end(change)], plan)
         self._lower([change.id for change in ran], plan)
-        self._come_to_wait([change for change in kept if change.to not in FINISHED], plan)
+        self._come_to_wait([change for change in kept if change.to in WAITING], plan)
 
     def _leave_waiting(self, changes: Sequence[Change], plan: ChangePlan) -> None:
         for leave, ids in _group((_leave(self._seen[change.id]), change.id) for change in changes):

@@ -8,6 +8,10 @@ from msgspec import Struct
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store.base import Exchange, Want
+from tarry.store.flows.mysql import LinkFlowTables
+from tarry.store.flows.settle import Settled
+from tarry.store.flows.sql_signals import SqlSignals
+from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.journal import record_of_valid
 from tarry.store.history.mysql import to_journal
 from tarry.store.mysql import sql
@@ -54,6 +58,7 @@ class Exchanging:
 
     def __init__(self, link: MysqlConnection, settings: StoreSettings, reader: Reader, asked: ExchangeRequest) -> None:
         self._link, self._settings, self._reader, self._asked = link, settings, reader, asked
+        self._settled = Settled()
         wants = [want for want in asked.wants if want.queue not in settings.paused]
         self._wants = wants if asked.limit > 0 else []
         self._start = Start(link, asked.owner, asked.now, settings)
@@ -82,20 +87,34 @@ class Exchanging:
         due = self._finish(jobs, written, due, known)
         # The rows came by id, not in the order of the claim.
         jobs.sort(key=lambda job: (-job.priority, job.due, job.id))
-        return ExchangeResult(Exchange(valid, jobs, earliest(due, again)), self._open.only(), self._start.strays)
+        return ExchangeResult(
+            Exchange(valid, jobs, earliest(due, again), tend=self._settled.tend), self._open.only(), self._start.strays
+        )
 
     def _changed_in_turn(self) -> list[bool]:
         # The turn comes before any lock on jobs: ends lower levels, which only the one with the turn may write.
         applying = Applying(self._link, self._settings, self._asked.now)
-        valid, left = applying.apply(self._asked.changes, ["BEGIN", self._settings.look(), TAKE_TURN])
+        return self._apply_and_settle(applying, ["BEGIN", self._settings.look(), TAKE_TURN])
+
+    def _apply_and_settle(self, applying: Applying, before: Sequence[str]) -> list[bool]:
+        """Makes the changes and what they do to flows; answers which are valid."""
+        valid, left = applying.apply(self._asked.changes, before)
         if left:
             self._link.run(*left)
+        if made := touching_flows(self._asked.changes, valid):
+            tables = LinkFlowTables(self._link, self._settings)
+            self._settled = tables.settle(made, self._asked.now, SqlSignals(tables).wait)
         return valid
 
     def _changed(self) -> tuple[list[bool], LookResult]:
         """Which changes are valid, and the answer to the look; reads the fronts of the lines too."""
         changes = self._asked.changes
         applying = Applying(self._link, self._settings, self._asked.now)
+        if touching_flows(changes):
+            valid = self._apply_and_settle(applying, ["BEGIN", self._settings.look()])
+            answers = self._link.run(self._settings.look(self._open.others()), *self._open.first())
+            self._open.came(answers[1:])
+            return valid, look_result(answers[0])
         # Hopes that all jobs are as they were seen, which saves a round trip; `check` finds out if they are not.
         if need_no_look(changes) and not self._asked.careful:
             plan, valid = applying.plan(changes, all_plain=True), [True] * len(changes)

@@ -65,6 +65,20 @@ _ADD_ATTEMPTS = (
     "EXECUTE tarry_step",
     "DEALLOCATE PREPARE tarry_step",
 )
+_FLOW = "BINARY(16) NOT NULL"
+_COUNT = "BIGINT NOT NULL"
+_ADDRESS = "name VARBINARY(1000) NOT NULL, topic VARBINARY(1000) NOT NULL"
+FLOWS = {
+    "flow": f"""id {_FLOW} PRIMARY KEY, phase TINYINT NOT NULL, at {_COUNT}, size {_COUNT}, active {_COUNT},
+        blocked {_COUNT}, failed {_COUNT}, ends TINYINT NOT NULL, undoes {_COUNT}, keep_done {_COUNT},
+        keep_dead {_COUNT}, note LONGBLOB NOT NULL, KEY (phase, at)""",
+    "gate": f"""flow {_FLOW}, first {_COUNT}, count {_COUNT}, waits {_COUNT}, next {_COUNT},
+        PRIMARY KEY (flow, first), KEY (next, flow)""",
+    "signal": f"""{_ADDRESS}, n {_COUNT}, id VARBINARY(16) NOT NULL, value LONGBLOB NOT NULL,
+        until {_COUNT}, newest {_COUNT}, PRIMARY KEY (name, topic, n), KEY (until)""",
+    "awaiting": f"""job {_FLOW} PRIMARY KEY, {_ADDRESS}, epoch INT NOT NULL, seen {_COUNT},
+        KEY (name, topic, job)""",
+}
 STEPS = (
     SchemaStep(
         f"makes tarry's tables, {', '.join(f'tarry_{name}' for name in TABLES)}",
@@ -80,6 +94,10 @@ STEPS = (
             "INSERT IGNORE INTO tarry_history VALUES (-1, 0, '', '', '')",
             *_ADD_ATTEMPTS,
         ],
+    ),
+    SchemaStep(
+        f"makes the tables of flows and signals, {', '.join(f'tarry_{name}' for name in FLOWS)}",
+        [_TABLE.format(name, columns) for name, columns in FLOWS.items()],
     ),
 )
 _WITHIN = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.model.job import Job, State
+from tarry.model.job import HELD, Job, State
 from tarry.model.lifecycle import held_when_claimed
 from tarry.store.base import HIGH, LOW, NORMAL
 from tarry.store.shared import columns
@@ -108,7 +108,9 @@ _NAME = "CONVERT({} USING utf8mb4)"
 """A name as text."""
 _LAPSED = "NOT IN (SELECT name FROM tarry_owner WHERE until > ?1)"
 # HEX hides its part from the planner, which would otherwise read both parts of the OR separately.
-_FINISHED = """FROM tarry_finished f FORCE INDEX (PRIMARY) WHERE f.until >= ?1 AND (f.until > ?1 OR HEX(f.id) > HEX(?2))
+# The nodes of a flow, kept until HELD, go with it.
+_FINISHED = f"""FROM tarry_finished f FORCE INDEX (PRIMARY)
+    WHERE f.until >= ?1 AND (f.until > ?1 OR HEX(f.id) > HEX(?2)) AND f.until < {HELD}
     ORDER BY f.until, f.id LIMIT"""
 STATEMENTS = SqlStatements(
     tables="tarry_",

@@ -17,6 +17,8 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason, wake_reasons
 from tarry.store.base import NOTHING, Diagnostic, Exchange, Store, Want, drop_order
+from tarry.store.flows.mysql import MysqlFlows
+from tarry.store.flows.sql_tables import touching_flows
 from tarry.store.history.mysql import MysqlHistory
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import owning, sql
@@ -26,7 +28,7 @@ from tarry.store.mysql.distinct_scan import DistinctScan, scan_distinct
 from tarry.store.mysql.exchange import ExchangeRequest, ExchangeResult, Exchanging
 from tarry.store.mysql.finished import MysqlFinished
 from tarry.store.mysql.halves import Half
-from tarry.store.mysql.insert import apart, statements
+from tarry.store.mysql.insert import Run, apart, statements
 from tarry.store.mysql.limits import (
     MysqlRooms,
     all_limits,
@@ -71,6 +73,7 @@ class MysqlStore(ScanningSqlStore):
         self._call, self._write = calls.call, calls.write
         self._pruning = Pruning(MysqlFinished(self, calls.write))
         self.history = MysqlHistory(self, calls.write)
+        self.flows = MysqlFlows(self, self._known)
         self.waiting = SqlWaiting(MYSQL, self._rows)
         self._hub = MysqlHub(self.address, self._connect)
         self._guard, self._missing = GuardConnection(self._connect), MissingGuards()
@@ -152,7 +155,7 @@ class MysqlStore(ScanningSqlStore):
     def insert_within(
         self, connection: Any, jobs: Sequence[Job], bounds: Mapping[str, Bound] = NOTHING, now: int = 0
     ) -> list[bytes]:
-        run = through(connection, self.url, lambda: self._call(where))
+        run = self.caller(connection)
         if not jobs:
             return []
         # Not in the caller's transaction, which would keep all other producers waiting until it ends. If it rolls back,
@@ -165,6 +168,10 @@ class MysqlStore(ScanningSqlStore):
         # Nobody tells us whether and when the caller commits; processes that look for news see it then.
         run(news((WakeReason.WORK,)))
         return lives
+
+    def caller(self, connection: Any) -> Run:
+        """A function that runs statements on the caller's connection."""
+        return through(connection, self.url, lambda: self._call(where))
 
     def exchange(
         self, changes: Sequence[Change], wants: Sequence[Want], limit: int, owner: str, lease: int, now: int
@@ -180,7 +187,11 @@ class MysqlStore(ScanningSqlStore):
             told = self._news(boards, _reasons(changes, settings)), self._news(boards, (WakeReason.STEP,))
             asked = ExchangeRequest(changes, wants, limit, owner, now, statement, told, self._only, careful)
             try:
-                return Exchanging(link, settings, self._reader(), asked).run(), settings, prolongs
+                return (
+                    Exchanging(link, settings, self._reader(), asked).run(),
+                    settings,
+                    prolongs,
+                )
             except (NotAsSeen, DuplicateKey):
                 # A change was stale; a job that is finished already shows it as a duplicate in tarry_finished.
                 # `call` tries again, and then looks first.
@@ -306,7 +317,7 @@ class MysqlStore(ScanningSqlStore):
             # Asked in the same transaction: the count of changed rows leaves out a row that has this progress already.
             return set(owning.find_owned(link, owner, [id for id, _, _ in marks]))
 
-        owned = self._tell(work, (WakeReason.STEP,))
+        owned = self.tell(work, (WakeReason.STEP,))
         return [(id, epoch) in owned for id, epoch, _ in marks]
 
     # What people set
@@ -314,11 +325,11 @@ class MysqlStore(ScanningSqlStore):
     def pause(self, queue: str, paused: bool) -> None:
         set_it = f"INSERT IGNORE INTO tarry_paused VALUES ({text(queue)})"
         change = set_it if paused else f"DELETE FROM tarry_paused WHERE queue = {text(queue)}"
-        self._tell(lambda link: link.run(RAISE, change), (WakeReason.WORK,))
+        self.tell(lambda link: link.run(RAISE, change), (WakeReason.WORK,))
         self._known.forget()
 
     def limit(self, name: str, limit: Limit | None) -> None:
-        task = self._tell(lambda link: set_limit(link, name, limit), (WakeReason.WORK,))
+        task = self.tell(lambda link: set_limit(link, name, limit), (WakeReason.WORK,))
         self._known.forget()
         if task is not None:
             with a_part_is_done():
@@ -333,7 +344,7 @@ class MysqlStore(ScanningSqlStore):
             self._write(lambda link: move_into_lanes(link, ids))
             after = ids[-1]
 
-    def _tell(self, work: Callable[[MysqlConnection], A], reasons: Collection[WakeReason]) -> A:
+    def tell(self, work: Callable[[MysqlConnection], A], reasons: Collection[WakeReason]) -> A:
         """Does the work in its own transaction, and wakes sleepers for these reasons."""
 
         def told(link: MysqlConnection) -> A:
@@ -351,7 +362,7 @@ class MysqlStore(ScanningSqlStore):
 
     def recount(self, now: int) -> int:
         wrong = self._call(lambda link: needs_recount(link, now))
-        return self._tell(lambda link: recount(link, now), (WakeReason.WORK,)) if wrong else 0
+        return self.tell(lambda link: recount(link, now), (WakeReason.WORK,)) if wrong else 0
 
     # The rest
 
@@ -359,7 +370,7 @@ class MysqlStore(ScanningSqlStore):
         return self._hub.wakeup()
 
     def wake_for_recall(self) -> None:
-        self._tell(lambda link: None, (WakeReason.RECALL,))
+        self.tell(lambda link: None, (WakeReason.RECALL,))
 
     def time(self) -> int:
         return self._call(now)
@@ -381,4 +392,5 @@ def open_mysql(url: str, durable: bool) -> Store:
 
 
 def _reasons(changes: Sequence[Change], settings: StoreSettings) -> tuple[WakeReason, ...]:
-    return wake_reasons(changes, bool(settings.limits)) if changes else ()
+    # The end of a node may release others.
+    return wake_reasons(changes, bool(settings.limits or touching_flows(changes))) if changes else ()

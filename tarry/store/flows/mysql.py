@@ -1,0 +1,176 @@
+"""Flows and signals in a MySQL or MariaDB database."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tarry.model.flow.flow import FlowRow
+from tarry.model.flow.node_ids import node_id
+from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.wake import WakeReason
+from tarry.store.flows.flows import NewFlow
+from tarry.store.flows.sql import FlowStore, SqlFlows
+from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, flow_row
+from tarry.store.mysql import insert as inserting
+from tarry.store.mysql import open_lanes, sql
+from tarry.store.mysql.insert import Run
+from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, SettingsCache, StoreSettings, limits_of
+from tarry.store.mysql.sql import bind, chunks, id_list, id_table, note_literal, raw
+from tarry.store.mysql.wakeup import news
+from tarry.store.shared.lanes import assign_lanes
+from tarry.store.shared.state_codes import CODE
+
+Answer = TypeVar("Answer")
+BLOCKED = CODE[State.BLOCKED]
+SQL = FlowSql(tables="tarry_", upsert=" ON DUPLICATE KEY UPDATE {1}", new="VALUES({})")
+_DUE = f"GREATEST({{now}}, IF(due < {RELATIVE}, {{now}} + due, due))"
+# As `rules.release`. The server sets columns from left to right, and each expression sees those that are set: so the
+# time comes last.
+_RELEASE = f"""UPDATE tarry_job FORCE INDEX (PRIMARY) SET since = {{now}},
+    expires = IF(expires > 0 AND expires < {RELATIVE}, {_DUE} + expires, expires),
+    state = IF({_DUE} > {{now}}, 0, 1), lane = IF(lane IS NULL AND EXISTS (SELECT 1 FROM tarry_limit
+        WHERE name IN (CONCAT('task:', task), CONCAT('each:', task))), '', lane), due = {_DUE}
+    WHERE id IN ({{ids}}) AND state = {BLOCKED}"""
+_BLOCKED = f"""SELECT id, due FROM tarry_job FORCE INDEX (PRIMARY)
+    WHERE id >= ?1 AND id < ?2 AND state = {BLOCKED} FOR UPDATE"""
+# As `rules.wake`.
+_WAKE = "UPDATE tarry_job FORCE INDEX (PRIMARY) SET state = 1, due = LEAST(due, ?2), since = ?2 WHERE id = ?1"
+_ASLEEP = "SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND epoch = ?2 AND state = 0 FOR UPDATE"
+_IS_BLOCKED = f"SELECT 1 FROM tarry_job FORCE INDEX (PRIMARY) WHERE id = ?1 AND state = {BLOCKED} FOR UPDATE"
+_IDLE = f"""SELECT id FROM tarry_job FORCE INDEX (PRIMARY)
+    WHERE id IN ({{}}) AND (state >= 3 OR state = {BLOCKED}) FOR UPDATE"""
+
+
+class MysqlFlowTables(SqlFlowTables):
+    """The rows of flows, in a transaction."""
+
+    sql = SQL
+
+    @abstractmethod
+    def run(self, *statements: str) -> None:
+        """Runs statements without values."""
+
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self.run(*(bind(statement, row) for row in rows))
+
+    def among(self, column: str, values: Collection[bytes] | Collection[int], place: int) -> tuple[str, Sequence[Any]]:
+        numbers = [value for value in values if isinstance(value, int)]
+        ids = [value for value in values if isinstance(value, bytes)]
+        return f"{column} IN ({','.join(map(str, numbers)) if numbers else id_list(ids)})", ()
+
+    def lock(self, ids: Collection[bytes]) -> dict[bytes, FlowRow]:
+        # By a join, not with IN: see `LEAVE_READY` in mysql/sql.py.
+        by_id = f" FROM {id_table(ids)} STRAIGHT_JOIN tarry_flow f FORCE INDEX (PRIMARY) ON f.id = UNHEX(v.i) WHERE"
+        statement = SQL.select("TRUE FOR UPDATE").replace(" FROM tarry_flow f WHERE", by_id)
+        rows = self.rows(statement) if ids else ()
+        return {flow.id: flow for flow in map(flow_row, rows)}
+
+    def delete_jobs(self, ids: Sequence[bytes]) -> None:
+        for part in chunks(ids):
+            if idle := [bytes(id) for (id,) in self.rows(_IDLE.format(id_list(part)))]:
+                table = id_table(idle)
+                lose_keys = f"{sql.LOSE_KEYS.format(table)} AND j.job_key IS NOT NULL"
+                self.run(sql.LEAVE_FINISHED.format(table), lose_keys, sql.FORGET.format(table))
+
+    def release(self, flow: bytes, first: int, count: int, now: int) -> int:
+        rows = self.rows(_BLOCKED, (node_id(flow, first), node_id(flow, first + count)))
+        later = [bytes(id) for id, due in rows if due > (0 if due < RELATIVE else now)]
+        ready = [bytes(id) for id, due in rows if due <= (0 if due < RELATIVE else now)]
+        for part in chunks(ready):
+            self.run(_RELEASE.format(now=now, ids=id_list(part)), *_come_ready(part))
+        for part in chunks(later):
+            self.run(_RELEASE.format(now=now, ids=id_list(part)), sql.COME_SCHEDULED.format(id_list(part)))
+        return len(rows)
+
+    def wake(self, job: bytes, epoch: int, now: int) -> bool:
+        if not self.rows(_ASLEEP, (job, epoch)):
+            return False
+        self.run(sql.LEAVE_SCHEDULED.format(id_table((job,))), bind(_WAKE, (job, now)), *_come_ready((job,)))
+        return True
+
+    def end_root(self, flow: bytes, state: State, note: bytes, now: int) -> None:
+        if self.rows(_IS_BLOCKED, (flow,)):
+            ends = (
+                f"state = {CODE[state]}, note = {note_literal(note, state)}, since = {now}, until = {HELD}, holds = 0"
+            )
+            self.run(
+                f"{sql.LOSE_KEYS.format(id_table((flow,)))} AND j.job_key IS NOT NULL",
+                f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET {ends}, since = {now}, holds = 0 WHERE id = {raw(flow)}",
+                sql.COME_FINISHED.format(id_list((flow,))),
+            )
+
+
+def _come_ready(ids: Sequence[bytes]) -> list[str]:
+    """The statements that put jobs, whose rows say that they are ready, where they wait."""
+    # A lane with a waiting job must be open, or no claim would look at it.
+    statements = (sql.COME_READY, sql.COME_LANED, open_lanes.ADD_JOBS)
+    return [statement.format(id_list(ids)) for statement in statements]
+
+
+class LinkFlowTables(MysqlFlowTables):
+    """Through a connection of the store. settings: as inserts trust them."""
+
+    def __init__(self, link: MysqlConnection, settings: StoreSettings) -> None:
+        self._link, self._settings = link, settings
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._link.rows(bind(statement, values))
+
+    def run(self, *statements: str) -> None:
+        if statements:
+            self._link.run(*statements)
+
+    def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
+        mine = assign_lanes(jobs, self._settings.limits)
+        return inserting.one_by_one(self._link.rows, mine, self._settings.number)
+
+
+class CallerOfMysql(MysqlFlowTables):
+    """Through a caller's own connection."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        return self._run(bind(statement, values))
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self._run(statement)
+
+    def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
+        ((number,),) = self._run(NUMBER)
+        return inserting.one_by_one(self._run, assign_lanes(jobs, limits_of(self._run(LIMITS))), int(number))
+
+
+class MysqlFlowStore(FlowStore, Protocol):
+    """What it needs of the store."""
+
+    def tell(self, work: Callable[[MysqlConnection], Answer], reasons: Collection[WakeReason]) -> Answer:
+        """Does the work in its own transaction, and wakes sleepers for these reasons."""
+
+    def caller(self, connection: Any) -> Run:
+        """A function that runs statements on the caller's connection."""
+
+
+class MysqlFlows(SqlFlows):
+    """The flows of one database."""
+
+    def __init__(self, store: MysqlFlowStore, known: SettingsCache) -> None:
+        super().__init__(store, SQL)
+        self._store, self._known = store, known
+
+    def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
+        return self._store.tell(lambda link: work(LinkFlowTables(link, self._known.get(link, FRESH))), ())
+
+    def _wake(self, *reasons: WakeReason) -> None:
+        self._store.tell(lambda link: None, reasons)
+
+    def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
+        run = self._store.caller(connection)
+        living, is_new = CallerOfMysql(run).store(new)
+        if is_new:
+            # Nobody tells us whether and when the caller commits; processes that look for news see it then.
+            run(news((WakeReason.WORK,)))
+        return living
