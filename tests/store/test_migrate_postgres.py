@@ -15,7 +15,7 @@ from tarry.store.ids import uuid7
 from tarry.store.postgres import migrate as postgres_migrate
 from tarry.store.postgres.migrate import migrate, pending
 from tarry.store.postgres.pool import PostgresPool
-from tarry.store.postgres.schema import MIGRATIONS, PostgresMigration
+from tarry.store.postgres.schema import MIGRATIONS, SCHEMA_VERSION, PostgresMigration
 from tarry.store.postgres.store import PostgresStore
 from tarry.store.postgres.url import parse_url
 from tarry.store.shared import migrating
@@ -31,6 +31,7 @@ LATER = (
     ),
     PostgresMigration("adds an index by weight", ("CREATE INDEX job_weight ON {s}.job (weight)", "ANALYZE {s}.job")),
 )
+NEXT, NEWEST = SCHEMA_VERSION + 1, SCHEMA_VERSION + 2
 WANTS = [Want("default", band, 10) for band in BANDS]
 
 
@@ -61,16 +62,17 @@ def test_an_empty_database_gets_its_tables(postgres_url: str, link: psycopg.Conn
     assert pending(postgres_url) == [
         "schema 1: makes the tables, indexes and functions of version 1",
         "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
+        "schema 3: makes the tables of flows and signals",
     ]
     assert columns(link, postgres_url) == set()
     PostgresStore(postgres_url).close()
-    assert version(link, postgres_url) == "2"
+    assert version(link, postgres_url) == str(SCHEMA_VERSION)
     assert pending(postgres_url) == migrate(postgres_url) == []
 
 
 def test_the_command_knows_the_way(postgres_url: str) -> None:
-    assert len(migrating.pending(postgres_url)) == 2
-    assert len(migrating.migrate(postgres_url)) == 2
+    assert len(migrating.pending(postgres_url)) == SCHEMA_VERSION
+    assert len(migrating.migrate(postgres_url)) == SCHEMA_VERSION
     assert migrating.pending(postgres_url) == []
 
 
@@ -80,7 +82,7 @@ def test_several_hosts_start_at_once(postgres_url: str, link: psycopg.Connection
     for store in stores:
         store.insert([Job(uuid7(), "t", b"", due=1)])
         store.close()
-    assert version(link, postgres_url) == "2"
+    assert version(link, postgres_url) == str(SCHEMA_VERSION)
 
 
 def test_a_process_that_starts_while_another_makes_the_tables_waits(
@@ -106,13 +108,13 @@ def test_an_older_schema_is_left_alone_until_somebody_says_so(
     """A worker of the version before goes on through it."""
     older = PostgresStore(postgres_url)
     older.insert([Job(uuid7(), "t", b"", due=1)])
-    with pytest.raises(errors.StoreError, match=r"has schema 2, and this tarry needs 4: run `tarry migrate`"):
+    with pytest.raises(errors.StoreError, match=f"has schema {SCHEMA_VERSION}, and this tarry needs {NEWEST}: run"):
         opened(postgres_url, LATER)
-    says = ["schema 3: adds a column to the jobs", "schema 4: adds an index by weight"]
+    says = [f"schema {NEXT}: adds a column to the jobs", f"schema {NEWEST}: adds an index by weight"]
     assert pending(postgres_url, LATER) == says
-    assert version(link, postgres_url) == "2"
+    assert version(link, postgres_url) == str(SCHEMA_VERSION)
     assert migrate(postgres_url, LATER) == says
-    assert version(link, postgres_url) == "4"
+    assert version(link, postgres_url) == str(NEWEST)
     assert pending(postgres_url, LATER) == migrate(postgres_url, LATER) == []
     opened(postgres_url, LATER)
     older.insert([Job(uuid7(), "t", b"", due=1)])
@@ -129,9 +131,9 @@ def test_a_newer_schema_is_refused(postgres_url: str, link: psycopg.Connection) 
     migrate(postgres_url, LATER)
     before = columns(link, postgres_url)
     for use in (PostgresStore, pending, migrate):
-        with pytest.raises(errors.StoreNewer, match=r"has schema 4, this tarry knows 2: upgrade tarry on this host"):
+        with pytest.raises(errors.StoreNewer, match=f"has schema {NEWEST}, this tarry knows {SCHEMA_VERSION}: upgrade"):
             use(postgres_url)
-    assert (version(link, postgres_url), columns(link, postgres_url)) == ("4", before)
+    assert (version(link, postgres_url), columns(link, postgres_url)) == (str(NEWEST), before)
 
 
 def test_somebody_elses_tables(postgres_url: str, link: psycopg.Connection) -> None:
@@ -153,7 +155,7 @@ def test_a_step_that_fails_leaves_nothing(postgres_url: str, link: psycopg.Conne
     broken = (*MIGRATIONS, PostgresMigration("breaks", ("ALTER TABLE {s}.job ADD COLUMN weight integer", "SELECT 1/0")))
     with pytest.raises(errors.StoreError, match="division by zero"):
         migrate(postgres_url, broken)
-    assert version(link, postgres_url) == "2"
+    assert version(link, postgres_url) == str(SCHEMA_VERSION)
     assert "weight" not in columns(link, postgres_url)
 
 
@@ -165,7 +167,7 @@ def test_a_lock_is_waited_for_and_not_for_ever(
     PostgresStore(postgres_url).close()
     with link.transaction():
         link.execute(f"SELECT 1 FROM {schema_of(postgres_url)}.job")
-        with pytest.raises(errors.StoreUnavailable, match=r"step 3 found the tables locked"):
+        with pytest.raises(errors.StoreUnavailable, match=f"step {NEXT} found the tables locked"):
             migrate(postgres_url, LATER)
     assert len(migrate(postgres_url, LATER)) == 2
 
@@ -180,7 +182,9 @@ def test_two_at_once(postgres_url: str, postgres_server: PostgresServer, link: p
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             until(lambda: int(postgres_server.call(waiting)) >= 2)
         done = [each.result(LIMIT) for each in both]
-    assert sorted(line for part in done for line in part) == [f"schema {n}: {LATER[n - 1].summary}" for n in (3, 4)]
+    assert sorted(line for part in done for line in part) == [
+        f"schema {n}: {LATER[n - 1].summary}" for n in (NEXT, NEWEST)
+    ]
 
 
 def test_a_schema_may_be_named_with_a_word_of_sql(postgres_server: PostgresServer, link: psycopg.Connection) -> None:

@@ -169,9 +169,10 @@ def test_the_functions_of_the_first_tarry_are_replaced(postgres_url: str, link: 
 def test_the_command_replaces_them_too(postgres_url: str, link: psycopg.Connection) -> None:
     make_first(link, postgres_url)
     history = (
-        "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count"
+        "schema 2: makes the tables of the history, a column for the attempts of jobs, and the functions that count",
+        "schema 3: makes the tables of flows and signals",
     )
-    assert pending(postgres_url) == migrate(postgres_url) == [history, *UPDATES]
+    assert pending(postgres_url) == migrate(postgres_url) == [*history, *UPDATES]
     assert mark(link, postgres_url) == FUNCTIONS.mark
     assert pending(postgres_url) == migrate(postgres_url) == []
 
