@@ -14,7 +14,7 @@ from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, flow_row
 from tarry.store.mysql import insert as inserting
 from tarry.store.mysql import open_lanes, sql
 from tarry.store.mysql.insert import Run
-from tarry.store.mysql.link.connection import MysqlConnection
+from tarry.store.mysql.link.connection import MysqlConnection, StatementResult
 from tarry.store.mysql.settings import FRESH, LIMITS, NUMBER, SettingsCache, StoreSettings, limits_of
 from tarry.store.mysql.sql import bind, chunks, id_list, id_table, note_literal, raw
 from tarry.store.mysql.wakeup import news
@@ -113,17 +113,23 @@ class LinkFlowTables(MysqlFlowTables):
 
     def __init__(self, link: MysqlConnection, settings: StoreSettings) -> None:
         self._link, self._settings = link, settings
+        self._pending: list[str] = []
+        """Writes that go with the next read, in one packet."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        return self._link.rows(bind(statement, values))
+        return self.flush(bind(statement, values))[0].rows
 
     def run(self, *statements: str) -> None:
-        if statements:
-            self._link.run(*statements)
+        self._pending += statements
+
+    def flush(self, *behind: str) -> list[StatementResult]:
+        """Sends what is pending, and statements behind it; their answers."""
+        pending, self._pending = self._pending, []
+        return self._link.run(*pending, *behind)[len(pending) :] if pending or behind else []
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         mine = assign_lanes(jobs, self._settings.limits)
-        return inserting.one_by_one(self._link.rows, mine, self._settings.number)
+        return inserting.one_by_one(self.rows, mine, self._settings.number)
 
 
 class CallerOfMysql(MysqlFlowTables):
@@ -162,7 +168,13 @@ class MysqlFlows(SqlFlows):
         self._store, self._known = store, known
 
     def _write(self, work: Callable[[SqlFlowTables], Answer]) -> Answer:
-        return self._store.tell(lambda link: work(LinkFlowTables(link, self._known.get(link, FRESH))), ())
+        def whole(link: MysqlConnection) -> Answer:
+            tables = LinkFlowTables(link, self._known.get(link, FRESH))
+            done = work(tables)
+            tables.flush()
+            return done
+
+        return self._store.tell(whole, ())
 
     def _wake(self, *reasons: WakeReason) -> None:
         self._store.tell(lambda link: None, reasons)

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from tarry.model.change import Change
 from tarry.model.duration import DAY
 from tarry.model.flow.signal import MOST_KEPT, Awaiting, Signal
-from tarry.store.flows.sql_tables import Row, SqlFlowTables, upserting
+from tarry.model.job import State
+from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, upserting
+from tarry.store.shared.state_codes import CODE
 
 _ADDRESS = ("name", "topic", "n")
 _LAST_KEPT = 366 * DAY
 """How long after its last signal the last number of an address is kept."""
-_LOOKED_AT = 100
+LOOKED_AT = 100
 """How many jobs that wait one call checks."""
 
 
@@ -67,10 +69,11 @@ class SqlSignals:
 
     def _wake(self, job: bytes, epoch: int, now: int) -> bool:
         """Makes a job ready that awaits a signal which has come; False if it does not sleep for it any more."""
-        self._forget([(job, epoch)])
+        self.forget([(job, epoch)])
         return self._tables.wake(job, epoch, now)
 
-    def _forget(self, rows: Sequence[Row]) -> None:
+    def forget(self, rows: Sequence[Row]) -> None:
+        """Forgets that jobs, each with its epoch, wait."""
         if rows:
             self._tables.each(f"DELETE FROM {self._awaiting} WHERE job = {self._sql.given(1)} AND epoch = ?2", rows)
 
@@ -84,18 +87,18 @@ class SqlSignals:
             self._tables.each(drop, [(*place, now) for place in old])
         return len(old) == limit
 
-    def drop_awake(self, after: bytes) -> bytes:
-        """Forgets those of the next jobs after that id that sleep no more; the last id that was looked at, empty at the
-        end."""
-        id = self._sql.bytes_of
-        rows = self._tables.rows(
-            f"""SELECT {id.format("a.job")}, a.epoch, j.state, j.epoch FROM {self._awaiting} a
-            LEFT JOIN {self._sql.tables}job j ON j.id = a.job WHERE a.job > {self._sql.given(1)}
-            ORDER BY a.job LIMIT {_LOOKED_AT}""",
-            (after or bytes(16),),
-        )
-        self._forget([(bytes(job), epoch) for job, epoch, *now in rows if now != [0, epoch]])
-        return bytes(rows[-1][0]) if len(rows) == _LOOKED_AT else b""
+
+def asleep_after(sql: FlowSql) -> str:
+    """The statement for the next jobs after an id that are said to wait, with what they do now; `is_awake` reads it."""
+    job = sql.bytes_of.format("a.job")
+    return f"""SELECT {job}, a.epoch, j.state, j.epoch FROM {sql.tables}awaiting a
+        LEFT JOIN {sql.tables}job j ON j.id = a.job WHERE a.job > {sql.given(1)} ORDER BY a.job LIMIT {LOOKED_AT}"""
+
+
+def is_awake(row: Row) -> bool:
+    """Whether the job of such a row sleeps no more."""
+    _, epoch, *now = row
+    return now != [CODE[State.SCHEDULED], epoch]
 
 
 def text(name: str | bytes) -> str:

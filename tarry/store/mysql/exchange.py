@@ -19,7 +19,7 @@ from tarry.store.mysql.apply import Applying
 from tarry.store.mysql.claim import OpenLineClaim, Reader, Start, promote
 from tarry.store.mysql.halves import Half
 from tarry.store.mysql.lane_reader import MysqlLaneReader
-from tarry.store.mysql.link.connection import COMMIT, MysqlConnection
+from tarry.store.mysql.link.connection import COMMIT, MysqlConnection, StatementResult
 from tarry.store.mysql.open_lanes import nothing_to_claim
 from tarry.store.mysql.plain_ends import need_no_look
 from tarry.store.mysql.settings import TAKE_TURN, LookResult, StoreSettings, look_result
@@ -94,25 +94,36 @@ class Exchanging:
     def _changed_in_turn(self) -> list[bool]:
         # The turn comes before any lock on jobs: ends lower levels, which only the one with the turn may write.
         applying = Applying(self._link, self._settings, self._asked.now)
-        return self._apply_and_settle(applying, ["BEGIN", self._settings.look(), TAKE_TURN])
+        return self._apply_and_settle(applying, ["BEGIN", self._settings.look(), TAKE_TURN])[0]
 
-    def _apply_and_settle(self, applying: Applying, before: Sequence[str]) -> list[bool]:
-        """Makes the changes and what they do to flows; answers which are valid."""
-        valid, left = applying.apply(self._asked.changes, before)
-        if left:
-            self._link.run(*left)
-        if made := touching_flows(self._asked.changes, valid):
-            tables = LinkFlowTables(self._link, self._settings)
+    def _apply_and_settle(
+        self, applying: Applying, before: Sequence[str], behind: Sequence[str] = ()
+    ) -> tuple[list[bool], list[StatementResult]]:
+        """Makes the changes and what they do to flows; answers which are valid, and what the statements `behind` found,
+        which follow in the last packet."""
+        changes = self._asked.changes
+        # As in `_changed`: without a look, if all are plain ends and nothing is to be learned of the jobs.
+        if need_no_look(changes) and not self._asked.careful and not self._settings.limits:
+            plan, valid = applying.plan(changes, all_plain=True), [True] * len(changes)
+            plan.check(self._link.run(*before, *plan.statements)[len(before) :])
+        else:
+            valid, left = applying.apply(changes, before)
+            if left:
+                self._link.run(*left)
+        tables = LinkFlowTables(self._link, self._settings)
+        if made := touching_flows(changes, valid):
             self._settled = tables.settle(made, self._asked.now, SqlSignals(tables).wait)
-        return valid
+        return valid, tables.flush(*behind)
 
     def _changed(self) -> tuple[list[bool], LookResult]:
         """Which changes are valid, and the answer to the look; reads the fronts of the lines too."""
         changes = self._asked.changes
         applying = Applying(self._link, self._settings, self._asked.now)
         if touching_flows(changes):
-            valid = self._apply_and_settle(applying, ["BEGIN", self._settings.look()])
-            answers = self._link.run(self._settings.look(self._open.others()), *self._open.first())
+            look = self._settings.look(self._open.others())
+            valid, answers = self._apply_and_settle(
+                applying, ["BEGIN", self._settings.look()], [look, *self._open.first()]
+            )
             self._open.came(answers[1:])
             return valid, look_result(answers[0])
         # Hopes that all jobs are as they were seen, which saves a round trip; `check` finds out if they are not.
