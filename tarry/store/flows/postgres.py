@@ -2,10 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tarry.model.change import Change
+from tarry.model.flow.flow import GateRow
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.wake import WakeReason, wake_reasons
@@ -48,6 +49,12 @@ _OPEN = """INSERT INTO {s}.lane (queue, band, task, lane)
         AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task)"""
 _END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, since = $4, until = {HELD}, holds = 0
     WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
+# As one statement each: a large flow may have very many gates.
+_SAVE_GATES = """INSERT INTO {s}.gate (flow, first, count, waits, next)
+    SELECT * FROM unnest(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[])
+    ON CONFLICT (flow, first) DO UPDATE SET count = excluded.count, waits = excluded.waits, next = excluded.next"""
+_DROP_GATES = """DELETE FROM {s}.gate g USING unnest(?1::uuid[], ?2::bigint[]) AS d (flow, first)
+    WHERE g.flow = d.flow AND g.first = d.first"""
 _DELETE = f"DELETE FROM {{s}}.job WHERE id = ANY ($1) AND (state >= 3 OR state = {BLOCKED})"
 
 
@@ -73,6 +80,19 @@ class PostgresFlowTables(SqlFlowTables):
         numbers = [value for value in values if isinstance(value, int)]
         ids = [value for value in values if isinstance(value, bytes)]
         return f"{column} = ANY (?{place})", (pack.big_ints(numbers) if numbers else pack.uuids(ids),)
+
+    def save_gates(self, gates: Iterable[GateRow]) -> None:
+        if rows := [(gate.flow, gate.first, gate.count, gate.waits, gate.next) for gate in gates]:
+            self.each(_SAVE_GATES, [self._columns(rows)])
+
+    def drop_gates(self, gates: Iterable[GateRow]) -> None:
+        if rows := [(gate.flow, gate.first) for gate in gates]:
+            self.each(_DROP_GATES, [self._columns(rows)])
+
+    def _columns(self, rows: Sequence[Row]) -> Row:
+        """Rows of a flow and numbers as one array for each column."""
+        flows, *numbers = zip(*rows, strict=True)
+        return pack.uuids(flows), *map(pack.big_ints, numbers)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         lives = [job.id for job in jobs]
@@ -122,6 +142,11 @@ class CallerOfPostgres(PostgresFlowTables):
     def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         for row in rows:
             self.rows(f"{statement} RETURNING 1", row)
+
+    def _columns(self, rows: Sequence[Row]) -> Row:
+        # In the form that every driver takes.
+        flows, *numbers = zip(*rows, strict=True)
+        return [flow.hex() for flow in flows], *map(list, numbers)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         return insert_jobs(self._caller, jobs, self._url)
