@@ -1,0 +1,35 @@
+"""Random histories with flows and signals, over the SQL stores."""
+
+import pytest
+from hypothesis import settings
+
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
+from tests.store.test_flow_machine import FlowHistories
+from tests.store.test_machine import MariadbHistories, SqliteHistories
+from tests.store.test_postgres_machine import PostgresHistories
+
+
+class SqliteFlowHistories(FlowHistories, SqliteHistories):
+    pass
+
+
+class PostgresFlowHistories(FlowHistories, PostgresHistories):
+    pass
+
+
+class MariadbFlowHistories(FlowHistories, MariadbHistories):
+    pass
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _served(postgres_server: PostgresServer, mariadb_server: MariadbServer) -> None:
+    PostgresHistories.server, MariadbHistories.server = postgres_server, mariadb_server
+
+
+TestSqliteFlows = pytest.mark.timeout(400)(SqliteFlowHistories.TestCase)
+TestPostgresFlows = pytest.mark.timeout(600)(PostgresFlowHistories.TestCase)
+TestMariadbFlows = pytest.mark.timeout(600)(MariadbFlowHistories.TestCase)
+TestSqliteFlows.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPostgresFlows.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestMariadbFlows.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
