@@ -2,11 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tarry.model.change import Change
-from tarry.model.flow.flow import GateRow
+from tarry.model.flow.flow import FlowRow, GateRow
 from tarry.model.flow.node_ids import node_id
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.wake import WakeReason, wake_reasons
@@ -14,7 +14,7 @@ from tarry.store.flows.flows import NewFlow
 from tarry.store.flows.settle import Settled
 from tarry.store.flows.sql import FlowStore, SqlFlows
 from tarry.store.flows.sql_signals import SqlSignals
-from tarry.store.flows.sql_tables import FlowSql, Row, SqlFlowTables, touching_flows
+from tarry.store.flows.sql_tables import FLOW_COLUMNS, FlowSql, Row, SqlFlowTables, flow_values, touching_flows
 from tarry.store.history.journal import record_of_new
 from tarry.store.postgres import packing as pack
 from tarry.store.postgres import sql
@@ -49,12 +49,16 @@ _OPEN = """INSERT INTO {s}.lane (queue, band, task, lane)
         AND EXISTS (SELECT FROM {s}.limits e WHERE e.name = 'each:' || j.task)"""
 _END_ROOT = f"""UPDATE {{s}}.job SET state = $2, note = $3, since = $4, until = {HELD}, holds = 0
     WHERE id = {_ID.format("$1")} AND state = {BLOCKED}"""
-# As one statement each: a large flow may have very many gates.
-_SAVE_GATES = """INSERT INTO {s}.gate (flow, first, count, waits, next)
+# One statement for all rows: a large flow may have very many gates, and an exchange may be about very many flows.
+_FLUSH = f"""WITH kept AS (INSERT INTO {{s}}.gate (flow, first, count, waits, next)
     SELECT * FROM unnest(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[])
-    ON CONFLICT (flow, first) DO UPDATE SET count = excluded.count, waits = excluded.waits, next = excluded.next"""
-_DROP_GATES = """DELETE FROM {s}.gate g USING unnest(?1::uuid[], ?2::bigint[]) AS d (flow, first)
-    WHERE g.flow = d.flow AND g.first = d.first"""
+    ON CONFLICT (flow, first) DO UPDATE SET count = excluded.count, waits = excluded.waits, next = excluded.next),
+    dropped AS (DELETE FROM {{s}}.gate g USING unnest(?6::uuid[], ?7::bigint[]) AS d (flow, first)
+        WHERE g.flow = ANY (?6::uuid[]) AND g.flow = d.flow AND g.first = d.first)
+    UPDATE {{s}}.flow f SET {", ".join(f"{column} = n.{column}" for column in FLOW_COLUMNS)}
+    FROM unnest(?8::uuid[], {", ".join(f"?{place}::bigint[]" for place in range(9, 8 + len(FLOW_COLUMNS)))},
+        ?{8 + len(FLOW_COLUMNS)}::bytea[]) AS n (id, {", ".join(FLOW_COLUMNS)})
+    WHERE f.id = ANY (?8::uuid[]) AND f.id = n.id"""
 _DELETE = f"DELETE FROM {{s}}.job WHERE id = ANY ($1) AND (state >= 3 OR state = {BLOCKED})"
 
 
@@ -65,8 +69,14 @@ class PostgresFlowTables(SqlFlowTables):
 
     def __init__(self, connection: PostgresConnection, schema: str) -> None:
         self._connection, self._schema = connection, schema
+        self._wait_for_nothing()
         self.awake: list[bytes] = []
         """The jobs that this transaction made ready or scheduled."""
+
+    def _wait_for_nothing(self) -> None:
+        self._flows: dict[bytes, FlowRow] = {}
+        self._gates: dict[tuple[bytes, int], GateRow | None] = {}
+        """None: to be deleted."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         return self._connection.rows(sql.for_schema(statement, self._schema), values)
@@ -81,18 +91,54 @@ class PostgresFlowTables(SqlFlowTables):
         ids = [value for value in values if isinstance(value, bytes)]
         return f"{column} = ANY (?{place})", (pack.big_ints(numbers) if numbers else pack.uuids(ids),)
 
+    # Writes wait for the next read of what they change, or for the end.
+
+    def save(self, flows: Iterable[FlowRow]) -> None:
+        self._flows |= {flow.id: flow for flow in flows}
+
     def save_gates(self, gates: Iterable[GateRow]) -> None:
-        if rows := [(gate.flow, gate.first, gate.count, gate.waits, gate.next) for gate in gates]:
-            self.each(_SAVE_GATES, [self._columns(rows)])
+        self._gates |= {(gate.flow, gate.first): gate for gate in gates}
 
     def drop_gates(self, gates: Iterable[GateRow]) -> None:
-        if rows := [(gate.flow, gate.first) for gate in gates]:
-            self.each(_DROP_GATES, [self._columns(rows)])
+        self._gates |= {(gate.flow, gate.first): None for gate in gates}
 
-    def _columns(self, rows: Sequence[Row]) -> Row:
-        """Rows of a flow and numbers as one array for each column."""
-        flows, *numbers = zip(*rows, strict=True)
-        return pack.uuids(flows), *map(pack.big_ints, numbers)
+    def lock(self, ids: Collection[bytes]) -> dict[bytes, FlowRow]:
+        self.flush()
+        return super().lock(ids)
+
+    def gates(self, firsts: Mapping[bytes, Collection[int]]) -> list[GateRow]:
+        self._flush_of(firsts)
+        return super().gates(firsts)
+
+    def told_gates(self, flow: bytes) -> list[GateRow]:
+        self._flush_of((flow,))
+        return super().told_gates(flow)
+
+    def _flush_of(self, flows: Collection[bytes]) -> None:
+        if any(flow in flows for flow, _ in self._gates):
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        flows, gates = list(self._flows.values()), self._gates
+        self._flows, self._gates = {}, {}
+        if flows or gates:
+            kept = [gate for gate in gates.values() if gate is not None]
+            numbers = ([getattr(gate, name) for gate in kept] for name in ("first", "count", "waits", "next"))
+            dropped = [place for place, gate in gates.items() if gate is None]
+            ids, *columns, notes = zip(*map(flow_values, flows), strict=True) if flows else ((),) * 12
+            values = (
+                self._uuids([gate.flow for gate in kept]), *map(self._big_ints, numbers),
+                self._uuids([flow for flow, _ in dropped]), self._big_ints([first for _, first in dropped]),
+                self._uuids(ids), *map(self._big_ints, columns), self._blobs(notes),
+            )  # fmt: skip
+            self.each(_FLUSH, [values])
+
+    # How arrays are given.
+
+    _uuids: Callable[..., Any] = staticmethod(pack.uuids)
+    _big_ints: Callable[..., Any] = staticmethod(pack.big_ints)
+    _blobs: Callable[..., Any] = staticmethod(pack.blobs)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         lives = [job.id for job in jobs]
@@ -132,6 +178,7 @@ class CallerOfPostgres(PostgresFlowTables):
 
     def __init__(self, caller: CallerConnection, url: PostgresUrl) -> None:
         self._caller, self._url = caller, url
+        self._wait_for_nothing()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
         # Drivers take the values in their order of appearance.
@@ -143,10 +190,13 @@ class CallerOfPostgres(PostgresFlowTables):
         for row in rows:
             self.rows(f"{statement} RETURNING 1", row)
 
-    def _columns(self, rows: Sequence[Row]) -> Row:
+    @staticmethod
+    def _uuids(ids: Iterable[bytes]) -> list[str]:
         # In the form that every driver takes.
-        flows, *numbers = zip(*rows, strict=True)
-        return [flow.hex() for flow in flows], *map(list, numbers)
+        return [id.hex() for id in ids]
+
+    _big_ints: Callable[..., Any] = staticmethod(list)
+    _blobs: Callable[..., Any] = staticmethod(list)
 
     def insert_jobs(self, jobs: Sequence[Job]) -> list[bytes]:
         return insert_jobs(self._caller, jobs, self._url)
@@ -189,7 +239,9 @@ class PostgresFlows(SqlFlows):
         def whole(connection: PostgresConnection) -> tuple[Answer, list[bytes]]:
             with connection.transaction_with(*self._store._claim_settings(lazy)):
                 tables = PostgresFlowTables(connection, self._pool.url.schema)
-                return work(connection, tables), tables.awake
+                done = work(connection, tables)
+                tables.flush()
+                return done, tables.awake
 
         done, awake = self._pool.call(whole)
         self._store._set_aside_if_slow(began, [*ids, *awake])
@@ -200,7 +252,10 @@ class PostgresFlows(SqlFlows):
 
     def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
         caller = caller_connection(connection, self._pool)
-        return CallerOfPostgres(caller, self._pool.url).store(new)[0]
+        tables = CallerOfPostgres(caller, self._pool.url)
+        living, _ = tables.store(new)
+        tables.flush()
+        return living
 
     def apply(self, changes: Sequence[Change], now: int, most: int) -> tuple[list[bool], bool]:
         """Makes changes of which some do something to a flow, `most` in one transaction: which were valid, and whether

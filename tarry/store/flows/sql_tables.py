@@ -24,7 +24,19 @@ Row = tuple[Any, ...]
 LAST_INDEX = 2**32 - 1
 """No node of a flow has a greater index."""
 # `undoes` is `FlowRow.undo`, which is a reserved word in MySQL.
-_COLUMNS = ("phase", "at", "size", "active", "blocked", "failed", "ends", "undoes", "keep_done", "keep_dead", "note")
+FLOW_COLUMNS = (
+    "phase",
+    "at",
+    "size",
+    "active",
+    "blocked",
+    "failed",
+    "ends",
+    "undoes",
+    "keep_done",
+    "keep_dead",
+    "note",
+)
 _OF_GATE = ("count", "waits", "next")
 
 
@@ -48,7 +60,7 @@ class FlowSql(Struct, frozen=True, kw_only=True):
 
     def select(self, where: str) -> str:
         """The rows of flows, as `flow_row` reads them."""
-        return f"SELECT {self.bytes_of.format('id')}, {', '.join(_COLUMNS)} FROM {self.tables}flow f WHERE {where}"
+        return f"SELECT {self.bytes_of.format('id')}, {', '.join(FLOW_COLUMNS)} FROM {self.tables}flow f WHERE {where}"
 
     def gates(self, where: str) -> str:
         """The rows of gates, as `gate_row` reads them."""
@@ -90,7 +102,8 @@ def gate_row(row: Row) -> GateRow:
     return GateRow(bytes(flow), *numbers)
 
 
-def _values(flow: FlowRow) -> Row:
+def flow_values(flow: FlowRow) -> Row:
+    """The id of a flow, and the values of FLOW_COLUMNS."""
     return (
         flow.id, int(flow.phase), flow.at, flow.size, flow.active, flow.blocked, flow.failed, CODE[flow.ends],
         flow.undo, flow.keep_done, flow.keep_dead, flow.note,
@@ -145,8 +158,10 @@ class SqlFlowTables(ABC):
         return {flow.id: flow for flow in map(flow_row, found)}
 
     def save(self, flows: Iterable[FlowRow]) -> None:
-        sets = ", ".join(f"{column} = ?{place}" for place, column in enumerate(_COLUMNS, 2))
-        self.each(f"UPDATE {self.sql.tables}flow SET {sets} WHERE id = {self.sql.given(1)}", list(map(_values, flows)))
+        sets = ", ".join(f"{column} = ?{place}" for place, column in enumerate(FLOW_COLUMNS, 2))
+        self.each(
+            f"UPDATE {self.sql.tables}flow SET {sets} WHERE id = {self.sql.given(1)}", list(map(flow_values, flows))
+        )
 
     def gates(self, firsts: Mapping[bytes, Collection[int]]) -> list[GateRow]:
         found: list[GateRow] = []
@@ -186,7 +201,7 @@ class SqlFlowTables(ABC):
         id = new.root.id
         if living != id or self.rows(self.sql.select(f"id = {self.sql.given(1)}"), (id,)):
             return living, False
-        self.each(upserting(self.sql, "flow", ("id",), _COLUMNS), [_values(new.flow)])
+        self.each(upserting(self.sql, "flow", ("id",), FLOW_COLUMNS), [flow_values(new.flow)])
         self.save_gates(new.gates)
         if new.nodes:
             self.insert_jobs(new.nodes)
