@@ -122,9 +122,9 @@ def move_into_lanes(link: MysqlConnection, ids: Sequence[bytes]) -> None:
     ready = [id for id, state in found if state == 1]
     if ready:
         into_lanes(link, ready)
-    # A scheduled job is in no line yet: its row only has to say into which lane it will go.
-    if scheduled := [id for id, state in found if state == 0]:
-        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({id_list(scheduled)})")
+    # A scheduled or blocked job is in no line yet: its row only has to say into which lane it will go.
+    if others := [id for id, state in found if state < 1]:
+        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({id_list(others)})")
 
 
 def all_limits(link: MysqlConnection) -> dict[str, tuple[Limit, Level]]:
