@@ -338,8 +338,9 @@ class MemoryStore(Store):
                 del self._levels[level]
         if limit is None:
             return
-        for job in list(self._jobs.values()):
-            if not job.state.finished and (lane := waiting_lane(job.task, job.lane, self._limits)) != job.lane:
+        # A blocked job gets its lane when it is released.
+        for job in [job for job in self._jobs.values() if not job.state.finished and job.state is not State.BLOCKED]:
+            if (lane := waiting_lane(job.task, job.lane, self._limits)) != job.lane:
                 self._index.put(job.id, replace(job, lane=lane))
         running = count_by_level([(job.queue, job.task, job.lane) for job in self._running()], {name: limit})
         for level, count in running.items():

@@ -8,7 +8,9 @@ from struct import Struct as Form
 from msgspec import Struct
 
 from tarry.model.change import Change
+from tarry.store.flows.redis_effects import pack_effects, touching_flows
 from tarry.store.history.journal import record_of_changes
+from tarry.store.redis.link.base import Word
 from tarry.store.redis.record import FAILED, NOTE, SINCE, STATE_BYTE, UNTIL, rank_bytes, time_bytes
 
 GONE = 6
@@ -26,6 +28,8 @@ class PackedChanges(Struct, frozen=True):
     """For each job the number of its description, from 1, two bytes each; empty if there is only one description."""
     record: bytes
     """What the changes count as, for the journal; empty: as nothing."""
+    effects: Sequence[Word] = ()
+    """What they do to flows and signals, as `exchange_nodes` reads it; empty: nothing."""
 
 
 def split_rounds(changes: Sequence[Change], most: int) -> Iterator[Sequence[Change]]:
@@ -59,7 +63,9 @@ def pack_changes(changes: Sequence[Change]) -> PackedChanges:
             texts.append(_describe(change))
         numbers.append(number)
     which = Form(f">{len(numbers)}H").pack(*[n + 1 for n in numbers]) if len(texts) > 1 else b""
-    return PackedChanges([change.id for change in ordered], texts, which, record_of_changes(ordered))
+    ids = [change.id for change in ordered]
+    touching = touching_flows(changes)
+    return PackedChanges(ids, texts, which, record_of_changes(ordered), pack_effects(touching, ids) if touching else ())
 
 
 def _describe(change: Change) -> bytes:

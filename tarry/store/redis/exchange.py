@@ -30,8 +30,9 @@ class ClaimRequest(Struct, frozen=True):
         # No claim takes more than `limit` of a want, and that fits into four bytes.
         counts = Form(f">{len(wants)}I").pack(*[max(0, min(want.count, limit)) for want in wants])
         who: list[Word] = [self.now, self.owner, self.lease, max(limit, 0), int(promote), plan, counts]
-        # The ids come last: the script finds their number by where the arguments end.
-        return [*who, len(changes.descriptions), *changes.descriptions, changes.numbers, changes.record, *changes.ids]
+        # The ids come last, once the effects are taken off: the script finds their number by where the arguments end.
+        made = (*changes.descriptions, changes.numbers, changes.record, *changes.ids)
+        return [*who, len(changes.descriptions), *made, *changes.effects]
 
     def jobs(self, flat: Sequence[bytes], now: bytes) -> list[Job]:
         """What was claimed. now: when, as the script answered."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tarry.model.bound import Bound
-from tarry.model.job import Job
+from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_late
 from tarry.store.history.journal import record_of_new
 from tarry.store.redis.link.base import Word
@@ -27,7 +27,7 @@ def split_jobs(jobs: Sequence[Job], most: int, size: int) -> Iterator[Sequence[J
 
 def insert_arguments(jobs: Sequence[Job]) -> list[Word]:
     """The jobs; if all are plain also the sums that the script writes if they are all new."""
-    if len(jobs) == 1 and is_plain(jobs[0]):
+    if len(jobs) == 1 and is_plain(jobs[0]) and jobs[0].state is not State.BLOCKED:
         return _single(jobs[0])
     stored: list[Word] = []
     for job in jobs:
@@ -66,7 +66,8 @@ def _sums(jobs: Sequence[Job]) -> Iterator[Word]:
     tallies: dict[bytes, tuple[int, int]] = {}
     for group in alike.values():
         first = group[0]
-        lines.setdefault(line_name(first), []).extend(line_entries(group))
+        if first.state is not State.BLOCKED:
+            lines.setdefault(line_name(first), []).extend(line_entries(group))
         field = _tally_field(first)
         count, size = tallies.get(field, (0, 0))
         tallies[field] = count + len(group), size + sum(map(size_of, group))

@@ -101,8 +101,8 @@ def _is_usual(job: Job) -> bool:
 
 
 def is_plain(job: Job) -> bool:
-    """Whether storing it only adds it to its line: it waits, and has no key and no lane."""
-    return job.key is None and job.lane is None and job.state in (State.READY, State.SCHEDULED)
+    """Whether storing it only adds it to its line, if it has one: it waits, and has no key and no lane."""
+    return job.key is None and job.lane is None and job.state in (State.READY, State.SCHEDULED, State.BLOCKED)
 
 
 def _tail(job: Job) -> Iterator[bytes]:

@@ -39,6 +39,19 @@ _SCRIPTS = make_scripts(
         Verb("waiting_due", _READS),
         Verb("waiting_bands", _READS),
         Verb("waiting_before", _READS),
+        Verb("insert_flow", flags=""),
+        # Not repeatable: as exchange.
+        Verb("exchange_nodes", repeatable=False),
+        # Not repeatable: as kv_cas.
+        Verb("change_flow", repeatable=False),
+        # A second run gives out other indices: those of the first are nobody's.
+        Verb("grow_flow"),
+        Verb("read_flows", _READS),
+        Verb("tend_flows"),
+        # Not repeatable: a second run finds the signal there, and does not know whom the first one woke.
+        Verb("signal", flags="", repeatable=False),
+        Verb("read_signals", _READS),
+        Verb("read_awaited", _READS),
     ]
 )
 
@@ -71,3 +84,12 @@ DROP_SUMS = _SCRIPTS["drop_sums"]
 WAITING_DUE = _SCRIPTS["waiting_due"]
 WAITING_BANDS = _SCRIPTS["waiting_bands"]
 WAITING_BEFORE = _SCRIPTS["waiting_before"]
+INSERT_FLOW = _SCRIPTS["insert_flow"]
+EXCHANGE_NODES = _SCRIPTS["exchange_nodes"]
+CHANGE_FLOW = _SCRIPTS["change_flow"]
+GROW_FLOW = _SCRIPTS["grow_flow"]
+READ_FLOWS = _SCRIPTS["read_flows"]
+TEND_FLOWS = _SCRIPTS["tend_flows"]
+SIGNAL = _SCRIPTS["signal"]
+READ_SIGNALS = _SCRIPTS["read_signals"]
+READ_AWAITED = _SCRIPTS["read_awaited"]

@@ -17,9 +17,10 @@ from tarry.model.job import Job
 from tarry.model.limit import Level, Limit
 from tarry.model.wake import WakeReason
 from tarry.store.base import Backlog, Diagnostic, Exchange, NextClaim, Query, Store, Tally, Want
+from tarry.store.flows.redis import RedisFlows
 from tarry.store.history.redis import RedisHistory
 from tarry.store.redis import scripts
-from tarry.store.redis.changes import pack_changes, split_rounds
+from tarry.store.redis.changes import PackedChanges, pack_changes, split_rounds
 from tarry.store.redis.diagnostics import diagnostics, refuse_eviction
 from tarry.store.redis.exchange import NO_CHANGES, ClaimRequest, earliest, parse_validity
 from tarry.store.redis.insert import bounded_arguments, insert_arguments, split_jobs
@@ -65,6 +66,7 @@ class RedisStore(Store):
         self._pruning = RedisPruner(partial(self._run, scripts.PRUNE))
         self.history = RedisHistory(self._run)
         self.waiting = RedisWaiting(self._run, self._run_all)
+        self.flows = RedisFlows(self, self._run, self._command)
         # Before anything is stored: a server that evicts keys throws jobs away.
         refuse_eviction(link)
         there = int(self._run(scripts.GET_SCHEMA, SCHEMA))
@@ -114,17 +116,21 @@ class RedisStore(Store):
         claim = ClaimRequest(owner, lease, now)
         *first, last = [pack_changes(part) for part in split_rounds(changes, AT_ONCE)] or [NO_CHANGES]
         # Only the last one claims, when all changes are made.
-        asked = [claim.arguments(part, (), 0) for part in first] + [claim.arguments(last, wants, min(limit, AT_ONCE))]
-        answers = self._run_all(scripts.EXCHANGE, asked)
+        asked = [self._exchange(part, claim.arguments(part, (), 0)) for part in first]
+        asked.append(self._exchange(last, claim.arguments(last, wants, min(limit, AT_ONCE))))
+        answers = self._link.run_all(asked)
         valid = parse_validity(changes, zip([*first, last], [answer[0] for answer in answers], strict=True))
-        _, flat, due, again, at = answers[-1]
+        _, flat, due, again, at = answers[-1][:5]
         found = claim.jobs(flat, at)
         if len(found) == AT_ONCE < limit:
             # An error must not say now that nothing was done: changes are made and jobs are claimed.
             with a_part_is_done():
                 due = self._claim_on(claim, wants, limit, found)
         found.sort(key=claim_order)
-        return Exchange(valid, found, earliest(due, again))
+        return Exchange(valid, found, earliest(due, again), tend=any(answer[5] for answer in answers if answer[5:]))
+
+    def _exchange(self, changes: PackedChanges, words: Sequence[Word]) -> ScriptCall:
+        return ScriptCall(scripts.EXCHANGE_NODES if changes.effects else scripts.EXCHANGE, self._keys, words)
 
     def _claim_on(self, claim: ClaimRequest, wants: Sequence[Want], limit: int, found: list[Job]) -> bytes:
         """Adds to `found` what further scripts claim; answers the next due."""
@@ -300,6 +306,10 @@ class RedisStore(Store):
 
     def close(self) -> None:
         self._link.close()
+
+    def _command(self, name: str, key: str, *words: Word) -> Any:
+        """One plain command on a key of the store."""
+        return self._link.command(name, f"{self._prefix}:{key}", *words)
 
     def _run(self, script: Script, *args: Word) -> Any:
         return self._link.run(script, self._keys, args)

@@ -58,7 +58,10 @@ end
 function lib.ending_group(change, names)
   local queue = lib.split_names(names)
   local line = change.to ~= lib.GONE and lib.get_list(lib.line_adds, lib.finished_line(queue))
-  local common = {line = line, queue = queue, names = names, to = change.to, count = 0, before = 0, after = 0}
+  local common = {
+    line = line, queue = queue, names = names, to = change.to, keep_until = change.keep_until, count = 0, before = 0,
+    after = 0,
+  }
   change.endings[names] = common
   lib.ending_groups[#lib.ending_groups + 1] = common
   return common
@@ -101,7 +104,7 @@ function lib.tally_endings()
     lib.tally(lib.RUNNING, common.names, -common.count, -common.before)
     if common.to ~= lib.GONE then
       lib.tally(common.to, common.names, common.count, common.after)
-      lib.add_weight(common.queue, common.after)
+      lib.add_weight(common.queue, common.keep_until, common.after)
     end
   end
 end
@@ -120,8 +123,8 @@ function lib.leave_state(state, id, record, tail, entry)
   local size = lib.tail_size(tail, (select(2, lib.tail_position(record))))
   lib.tally(state, tail.names, -1, -size)
   if state == lib.RUNNING then return lib.stop_running(id, entry) end
-  if state >= lib.DONE then
-    lib.add_weight(tail.queue, -size)
+  if state >= lib.DONE and state ~= lib.BLOCKED then
+    lib.add_weight(tail.queue, lib.keep_until_of(record), -size)
     lib.call('HDEL', lib.ENDS, id)
   end
   lib.remove_from_line(lib.line_and_entry(id, record, tail))
@@ -130,7 +133,7 @@ end
 function lib.enter_state(change, id, due, rank, tail)
   local size = lib.tail_size(tail, change.note)
   lib.tally(change.to, tail.names, 1, size)
-  if change.to >= lib.DONE then lib.add_weight(tail.queue, size) end
+  if change.to >= lib.DONE and change.to ~= lib.BLOCKED then lib.add_weight(tail.queue, change.keep_until, size) end
   local record = lib.build_record(change, due, rank, lib.format_tail(tail))
   lib.add_to_line(lib.line_and_entry(id, record, tail))
   lib.call('HSET', lib.JOBS, id, record)

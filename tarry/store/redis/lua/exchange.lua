@@ -63,6 +63,9 @@ function lib.exchange_nothing()
   return {'', {}, lib.next_due(), '', now}
 end
 
+-- What `exchange_nodes` does besides, once the changes are made.
+lib.after_changes = nil
+
 function lib.exchange()
   local began = lib.claim_time()
   local now, owner, limit = tonumber(began), ARGV[2], tonumber(ARGV[4])
@@ -71,6 +74,7 @@ function lib.exchange()
   if #ids > 0 then
     valid = lib.apply(descriptions, ids, numbers, limits, now)
     reasons = lib.wake_reasons(descriptions, limits)
+    if lib.after_changes then reasons = lib.after_changes(ids, valid, now, reasons) end
     -- Now already: whatever may go wrong with the claim, the changes are whole.
     if limits then lib.write_levels(now) end
     lib.write_tallies()
@@ -152,18 +156,12 @@ function lib.promote(now, now8)
   if #ids == 0 then return false end
   local ready = {}
   for number, record in ipairs(lib.fetch(lib.JOBS, ids)) do
-    local id, flags = ids[number], lib.byte(record, 14)
+    local id = ids[number]
     local at, note = lib.tail_position(record)
     local tail = lib.parse_tail(record, at)
-    local from = lib.FIXED_SIZES[flags % 2]
-    local rest = lib.sub(record, from + (lib.has_flag(flags, 2) and 8 or 0))
-    if not lib.has_flag(flags, 2) then flags = flags + 2 end
-    record = string.char(lib.READY) .. lib.sub(record, 2, 13) .. string.char(flags) .. lib.sub(record, 15, from - 1)
-      .. now8 .. rest
+    record = lib.as_waiting(record, lib.READY, lib.due_of(record), now8)
     ready[2 * number - 1], ready[2 * number] = id, record
-    local size = lib.tail_size(tail, note)
-    lib.tally(lib.SCHEDULED, tail.names, -1, -size)
-    lib.tally(lib.READY, tail.names, 1, size)
+    lib.move_tally(lib.SCHEDULED, lib.READY, tail, note)
     lib.add_to_line(lib.line_and_entry(id, record, tail))
   end
   lib.call_in_batches('HSET', lib.JOBS, ready)

@@ -71,10 +71,11 @@ function lib.get_list(lists, key)
   return list
 end
 
--- The line and the entry of a job that does not run.
+-- The line and the entry of a job that does not run; nil for a blocked one, which is in no line.
 function lib.line_and_entry(id, record, tail)
   local state, due = lib.byte(record, 1), lib.due_of(record)
   if state == lib.SCHEDULED then return lib.DUE, due .. id end
+  if state == lib.BLOCKED then return nil end
   if state ~= lib.READY then return lib.finished_line(tail.queue), lib.keep_until_of(record) .. id end
   local rank, late = lib.rank_of(record), lib.is_late(record)
   local band, entry = lib.band_of(rank), rank .. due .. id
@@ -85,12 +86,14 @@ function lib.line_and_entry(id, record, tail)
 end
 
 function lib.add_to_line(key, entry)
+  if not key then return end
   local list = lib.get_list(lib.line_adds, key)
   list[#list + 1] = entry
   lib.unsorted[key] = true
 end
 
 function lib.remove_from_line(key, entry)
+  if not key then return end
   local list = lib.get_list(lib.line_removals, key)
   list[#list + 1] = entry
 end
@@ -126,6 +129,8 @@ end
 
 -- By names and state, how many jobs came (state + 8: how many bytes); by queue, how many bytes of finished jobs.
 lib.tallies, lib.weights = {}, {}
+-- The states that are counted: 6 is none.
+lib.COUNTED = {0, 1, 2, 3, 4, 5, 7}
 
 function lib.tally(state, names, count, size)
   local of = lib.tallies[names]
@@ -137,11 +142,21 @@ function lib.tally(state, names, count, size)
   of[state + 8] = (of[state + 8] or 0) + size
 end
 
-function lib.add_weight(queue, size) lib.weights[queue] = (lib.weights[queue] or 0) + size end
+-- Counts a job in another state.
+function lib.move_tally(from, to, tail, note)
+  local size = lib.tail_size(tail, note)
+  lib.tally(from, tail.names, -1, -size)
+  lib.tally(to, tail.names, 1, size)
+end
+
+-- keep_until: of the job. The nodes of a flow go with the flow, and do not count.
+function lib.add_weight(queue, keep_until, size)
+  if keep_until ~= lib.FOREVER then lib.weights[queue] = (lib.weights[queue] or 0) + size end
+end
 
 function lib.write_tallies()
   for names, of in pairs(lib.tallies) do
-    for state = lib.SCHEDULED, 5 do
+    for _, state in ipairs(lib.COUNTED) do
       local field = state .. names
       if of[state] and of[state] ~= 0 then
         if lib.call('HINCRBY', lib.COUNTS, field, of[state]) == 0 then lib.call('HDEL', lib.COUNTS, field) end

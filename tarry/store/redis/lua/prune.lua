@@ -59,7 +59,8 @@ end
 -- Whether anything of the line may have to go from its entry on; what follows is neither older nor more.
 function lib.may_go(line, now)
   line.entry = lib.sub(line.page, line.at, line.at + 23)
-  return line.kept > line.allowed or lib.parse('>I8', line.entry) <= now
+  local keep_until = lib.sub(line.entry, 1, 8)
+  return keep_until ~= lib.FOREVER and line.kept > line.allowed or lib.parse('>I8', keep_until) <= now
 end
 
 -- Puts a line where its entry belongs.
@@ -85,7 +86,7 @@ function lib.prune_entry(line, entry, now)
   line.kept = line.kept - size
   lib.release_key(tail, id)
   lib.tally(lib.byte(record, 1), tail.names, -1, -size)
-  lib.add_weight(line.queue, -size)
+  lib.add_weight(line.queue, lib.keep_until_of(record), -size)
   lib.remove_from_line(line.key, entry)
   lib.remove_from_line(lib.IDS, id)
   lib.pruned_ids[#lib.pruned_ids + 1] = id

@@ -6,8 +6,10 @@
 -- Lua is slow with long texts, so most changes of a job leave its record alone. A running job has an entry in `run`:
 -- epoch 4, state_since 8, size 4, names, owner; of an unusual job, six zero bytes stand for size and names. A finished
 -- job may have its outcome in `ends`: state 1, epoch 4, flags 1, and a record's fields from state_since to the note.
-lib.SCHEDULED, lib.READY, lib.RUNNING, lib.DONE, lib.GONE = 0, 1, 2, 3, 6
+lib.SCHEDULED, lib.READY, lib.RUNNING, lib.DONE, lib.DEAD, lib.GONE, lib.BLOCKED = 0, 1, 2, 3, 4, 6, 7
 lib.NO_TIME, lib.WHILE_WAITING = string.rep('\0', 8), string.rep('\255', 8)
+-- 2^62: `model.job.HELD`.
+lib.FOREVER = '\64' .. string.rep('\0', 7)
 -- Where the tail begins, or a note's length, by the record's flags.
 lib.FIXED_SIZES = {}
 for flags = 0, 15 do
@@ -167,3 +169,13 @@ function lib.replace_tail(record, tail)
 end
 
 function lib.has_flag(flags, bit) return math.floor(flags / bit) % 2 == 1 end
+
+-- The record of a job that waits, in another state that it waits in since then.
+function lib.as_waiting(record, state, due, since)
+  local flags = lib.byte(record, 14)
+  local from = lib.FIXED_SIZES[flags % 2]
+  local rest = lib.sub(record, from + (lib.has_flag(flags, 2) and 8 or 0))
+  if not lib.has_flag(flags, 2) then flags = flags + 2 end
+  return string.char(state) .. lib.sub(record, 2, 5) .. due .. string.char(flags) .. lib.sub(record, 15, from - 1)
+    .. since .. rest
+end
