@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.app import App
+    from tarry.client.flows.handle import FlowHandle as Flow
+    from tarry.client.flows.node import Node
     from tarry.client.follow import Event
     from tarry.client.handle import Handle as Job
     from tarry.client.task import Task
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
         ArgumentError,
         BodyTooLarge,
         ConfigError,
+        FlowFailed,
         IdempotencyError,
         JobCancelled,
         JobFailed,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from tarry.model.verdict import Cancel, Fail, Snooze
     from tarry.remote.client import RemoteClient as Client
     from tarry.server_settings import ConsoleMode
-    from tarry.tasks.call import Call
+    from tarry.tasks.call import Call, Then
     from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
     from tarry.tasks.output import Output
@@ -57,6 +60,8 @@ __all__ = [
     "CurrentJob",
     "Event",
     "Fail",
+    "Flow",
+    "FlowFailed",
     "IdempotencyError",
     "Interrupted",
     "Job",
@@ -64,6 +69,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "NewJob",
+    "Node",
     "Output",
     "Progress",
     "QueueFull",
@@ -76,6 +82,7 @@ __all__ = [
     "StoreUnavailable",
     "TarryError",
     "Task",
+    "Then",
     "TimeLimit",
     "UnknownTask",
     "__version__",
@@ -112,7 +119,9 @@ def asgi(
 
 _HOMES = {
     "tarry.app": ("App",),
-    "tarry.tasks.call": ("Call",),
+    "tarry.tasks.call": ("Call", "Then"),
+    "tarry.client.flows.handle": ("FlowHandle",),
+    "tarry.client.flows.node": ("Node",),
     "tarry.remote.client": ("RemoteClient",),
     "tarry.client.follow": ("Event",),
     "tarry.client.handle": ("Handle",),
@@ -129,8 +138,8 @@ _HOMES = {
 }
 """The names of each module. All other names come from `tarry.errors`."""
 
-# Inside the program a Job is the record in the store, and a Client has the store itself.
-_NAMED_OTHERWISE = {"Job": "Handle", "Client": "RemoteClient"}
+# Inside the program a Job is the record in the store, a Flow is built, and a Client has the store itself.
+_NAMED_OTHERWISE = {"Job": "Handle", "Flow": "FlowHandle", "Client": "RemoteClient"}
 
 # With `__getattr__` in sight a type checker would accept any name.
 if not TYPE_CHECKING:

@@ -121,6 +121,17 @@ class JobFailed(TarryError):
     """`result()` of a job that is dead; the message carries the task's own error."""
 
 
+class FlowFailed(JobFailed):
+    """`result()` of a flow that is dead.
+
+    node: the handle of the job that failed; None: no single one did, as when its deadline has passed.
+    """
+
+    def __init__(self, message: str = "", node: Any = None) -> None:
+        super().__init__(message)
+        self.node = node
+
+
 class JobCancelled(TarryError):
     """`result()` of a job that was cancelled or that expired before it could start."""
 

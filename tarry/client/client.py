@@ -17,7 +17,7 @@ from tarry.client.inserter import Inserter
 from tarry.client.job_factory import JobFactory, encode_call
 from tarry.client.transaction import TransactionalInserter
 from tarry.client.waiting import Waiter, Waiting
-from tarry.errors import ResultTimeout, StoreUnavailable
+from tarry.errors import ResultTimeout, StoreError, StoreUnavailable
 from tarry.model import lifecycle
 from tarry.model.bound import Bound
 from tarry.model.change import Change
@@ -25,6 +25,7 @@ from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.flows.flows import STORED_AT_ONCE, NewFlow
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.lazy_asyncio import asyncio
@@ -176,6 +177,35 @@ class Client:
         if options.connection is not None:
             return await self._transactional.ainsert(jobs, options)
         return await asyncio.to_thread(self.insert_jobs, jobs, options)
+
+    def insert_flow(self, new: NewFlow, connection: Any = None) -> Handle[Any]:
+        """Stores a flow, all or none, within the transaction of `connection` if one is given; returns the handle of its
+        root, or that of the unfinished flow that holds its key. StoreError, of which `send_again` stores it once."""
+        with shielded:
+            if connection is not None:
+                return self._transactional.insert_flow(new, self.clock.now(), connection, self._store_flow)
+            return self._store_flow(new)
+
+    async def ainsert_flow(self, new: NewFlow, connection: Any = None) -> Handle[Any]:
+        """The same, awaited."""
+        if connection is not None:
+            return await self._transactional.ainsert_flow(new, self.clock.now(), connection, self._store_flow)
+        return await asyncio.to_thread(self._store_flow, new)
+
+    def _store_flow(self, new: NewFlow) -> Handle[Any]:
+        flows, now = self.store.flows, self.clock.now()
+        try:
+            id = flows.insert(new, now)
+        except StoreError as error:
+            error.job, error.again = self._make_handle(new.root.id, None), partial(self._store_flow, new)
+            raise
+        # A large flow begins once it is whole; the keeper would release its first nodes a second later.
+        for _ in range(len(new.nodes) // STORED_AT_ONCE):
+            if not flows.tend(now):
+                break
+        if self.listener is not None and id == new.root.id:
+            self.listener.on_accepted(new.nodes)
+        return self._make_handle(id, id == new.root.id)
 
     def make_forwarder(self, outbox: "Outbox") -> Forwarder:
         """Makes a forwarder that moves the jobs of this outbox to the store."""

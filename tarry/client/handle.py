@@ -66,6 +66,11 @@ class Handle(Generic[R]):
         """The UUIDv7 in its usual form."""
         return ids.text(self._id)
 
+    @property
+    def raw_id(self) -> bytes:
+        """The id as the store has it: 16 bytes. For tarry's own use."""
+        return self._id
+
     def record(self) -> Job:
         """The whole record in the store; JobNotFound once it is deleted."""
         job = self._client.fetch([self._id])[0]

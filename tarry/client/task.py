@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from tarry.client.handle import Handle
 from tarry.model.duration import Duration
 from tarry.model.nearest import did_you_mean
 from tarry.model.retry import RetryRule
-from tarry.tasks.call import AnyCall, Call
+from tarry.tasks.call import AnyCall, Call, Then
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.options import NO_OPTIONS, Options
 from tarry.tasks.running import CurrentJob
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from tarry.client.client import Client
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 _OTHER_LIBRARIES = dict.fromkeys(
     ("delay", "apply_async", "send", "schedule", "defer", "perform_async"),
@@ -50,17 +53,18 @@ class Task(TaskDefinition[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self, args, kwargs, NO_OPTIONS)
 
-    def enqueue_many(self, calls: Iterable[AnyCall[P]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
         """Enqueues many calls in one round trip. Each is made by `call`, or is a tuple of positional arguments, or a
         mapping by name. ArgumentError if the arguments of one do not fit; then none is stored."""
         return self._client().enqueue_many(self, calls, NO_OPTIONS)
 
-    async def aenqueue_many(self, calls: Iterable[AnyCall[P]]) -> list[Handle[R]]:
+    async def aenqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
         """The same, awaited."""
         return await self._client().aenqueue_many(self, calls, NO_OPTIONS)
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
-        """Makes a call for `enqueue_many`, for type checkers: `send.enqueue_many(send.call(to) for to in all)`."""
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call as a value, for `enqueue_many` and for flows: `send.enqueue_many(send.call(to) for to in all)`. In a
+        chain or a chord the first argument is left out: it is the result of the call before."""
         return Call(self, args, kwargs)
 
     def on_success(self, fn: Callable[[CurrentJob, R], T]) -> Callable[[CurrentJob, R], T]:
@@ -140,6 +144,14 @@ class Task(TaskDefinition[P, R]):
 class AsyncTask(Task[P, R]):
     """A task made of an `async def`. A direct call returns the coroutine."""
 
+    if TYPE_CHECKING:
+        # The type of `self` must be a callable: with a Task, mypy would find nothing out about T.
+        @overload
+        def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...  # type: ignore[overload-overlap]
+        @overload
+        def call(self: Callable[Concatenate[T, Q], Awaitable[R]], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, R]: ...
+        def call(self, *args: Any, **kwargs: Any) -> Any: ...
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Calls the plain coroutine function in this process."""
         result: Awaitable[R] = self.fn(*args, **kwargs)
@@ -149,14 +161,36 @@ class AsyncTask(Task[P, R]):
 class SyncTask(Task[P, R]):
     """A task made of a `def`."""
 
+    if TYPE_CHECKING:
+        # As above.
+        @overload
+        def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...  # type: ignore[overload-overlap]
+        @overload
+        def call(self: Callable[Concatenate[T, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, R]: ...
+        def call(self, *args: Any, **kwargs: Any) -> Any: ...
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the plain function in this process."""
         result: R = self.fn(*args, **kwargs)
         return result
 
 
+class _Taking(Protocol[T_contra, Q, S]):
+    """What can be enqueued with a T_contra as its first argument."""
+
+    def enqueue(self, first: T_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> Handle[S]: ...
+
+
 class Using(Generic[P, R]):
     """A task with options for one call, or for several alike."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...  # type: ignore[overload-overlap]
+        @overload
+        def call(self: _Taking[T, Q, S], *args: Q.args, **kwargs: Q.kwargs) -> Then[T, S]: ...
+        def call(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __init__(self, task: Task[P, R], client: "Callable[[], Client]", options: Options) -> None:
         self._task = task
@@ -171,10 +205,16 @@ class Using(Generic[P, R]):
         """The same, awaited."""
         return await self._client().aenqueue(self._task, args, kwargs, self._options)
 
-    def enqueue_many(self, calls: Iterable[AnyCall[P]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
         """Enqueues many calls in one round trip."""
         return self._client().enqueue_many(self._task, calls, self._options)
 
-    async def aenqueue_many(self, calls: Iterable[AnyCall[P]]) -> list[Handle[R]]:
+    async def aenqueue_many(self, calls: Iterable[AnyCall[R]]) -> list[Handle[R]]:
         """The same, awaited."""
         return await self._client().aenqueue_many(self._task, calls, self._options)
+
+    if not TYPE_CHECKING:
+
+        def call(self, *args: Any, **kwargs: Any) -> Call[R]:
+            """A call with these options, for a flow; see `Task.call`."""
+            return Call(self._task, args, kwargs, self._options)

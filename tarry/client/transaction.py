@@ -19,10 +19,12 @@ from tarry.errors import OtherDatabase
 from tarry.model.job import Job
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.flows.flows import NewFlow
 from tarry.store.shared.caller_connection import is_a
-from tarry.tasks.options import Options
+from tarry.tasks.options import NO_OPTIONS, Options
 
 InsertJobs = Callable[[Sequence[Job], Options], list[Handle[Any]]]
+InsertFlow = Callable[[NewFlow], Handle[Any]]
 _log = logging.getLogger("tarry.client")
 _INFO_KEY = "tarry.held"
 """The key in `Session.info` of the jobs that wait for its commit."""
@@ -63,6 +65,30 @@ class TransactionalInserter:
         handles: list[Handle[Any]] = await connection.run_sync(lambda inner: self._insert(jobs, options, inner))
         return handles
 
+    def insert_flow(self, new: NewFlow, now: int, connection: Any, insert_later: InsertFlow) -> Handle[Any]:
+        """Stores a flow within the transaction of `connection`; returns the handle of its root. insert_later: stores it
+        after a commit on another database."""
+        connection = _resolve_registry(connection)
+        if _is_async(connection):
+            raise TypeError(f"connection={connection!r} is asynchronous: async with app.flow(...)")
+        return self._insert_flow(new, now, insert_later, connection)
+
+    async def ainsert_flow(self, new: NewFlow, now: int, connection: Any, insert_later: InsertFlow) -> Handle[Any]:
+        """The same, awaited."""
+        connection = _resolve_registry(connection)
+        if not _is_async(connection):
+            return self._insert_flow(new, now, insert_later, connection)
+        handle: Handle[Any] = await connection.run_sync(lambda inner: self._insert_flow(new, now, insert_later, inner))
+        return handle
+
+    def _insert_flow(self, new: NewFlow, now: int, insert_later: InsertFlow, connection: Any) -> Handle[Any]:
+        try:
+            id = self._store.flows.insert_within(connection, new, now)
+        except OtherDatabase as why:
+            waiting = self._wait_for_commit([new.root], NO_OPTIONS, connection, why, lambda *_: [insert_later(new)])
+            return waiting[0]
+        return self._make_handle(id, id == new.root.id)
+
     def _insert(self, jobs: Sequence[Job], options: Options, connection: Any) -> list[Handle[Any]]:
         if options.on_duplicate != "return":
             raise ValueError(
@@ -72,13 +98,13 @@ class TransactionalInserter:
         try:
             stored = self._queues.insert_within(connection, jobs)
         except OtherDatabase as why:
-            return self._insert_after_commit(jobs, options, connection, why)
+            return self._wait_for_commit(jobs, options, connection, why, self._insert_later)
         return [self._resolve(job, id, options) for job, id in zip(jobs, stored, strict=True)]
 
-    def _insert_after_commit(
-        self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase
+    def _wait_for_commit(
+        self, jobs: Sequence[Job], options: Options, connection: Any, why: OtherDatabase, insert_later: InsertJobs
     ) -> list[Handle[Any]]:
-        waiting = _WaitingJobs(self._insert_later, jobs, options, [self._make_handle(job.id, None) for job in jobs])
+        waiting = _WaitingJobs(insert_later, jobs, options, [self._make_handle(job.id, None) for job in jobs])
         if is_a(connection, "sqlalchemy.orm", "Session"):
             _session_jobs(connection).add(connection, waiting)
         # The module too: another library's `on_commit` may mean something else.

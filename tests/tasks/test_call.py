@@ -80,7 +80,7 @@ def test_one_wrong_call_and_none_is_stored(app: App, calls: list[Any], message: 
 def test_a_call_is_its_own_tasks_only(app: App) -> None:
     task, another = app.task(name="send")(send), app.task(name="other")(other)
     with pytest.raises(ArgumentError, match=r"send: <Call other\('a'\)> is a call of another task"):
-        task.enqueue_many([another.call("a")])  # type: ignore[list-item]
+        task.enqueue_many([another.call("a")])
 
 
 def test_a_call_is_not_made_and_says_what_it_is(app: App) -> None:

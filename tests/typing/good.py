@@ -4,15 +4,18 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from tarry import Job, Snooze
+from tarry import Flow, Job, Node, Snooze
 from tests.typing.shop import (
     Mailer,
     Order,
+    app,
     charge,
     crawl,
     fetch,
+    join,
     maybe,
     nothing,
+    order,
     planned,
     planned_too,
     send,
@@ -80,6 +83,40 @@ async def awaited_results() -> None:
     assert_type(await (await send.aenqueue("a@b")).aresult(), str)
     assert_type(await (await fetch.aenqueue("x")).aresult(timeout=5), int)
     assert_type([await job.aresult() for job in await crawl.aenqueue_many([()])], list[list[str]])
+
+
+def flows() -> None:
+    with app.flow("order", key="7") as f:
+        sent = f.add(send.call("a@b"))
+        assert_type(sent, Node[str])
+        assert_type(sent.result, str)
+        assert_type(f.add(fetch.call(sent.result), after=[sent], on_failure="stop"), Node[int])
+        assert_type(f.add(fetch.call(sent.result), on_failure="go_on"), Node[int | None])
+        group = f.add_all(crawl.call(sent.result, str(n)) for n in range(3))
+        assert_type(group, Node[list[list[str]]])
+        assert_type(f.add_all([fetch.call("x")], on_failure="go_on"), Node[list[int | None]])
+        f.add(join.call([sent.result, sent.result]), after=[group])
+        f.returns(group)
+    assert_type(f.handle, Flow[Any])
+    assert_type(app.flows.get("x").result(), Any)
+
+
+def chains() -> None:
+    assert_type(app.chain(send.call("a@b")), Flow[str])
+    assert_type(app.chain(send.call("a@b"), fetch.call()), Flow[int])
+    assert_type(app.chain(order.call(1), charge.call(amount=5)).result(timeout=5), bool)
+    assert_type(app.chain(send.call("a"), send.call(name="x"), crawl.call(depth=2), join.call()), Flow[str])
+    assert_type(app.using(queue="slow", keep="1d").chain(send.call("a@b"), fetch.using(delay=5).call()), Flow[int])
+    assert_type(app.group(fetch.call(str(n)) for n in range(3)), Flow[list[int]])
+    assert_type(app.chord((send.call(to) for to in "ab"), join.call()), Flow[str])
+
+
+async def awaited_chains() -> None:
+    assert_type(await (await app.achain(send.call("a@b"), fetch.call())).aresult(), int)
+    assert_type(await app.agroup([fetch.call("x")]), Flow[list[int]])
+    assert_type(await app.achord([send.call("x")], join.call()), Flow[str])
+    async with app.flow("order") as f:
+        assert_type(f.add(send.call("a@b")), Node[str])
 
 
 async def plain_calls() -> None:

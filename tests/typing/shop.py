@@ -48,6 +48,16 @@ def maybe(a: int) -> int | Snooze:
     return a if a else Snooze(30)
 
 
+@app.task
+def order(number: int) -> Order:
+    return Order(number)
+
+
+@app.task
+def join(parts: list[str]) -> str:
+    return "".join(parts)
+
+
 class Mailer:
     @staticmethod
     @app.task

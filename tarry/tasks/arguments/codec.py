@@ -18,6 +18,8 @@ from tarry.tasks.arguments import errors, json_values
 from tarry.tasks.arguments.signature import TaskSignature
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+LATER = object()
+"""Stands for an argument that is not known yet: the result of a node of a flow."""
 
 
 class Codec:
@@ -51,6 +53,30 @@ class Codec:
         except errors.CAUSES as error:
             raise errors.call_error(signature, error, args, kwargs) from None
         return body
+
+    def encode_around(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[bytes, Mapping[int | str, int | str]]:
+        """`encode` for a call with LATER among its arguments: `null` stands for these. Also gives where each argument
+        is in the body, by where it is in the call; those that are not there have the same place."""
+        signature = self._signature
+        try:
+            content = signature.bind_by_name(args, kwargs)
+            for parameter, name, value in signature.iterate_values(args, kwargs):
+                if value is not LATER:
+                    self._check_one(parameter, name, value)
+        except errors.CAUSES as error:
+            raise errors.call_error(signature, error, *(_without_later(each) for each in (args, kwargs))) from None
+        if not kwargs:
+            return json_values.encode(_without_later(args)), {}
+        if LATER in content.get("*", ()):
+            raise ArgumentError(f"{signature.task}({signature.rest_name}): a result here needs a call without names")
+        return json_values.encode(_without_later(content)), dict(enumerate(content))
+
+    def argument(self, place: int | str) -> str:
+        """An argument of a call, by its position or name, as messages name it."""
+        name = errors.name_at(self._signature, place) if isinstance(place, int) else place
+        return f"{self._signature.task}({name})"
 
     def decode(self, body: bytes) -> Arguments:
         """The arguments in a body, of the annotated types; ArgumentError if they do not fit."""
@@ -144,13 +170,28 @@ class Codec:
         except msgspec.ValidationError as error:
             raise errors.value_error(self._signature, error, name) from None
 
+    def _check_one(self, parameter: Parameter, name: str, value: Any) -> None:
+        """ArgumentError or another of `errors.CAUSES` if this value does not fit, or cannot be JSON."""
+        self._decode_one(msgspec.Raw(json_values.encode_checked(value)), self._signature.type_of(parameter), name)
+        self._check_type(parameter, name, value)
+
     def _check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """ArgumentError for a value that would come back as another type."""
-        # Bytes, datetimes and the like are text in JSON. Annotated as text, or not at all, they come back as text.
         for parameter, name, value in self._signature.iterate_values(args, kwargs):
-            kinds = json_values.exact_types(self._signature.type_of(parameter))
-            if parameter.name in self._signature.unannotated:
-                if not json_values.survives_json(value):
-                    raise errors.unannotated_error(self._signature, name, value)
-            elif kinds and not json_values.is_one_of(value, kinds):
-                raise errors.type_error(self._signature, name, value, kinds)
+            self._check_type(parameter, name, value)
+
+    def _check_type(self, parameter: Parameter, name: str, value: Any) -> None:
+        # Bytes, datetimes and the like are text in JSON. Annotated as text, or not at all, they come back as text.
+        kinds = json_values.exact_types(self._signature.type_of(parameter))
+        if parameter.name in self._signature.unannotated:
+            if not json_values.survives_json(value):
+                raise errors.unannotated_error(self._signature, name, value)
+        elif kinds and not json_values.is_one_of(value, kinds):
+            raise errors.type_error(self._signature, name, value, kinds)
+
+
+def _without_later(arguments: Any) -> Any:
+    """The arguments, with None for each that is not known yet."""
+    if isinstance(arguments, Mapping):
+        return {name: None if value is LATER else value for name, value in arguments.items()}
+    return [None if value is LATER else value for value in arguments]

@@ -1,0 +1,139 @@
+"""Builds flows: from calls, and what they wait for, to the jobs and gates that a store keeps."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tarry.client.flows.options import FlowOptions, check_node
+from tarry.client.flows.root import RootBody, make_root
+from tarry.client.flows.wires import Parents, Wires, joined, wire
+from tarry.client.job_factory import JobFactory
+from tarry.errors import ArgumentError
+from tarry.model.duration import microseconds
+from tarry.model.flow.flow import FlowRow, GateRow, Phase
+from tarry.model.flow.node_ids import MAX_NODES, node_id
+from tarry.model.flow.wiring import Ref, Take, Wiring, wrap
+from tarry.model.job import HELD, RELATIVE, Job, State
+from tarry.model.lifecycle import Rules
+from tarry.store.flows.flows import FLOW_TASK, NewFlow
+from tarry.tasks.arguments.results import encode_with_results, results_in
+from tarry.tasks.call import Call
+from tarry.tasks.definition import TaskDefinition
+from tarry.tasks.options import Options
+from tarry.tasks.shield import shielded
+
+
+class PlannedNode(Struct, gc=False):
+    """A node that is not stored yet. job: without its id and its wiring; None: it has not passed the middleware."""
+
+    call: Call[Any]
+    parents: Parents
+    on_failure: int
+    label: str
+    job: Job | None = None
+    takes: tuple[Take, ...] = ()
+
+
+class FlowBuilder:
+    """The nodes of one flow, in the order in which they were added. A node can only name nodes before it."""
+
+    def __init__(self, factory: JobFactory, name: str, options: FlowOptions) -> None:
+        self._factory, self.name, self.options = factory, name, options
+        self.planned: list[PlannedNode] = []
+
+    def add(self, call: Any, after: Iterable[Ref | None] = (), on_failure: int = 0, label: str = "") -> Ref:
+        """Adds a node; ArgumentError if its arguments do not fit, and ValueError for a wrong option."""
+        if type(call) is not Call:
+            raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
+        if len(self.planned) + 2 > MAX_NODES:
+            raise ValueError(f"flow {self.name}: at most {MAX_NODES - 1:,} nodes")
+        check_node(call.task.name, call.options)
+        node = PlannedNode(call, joined((*after, *self._refs(call.task, call.args, call.kwargs))), on_failure, label)
+        # With middleware it waits for the end of the block: an `async def` must be awaited.
+        if not call.task.app_hooks.has_enqueue_hooks:
+            self.make(node, call.args, call.kwargs, call.options)
+        self.planned.append(node)
+        return Ref(len(self.planned))
+
+    def make(
+        self, node: PlannedNode, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, headers: bytes = b""
+    ) -> None:
+        """Makes the job of a node, with these arguments; ArgumentError."""
+        task = node.call.task
+        body, node.takes = encode_with_results(task.codec, args, kwargs)
+        lane = _lane(task, args, kwargs)
+        if self.options.queue is not None and options.queue is None:
+            options = replace(options, queue=self.options.queue)
+        with shielded:
+            job = self._factory.make(task, body, lane, options, headers)
+        node.job = _blocked(job, task, options) if node.parents else job
+
+    def check(self, node: PlannedNode, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> None:
+        """Checks what middleware made of a call; ValueError, ArgumentError."""
+        task = node.call.task
+        check_node(task.name, options)
+        if joined((*map(_as_ref, node.parents), *self._refs(task, args, kwargs))) != node.parents:
+            raise ArgumentError(f"{task.name}: a middleware gave it the result of a node that it does not wait for")
+
+    def finish(self, id: bytes, now: int, rules: Callable[[str, str], Rules], body: RootBody) -> NewFlow:
+        """The flow as it is stored. now: microseconds since the epoch."""
+        wires = wire([node.parents for node in self.planned])
+        nodes = [_node(id, index, node, wires) for index, node in enumerate(self.planned, 1)]
+        rows = [GateRow(id, gate.first, gate.count, gate.parents) for gate in wires.gates if gate.parents > 1]
+        root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
+        row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
+        return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_ended(root, row, now), ())
+
+    def _refs(self, task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ref | None]:
+        found = list(results_in(args, kwargs))
+        if any(result.flow is not self for result in found):
+            raise ArgumentError(f"{task.name}: an argument is the result of a node of another flow")
+        return [result.ref for result in found]
+
+    def _row(self, id: bytes, now: int, rules: Callable[[str, str], Rules], blocked: int) -> FlowRow:
+        options, size = self.options, len(self.planned) + 1
+        at = HELD if options.deadline is None else now + microseconds(options.deadline)
+        rule = rules(FLOW_TASK + self.name, options.queue or "default")
+        keep = None if options.keep is None else microseconds(options.keep)
+        return FlowRow(
+            id, Phase.RUNNING, at, size, active=size - 1 - blocked, blocked=blocked,
+            keep_done=rule.keep_done if keep is None else keep, keep_dead=rule.keep_dead if keep is None else keep,
+        )  # fmt: skip
+
+
+def _node(flow: bytes, index: int, node: PlannedNode, wires: Wires) -> Job:
+    job = node.job
+    assert job is not None
+    wiring = Wiring(tuple(wires.tells.get(index, ())), node.takes, node.on_failure, node.label)
+    return replace(job, id=node_id(flow, index), body=wrap(wiring, job.body))
+
+
+def _ended(root: Job, row: FlowRow, now: int) -> tuple[Job, FlowRow, tuple[Job, ...]]:
+    """A flow without nodes has ended before it begins."""
+    done = replace(root, state=State.DONE, keep_until=HELD, key_held_until=0)
+    return done, replace(row, phase=Phase.ENDED, at=now + row.keep_done), ()
+
+
+def _blocked(job: Job, task: TaskDefinition[Any, Any], options: Options) -> Job:
+    """The job of a node that waits for others: a delay, and its expiry, count from its release."""
+    expires = task.expires if options.expires is None else options.expires
+    delay = task.due_after if options.delay is None else microseconds(options.delay)
+    due = delay if options.at is None else job.due
+    # A moment before RELATIVE would be taken for a delay; it has passed long ago.
+    due = 0 if options.at is not None and due < RELATIVE else due
+    return replace(job, state=State.BLOCKED, due=due, expires=0 if expires is None else microseconds(expires))
+
+
+def _lane(task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    try:
+        return task.lane and task.lane(args, kwargs)
+    except TypeError as error:
+        if next(results_in(args, kwargs), None) is not None:
+            raise ArgumentError(f"{task.name}: limit_by= cannot use the result of another node: {error}") from None
+        raise
+
+
+def _as_ref(parents: tuple[int, int]) -> Ref:
+    return Ref(*parents)

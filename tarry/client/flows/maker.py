@@ -1,0 +1,183 @@
+"""What an app has for flows: `flow`, `chain`, `group` and `chord`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from tarry.client.flows.block import Flow
+from tarry.client.flows.finding import Flows
+from tarry.client.flows.handle import FlowHandle
+from tarry.client.flows.node import Node
+from tarry.client.flows.options import FlowOptions, OnFailure
+from tarry.client.flows.root import checked_name
+from tarry.model.duration import Duration
+from tarry.tasks.call import Call, Then
+
+if TYPE_CHECKING:
+    from tarry.client.client import Client
+
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+
+Link = Then[A, B] | Call[B]
+"""A call that gets a result as its first argument. It is a Call if its task could do without one; then only the
+program itself checks that the result fits."""
+
+
+class FlowMaker(ABC):
+    """Makes flows, with options for those that follow."""
+
+    _flow_options = FlowOptions()
+
+    @property
+    @abstractmethod
+    def client(self) -> "Client":
+        """Stores what is made."""
+
+    def flow(
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        deadline: Duration | None = None,
+        on_failure: OnFailure | None = None,
+        connection: Any = None,
+    ) -> Flow:
+        """A flow to build: `with app.flow("order") as f: f.add(task.call(...))`, or `async with`. When the block ends
+        well, all of it is stored at once; else nothing is. `f.handle` is the flow then.
+
+        key: at most one unfinished flow of this name holds it: else `f.handle` is that one, and nothing is stored.
+        deadline: a flow that has not ended so long after it was stored is cancelled, and dead. on_failure: that of the
+        nodes which have none of their own. connection: as that of `task.using`.
+        """
+        own = {"key": key, "deadline": deadline, "on_failure": on_failure, "connection": connection}
+        return Flow(self.client, checked_name(name), self._flow_options.with_given(own))
+
+    @property
+    def flows(self) -> Flows:
+        """The flows in the store."""
+        return Flows(self.client)
+
+    @overload
+    def chain(self, a: Call[A], /) -> FlowHandle[A]: ...
+    @overload
+    def chain(self, a: Call[A], b: Link[A, B], /) -> FlowHandle[B]: ...
+    @overload
+    def chain(self, a: Call[A], b: Link[A, B], c: Link[B, C], /) -> FlowHandle[C]: ...
+    @overload
+    def chain(self, a: Call[A], b: Link[A, B], c: Link[B, C], d: Link[C, D], /) -> FlowHandle[D]: ...
+    @overload
+    def chain(self, a: Call[A], b: Link[A, B], c: Link[B, C], d: Link[C, D], e: Link[D, E], /) -> FlowHandle[E]: ...
+    @overload
+    def chain(
+        self, a: Call[Any], b: Link[Any, Any], c: Link[Any, Any], d: Link[Any, Any], e: Link[Any, Any],
+        f: Link[Any, Any], /, *more: Link[Any, Any],
+    ) -> FlowHandle[Any]: ...  # fmt: skip
+    def chain(self, *calls: Any) -> FlowHandle[Any]:
+        """Stores a flow of calls that run one after the other; each gets the result of the one before as its first
+        argument. Its result is that of the last. Type checkers check the first five of them."""
+        with self.flow("chain") as flow:
+            _chain(flow, calls)
+        return flow.handle
+
+    def group(self, calls: Iterable[Call[R]], /) -> FlowHandle[list[R]]:
+        """Stores a flow of calls that run side by side. Its result is the list of theirs, in order."""
+        with self.flow("group") as flow:
+            flow.add_all(calls)
+        return flow.handle
+
+    def chord(self, calls: Iterable[Call[A]], callback: Link[list[A], R] | Link[Sequence[A], R], /) -> FlowHandle[R]:
+        """Stores a flow of calls that run side by side, and of a last one, which gets the list of their results as its
+        first argument. Its result is that of the last one."""
+        with self.flow("chord") as flow:
+            _chord(flow, calls, callback)
+        return flow.handle
+
+    @overload
+    async def achain(self, a: Call[A], /) -> FlowHandle[A]: ...
+    @overload
+    async def achain(self, a: Call[A], b: Link[A, B], /) -> FlowHandle[B]: ...
+    @overload
+    async def achain(self, a: Call[A], b: Link[A, B], c: Link[B, C], /) -> FlowHandle[C]: ...
+    @overload
+    async def achain(self, a: Call[A], b: Link[A, B], c: Link[B, C], d: Link[C, D], /) -> FlowHandle[D]: ...
+    @overload
+    async def achain(
+        self, a: Call[A], b: Link[A, B], c: Link[B, C], d: Link[C, D], e: Link[D, E], /
+    ) -> FlowHandle[E]: ...
+    @overload
+    async def achain(
+        self, a: Call[Any], b: Link[Any, Any], c: Link[Any, Any], d: Link[Any, Any], e: Link[Any, Any],
+        f: Link[Any, Any], /, *more: Link[Any, Any],
+    ) -> FlowHandle[Any]: ...  # fmt: skip
+    async def achain(self, *calls: Any) -> FlowHandle[Any]:
+        """`chain`, awaited."""
+        async with self.flow("chain") as flow:
+            _chain(flow, calls)
+        return flow.handle
+
+    async def agroup(self, calls: Iterable[Call[R]], /) -> FlowHandle[list[R]]:
+        """`group`, awaited."""
+        async with self.flow("group") as flow:
+            flow.add_all(calls)
+        return flow.handle
+
+    async def achord(
+        self, calls: Iterable[Call[A]], callback: Link[list[A], R] | Link[Sequence[A], R], /
+    ) -> FlowHandle[R]:
+        """`chord`, awaited."""
+        async with self.flow("chord") as flow:
+            _chord(flow, calls, callback)
+        return flow.handle
+
+    def using(
+        self,
+        *,
+        key: str | None = None,
+        deadline: Duration | None = None,
+        on_failure: OnFailure | None = None,
+        connection: Any = None,
+        queue: str | None = None,
+        keep: Duration | None = None,
+    ) -> "FlowMakerUsing":
+        """Makes flows with these options: `app.using(key="7", queue="slow").chain(...)`.
+
+        queue: where the nodes wait that say nothing else. keep: how long a flow and its nodes are kept after its end;
+        default: as the jobs of that queue. The others: as those of `flow`.
+        """
+        own = {"key": key, "deadline": deadline, "on_failure": on_failure, "connection": connection, "queue": queue}
+        return FlowMakerUsing(self, self._flow_options.with_given(own | {"keep": keep}))
+
+
+class FlowMakerUsing(FlowMaker):
+    """Makes flows with options; see `FlowMaker.using`."""
+
+    def __init__(self, maker: FlowMaker, options: FlowOptions) -> None:
+        self._maker, self._flow_options = maker, options
+
+    @property
+    def client(self) -> "Client":
+        return self._maker.client
+
+
+def _chain(flow: Flow, calls: Sequence[Any]) -> None:
+    if not calls:
+        raise TypeError("chain() needs a call: app.chain(task.call(...), other.call())")
+    before: Node[Any] | None = None
+    for call in calls:
+        before = flow.add(call if before is None else _after(call, before))
+
+
+def _chord(flow: Flow, calls: Iterable[Any], callback: Any) -> None:
+    flow.add(_after(callback, flow.add_all(calls)))
+
+
+def _after(call: Any, node: Node[Any]) -> Call[Any]:
+    """The call with the result of that node as its first argument."""
+    if type(call) is not Call:
+        raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
+    return Call(call.task, (node.result, *call.args), call.kwargs, call.options)

@@ -1,0 +1,86 @@
+"""What a flow gave back, read from its nodes: results are not copied."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from tarry.client.flows.root import name_of, read_root
+from tarry.errors import FlowFailed, JobCancelled, TarryError
+from tarry.model.flow.flow import FlowRow
+from tarry.model.flow.node_ids import index_of, node_id
+from tarry.model.flow.wiring import Ref
+from tarry.model.job import Job, State
+
+if TYPE_CHECKING:
+    from tarry.client.client import Client
+
+MAX_COLLECTED = 16 * 1024 * 1024
+"""Bytes of all results that are collected in one list."""
+_AT_ONCE = 1000
+
+
+def with_root(row: FlowRow, root: Job) -> FlowRow:
+    """The row of a flow with its root, as `StoreFlows.find` gives it."""
+    return replace(row, root=root)
+
+
+def value(client: "Client", root: Job) -> Any:
+    """The result of a flow that is done; ValueError if its parts are more than MAX_COLLECTED bytes."""
+    body = read_root(root)
+    if body.returns is None:
+        return [] if body.is_list else None
+    taken, found = 0, []
+    for job in nodes_of(client, root.id, body.returns):
+        taken += 0 if job is None else len(job.note)
+        if taken > MAX_COLLECTED:
+            raise ValueError(f"the results of flow {name_of(root)} take more than 16 MiB: iterate over results()")
+        found.append(decode(client, job))
+    return found if body.returns.count else found[0]
+
+
+def iterate(client: "Client", root: Job) -> Iterator[Any]:
+    """The results of a flow that is done, one by one."""
+    returns = read_root(root).returns
+    if returns is not None:
+        yield from (decode(client, job) for job in nodes_of(client, root.id, returns))
+
+
+def nodes_of(client: "Client", flow: bytes, ref: Ref) -> Iterator[Job | None]:
+    """The jobs of these nodes, by index; None for one that is gone."""
+    if not ref.count:
+        yield from client.store.get([node_id(flow, ref.first)])
+        return
+    end = ref.first + ref.count
+    for start in range(ref.first, end, _AT_ONCE):
+        count = min(_AT_ONCE, end - start)
+        page = {index_of(job.id): job for job in client.store.flows.nodes(flow, start - 1, count)}
+        yield from (page.get(index) for index in range(start, start + count))
+
+
+def decode(client: "Client", job: Job | None) -> Any:
+    """The result of a node; None if it is gone, or did not end well and its flow went on."""
+    if job is None or job.state is not State.DONE:
+        return None
+    task = client.tasks.get(job.task)
+    return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
+
+
+def failure(client: "Client", root: Job) -> TarryError:
+    """The error for a flow that is dead or cancelled."""
+    note: dict[str, Any] = msgspec.json.decode(root.note or b"{}")
+    flow = f"flow {name_of(root)} {UUID(bytes=root.id)}"
+    if root.state is State.CANCELLED:
+        reason = note.get("message")
+        return JobCancelled(f"{flow} was cancelled" + (f": {reason}" if reason else ""))
+    what = f"{note.get('type')}: {note.get('message')}"
+    index = note.get("node", 0)
+    job = client.store.get([node_id(root.id, index)])[0] if index else None
+    if job is None:
+        return FlowFailed(f"{flow} is dead: {what}")
+    failed = FlowFailed(f"{flow}: node {index} ({job.task}) is {job.state}: {what}", client.get(job.id))
+    # As a note, so that Python prints the traceback of the task under that of the caller.
+    failed.add_note(str(msgspec.json.decode(job.note or b"{}").get("traceback", "")))
+    return failed

@@ -1,0 +1,49 @@
+"""The root of a flow: the job that stands for the whole, and what its body says."""
+
+import msgspec
+from msgspec import Struct
+
+from tarry.model.flow.wiring import Ref
+from tarry.model.job import HELD, UNFINISHED, Job, State
+from tarry.store.flows.flows import FLOW_TASK
+from tarry.tasks.options import MAX_NAME
+
+
+class RootBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a root, as JSON."""
+
+    returns: Ref | None = None
+    """Which results are that of the flow."""
+    is_list: bool = False
+    """Without `returns`: the result is the empty list, and not None."""
+    undo: int = 0
+    """The index of the node that undoes the others; 0: there is none."""
+
+
+_decoder = msgspec.json.Decoder(RootBody)
+
+
+def make_root(id: bytes, name: str, key: str | None, queue: str, body: RootBody, now: int) -> Job:
+    """The root of a new flow. now: microseconds since the epoch."""
+    held = 0 if key is None else HELD
+    return Job(
+        id, FLOW_TASK + name, msgspec.json.encode(body), queue, state=State.BLOCKED, due=now, state_since=now, key=key,
+        key_ttl=UNFINISHED, key_held_until=held,
+    )  # fmt: skip
+
+
+def read_root(root: Job) -> RootBody:
+    """What the body of a root says."""
+    return _decoder.decode(root.body)
+
+
+def name_of(root: Job) -> str:
+    """The name of the flow."""
+    return root.task.removeprefix(FLOW_TASK)
+
+
+def checked_name(name: object) -> str:
+    """The name of a flow; ValueError if it is none."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME - len(FLOW_TASK) or "\0" in name:
+        raise ValueError(f"a flow's name is text of 1 to {MAX_NAME - len(FLOW_TASK)} characters, not {name!r}")
+    return name

@@ -1,0 +1,51 @@
+"""Flows whose nodes do not fit together."""
+
+from tests.typing.shop import app, charge, crawl, fetch, join, order, send
+
+
+def nodes() -> None:
+    with app.flow("order") as f:
+        sent = f.add(send.call("a@b"))
+        fetched = f.add(fetch.call(sent.result))
+        f.add(send.call(fetched.result))  # error
+        f.add(join.call(sent.result))  # error
+        f.add(join.call([fetched.result]))  # error
+        f.add(send.call())  # error
+        f.add(send)  # error
+        f.add(send.call("a@b"), after=sent)  # error
+        f.add(send.call("a@b"), after=[sent.result])  # error
+        f.add(send.call("a@b"), on_failure="never")  # error
+        perhaps = f.add(send.call("a@b"), on_failure="go_on")
+        f.add(fetch.call(perhaps.result))  # error
+        group = f.add_all([fetch.call("x")])
+        f.add(join.call(group.result))  # error
+        f.add_all([send.call()])  # error
+        f.add_all(send.call("a"))  # error
+
+
+def chains() -> None:
+    app.chain(fetch.call("x"), send.call())  # error
+    app.chain(send.call("x"), fetch.call(), send.call())  # error
+    app.chain(order.call(1), charge.call())  # error
+    app.chain(order.call(1), fetch.call())  # error
+    app.chain(send.call(), fetch.call())  # error
+    app.chain(fetch.call("x"), send.using(delay=5).call())  # error
+    app.chain(send.using(delay=5).call())  # error
+    send.using(delay=5).call(7)  # error
+    a: str = app.chain(send.call("x"), fetch.call()).result()  # error
+    app.group([send.call()])  # error
+    b: list[str] = app.group([fetch.call("x")]).result()  # error
+    app.chord([fetch.call("x")], join.call())  # error
+    app.chord([crawl.call("x")], join.call())  # error
+    c: int = app.chord([send.call("x")], join.call()).result()  # error
+    app.flow("order", on_failure="never")  # error
+    app.flow()  # error
+    print(a, b, c)
+
+
+async def awaited() -> None:
+    await app.achain(fetch.call("x"), send.call())  # error
+    a: str = await (await app.achain(send.call("x"), fetch.call())).aresult()  # error
+    await app.agroup([send.call()])  # error
+    await app.achord([fetch.call("x")], join.call())  # error
+    print(a)
