@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.app import App
+    from tarry.client.flows.fan_out import fan_out
     from tarry.client.flows.handle import FlowHandle as Flow
     from tarry.client.flows.node import Node
     from tarry.client.follow import Event
@@ -89,6 +90,7 @@ __all__ = [
     "asgi",
     "current_job",
     "current_jobs",
+    "fan_out",
 ]
 
 
@@ -120,6 +122,7 @@ def asgi(
 _HOMES = {
     "tarry.app": ("App",),
     "tarry.tasks.call": ("Call", "Then"),
+    "tarry.client.flows.fan_out": ("fan_out",),
     "tarry.client.flows.handle": ("FlowHandle",),
     "tarry.client.flows.node": ("Node",),
     "tarry.remote.client": ("RemoteClient",),

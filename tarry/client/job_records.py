@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tarry.model.attempts import Attempt, acts_of, attempts_of
 from tarry.model.duration import SECOND
+from tarry.model.flow import wiring
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import Rules
 from tarry.model.overrides import retry_of
@@ -156,9 +157,17 @@ def _fields(job: Job, attempts: int | None) -> dict[str, Any]:
         "expires": job.expires / SECOND or None,
         "owner": job.owner or None,
         "progress": decode_progress(job.progress),
-        "args": decode_json(job.body),
+        "args": decode_json(_arguments(job.body)),
         "note": decode_json(job.note),
     }
+
+
+def _arguments(body: bytes) -> bytes:
+    """The arguments of a body; those of a node that are results of others are null."""
+    try:
+        return wiring.arguments(body)
+    except ValueError:
+        return body
 
 
 def decode_json(text: bytes) -> Any:

@@ -37,6 +37,11 @@ class Task(TaskDefinition[P, R]):
         super().__init__(fn, **settings)
         self._client = client
 
+    @property
+    def client(self) -> "Client":
+        """The client of its app; for tarry's own use."""
+        return self._client()
+
     if not TYPE_CHECKING:  # else every name would be right
 
         def __getattr__(self, name: str) -> Any:

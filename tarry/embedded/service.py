@@ -102,7 +102,7 @@ class LocalWorker(Worker):
         self._stop_at = math.inf if until_idle is None else time.monotonic() + until_idle
         self._limit = math.inf
         self._was_interrupted = self._gave_up = False
-        self._empty_claims = 0
+        self._empty_claims = self._seen_attempts = 0
 
     def stop(self, limit: float = math.inf) -> None:
         """Finishes the running jobs, then ends; after `limit` seconds jobs are given back. Thread-safe."""
@@ -139,6 +139,10 @@ class LocalWorker(Worker):
 
     def _has_nothing_left(self) -> bool:
         if self.pump.flush_batches() or not self.pump.is_idle:
+            return False
+        if self._seen_attempts != self.pump.attempts:
+            # The step that settled them did not look for queues that got their first job by them; the next one does.
+            self._seen_attempts = self.pump.attempts
             return False
         self._empty_claims = self._empty_claims + 1 if self.pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
         return self._empty_claims >= MAX_EMPTY_CLAIMS

@@ -4,8 +4,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from tarry.errors import ArgumentError
+from tarry.model.flow import wiring
+from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.killing import TIMEOUT
 from tarry.model.outcome import Outcome
@@ -21,13 +24,22 @@ if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition
 
 
+class Inputs(Protocol):
+    """What a node of a flow needs of its worker."""
+
+    def arguments(self, job: Job) -> bytes:
+        """The arguments of a node as JSON, with the results that it takes; ArgumentError. May block."""
+
+
 class Running:
     """One attempt at a job."""
 
     __slots__ = (
+        "_arguments",
         "coroutine",
         "given_up",
         "handle",
+        "inputs",
         "interrupt",
         "job",
         "kill_reason",
@@ -69,6 +81,33 @@ class Running:
         self.stopping = False
         self.status = 0
         """The HTTP status that answered it; 0: none."""
+        self.inputs: Inputs | None = None
+        """Finds the arguments of a node of a flow; None: it is none, or nobody looks."""
+        self._arguments: bytes | ArgumentError | None = None
+
+    @property
+    def arguments(self) -> bytes:
+        """The arguments as JSON. ArgumentError if those of a node of a flow cannot be had."""
+        # A plain job has no envelope around them.
+        if self.job.body[:1] != MARK:
+            return self.job.body
+        self.fetch_arguments()
+        if isinstance(self._arguments, ArgumentError):
+            raise self._arguments
+        assert self._arguments is not None
+        return self._arguments
+
+    def fetch_arguments(self) -> None:
+        """Reads the arguments of a node of a flow, once. May block."""
+        if self._arguments is not None:
+            return
+        try:
+            # Without a store, as for people: `null` stands for what comes from others.
+            self._arguments = (
+                wiring.arguments(self.job.body) if self.inputs is None else self.inputs.arguments(self.job)
+            )
+        except ArgumentError as error:
+            self._arguments = error
 
     @property
     def output_text(self) -> str:
@@ -114,7 +153,7 @@ class CurrentJob:
     def load(self) -> Arguments:
         """The arguments, decoded once; ArgumentError if they do not fit the task."""
         if self._call is None:
-            self._call = self._running.task.codec.decode(self._running.job.body)
+            self._call = self._running.task.codec.decode(self._running.arguments)
         return self._call
 
     @property

@@ -4,17 +4,23 @@ import contextlib
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tarry.app import App
+from tarry.client.flows.block import Flow
+from tarry.client.flows.handle import FlowHandle
 from tarry.client.task import Task
 from tarry.model.duration import SECOND, Duration, microseconds
+from tarry.model.flow.flow import Phase
+from tarry.model.flow.node_ids import index_of
 from tarry.testing.backend import KitBackend
 from tarry.testing.enqueued import Enqueued, Expected, to_datetime
 from tarry.testing.runs import DeathMoment
 
 if TYPE_CHECKING:
     from tarry.testing.endpoints import EndpointAnswers, Sent
+
+R = TypeVar("R")
 
 # A test may enqueue thousands, and the message should stay readable.
 LISTED = 20
@@ -140,6 +146,27 @@ class Jobs:
         """The same, awaited: coroutines run on the loop of the test."""
         return await self._backend.adrain_all(raising)
 
+    @overload
+    def run(self, flow: FlowHandle[R], *, raising: bool = False) -> R: ...
+    @overload
+    def run(self, flow: Flow, *, raising: bool = False) -> Any: ...
+    def run(self, flow: Flow | FlowHandle[Any], *, raising: bool = False) -> Any:
+        """Runs all due jobs, as `drain`, and returns the result of this flow; the errors are those of `result`.
+
+        Fails if the flow has not ended then, and shows its jobs: one may wait for a later time, or for a signal.
+        """
+        __tracebackhide__ = True
+        handle = flow.handle if isinstance(flow, Flow) else flow
+        self.drain(raising=raising)
+        if handle.record().phase is not Phase.ENDED:
+            raise AssertionError(f"flow {handle.name} has not ended, and nothing is due:\n{_list_nodes(handle)}")
+        return handle.result(timeout=0)
+
+    def flows(self, name: str | None = None) -> list[FlowHandle[Any]]:
+        """The flows that were stored in this test, of one name or of all, the oldest first."""
+        found = [flow for store in self._backend.stores() for flow in store.app.flows.list(name=name, limit=10_000)]
+        return sorted(found, key=lambda flow: flow.id)
+
     def kill_worker_during(self, task: Task[Any, Any] | str, at: DeathMoment = "end") -> None:
         """Makes the worker die during the task's next run: at its start, or at its end, before the end is stored.
 
@@ -192,6 +219,14 @@ def open_kit() -> Iterator[Jobs]:
     backend = KitBackend()
     with backend.install():
         yield Jobs(backend)
+
+
+def _list_nodes(flow: FlowHandle[Any]) -> str:
+    nodes = [node.record() for node in flow.nodes()]
+    # Those that have not ended first: they are what is waited for.
+    nodes.sort(key=lambda job: job.state.finished)
+    lines = [f"  {index_of(job.id)} {job.task}: {job.state}" for job in nodes[:LISTED]]
+    return "\n".join(lines + [f"  and {len(nodes) - LISTED} more"] * (len(nodes) > LISTED))
 
 
 def _format_count(count: int) -> str:

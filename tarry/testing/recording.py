@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
 from tarry.client.batcher import Batcher
 from tarry.client.client import Client
 from tarry.client.clock import FakeClock
@@ -15,9 +17,13 @@ from tarry.client.handle import Handle
 from tarry.errors import QueueFull, ResultTimeout
 from tarry.model.bound import Bound
 from tarry.model.change import Change
-from tarry.model.job import Job
+from tarry.model.flow import wiring
+from tarry.model.flow.node_ids import flow_id, is_node
+from tarry.model.job import RELATIVE, Job, State
 from tarry.store import ids
 from tarry.store.base import NOTHING
+from tarry.store.flows.flows import NewFlow
+from tarry.store.flows.memory import MemoryFlows
 from tarry.store.memory import MemoryStore
 from tarry.tasks.call import AnyCall
 from tarry.tasks.definition import TaskDefinition
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from tarry.app import App
 
 _RANDOM_BITS = 62
+_FLOW_BITS = 42
 
 
 class RecordingStore(MemoryStore):
@@ -41,6 +48,7 @@ class RecordingStore(MemoryStore):
         self._tails = itertools.count(random.getrandbits(_RANDOM_BITS - 1))
         self.enqueued: dict[bytes, Job] = {}
         """Each job by its id, as it was before its first attempt."""
+        self.flows = RecordingFlows(self, self._lock, self._index, self._insert_all, self._lane_of, self._hub.wake)
 
     @property
     def app(self) -> "App":
@@ -53,7 +61,8 @@ class RecordingStore(MemoryStore):
         stored = super().insert(jobs)
         for job, id in zip(jobs, stored, strict=True):
             if id == job.id:
-                self.enqueued.setdefault(id, job)
+                # A node comes this way if another one adds it while it runs.
+                self.enqueued.setdefault(id, _as_enqueued(job) if is_node(id) else job)
         return stored
 
     def insert_bounded(
@@ -88,6 +97,41 @@ class RecordingStore(MemoryStore):
         """A UUIDv7 by the clock of the test, since it contains the time."""
         value = self._clock.now() // 1000 << 80 | 0x7 << 76 | 0b10 << _RANDOM_BITS | next(self._tails)
         return value.to_bytes(16, "big")
+
+    def new_flow_id(self) -> bytes:
+        """The same for a flow."""
+        return flow_id(self._clock.now() // 1000, next(self._tails) % 2**_FLOW_BITS)
+
+
+class RecordingFlows(MemoryFlows):
+    """The flows of a `RecordingStore`."""
+
+    def __init__(self, store: RecordingStore, *args: Any) -> None:
+        super().__init__(*args)
+        # Weak, so that the store is freed without the garbage collector.
+        self._store = weakref.proxy(store)
+
+    def new_id(self, name: str, key: str | None = None) -> bytes:
+        return bytes(self._store.new_flow_id())
+
+    def insert(self, new: NewFlow, now: int) -> bytes:
+        id = super().insert(new, now)
+        if id == new.root.id:
+            self._store.enqueued |= {job.id: _as_enqueued(job) for job in new.nodes}
+        return id
+
+    def insert_within(self, connection: Any, new: NewFlow, now: int) -> bytes:
+        """As `RecordingStore.insert_within`."""
+        session = getattr(sys.modules.get("sqlalchemy.orm"), "Session", None)
+        if hasattr(connection, "on_commit") or (session is not None and isinstance(connection, session)):
+            return super().insert_within(connection, new, now)
+        return self.insert(new, now)
+
+
+def _as_enqueued(job: Job) -> Job:
+    """A node as a plain job: without its wiring, and with a time that does not count from its release."""
+    due = job.state_since + job.due if job.state is State.BLOCKED and job.due < RELATIVE else job.due
+    return replace(job, body=wiring.arguments(job.body), due=due)
 
 
 class JobDrainer(Protocol):
@@ -145,6 +189,18 @@ class DirectClient(Client):
         )
         await self._drainer.aon_enqueue()
         return handles
+
+    def insert_flow(self, new: NewFlow, connection: Any = None) -> Handle[Any]:
+        root = super().insert_flow(new, connection)
+        self._drainer.on_enqueue()
+        return root
+
+    async def ainsert_flow(self, new: NewFlow, connection: Any = None) -> Handle[Any]:
+        # In the thread of the test, as `ainsert_jobs`.
+        within = connection is not None
+        root = await super().ainsert_flow(new, connection) if within else super().insert_flow(new)
+        await self._drainer.aon_enqueue()
+        return root
 
     async def aenqueue_many(
         self, task: TaskDefinition[Any, Any], calls: Iterable[AnyCall[Any]], options: Options = NO_OPTIONS

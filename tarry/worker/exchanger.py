@@ -19,9 +19,10 @@ from tarry.client.clock import Clock
 from tarry.errors import PartlyUnavailable, StoreError
 from tarry.model import lifecycle
 from tarry.model.change import Change
+from tarry.model.flow.wiring import MARK
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
-from tarry.model.outcome import Outcome, Released
+from tarry.model.outcome import Outcome, Released, Returned
 from tarry.model.quantity import quantity
 from tarry.store import ids
 from tarry.store.base import Exchange, Store, Want
@@ -36,6 +37,7 @@ from tarry.worker.claim_plan import ClaimPlan
 from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
 from tarry.worker.held_leases import HeldLeases
+from tarry.worker.run.inputs import NodeInputs
 
 log = logging.getLogger("tarry.worker")
 
@@ -71,6 +73,9 @@ class Exchanger:
         self.claimed_at = 0
         """The store's time of the last claim."""
         self._clock, self._plan, self._lease, self._rules, self._marks = clock, plan, lease, rules, marks
+        self._inputs = NodeInputs(store)
+        self._tends = False
+        """A flow has more nodes to release."""
         self._early = EarlyClaim(store, owner, lease, plan)
         self._store_backoff, self._part_backoff = Backoff(), Backoff()
         """For the store as a whole, and for the shards that are away."""
@@ -88,6 +93,14 @@ class Exchanger:
         """Whether this very attempt is held."""
         # By identity, not by id: the same job may be here again, while its first attempt still runs.
         return self.held.get(running.job.id) is running
+
+    def hold(self, job: Job, task: TaskDefinition[Any, Any]) -> Running:
+        """Holds a job that was claimed, as an attempt that starts."""
+        running = Running(job, task, self._marks)
+        if job.body[:1] == MARK:
+            running.inputs = self._inputs
+        self.held[job.id] = running
+        return running
 
     def end(self, running: Running, outcome: Outcome) -> bool:
         """Puts a held job in line to be settled; False if it is not held any more."""
@@ -156,6 +169,8 @@ class Exchanger:
         try:
             moment = self._clock.now()
             changes = [self.decide(running.job, outcome, moment) for running, outcome in self.unsettled]
+            if self._tends:
+                self._tends = self.store.flows.tend(moment)
             due = self.next_due is not None and self.next_due <= moment
             wants: Sequence[Want] = self._plan.wants(limit, due) if limit else ()
             answer = self.store.exchange(changes, wants, limit if wants else 0, self.owner, self._lease, moment)
@@ -166,6 +181,7 @@ class Exchanger:
         self._record(changes, answer, moment)
         self._postpone(answer, now)
         self.unsettled.clear()
+        self._tends = self._tends or answer.tend
         self.next_due, self.claimed_at = answer.next_due, moment
         if wants:
             self._plan.record(wants, answer.jobs)
@@ -226,6 +242,8 @@ class Exchanger:
         for at, ((running, outcome), change, is_valid) in enumerate(ended):
             if is_valid:
                 self.events.record_end(running.job, outcome, change, moment)
+                if change.node is not None and isinstance(outcome, Returned):
+                    self._inputs.keep(change.id, outcome.value)
             # Not for a store that is away: its answer is only not known yet.
             elif at not in answer.missing:
                 job = running.job

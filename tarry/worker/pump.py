@@ -309,8 +309,7 @@ class Pump:
             elif job.crashes and self._is_beside_suspect(job):
                 reject(job, Quarantined())
             else:
-                running = Running(job, task, self._marks)
-                self.held[job.id] = running
+                running = self._exchanger.hold(job, task)
                 # Set after the job is held: `stop` in another thread either finds the job or is seen here.
                 running.stopping = running.stopping or self.stopping
                 (gathered if task.batch else batches[task.is_async]).append(running)

@@ -451,6 +451,18 @@ def test_drain_of_some_queues(app: App) -> None:
     assert [job.state for job in jobs] == ["done", "done", "ready"]
 
 
+def test_drain_finds_the_queue_in_which_its_last_job_enqueued(app: App) -> None:
+    @app.task(queue="another")
+    def second() -> None: ...
+
+    @app.task
+    def first() -> None:
+        second.enqueue()
+
+    first.enqueue()
+    assert app.drain() == 2
+
+
 def test_drain_finds_its_own_behind_thousands_that_fall_due(app: App) -> None:
     @app.task(name="sync")
     def sync() -> None: ...

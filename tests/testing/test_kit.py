@@ -731,3 +731,15 @@ def test_who_drains_may_be_cancelled(jobs: Jobs) -> None:
         return job.state
 
     assert asyncio.run(script()) == "ready"
+
+
+def test_a_drain_finds_the_queue_in_which_its_last_job_enqueued(jobs: Jobs) -> None:
+    @jobs.app.task(queue="another")
+    def second() -> None: ...
+
+    @jobs.app.task
+    def first() -> None:
+        second.enqueue()
+
+    first.enqueue()
+    assert jobs.drain() == 2

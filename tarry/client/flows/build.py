@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from tarry.client.flows.options import FlowOptions, check_node
 from tarry.client.flows.root import RootBody, make_root
-from tarry.client.flows.wires import Parents, Wires, joined, wire
+from tarry.client.flows.wires import Parents, joined, wire
 from tarry.client.job_factory import JobFactory
 from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
-from tarry.model.flow.wiring import Ref, Take, Wiring, wrap
+from tarry.model.flow.wiring import Gate, Ref, Take, Wiring, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.flows.flows import FLOW_TASK, NewFlow
@@ -80,7 +80,7 @@ class FlowBuilder:
     def finish(self, id: bytes, now: int, rules: Callable[[str, str], Rules], body: RootBody) -> NewFlow:
         """The flow as it is stored. now: microseconds since the epoch."""
         wires = wire([node.parents for node in self.planned])
-        nodes = [_node(id, index, node, wires) for index, node in enumerate(self.planned, 1)]
+        nodes = [stored_node(id, index, node, wires.tells.get(index, ())) for index, node in enumerate(self.planned, 1)]
         rows = [GateRow(id, gate.first, gate.count, gate.parents) for gate in wires.gates if gate.parents > 1]
         root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
@@ -103,10 +103,11 @@ class FlowBuilder:
         )  # fmt: skip
 
 
-def _node(flow: bytes, index: int, node: PlannedNode, wires: Wires) -> Job:
+def stored_node(flow: bytes, index: int, node: PlannedNode, tells: Sequence[Gate]) -> Job:
+    """The job of a node, which tells these gates of its end."""
     job = node.job
     assert job is not None
-    wiring = Wiring(tuple(wires.tells.get(index, ())), node.takes, node.on_failure, node.label)
+    wiring = Wiring(tuple(tells), node.takes, node.on_failure, node.label)
     return replace(job, id=node_id(flow, index), body=wrap(wiring, job.body))
 
 

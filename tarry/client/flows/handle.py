@@ -88,8 +88,8 @@ class FlowHandle(Generic[R]):
         return cast("R", await asyncio.to_thread(results.value, self._client, ended))
 
     def results(self) -> Iterator[Any]:
-        """The results of a flow whose result is a list, one by one, however many; of another one its result. It must
-        have ended; errors as those of `result(0)`."""
+        """The elements of a result that is a list, one by one, however many; of another one the result itself. The flow
+        must have ended; errors as those of `result(0)`."""
         yield from results.iterate(self._client, self._ended(self._client.wait(self._root_id(), 0)))
 
     def nodes(self) -> Iterator[Handle[Any]]:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from tarry.client.flows.root import name_of, read_root
 from tarry.errors import FlowFailed, JobCancelled, TarryError
 from tarry.model.flow.flow import FlowRow
-from tarry.model.flow.node_ids import index_of, node_id
-from tarry.model.flow.wiring import Ref
+from tarry.model.flow.node_ids import flow_of, index_of, node_id
+from tarry.model.flow.wiring import Ref, added_nodes
 from tarry.model.job import Job, State
 
 if TYPE_CHECKING:
@@ -42,10 +42,19 @@ def value(client: "Client", root: Job) -> Any:
 
 
 def iterate(client: "Client", root: Job) -> Iterator[Any]:
-    """The results of a flow that is done, one by one."""
+    """The elements of the result of a flow that is done, if it is a list; else the result."""
     returns = read_root(root).returns
-    if returns is not None:
-        yield from (decode(client, job) for job in nodes_of(client, root.id, returns))
+    if returns is None:
+        return
+    if not returns.count:
+        job = client.store.get([node_id(root.id, returns.first)])[0]
+        added = None if job is None else added_nodes(job.note)
+        if added is None:
+            result = decode(client, job)
+            yield from result if isinstance(result, list) else [result]
+            return
+        returns = added
+    yield from (decode(client, job) for job in nodes_of(client, root.id, returns))
 
 
 def nodes_of(client: "Client", flow: bytes, ref: Ref) -> Iterator[Job | None]:
@@ -64,6 +73,10 @@ def decode(client: "Client", job: Job | None) -> Any:
     """The result of a node; None if it is gone, or did not end well and its flow went on."""
     if job is None or job.state is not State.DONE:
         return None
+    added = added_nodes(job.note)
+    if added is not None:
+        # Nodes that it has added while it ran stand for its result.
+        return [decode(client, each) for each in nodes_of(client, flow_of(job.id), added)]
     task = client.tasks.get(job.task)
     return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
 

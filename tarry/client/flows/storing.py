@@ -17,28 +17,35 @@ def store(client: "Client", builder: FlowBuilder, body: RootBody) -> Handle[Any]
     """Stores the flow; returns the handle of its root, or that of the unfinished flow that holds its key. StoreError;
     what middleware raises."""
     id = client.store.flows.new_id(builder.name, builder.options.key)
-    for node, new in _unmade(client, builder, id, False):
-        require_handle(node.call.task.app_hooks.enqueue_chain[False](new))
-        _require_made(node)
+    make_all(client, builder, id)
     new_flow = builder.finish(id, client.clock.now(), client.rules, body)
     return client.insert_flow(new_flow, builder.options.connection)
+
+
+def make_all(client: "Client", builder: FlowBuilder, flow: bytes, first: int = 1) -> None:
+    """Passes the nodes that have no job yet through the middleware. first: the index of the first node."""
+    for node, new in _unmade(client, builder, flow, first, False):
+        require_handle(node.call.task.app_hooks.enqueue_chain[False](new))
+        _require_made(node)
 
 
 async def astore(client: "Client", builder: FlowBuilder, body: RootBody) -> Handle[Any]:
     """The same, awaited."""
     id = client.store.flows.new_id(builder.name, builder.options.key)
-    for node, new in _unmade(client, builder, id, True):
+    for node, new in _unmade(client, builder, id, 1, True):
         require_handle(await node.call.task.app_hooks.enqueue_chain[True](new))
         _require_made(node)
     new_flow = builder.finish(id, client.clock.now(), client.rules, body)
     return await client.ainsert_flow(new_flow, builder.options.connection)
 
 
-def _unmade(client: "Client", builder: FlowBuilder, id: bytes, is_async: bool) -> Iterator[tuple[PlannedNode, NewJob]]:
+def _unmade(
+    client: "Client", builder: FlowBuilder, flow: bytes, first: int, is_async: bool
+) -> Iterator[tuple[PlannedNode, NewJob]]:
     """The nodes that have to pass the middleware, each with the call that does."""
-    for index, node in enumerate(builder.planned, 1):
+    for index, node in enumerate(builder.planned, first):
         if node.job is None:
-            send = _Sender(client, builder, node, node_id(id, index))
+            send = _Sender(client, builder, node, node_id(flow, index))
             end = send.asend if is_async else send.send
             yield node, NewJob(node.call.task, node.call.args, node.call.kwargs, node.call.options, end, is_async)
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 STOP, GO_ON, COMPENSATE = range(3)
 """What follows when a node does not end well; `model/flow/rules.py` has the rule."""
 
-_MARK = b"\x01"
+MARK = b"\x01"
+"""The first byte of an envelope."""
 
 
 class Gate(Struct, frozen=True, array_like=True, gc=False):
@@ -56,19 +57,22 @@ class Wiring(Struct, frozen=True, array_like=True):
 
 
 _PLAIN = Wiring()
+# No encoder begins with a space, so no task can return this by itself.
+_ADDED = b' {"tarry-nodes":'
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Wiring)
+_numbers = msgspec.json.Decoder(tuple[int, int])
 
 
 def wrap(wiring: Wiring, arguments: bytes) -> bytes:
     """The body of a node."""
     packed = _trimmed(wiring)
-    return b"".join((_MARK, _varint(len(packed)), packed, arguments))
+    return b"".join((MARK, _varint(len(packed)), packed, arguments))
 
 
 def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
     """The wiring and the arguments of a body. Without an envelope: None and the body. ValueError: it cannot be read."""
-    if body[:1] != _MARK:
+    if body[:1] != MARK:
         return None, body
     start, end = _bounds(body)
     return _decoder.decode(body[start:end]), body[end:]
@@ -76,7 +80,19 @@ def unwrap(body: bytes) -> tuple[Wiring | None, bytes]:
 
 def arguments(body: bytes) -> bytes:
     """The arguments of a body, with or without an envelope: for whoever shows them. ValueError as `unwrap`."""
-    return body[_bounds(body)[1] :] if body[:1] == _MARK else body
+    return body[_bounds(body)[1] :] if body[:1] == MARK else body
+
+
+def added_result(first: int, count: int) -> bytes:
+    """The result of a node that has added these nodes to its flow: it stands for the list of theirs."""
+    return _ADDED + b"[%d,%d]}" % (first, count)
+
+
+def added_nodes(result: bytes) -> Ref | None:
+    """The nodes for whose results such a result stands; None: it is a result of its own."""
+    if not result.startswith(_ADDED):
+        return None
+    return Ref(*_numbers.decode(result[len(_ADDED) : -1]))
 
 
 def _bounds(body: bytes) -> tuple[int, int]:

@@ -23,6 +23,14 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(\w+)`")
 _PATH = re.compile(r"(.*) - at `\$(?:\[(\d+)\]|\.(\w+|\*))?(.*)`$", re.DOTALL)
 
 
+class ArgumentsLater(ArgumentError):
+    """The arguments of a job cannot be had just now: it comes back, and no attempt is counted. delay: microseconds."""
+
+    def __init__(self, message: str, delay: int) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
 def call_error(
     signature: TaskSignature, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> ArgumentError:

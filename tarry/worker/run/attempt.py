@@ -10,14 +10,17 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from tarry.client.flows.fan_out import FanOut, add_nodes
 from tarry.errors import ArgumentError
+from tarry.model.flow.wiring import MARK
 from tarry.model.killing import HOOKS
 from tarry.model.outcome import Outcome
 from tarry.tasks import django_connections
 from tarry.tasks.django_connections import DJANGO
 from tarry.tasks.interrupts import Interrupted
+from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.running import Batch, Running, current
-from tarry.worker.run import hook_calls
+from tarry.worker.run import hook_calls, inputs
 from tarry.worker.run.context import AttemptContext, run_shown
 from tarry.worker.run.report import outcome_of_argument_error, outcome_of_error, with_status
 from tarry.worker.run.steps import BATCH, ONE, RUNNER, WRAPPED, Call, End, Steps
@@ -71,6 +74,8 @@ def _drive_sync(running: Running, steps: Steps, context: AttemptContext, disarm:
             token = current.set(running)
             try:
                 value = fn(*args, **kwargs)
+                if type(value) is FanOut:
+                    value = add_nodes(running.job, value)
             except BaseException as raised:
                 # Only noted: its outcome is worked out after `disarm`, where no interrupt can break in.
                 error = raised
@@ -105,6 +110,8 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
     error: BaseException | None = None
     outcome: Outcome | None = None
     try:
+        if running.job.body[:1] == MARK:
+            await inputs.fetch(running)
         call = steps.prepare(running)
     except ArgumentError as misfit:
         error, outcome = misfit, outcome_of_argument_error(misfit)
@@ -114,6 +121,8 @@ async def _drive_async(running: Running, steps: Steps, context: AttemptContext, 
         current.set(running)
         try:
             value = await run_shown(fn(*args, **kwargs), running, context, context.kill_at(running))
+            if type(value) is FanOut:
+                value = await asyncio.to_thread(add_nodes, running.job, value)
         except BaseException as raised:
             error = raised
     disarm(running)

@@ -89,11 +89,16 @@ class InlineWorker:
     def steps(self) -> Iterator[Running]:
         """The attempts to run, until there are none."""
         empty_claims = 0
+        has_run = False
         while empty_claims < MAX_EMPTY_CLAIMS:
             pause = self._pump.step()
             running = self._runner.next()
             if running is not None:
+                has_run = True
                 yield running
+            elif has_run:
+                # The step that settled it did not look for queues that got their first job by it; the next one does.
+                has_run = False
             elif pause > 0 and not self._pump.flush_batches():
                 empty_claims = empty_claims + 1 if self._pump.has_overdue_jobs else MAX_EMPTY_CLAIMS
 

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tarry.client.flows.fan_out import AddedNodes
 from tarry.errors import ArgumentError, JobFailed
 from tarry.model import outcome
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified_name
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
+from tarry.tasks.arguments.errors import ArgumentsLater
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
 
@@ -29,6 +31,8 @@ def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
         return _NOTHING
     if isinstance(value, Verdict):
         return outcome_of_verdict(value)
+    if type(value) is AddedNodes:
+        return Returned(value.result)
     try:
         encoded = running.task.codec.encode_result(value)
     except Exception as error:
@@ -62,7 +66,10 @@ def with_status(ended: Outcome, running: Running) -> Outcome:
 
 
 def outcome_of_argument_error(error: ArgumentError) -> Outcome:
-    """The outcome if the arguments do not fit the task's signature: no other attempt can help."""
+    """The outcome if the arguments do not fit the task's signature: no other attempt can help. Those of a node of a
+    flow may also not be there just now."""
+    if isinstance(error, ArgumentsLater):
+        return Snoozed(error.delay)
     return Raised(outcome.outcome_note("ArgumentError", message(error)), ("ArgumentError",), final=True)
 
 

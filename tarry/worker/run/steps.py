@@ -45,14 +45,14 @@ class Steps(Struct, frozen=True):
 
 def _prepare_one(running: Running) -> Call:
     task = running.task
-    args, kwargs = task.codec.decode(running.job.body)
+    args, kwargs = task.codec.decode(running.arguments)
     return task.fn, args, kwargs
 
 
 def _prepare_runner(running: Running) -> Call:
     runner = running.task.runner
     assert runner is not None
-    args, _ = running.task.codec.decode(running.job.body)
+    args, _ = running.task.codec.decode(running.arguments)
     return runner.run, (running, args[0]), _NO_KWARGS
 
 
@@ -84,7 +84,7 @@ def _prepare_batch(batch: Batch) -> Call | None:
             batch.outcomes[member] = Released()
             continue
         try:
-            args, kwargs = decode(member.job.body)
+            args, kwargs = decode(member.arguments)
         except ArgumentError as error:
             batch.outcomes[member] = report.outcome_of_argument_error(error)
             continue

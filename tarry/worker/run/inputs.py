@@ -1,0 +1,153 @@
+"""The arguments of a node that are results of other nodes: read from the store when the node runs.
+
+Nothing is copied when a node is released: until it runs, a node that takes 100,000 results costs no more than others. A
+worker keeps the results that it settled last: in a chain, each link finds the one before there.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tarry.errors import ArgumentError, StoreError
+from tarry.model.duration import SECOND
+from tarry.model.flow.node_ids import flow_of, index_of, node_id
+from tarry.model.flow.wiring import Ref, Take, added_nodes, unwrap
+from tarry.model.job import Job, State
+from tarry.store.base import Store
+from tarry.tasks.arguments.errors import ArgumentsLater
+from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.running import Running, jobs_of
+from tarry.tasks.shield import shielded
+
+MAX_COLLECTED = 16 * 2**20
+"""Bytes of all results that one node takes."""
+KEPT = 16 * 2**20
+"""Bytes of results that a worker keeps."""
+_AT_ONCE = 1000
+_EXPANDS = 8
+"""How deep results of nodes that have added nodes may lie in each other."""
+_UNFINISHED = (State.READY, State.SCHEDULED, State.RUNNING)
+
+
+class NodeInputs:
+    """Finds results of nodes for one worker. Its methods may be called in any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._size = 0
+
+    def keep(self, id: bytes, result: bytes) -> None:
+        """Keeps the result of a node that is done. One thread at a time."""
+        if len(result) <= KEPT // 16:
+            self._size += len(result) - len(self._kept.pop(id, b""))
+            self._kept[id] = result
+        while self._size > KEPT:
+            self._size -= len(self._kept.popitem(last=False)[1])
+
+    def arguments(self, job: Job) -> bytes:
+        """The arguments of a node, with the results that it takes; ArgumentError if one is gone, or all are too large;
+        ArgumentsLater if one is not there just now."""
+        try:
+            wiring, arguments = unwrap(job.body)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise ArgumentError(f"{job.task}: {error}") from None
+        if wiring is None or not wiring.takes:
+            return arguments
+        try:
+            with shielded:
+                return _splice(arguments, self._values(job, wiring.takes))
+        except StoreError as error:
+            raise ArgumentsLater(f"{job.task}: its arguments cannot be read: {error}", SECOND) from None
+
+    def _values(self, job: Job, takes: Sequence[Take]) -> dict[int | str, bytes]:
+        """The values as JSON, by the place of the argument."""
+        budget = _Budget(job.task)
+        flow = flow_of(job.id)
+        values: dict[int | str, list[bytes]] = {}
+        lists: set[int | str] = set()
+        for take in takes:
+            values.setdefault(take.place, []).extend(self._results(flow, take.ref, budget))
+            if take.ref.count:
+                lists.add(take.place)
+        return {place: _as_list(found) if place in lists else found[0] for place, found in values.items()}
+
+    def _results(self, flow: bytes, ref: Ref, budget: "_Budget", depth: int = 0) -> Iterator[bytes]:
+        for index, result in self._read(flow, ref, budget):
+            budget.spend(len(result), index)
+            added = added_nodes(result)
+            if added is None:
+                yield result
+            elif depth < _EXPANDS:
+                yield _as_list(list(self._results(flow, added, budget, depth + 1)))
+            else:
+                raise ArgumentError(f"{budget.task}: the result of node {index} lies too deep")
+
+    def _read(self, flow: bytes, ref: Ref, budget: "_Budget") -> Iterator[tuple[int, bytes]]:
+        """Index and result of each of these nodes."""
+        end = ref.first + max(1, ref.count)
+        for start in range(ref.first, end, _AT_ONCE):
+            indices = range(start, min(start + _AT_ONCE, end))
+            kept = {index: self._kept.get(node_id(flow, index)) for index in indices}
+            if None in kept.values():
+                jobs = self._jobs(flow, indices)
+                kept = {index: budget.result(jobs.get(index), index) for index in indices}
+            yield from ((index, result) for index, result in kept.items() if result is not None)
+
+    def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
+        if len(indices) == 1:
+            job = self._store.get([node_id(flow, indices[0])])[0]
+            return {} if job is None else {indices[0]: job}
+        return {index_of(job.id): job for job in self._store.flows.nodes(flow, indices[0] - 1, len(indices))}
+
+
+class _Budget:
+    """What one node may take in all, and what becomes of a node whose result cannot be had."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self._left = MAX_COLLECTED
+
+    def spend(self, size: int, index: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ArgumentError(
+                f"{self.task}: the results that it takes are more than {MAX_COLLECTED >> 20} MB, up to node {index};"
+                " return where the data are, and not the data"
+            )
+
+    def result(self, job: Job | None, index: int) -> bytes:
+        if job is None or job.state is State.BLOCKED:
+            raise ArgumentError(f"{self.task}: the result of node {index} is gone")
+        if job.state in _UNFINISHED:
+            # A person runs it again just now.
+            raise ArgumentsLater(f"{self.task}: node {index} runs again", SECOND)
+        # It has not ended well, and its flow went on.
+        return (job.note or b"null") if job.state is State.DONE else b"null"
+
+
+async def fetch(running: Running) -> None:
+    """Reads what the jobs of this attempt take, in a thread, so that the loop does not wait for the store."""
+    if any(member.inputs is not None for member in jobs_of(running)):
+        await asyncio.to_thread(_fetch_all, jobs_of(running))
+
+
+def _fetch_all(members: Sequence[Running]) -> None:
+    for member in members:
+        member.fetch_arguments()
+
+
+def _as_list(results: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(results) + b"]"
+
+
+def _splice(arguments: bytes, values: dict[int | str, bytes]) -> bytes:
+    """The arguments with these values in their places."""
+    raw: Any = msgspec.json.decode(
+        arguments, type=dict[str, msgspec.Raw] if arguments[:1] == b"{" else list[msgspec.Raw]
+    )
+    for place, value in values.items():
+        raw[place] = msgspec.Raw(value)
+    return msgspec.json.encode(raw)
