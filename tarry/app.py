@@ -308,7 +308,7 @@ class App(TaskDecoratorMixin, FlowMaker, mixin.EmbeddedMixin):
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
             ticker=ScheduleTicker(client),
-            death_hooks=DeathHooks(self.tasks),
+            death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else client.make_forwarder(outbox).forward,
         )

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("docs/tasks.md", "docs/flows.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -17,12 +20,13 @@ def test_every_section_has_an_example_and_every_example_a_test() -> None:
     _, *sections = re.split(r"^## ", (ROOT / "docs/tasks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     without = [section.splitlines()[0] for section in sections if not BLOCK.search(section)]
     assert without == []
-    assert [block for block in blocks("docs/tasks.md") if "def test_" not in block] == []
+    assert [block for page in PAGES for block in blocks(page) if "def test_" not in block] == []
 
 
-def test_the_examples_of_the_docs_run(tmp_path: Path, installed: dict[str, str]) -> None:
-    found = blocks("docs/tasks.md")
-    assert len(found) >= 10
+@pytest.mark.parametrize(("page", "fewest"), [(PAGES[0], 10), (PAGES[1], 5)])
+def test_the_examples_of_the_docs_run(page: str, fewest: int, tmp_path: Path, installed: dict[str, str]) -> None:
+    found = blocks(page)
+    assert len(found) >= fewest
     for number, block in enumerate(found):
         (tmp_path / f"test_example_{number}.py").write_text(block, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text(
@@ -41,8 +45,9 @@ def test_the_examples_of_the_docs_run(tmp_path: Path, installed: dict[str, str])
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_the_examples_have_no_import_too_many_and_name_nothing_that_is_not_there(tmp_path: Path) -> None:
-    for number, block in enumerate(blocks("docs/tasks.md")):
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_have_no_import_too_many_and_name_nothing_that_is_not_there(page: str, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page)):
         file = tmp_path / f"example_{number}.py"
         file.write_text(block, encoding="utf-8")
     ran = subprocess.run(

@@ -7,6 +7,8 @@ import msgspec
 
 from tarry.client.follow import Event, Follow
 from tarry.errors import JobCancelled, JobFailed, JobNotFound
+from tarry.model.flow.node_ids import flow_of, node_id
+from tarry.model.flow.wiring import added_nodes
 from tarry.model.job import Job, State
 from tarry.store import ids
 from tarry.tasks import progress
@@ -153,9 +155,7 @@ class Handle(Generic[R]):
         if job is None:
             raise JobNotFound(f"no job {self.id}: it never existed, or its time of keeping is over")
         if job.state is State.DONE:
-            # A process that does not have the task cannot know the type of its result.
-            task = self._client.tasks.get(job.task)
-            return cast("R", task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note))
+            return cast("R", self._decode(job))
         note: dict[str, Any] = msgspec.json.decode(job.note or b"{}")
         if job.state is State.CANCELLED:
             reason = note.get("message")
@@ -164,6 +164,17 @@ class Handle(Generic[R]):
         # As a note, so that Python prints the traceback of the task under that of the caller.
         failure.add_note(str(note.get("traceback", "")))
         raise failure
+
+    def _decode(self, job: Job) -> Any:
+        added = added_nodes(job.note)
+        if added is not None:
+            # Nodes that it has added to its flow stand for its result.
+            indices = range(added.first, added.first + added.count)
+            nodes = self._client.fetch([node_id(flow_of(job.id), index) for index in indices])
+            return [self._decode(node) if node and node.state is State.DONE else None for node in nodes]
+        # A process that does not have the task cannot know the type of its result.
+        task = self._client.tasks.get(job.task)
+        return task.codec.decode_result(job.note) if task else msgspec.json.decode(job.note)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle) and other._id == self._id

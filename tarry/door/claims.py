@@ -65,7 +65,7 @@ class Claims:
     ) -> None:
         self._client, self.store, self._owns_store = client, store or client.store, owns_store
         self._app_queues = app_queues or (lambda: {task.queue for task in client.tasks.values()})
-        self._hooks = hooks or DeathHooks(client.tasks)
+        self._hooks = hooks or DeathHooks(client.tasks, client.store)
         self._starting = threading.Lock()
         self._loop: ClaimLoop | None = None
         self._is_closed = False

@@ -13,10 +13,12 @@ from tarry.errors import JobFailed
 from tarry.model.change import Change
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.base import Store
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.log_facts import about
 from tarry.tasks.running import CurrentJob, Running, current
 from tarry.worker.run import hook_calls
+from tarry.worker.run.inputs import NodeInputs
 from tarry.worker.run.steps import carry
 
 log = logging.getLogger("tarry.keeper")
@@ -26,10 +28,10 @@ CLOSES_WITHIN = 5.0
 
 
 class DeathHooks:
-    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread."""
+    """Calls `on_failure` and `on_dead` for the keeper, in a separate thread. store: has what nodes of flows take."""
 
-    def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]]) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Mapping[str, TaskDefinition[Any, Any]], store: Store) -> None:
+        self._tasks, self._inputs = tasks, NodeInputs(store)
         self._queue: SimpleQueue[tuple[Job, Change] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -66,7 +68,9 @@ class DeathHooks:
         task = self._tasks[job.task]
         if task.run_wrapper is None:
             return
-        context = CurrentJob(Running(job, task))
+        running = Running(job, task)
+        running.inputs = self._inputs
+        context = CurrentJob(running)
         error = JobFailed(f"{job.task} {context.id}: {msgspec.json.decode(change.note)['message']}")
         current.set(context.running)
         carry(context, task.run_wrapper)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tarry.tasks.definition import TaskDefinition
 
 R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -46,6 +48,10 @@ class Then(Generic[T_contra, R_co]):
         # Without a use of T_contra, a checker would take any other type for it.
         def _takes(self, first: T_contra) -> R_co: ...
 
+
+Link = Then[T, R] | Call[R]
+"""A call that gets a result as its first argument. It is a Call if its task could do without one; then only the
+program itself checks that the result fits."""
 
 AnyCall = Call[R_co] | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """A Call, or the positional arguments, or the arguments by name. Type checkers check only the first."""

@@ -391,7 +391,7 @@ class Rescue:
     def __init__(self, app: App) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock.now)
-        self.death_hooks = DeathHooks(app.tasks)
+        self.death_hooks = DeathHooks(app.tasks, app.client.store)
         self.keeper = Keeper(self.store, clock=self.clock, death_hooks=self.death_hooks, rules=app.rules)
 
     def lost(self, task: str, **fields: Any) -> Job:

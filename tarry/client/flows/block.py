@@ -11,7 +11,7 @@ from tarry.client.flows.options import FlowOptions, policy
 from tarry.client.flows.root import RootBody
 from tarry.client.flows.storing import astore, store
 from tarry.model.flow.wiring import Ref
-from tarry.tasks.call import Call
+from tarry.tasks.call import Call, Link
 from tarry.tasks.options import MAX_NAME
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Flow:
         *,
         after: Iterable[Node[Any]] = (),
         on_failure: Stops | None = None,
+        undo: Link[R, Any] | None = None,
         name: str | None = None,
     ) -> Node[R]: ...
     @overload
@@ -48,6 +49,7 @@ class Flow:
         *,
         after: Iterable[Node[Any]] = (),
         on_failure: Literal["go_on"],
+        undo: Link[R, Any] | None = None,
         name: str | None = None,
     ) -> Node[R | None]: ...
     def add(
@@ -56,17 +58,22 @@ class Flow:
         *,
         after: Iterable[Node[Any]] = (),
         on_failure: str | None = None,
+        undo: Any = None,
         name: str | None = None,
     ) -> Node[Any]:
         """Adds a job. It starts once the nodes have ended whose results it gets, and those of `after`.
 
         on_failure: "stop": if it does not end well, nothing that waits starts any more, and the flow is dead once all
-        that runs has ended; "go_on": the flow goes on, with None for its result. Default: that of the flow. name: what
+        that runs has ended; "go_on": the flow goes on, with None for its result; "compensate": as "stop", and before
+        the flow is dead, `undo` runs for each job that was done, the last one first. Default: that of the flow.
+
+        undo: a call that undoes the job; if it lacks its first argument, that is the result of the job. name: what
         people see, instead of the task's name. ArgumentError if the arguments do not fit the task.
         """
         self._check_open()
         waits = results_of(after, self._builder)
-        self._last = Node(self._builder, self._builder.add(call, waits, self._policy(on_failure), _label(name)))
+        added = self._builder.add(call, waits, self._policy(on_failure), _label(name), undo)
+        self._last = Node(self._builder, added)
         return self._last
 
     @overload

@@ -14,11 +14,11 @@ from tarry.errors import ArgumentError
 from tarry.model.duration import microseconds
 from tarry.model.flow.flow import FlowRow, GateRow, Phase
 from tarry.model.flow.node_ids import MAX_NODES, node_id
-from tarry.model.flow.wiring import Gate, Ref, Take, Wiring, wrap
+from tarry.model.flow.wiring import COMPENSATE, UNDO_TASK, Gate, Ref, Take, Wiring, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.lifecycle import Rules
 from tarry.store.flows.flows import FLOW_TASK, NewFlow
-from tarry.tasks.arguments.results import encode_with_results, results_in
+from tarry.tasks.arguments.results import NodeResult, encode_with_results, results_in
 from tarry.tasks.call import Call
 from tarry.tasks.definition import TaskDefinition
 from tarry.tasks.options import Options
@@ -32,6 +32,7 @@ class PlannedNode(Struct, gc=False):
     parents: Parents
     on_failure: int
     label: str
+    undo: tuple[str, str, bytes] | None = None
     job: Job | None = None
     takes: tuple[Take, ...] = ()
 
@@ -43,7 +44,9 @@ class FlowBuilder:
         self._factory, self.name, self.options = factory, name, options
         self.planned: list[PlannedNode] = []
 
-    def add(self, call: Any, after: Iterable[Ref | None] = (), on_failure: int = 0, label: str = "") -> Ref:
+    def add(
+        self, call: Any, after: Iterable[Ref | None] = (), on_failure: int = 0, label: str = "", undo: Any = None
+    ) -> Ref:
         """Adds a node; ArgumentError if its arguments do not fit, and ValueError for a wrong option."""
         if type(call) is not Call:
             raise TypeError(f"{call!r} is no call of a task: write task.call(...)")
@@ -54,8 +57,22 @@ class FlowBuilder:
         # With middleware it waits for the end of the block: an `async def` must be awaited.
         if not call.task.app_hooks.has_enqueue_hooks:
             self.make(node, call.args, call.kwargs, call.options)
+        if undo is not None:
+            node.undo = self._undo(undo, Ref(len(self.planned) + 1))
         self.planned.append(node)
         return Ref(len(self.planned))
+
+    def _undo(self, call: Any, own: Ref) -> tuple[str, str, bytes]:
+        """How a node is undone. own: its own result, which is the first argument if the call lacks that."""
+        if type(call) is not Call:
+            raise TypeError(f"undo={call!r} is no call of a task: write task.call(...)")
+        task = call.task
+        if task.lane or task.runner:
+            raise ValueError(f"undo={call!r}: a task that is limited, or sends requests, cannot undo")
+        lacks_first = not task.codec.fits(call.args, call.kwargs)
+        args = (NodeResult(self, own), *call.args) if lacks_first else call.args
+        body, takes = encode_with_results(task.codec, args, call.kwargs)
+        return task.name, call.options.queue or task.queue, wrap(Wiring(takes=takes), body) if takes else body
 
     def make(
         self, node: PlannedNode, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, headers: bytes = b""
@@ -80,11 +97,21 @@ class FlowBuilder:
     def finish(self, id: bytes, now: int, rules: Callable[[str, str], Rules], body: RootBody) -> NewFlow:
         """The flow as it is stored. now: microseconds since the epoch."""
         wires = wire([node.parents for node in self.planned])
+        if undo := self._undoes():
+            body = replace(body, undo=undo)
         nodes = [stored_node(id, index, node, wires.tells.get(index, ())) for index, node in enumerate(self.planned, 1)]
         rows = [GateRow(id, gate.first, gate.count, gate.parents) for gate in wires.gates if gate.parents > 1]
         root = make_root(id, self.name, self.options.key, self.options.queue or "default", body, now)
         row = self._row(id, now, rules, blocked=sum(bool(node.parents) for node in self.planned))
+        if undo:
+            nodes.append(Job(node_id(id, undo), UNDO_TASK, wrap(Wiring(), b"[]"), root.queue, state=State.BLOCKED))
+            row = replace(row, size=row.size + 1, undo=-undo)
         return NewFlow(root, row, nodes, rows) if nodes else NewFlow(*_ended(root, row, now), ())
+
+    def _undoes(self) -> int:
+        """The index of the node that undoes the others; 0: none is needed."""
+        asks = any(node.on_failure == COMPENSATE for node in self.planned)
+        return len(self.planned) + 1 if asks and any(node.undo for node in self.planned) else 0
 
     def _refs(self, task: TaskDefinition[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ref | None]:
         found = list(results_in(args, kwargs))
@@ -107,7 +134,7 @@ def stored_node(flow: bytes, index: int, node: PlannedNode, tells: Sequence[Gate
     """The job of a node, which tells these gates of its end."""
     job = node.job
     assert job is not None
-    wiring = Wiring(tuple(tells), node.takes, node.on_failure, node.label)
+    wiring = Wiring(tuple(tells), node.takes, node.on_failure, node.label, node.undo)
     return replace(job, id=node_id(flow, index), body=wrap(wiring, job.body))
 
 

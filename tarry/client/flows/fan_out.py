@@ -74,11 +74,12 @@ def add_nodes(job: Job, fan: FanOut) -> AddedNodes | list[Any]:
     make_all(client, builder, flow, first)
     # A gate with one parent has no row; the raised one has, and its count says that it must be looked for.
     tells = [Gate(gate.first, gate.count, gate.parents + count - 1) for gate in wiring.tells]
-    _store(client.store, [stored_node(flow, at, node, tells) for at, node in enumerate(builder.planned, first)])
+    insert_nodes(client.store, [stored_node(flow, at, node, tells) for at, node in enumerate(builder.planned, first)])
     return AddedNodes(added_result(first, count))
 
 
-def _store(store: Store, jobs: Sequence[Job]) -> None:
+def insert_nodes(store: Store, jobs: Sequence[Job]) -> None:
+    """Stores nodes that are added to a flow, blocked."""
     for start in range(0, len(jobs), STORED_AT_ONCE):
         with shielded:
             store.insert(jobs[start : start + STORED_AT_ONCE])

@@ -1,9 +1,10 @@
 """The handle of a flow that is stored."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tarry.client.flows import changing, results
+from tarry.client.flows import results
 from tarry.client.flows.root import name_of
 from tarry.client.follow import Event, Follow
 from tarry.client.handle import Handle
@@ -11,7 +12,11 @@ from tarry.errors import JobNotFound
 from tarry.model.flow.flow import FlowRow
 from tarry.model.flow.node_ids import index_of
 from tarry.model.job import Job, State
+from tarry.model.lifecycle import NotPossible
+from tarry.store.base import Store
+from tarry.store.flows import operating
 from tarry.tasks.lazy_asyncio import asyncio
+from tarry.tasks.shield import shielded
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
@@ -111,13 +116,13 @@ class FlowHandle(Generic[R]):
 
     def cancel(self, reason: str = "") -> bool:
         """Cancels the flow: nothing that waits starts any more, and what is ready or runs is cancelled. It has ended
-        once all of that has. False if it had ended already, or is being cancelled."""
-        return changing.cancel(self._client, self._root_id(), reason)
+        once all of that has. False if it had ended already, or is being undone."""
+        return self._try(partial(operating.cancel_flow, reason=reason))
 
     def retry(self) -> bool:
         """Runs the failed nodes of a dead or cancelled flow again, and then what waited for them. False if it has not
         ended, is done, was undone, or another flow has its key now."""
-        return changing.retry(self._client, self._root_id())
+        return self._try(operating.retry_flow)
 
     async def astate(self) -> State:
         """`state`, awaited."""
@@ -138,6 +143,15 @@ class FlowHandle(Generic[R]):
     async def aretry(self) -> bool:
         """`retry`, awaited."""
         return await asyncio.to_thread(self.retry)
+
+    def _try(self, act: Callable[[Store, bytes, int], object]) -> bool:
+        """Does this to the flow; False if that is not possible."""
+        try:
+            with shielded:
+                act(self._client.store, self._root_id(), self._client.clock.now())
+        except NotPossible:
+            return False
+        return True
 
     def _root_id(self) -> bytes:
         return self._root.raw_id

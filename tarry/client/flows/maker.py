@@ -11,7 +11,7 @@ from tarry.client.flows.node import Node
 from tarry.client.flows.options import FlowOptions, OnFailure
 from tarry.client.flows.root import checked_name
 from tarry.model.duration import Duration
-from tarry.tasks.call import Call, Then
+from tarry.tasks.call import Call, Link
 
 if TYPE_CHECKING:
     from tarry.client.client import Client
@@ -22,10 +22,6 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
-
-Link = Then[A, B] | Call[B]
-"""A call that gets a result as its first argument. It is a Call if its task could do without one; then only the
-program itself checks that the result fits."""
 
 
 class FlowMaker(ABC):

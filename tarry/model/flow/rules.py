@@ -15,7 +15,7 @@ from tarry.model.change import Change
 from tarry.model.flow.effect import NodeEffect
 from tarry.model.flow.flow import FlowChange, FlowRow, Phase
 from tarry.model.flow.node_ids import flow_of, index_of, is_root
-from tarry.model.flow.wiring import COMPENSATE, GO_ON, Gate, Ref, Wiring, added_nodes, unwrap, wrap
+from tarry.model.flow.wiring import COMPENSATE, GO_ON, Gate, Ref, Wiring, added_nodes, opened_by, unwrap, wrap
 from tarry.model.job import HELD, RELATIVE, Job, State
 from tarry.model.outcome import outcome_note
 
@@ -50,7 +50,7 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
     if wiring.alone:
         return None
     if to is State.DONE and (added := added_nodes(note)) is not None:
-        return _effect_of_adding(wiring, added)
+        return _effect_of_adding(wiring, added, opened_by(note))
     ended = _read(note)
     if to is State.DONE or (wiring.on_failure == GO_ON and ended.type != FLOW_CANCELLED):
         return NodeEffect(active=-1, tells=wiring.tells)
@@ -59,10 +59,10 @@ def effect_of_end(job: Job, to: State, note: bytes) -> NodeEffect | None:
     return NodeEffect(active=-1, failed=1, arms=arms, note=msgspec.json.encode(ended))
 
 
-def _effect_of_adding(wiring: Wiring, added: Ref) -> NodeEffect:
+def _effect_of_adding(wiring: Wiring, added: Ref, opened: int) -> NodeEffect:
     """The effect of a good end with new nodes, which tell what it would have told."""
     raises = tuple((gate, added.count - 1) for gate in wiring.tells)
-    return NodeEffect(active=-1, blocked=added.count, raises=raises, opens=(Gate(added.first, added.count, 1),))
+    return NodeEffect(active=-1, blocked=added.count, raises=raises, opens=(Gate(added.first, opened, 1),))
 
 
 def effect_of_return(job: Job) -> NodeEffect | None:

@@ -56,12 +56,15 @@ class Wiring(Struct, frozen=True, array_like=True):
     """A person runs it again after it has told: its end counts nothing and tells nobody."""
 
 
+UNDO_TASK = "tarry.flow.undo"
+"""The task of the node that undoes the others. It is released once nothing of the failed flow is active any more."""
+
 _PLAIN = Wiring()
 # No encoder begins with a space, so no task can return this by itself.
 _ADDED = b' {"tarry-nodes":'
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Wiring)
-_numbers = msgspec.json.Decoder(tuple[int, int])
+_numbers = msgspec.json.Decoder(tuple[int, int, int])
 
 
 def wrap(wiring: Wiring, arguments: bytes) -> bytes:
@@ -83,16 +86,22 @@ def arguments(body: bytes) -> bytes:
     return body[_bounds(body)[1] :] if body[:1] == MARK else body
 
 
-def added_result(first: int, count: int) -> bytes:
-    """The result of a node that has added these nodes to its flow: it stands for the list of theirs."""
-    return _ADDED + b"[%d,%d]}" % (first, count)
+def added_result(first: int, count: int, opened: int = 0) -> bytes:
+    """The result of a node that has added these nodes to its flow: it stands for the list of theirs. opened: how many
+    of them its end releases, if not all; the others wait for each other."""
+    return _ADDED + b"[%d,%d,%d]}" % (first, count, opened or count)
 
 
 def added_nodes(result: bytes) -> Ref | None:
     """The nodes for whose results such a result stands; None: it is a result of its own."""
     if not result.startswith(_ADDED):
         return None
-    return Ref(*_numbers.decode(result[len(_ADDED) : -1]))
+    return Ref(*_numbers.decode(result[len(_ADDED) : -1])[:2])
+
+
+def opened_by(result: bytes) -> int:
+    """How many of the nodes that a node has added its end releases."""
+    return _numbers.decode(result[len(_ADDED) : -1])[2]
 
 
 def _bounds(body: bytes) -> tuple[int, int]:

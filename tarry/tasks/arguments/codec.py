@@ -73,6 +73,14 @@ class Codec:
             raise ArgumentError(f"{signature.task}({signature.rest_name}): a result here needs a call without names")
         return json_values.encode(_without_later(content)), dict(enumerate(content))
 
+    def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether no argument is missing, and none is too many; their values are not looked at."""
+        try:
+            self._signature.signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
     def argument(self, place: int | str) -> str:
         """An argument of a call, by its position or name, as messages name it."""
         name = errors.name_at(self._signature, place) if isinstance(place, int) else place

@@ -35,7 +35,7 @@ class NodeInputs:
     """Finds results of nodes for one worker. Its methods may be called in any thread."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._size = 0
 
@@ -98,9 +98,9 @@ class NodeInputs:
 
     def _jobs(self, flow: bytes, indices: range) -> dict[int, Job]:
         if len(indices) == 1:
-            job = self._store.get([node_id(flow, indices[0])])[0]
+            job = self.store.get([node_id(flow, indices[0])])[0]
             return {} if job is None else {indices[0]: job}
-        return {index_of(job.id): job for job in self._store.flows.nodes(flow, indices[0] - 1, len(indices))}
+        return {index_of(job.id): job for job in self.store.flows.nodes(flow, indices[0] - 1, len(indices))}
 
 
 class _Budget:

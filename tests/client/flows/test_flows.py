@@ -6,10 +6,26 @@ from typing import Any
 
 import pytest
 
-from tarry import App, Cancel, Flow, FlowFailed, JobCancelled, JobNotFound, ResultTimeout, Retry, current_job, fan_out
+from tarry import (
+    App,
+    ArgumentError,
+    Cancel,
+    Flow,
+    FlowFailed,
+    JobCancelled,
+    JobNotFound,
+    ResultTimeout,
+    Retry,
+    current_job,
+    fan_out,
+)
 from tarry.client.clock import FakeClock
 from tarry.client.flows import results
+from tarry.keeper.death_hooks import DeathHooks
+from tarry.model import lifecycle
 from tarry.model.flow.flow import Phase
+from tarry.model.outcome import Lost
+from tarry.store.base import Want
 from tarry.store.memory import MemoryStore
 
 clock = FakeClock(1_700_000_000_000_000)
@@ -265,7 +281,9 @@ def test_what_waits_for_a_node_waits_for_those_that_it_adds(app: App, count: int
         f.returns(node)
     app.drain()
     assert f.handle.result(timeout=0) == list(f.handle.results()) == list(range(1, count + 1))
-    assert list(f.handle.nodes())[2].result(timeout=0) == sum(range(1, count + 1))
+    first, _, third = list(f.handle.nodes())[:3]
+    assert first.result(timeout=0) == list(range(1, count + 1))
+    assert third.result(timeout=0) == sum(range(1, count + 1))
 
 
 def test_a_failed_node_that_was_added_stops_the_flow_and_is_retried(app: App) -> None:
@@ -354,6 +372,109 @@ def test_a_parent_that_runs_again_just_now(app: App) -> None:
     assert second.retry()
     app.drain()
     assert f.handle.result(timeout=0) == 3
+
+
+undone: list[Any] = []
+
+
+def refund(paid: int, why: str = "") -> None:
+    undone.append(("refund", paid, why))
+    if paid in fails:
+        raise ValueError("no refund")
+
+
+def unpack(order: int) -> None:
+    undone.append(("unpack", order))
+
+
+def order(app: App, number: int) -> Flow[Any]:
+    undone.clear()
+    for fn in (refund, unpack):
+        if fn.__name__ not in app.tasks:
+            app.task(name=fn.__name__)(fn)
+    with app.flow("order", on_failure="compensate") as f:
+        paid = f.add(call("plus", 70), undo=call("refund", why="order"))
+        packed = f.add(call("plus", 5, 0), undo=call("unpack", 7))
+        failed = f.add(call("plus", number), after=[paid, packed])
+        f.add(call("plus", paid.result), after=[failed], undo=call("unpack", 9))
+    return f.handle
+
+
+def test_what_was_done_is_undone_the_last_first(app: App) -> None:
+    fails.add(8)
+    flow = order(app, 8)
+    app.drain()
+    assert undone == [("unpack", 7), ("refund", 71, "order")]
+    assert (flow.state, flow.record().phase) == ("dead", Phase.ENDED)
+    with pytest.raises(FlowFailed, match=r"node 3 \(plus\) is dead: ValueError: not 8"):
+        flow.result(timeout=0)
+    assert not flow.retry()
+
+
+def test_a_flow_that_ends_well_undoes_nothing(app: App) -> None:
+    flow = order(app, 1)
+    app.drain()
+    assert (flow.state, flow.progress, undone) == ("done", 1, [])
+
+
+def test_undoing_goes_on_if_one_cannot_be_undone(app: App) -> None:
+    fails.update((8, 71))
+    with app.flow("order") as f:
+        app.task(name="refund")(refund)
+        app.task(name="unpack")(unpack)
+        undone.clear()
+        first = f.add(call("plus", 1), undo=call("unpack", 1))
+        second = f.add(call("plus", 70), after=[first], undo=call("refund"))
+        f.add(call("plus", 8), after=[second], on_failure="compensate")
+    app.drain()
+    assert undone == [("refund", 71, ""), ("unpack", 1)]
+    assert f.handle.state == "dead"
+
+
+def test_nothing_to_undo(app: App) -> None:
+    fails.add(70)
+    app.task(name="refund")(refund)
+    with app.flow("order", on_failure="compensate") as f:
+        f.add(call("plus", 70), undo=call("refund"))
+    app.drain()
+    with app.flow("plain", on_failure="compensate") as g:
+        g.add(call("plus", 70))
+    app.drain()
+    assert (f.handle.state, g.handle.state) == ("dead", "dead")
+
+
+def test_what_cannot_undo(app: App) -> None:
+    limited = app.task(name="limited", limit=1)(refund)
+    with app.flow("order") as f:
+        with pytest.raises(ValueError, match="limited"):
+            f.add(call("plus", 1), undo=limited.call(1))
+        with pytest.raises(TypeError, match="no call of a task"):
+            f.add(call("plus", 1), undo=5)  # type: ignore[call-overload]
+        with pytest.raises(ArgumentError, match="argument why"):
+            f.add(call("plus", 1), undo=app.task(name="refund")(refund).call(why=5))  # type: ignore[call-overload]
+
+
+def test_hooks_of_a_dead_worker_see_the_results(app: App) -> None:
+    """The keeper calls them, and has no worker's results at hand."""
+    told = []
+
+    @app.task(name="dies")
+    def dies(x: int) -> int:
+        return x
+
+    @dies.on_failure
+    def on_failure(job: Any, error: BaseException) -> None:
+        told.append(list(job.args))
+
+    flow: Flow[Any] = app.chain(call("plus", 1), app.tasks["dies"].using(queue="last").call())
+    app.drain(queues=["default"])
+    _, node = flow.nodes()
+    store, now = app.client.store, app.client.clock.now()
+    (job,) = store.claim([Want("last", 0, 1)], 1, "owner", 1, now)
+    hooks = DeathHooks(app.tasks, store)
+    hooks.notify([(job, lifecycle.after(job, Lost(on=True), lifecycle.DEFAULT, now))])
+    hooks.close()
+    assert (told, node.state) == ([[2]], "running")
 
 
 def test_flows_are_found(app: App) -> None:
