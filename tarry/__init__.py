@@ -26,6 +26,9 @@ if TYPE_CHECKING:
         JobNotFound,
         QueueFull,
         ResultTimeout,
+        StepError,
+        StepLimit,
+        StepsChanged,
         StoreError,
         StoreFull,
         StoreUnavailable,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from tarry.remote.client import RemoteClient as Client
     from tarry.server_settings import ConsoleMode
     from tarry.tasks.call import Call, Then
+    from tarry.tasks.durable.step import astep, step
+    from tarry.tasks.durable.waiting import Approval, approve, sleep, wait_for
     from tarry.tasks.interrupts import CalledBack, Interrupted, TimeLimit
     from tarry.tasks.new_job import NewJob
     from tarry.tasks.output import Output
@@ -50,6 +55,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AppError",
+    "Approval",
     "ArgumentError",
     "BodyTooLarge",
     "Call",
@@ -78,6 +84,9 @@ __all__ = [
     "Retry",
     "Snooze",
     "State",
+    "StepError",
+    "StepLimit",
+    "StepsChanged",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -87,10 +96,15 @@ __all__ = [
     "TimeLimit",
     "UnknownTask",
     "__version__",
+    "approve",
     "asgi",
+    "astep",
     "current_job",
     "current_jobs",
     "fan_out",
+    "sleep",
+    "step",
+    "wait_for",
 ]
 
 
@@ -131,6 +145,8 @@ _HOMES = {
     "tarry.tasks.new_job": ("NewJob",),
     "tarry.tasks.output": ("Output",),
     "tarry.tasks.progress": ("Progress",),
+    "tarry.tasks.durable.step": ("astep", "step"),
+    "tarry.tasks.durable.waiting": ("Approval", "approve", "sleep", "wait_for"),
     "tarry.tasks.interrupts": ("CalledBack", "Interrupted", "TimeLimit"),
     "tarry.tasks.running": ("CurrentJob", "current_job", "current_jobs"),
     "tarry.client.task": ("Task",),

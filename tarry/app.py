@@ -13,6 +13,7 @@ from tarry.client.bounds import declare_bounds
 from tarry.client.client import Client
 from tarry.client.clock import Clock
 from tarry.client.flows.maker import FlowMaker
+from tarry.client.flows.signals import SignalSender
 from tarry.client.handle import Handle
 from tarry.client.task import Task
 from tarry.client.task_decorator import TaskDecoratorMixin
@@ -50,7 +51,7 @@ M = TypeVar("M", bound=Middleware)
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 
 
-class App(TaskDecoratorMixin, FlowMaker, mixin.EmbeddedMixin):
+class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
     """Where tasks are declared.
 
     store: a URL, or several for shards. Default: TARRY_STORE, else the setting in tarry.toml, else `sqlite:///tarry.db`

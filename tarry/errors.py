@@ -117,6 +117,18 @@ class TooManyRequests(TarryError):
     """So many requests to a master are under way that it takes no other."""
 
 
+class StepError(TarryError):
+    """A durable step cannot be kept or passed over. No other attempt would help, so the job is dead."""
+
+
+class StepsChanged(StepError):
+    """The code of a task changed under a job that runs: a step which is done is another one now."""
+
+
+class StepLimit(StepError):
+    """A job has too many steps, or too much to keep of them."""
+
+
 class JobFailed(TarryError):
     """`result()` of a job that is dead; the message carries the task's own error."""
 

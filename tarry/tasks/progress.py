@@ -1,13 +1,14 @@
-"""What a running job reports: its progress, and what it prints and logs; and how that gets to the store."""
+"""What a running job reports: its progress, what it prints and logs, its steps; and how that gets to the store."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from tarry.model.flow.signal import Signal
 from tarry.model.job import Job
 from tarry.tasks.output import Output, Tail
 from tarry.tasks.shield import shielded
@@ -21,6 +22,8 @@ MAX_MESSAGE = 200
 # Sums of floats may end a little above 1. That is no mistake of the task.
 _ROUNDING = 1e-9
 
+_NO_STEPS = Raw(b"null")
+
 ProgressRow = tuple[bytes, int, bytes]
 
 
@@ -31,22 +34,48 @@ class Progress(Struct, frozen=True):
     message: str = ""
 
 
+class StepRecord(Protocol):
+    """The durable steps of a running job."""
+
+    def encode(self) -> bytes:
+        """The steps as JSON."""
+
+
 class Reporter(Protocol):
-    """The part of a running job that has its progress and output."""
+    """The part of a running job that has its progress, output and steps."""
 
     job: Job
     progress: Progress | None
     tail: Tail | None
 
+    @property
+    def steps(self) -> StepRecord | None:
+        """None: this attempt has come to no step."""
+
+
+class StepPort(Protocol):
+    """What durable steps need of the worker. Its methods may be called in any thread."""
+
+    def add(self, running: Any, done: Callable[[bool], object]) -> None:
+        """Has the steps of a job stored soon, together with others, also after the store was away. Calls `done`, in any
+        thread: whether the job was ours still. Does not block."""
+
+    def signals(self, job: bytes, name: str, key: str, after: int) -> list[Signal]:
+        """As `StoreFlows.signals`. Blocks."""
+
+    def now(self) -> int:
+        """The store's time."""
+
 
 class _Report(Struct, array_like=True):
-    """Progress and output as the store keeps them."""
+    """Progress, output and durable steps as the store keeps them."""
 
     fraction: float | None
     message: str
     attempt: int = 0
     left_out: int = 0
     text: str | None = None
+    steps: Raw = _NO_STEPS
 
 
 def make_progress(fraction: SupportsFloat, message: str) -> Progress:
@@ -59,15 +88,17 @@ def make_progress(fraction: SupportsFloat, message: str) -> Progress:
 
 
 def encode_report(running: Reporter) -> bytes:
-    """Progress and output as JSON for the store. Progress of an earlier attempt is kept, its output is not."""
+    """Progress, output and steps as JSON for the store. Of earlier attempts the output is not kept."""
     progress, tail, job = running.progress or decode_progress(running.job.progress), running.tail, running.job
     fraction, message = (progress.fraction, progress.message) if progress else (None, "")
     # A file name that was decoded badly may have half a surrogate pair, which UTF-8 cannot encode.
     message = message.encode("utf-8", "backslashreplace").decode()
-    if tail is None:
+    steps = kept_steps(job.progress) if running.steps is None else running.steps.encode()
+    if tail is None and not steps:
         return msgspec.json.encode((fraction, message))
-    output = tail.snapshot(job.attempt)
-    return msgspec.json.encode(_Report(fraction, message, output.attempt, output.left_out, output.text))
+    output = None if tail is None else tail.snapshot(job.attempt)
+    said = (0, 0, None) if output is None else (output.attempt, output.left_out, output.text)
+    return msgspec.json.encode((fraction, message, *said, Raw(steps)) if steps else (fraction, message, *said))
 
 
 def decode_progress(kept: bytes) -> Progress | None:
@@ -80,6 +111,12 @@ def decode_output(kept: bytes) -> Output | None:
     """The output in what the store keeps; None if there is none, or if it cannot be read."""
     found = _read(kept)
     return None if found is None or found.text is None else Output(found.text, found.attempt, found.left_out)
+
+
+def kept_steps(kept: bytes) -> bytes:
+    """The steps in what the store keeps, as JSON; empty: there are none."""
+    found = _read(kept)
+    return b"" if found is None or found.steps == _NO_STEPS else bytes(found.steps)
 
 
 def _read(kept: bytes) -> _Report | None:
@@ -95,6 +132,9 @@ class ProgressBuffer:
     keep_output: bytes of output to keep for each job; 0: none.
     """
 
+    steps: StepPort | None = None
+    """Keeps the durable steps of the jobs; None: they can have none."""
+
     def __init__(self, wake: Callable[[], None], keep_output: int = 0) -> None:
         self.pending: dict[Reporter, None] = {}
         self.keep_output = keep_output
@@ -106,6 +146,10 @@ class ProgressBuffer:
         """Sets the progress of a job."""
         running.progress = progress
         self.add(running)
+
+    def wake(self) -> None:
+        """Wakes the pump."""
+        self._wake()
 
     def add(self, running: Reporter) -> None:
         """Notes that a job has something to store. Does not block, and usually takes no lock."""

@@ -16,6 +16,7 @@ from tarry.model.overrides import timeout_of
 from tarry.store import ids
 from tarry.tasks import headers, progress
 from tarry.tasks.arguments.codec import Arguments
+from tarry.tasks.durable.log import StepLog
 from tarry.tasks.interrupts import Interrupted
 from tarry.tasks.output import Tail
 from tarry.tasks.progress import Progress, ProgressBuffer
@@ -47,6 +48,7 @@ class Running:
         "progress_buffer",
         "started",
         "status",
+        "step_log",
         "stopping",
         "tail",
         "task",
@@ -84,6 +86,8 @@ class Running:
         self.inputs: Inputs | None = None
         """Finds the arguments of a node of a flow; None: it is none, or nobody looks."""
         self._arguments: bytes | ArgumentError | None = None
+        self.step_log: StepLog | None = None
+        """Its durable steps; None: it has come to none."""
 
     @property
     def arguments(self) -> bytes:
@@ -108,6 +112,11 @@ class Running:
             )
         except ArgumentError as error:
             self._arguments = error
+
+    @property
+    def steps(self) -> StepLog | None:
+        """Its durable steps, for its progress."""
+        return self.step_log
 
     @property
     def output_text(self) -> str:
@@ -247,7 +256,7 @@ current: ContextVar[Running | None] = ContextVar("tarry_current_job", default=No
 
 def current_job() -> CurrentJob:
     """The job for which this code runs. RuntimeError if there is none, and in a batch, which has many."""
-    running = _require_current("current_job()")
+    running = require_current("current_job()")
     if isinstance(running, Batch):
         raise RuntimeError(f"{running.task.name} is called for many jobs at once: current_jobs() has them, in order")
     return CurrentJob(running)
@@ -256,11 +265,12 @@ def current_job() -> CurrentJob:
 def current_jobs() -> list[CurrentJob]:
     """The jobs for which this code runs: in a batch, those in its list, in order; else the one. RuntimeError if there
     is none."""
-    running = _require_current("current_jobs()")
+    running = require_current("current_jobs()")
     return [CurrentJob(member) for member in (running.called if isinstance(running, Batch) else [running])]
 
 
-def _require_current(caller: str) -> Running:
+def require_current(caller: str) -> Running:
+    """The attempt that runs this code; RuntimeError if there is none. caller: for the error."""
     running = current.get()
     if running is None:
         raise RuntimeError(f"{caller} is for code that a worker runs; no job runs here")

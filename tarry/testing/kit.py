@@ -56,6 +56,10 @@ class Jobs:
         apps = self._backend.apps() if schedules else []
         self._backend.runner.pass_time(apps, microseconds(time) / SECOND)
 
+    def signal(self, name: str, *, key: str, value: Any = None) -> int:
+        """Sends a signal to the tasks of all apps, as `app.signal` does; returns how many jobs it woke. Runs no job."""
+        return sum(store.app.signal(name, key=key, value=value) for store in self._backend.stores())
+
     # What was enqueued
 
     def enqueued(self, task: Task[Any, Any] | str | None = None) -> list[Enqueued]:

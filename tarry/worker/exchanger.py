@@ -38,6 +38,7 @@ from tarry.worker.early_claim import EarlyClaim
 from tarry.worker.events import EventLog
 from tarry.worker.held_leases import HeldLeases
 from tarry.worker.run.inputs import NodeInputs
+from tarry.worker.step_saver import StepSaver
 
 log = logging.getLogger("tarry.worker")
 
@@ -77,6 +78,8 @@ class Exchanger:
         self._tends = False
         """A flow has more nodes to release."""
         self._early = EarlyClaim(store, owner, lease, plan)
+        self.steps = StepSaver(store, owner, clock.now, marks.wake)
+        marks.steps = self.steps
         self._store_backoff, self._part_backoff = Backoff(), Backoff()
         """For the store as a whole, and for the shards that are away."""
         self.leases = HeldLeases(store, owner, self.held, clock, lease, lambda: bool(self._store_backoff.tries))
@@ -158,6 +161,8 @@ class Exchanger:
         """Settles the ended attempts and claims up to `limit` jobs, in one call. None: the store is away."""
         if self._marks.pending:
             self._save_progress(now)
+        if self.steps.pending and not self._save_steps(now):
+            return None
         if (early := self._early.take()) is not None:
             jobs = self._accept(early, limit, now)
             # Jobs start at once; what has ended is settled by the next exchange.
@@ -236,6 +241,18 @@ class Exchanger:
             # Nothing depends on it, so the outcomes are settled all the same.
             log.debug("progress of %s not kept: %s", quantity(len(taken)), error)
             self._marks.put_back(taken)
+
+    def _save_steps(self, now: float) -> bool:
+        """Stores the steps on which tasks wait. False: the store is away; the next exchange tries again."""
+        try:
+            self.steps.save()
+        except PartlyUnavailable as error:
+            # The jobs of the other shards go on.
+            log.debug("steps not kept yet: %s", error)
+        except StoreError as error:
+            self._note_failure(error, now)
+            return False
+        return True
 
     def _record(self, changes: Sequence[Change], answer: Exchange, moment: int) -> None:
         ended = zip(self.unsettled, changes, answer.valid, strict=True)

@@ -81,7 +81,7 @@ class Pump:
         self._exchanger = Exchanger(
             store, owner, clock=self._clock, plan=self._plan, lease=lease, rules=rules, marks=self._marks
         )
-        self.held = self._exchanger.held
+        self.held, self.steps = self._exchanger.held, self._exchanger.steps
         self.events = self._exchanger.events
         self._reporter = reporter or NullReporter()
         self._runners: dict[bool, Runner] = {}

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from tarry import Flow, Job, Node, Snooze
+from tarry import Flow, Job, Node, Snooze, astep, sleep, step
 from tests.typing.shop import (
     Mailer,
     Order,
@@ -141,3 +141,25 @@ def passed_on(job: Job[str]) -> str:
 
 def handed_over() -> str:
     return passed_on(send.enqueue("a@b"))
+
+
+def plain(order: int) -> str:
+    return str(order)
+
+
+async def plain_async(order: int) -> str:
+    return str(order)
+
+
+def steps_of_a_def() -> None:
+    assert_type(step(charge, Order(1), amount=5), bool)
+    assert_type(step(plain, 1), str)
+    assert_type(step.named("again")(plain, 1), str)
+
+
+async def steps_of_an_async_def() -> None:
+    assert_type(await step(fetch, "https://x"), int)
+    assert_type(await step(plain_async, 1), str)
+    assert_type(await astep(plain, 1), str)
+    assert_type(await astep(charge, Order(1), amount=5), bool)
+    assert_type(await sleep("3d"), None)

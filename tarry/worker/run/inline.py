@@ -82,6 +82,7 @@ class InlineWorker:
     ) -> None:
         self.name = name
         self._pump = Pump(store, tasks, owner=name, clock=clock, queues=queues, shares=shares, rules=rules)
+        self._pump.steps.at_once = True
         self._runner = InlineRunner(self._pump.outcomes, max_result, self._pump)
         self._pump.attach(self._runner, self._runner, OneAtATime)
         self.context = self._runner.context_at(0)

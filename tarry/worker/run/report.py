@@ -1,5 +1,6 @@
 """Turns a task's return value or error into an Outcome. No other module reads these."""
 
+import logging
 import traceback
 from contextvars import ContextVar
 from typing import Any
@@ -8,15 +9,20 @@ import msgspec
 from msgspec.structs import replace
 
 from tarry.client.flows.fan_out import AddedNodes
-from tarry.errors import ArgumentError, JobFailed
+from tarry.errors import ArgumentError, JobFailed, StepError
 from tarry.model import outcome
 from tarry.model.killing import ENDED
 from tarry.model.outcome import Cancelled, Outcome, Raised, Released, Returned, Snoozed, TimedOut
 from tarry.model.retry import qualified_name
 from tarry.model.verdict import Cancel, Fail, RetryAfter, Snooze, Verdict
+from tarry.store import ids
 from tarry.tasks.arguments.errors import ArgumentsLater
+from tarry.tasks.durable.log import StepLog
+from tarry.tasks.durable.suspension import find_suspension
 from tarry.tasks.interrupts import Interrupted, TimeLimit
 from tarry.tasks.running import Running
+
+log = logging.getLogger("tarry.worker")
 
 MAX_TRACEBACK = 8192
 error_sink: "ContextVar[list[BaseException] | None]" = ContextVar("tarry_witnessed", default=None)
@@ -27,6 +33,8 @@ _NOTHING = Returned(b"null")
 def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
     """The outcome if the task returned this value. most: bytes of the result."""
     # A result that cannot be kept makes the job dead: the work was done, and another attempt would end the same way.
+    if (running.step_log or running.job.progress) and (problem := _check_steps(running)) is not None:
+        return problem
     if value is None:
         return _NOTHING
     if isinstance(value, Verdict):
@@ -46,6 +54,8 @@ def outcome_of_value(running: Running, value: Any, most: int) -> Outcome:
 
 def outcome_of_error(running: Running, error: BaseException) -> Outcome:
     """The outcome if the task raised this error."""
+    if (suspension := find_suspension(error)) is not None:
+        return suspension.outcome
     if (witness := error_sink.get()) is not None:
         witness.append(error)
     if isinstance(error, Verdict):
@@ -54,7 +64,21 @@ def outcome_of_error(running: Running, error: BaseException) -> Outcome:
         return _of_interrupt(running, error)
     # All base classes, since a retry rule may name any of them.
     kinds = tuple(qualified_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
-    return Raised(outcome.outcome_note(kinds[0], message(error), format_traceback(error)), kinds)
+    note = outcome.outcome_note(kinds[0], message(error), format_traceback(error))
+    return Raised(note, kinds, final=isinstance(error, StepError))
+
+
+def _check_steps(running: Running) -> Outcome | None:
+    """The outcome of a task that returned although it was to sleep; None: it was not. Logs steps that it left out."""
+    steps = running.step_log or StepLog(running.job.task, running.job.progress)
+    if steps.suspension is not None:
+        at = steps.suspension.caught_at()
+        why = f"{running.job.task} caught what `sleep` or `wait_for` raises, at {at}, and returned: raise it again"
+        return Raised(outcome.outcome_note("StepError", why), final=True)
+    if left := steps.left_over():
+        id = ids.text(running.job.id)
+        log.warning("%s %s ended without steps that it had done before: %s", running.job.task, id, left)
+    return None
 
 
 def with_status(ended: Outcome, running: Running) -> Outcome:
@@ -83,6 +107,8 @@ def hook_error(running: Running, ended: Outcome, value: Any, error: BaseExceptio
 def failure_error(running: Running, value: Any, error: BaseException | None) -> BaseException | None:
     """The same before the outcome is known: the value may still prove to be one that cannot be kept."""
     ended = value if error is None else error
+    if error is not None and find_suspension(error) is not None:
+        return None
     if isinstance(ended, Verdict):
         return None if isinstance(ended, Snooze | Cancel) else ended
     if error is None or not (isinstance(error, Interrupted) or running.interrupt is not None):

@@ -1,0 +1,113 @@
+"""Durable tasks whose worker is killed: what a step did is not done again, on stores that are files and servers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tarry.client.client import Client
+from tarry.model.duration import HOUR
+from tarry.model.flow.signal import Signal
+from tarry.model.job import State
+from tarry.store import ids
+from tarry.store.base import Store
+from tarry.store.opening import open_store
+from tests.cli.project import until
+from tests.system.scene import APP, Scene
+
+ORDERS = """
+
+from tarry import astep, sleep, step, wait_for
+
+
+def charge(order: int) -> int:
+    tell("charged")
+    return order * 10
+
+
+def pack(order: int) -> str:
+    tell("packed")
+    return f"parcel {order}"
+
+
+def hang(name: str) -> None:
+    # Once only: the attempt after the kill goes on.
+    tell("began")
+    while not (HERE / name).exists():
+        time.sleep(0.01)
+
+
+@app.task
+def order(number: int) -> str:
+    paid = step(charge, number)
+    hang("go")
+    parcel = step(pack, number)
+    sleep(1.5)
+    return f"{parcel} {paid} {wait_for('review', key=str(number))}"
+
+
+@app.task
+async def aorder(number: int) -> str:
+    paid = await astep(charge, number)
+    tell("began")
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+    parcel = await astep(pack, number)
+    await sleep(1.5)
+    return f"{parcel} {paid} {await wait_for('review', key=str(number))}"
+"""
+
+
+class Shop:
+    """A master with its workers, and the store that they use."""
+
+    def __init__(self, scene: Scene, store: Store) -> None:
+        self.scene = scene
+        self.store = store
+        self.client = Client(store, {})
+
+    def put(self, task: str, number: int) -> str:
+        (handle,) = self.client.insert_jobs([self.client.make_job(task, b"[%d]" % number)])
+        return str(handle.id)
+
+    def state(self, id: str) -> State:
+        return self.client.get(id).state
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Shop]:
+    is_file = request.param == "sqlite"
+    url = f"sqlite:///{scene.database}" if is_file else request.getfixturevalue("postgres_url")
+    scene.write("app.py", APP + ORDERS)
+    scene.settings(f'store = "{url}"\n')
+    scene.serve()
+    store = open_store(url)
+    yield Shop(scene, store)
+    scene.close()
+    store.close()
+
+
+@pytest.mark.parametrize("task", ["app.order", "app.aorder"])
+def test_a_worker_killed_after_a_step_does_it_once(shop: Shop, task: str) -> None:
+    scene = shop.scene
+    job = shop.put(task, 7)
+    # Told after the step, so the step is stored.
+    scene.begun(1)
+    scene.kill(scene.pids()[0])
+    until(lambda: len(scene.ledger("began")) == 2)
+    assert scene.times("charged") == {job: 1}
+    scene.open("go")
+    until(lambda: _waits(shop, job))
+    # Asleep or awaiting: the next worker finds all of it in the store.
+    (worker,) = scene.pids()
+    scene.kill(worker)
+    scene.replaced(worker)
+    signal = Signal("review", "7", b"0123456789abcdef", b'"good"', shop.store.time() + HOUR)
+    assert shop.store.flows.signal(signal, shop.store.time()) == 1
+    until(lambda: shop.state(job).finished)
+    assert shop.client.get(job).result(1) == "parcel 7 70 good"
+    assert (scene.times("charged"), scene.times("packed")) == ({job: 1}, {job: 1})
+
+
+def _waits(shop: Shop, id: str) -> bool:
+    """Whether the job has passed its sleep and waits for the signal."""
+    return [one.job for one in shop.store.flows.awaiting("review", 10)] == [ids.parse(id)]
