@@ -191,7 +191,9 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
         """The URL or URLs of the store."""
         if (store := self._open_store) is not None:
             return store.url
-        return self.config.stores if self._given is None or isinstance(self._given, Store) else self._given
+        given = self._given
+        # From where the settings are: a daemon runs in "/".
+        return self.config.stores if given is None or isinstance(given, Store) else self.config.resolve_store(given)
 
     @property
     def _open_store(self) -> Store | None:
@@ -208,7 +210,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
         if self._outbox is None and path is not None and mixin.backend.writes_files:
             from tarry.store.outbox import Outbox  # noqa: PLC0415 - most processes have none
 
-            self._outbox = Outbox(Path(path), self.config.client.outbox_bytes)
+            self._outbox = Outbox(self.config.directory / path, self.config.client.outbox_bytes)
         return self._outbox
 
     def connection(self) -> tuple[Store, bool]:

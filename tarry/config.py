@@ -8,7 +8,7 @@ Inside the program, durations are whole microseconds (seconds where it says so),
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -242,6 +242,10 @@ class Config(Struct, frozen=True):
         store = self.store or _resolve_url(DEFAULT_STORE, self.directory)
         return [store] if isinstance(store, str) else store
 
+    def resolve_store(self, store: str | Sequence[str]) -> str | list[str]:
+        """The URL or URLs of a store, in which the path of a file begins in `directory`."""
+        return _resolve_store(store, self.directory)
+
     def place(self, *keys: str) -> str:
         """Where that setting stands, as error messages name it: `tarry.toml:12`."""
         # Read again, since the settings do not keep their lines.
@@ -340,7 +344,7 @@ def _resolve_paths(config: Config, home: Path, file: Path | None) -> Config:
     outbox, push = config.client.outbox, config.push
     return replace(
         config,
-        store=_resolve_store(config.store, home),
+        store=config.store and _resolve_store(config.store, home),
         client=replace(config.client, outbox=outbox and home / outbox),
         push=replace(config.push, log=push.log and home / push.log, ca=push.ca and home / push.ca),
         master=replace(master, pid_file=home / master.pid_file, log=log),
@@ -351,10 +355,8 @@ def _resolve_paths(config: Config, home: Path, file: Path | None) -> Config:
     )
 
 
-def _resolve_store(store: str | list[str] | None, home: Path) -> str | list[str] | None:
-    if isinstance(store, list):
-        return [_resolve_url(url, home) for url in store]
-    return store and _resolve_url(store, home)
+def _resolve_store(store: str | Sequence[str], home: Path) -> str | list[str]:
+    return _resolve_url(store, home) if isinstance(store, str) else [_resolve_url(url, home) for url in store]
 
 
 def _resolve_url(url: str, home: Path) -> str:

@@ -3,12 +3,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tarry import App, BodyTooLarge, ConfigError, JobNotFound, StoreUnavailable, UnknownTask
 from tarry.config import load
+from tarry.process.loading import open_app
 from tarry.store.base import Store
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import KINDS, open_store
@@ -133,6 +135,17 @@ def test_nothing_is_opened_before_the_first_call(tmp_path: Path) -> None:
     app.close()
     assert pay.enqueue().state == "ready", "the next use opens it again"
     app.close()
+
+
+def test_files_that_an_app_names_begin_where_its_settings_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named.py").write_text('from tarry import App\napp = App("sqlite:///jobs.db", outbox="out")\n')
+    config = load(directory=tmp_path)
+    # As in a daemon.
+    monkeypatch.chdir("/")
+    with closing(open_app("named:app", config)) as app:
+        assert app.store_url == f"sqlite:///{tmp_path}/jobs.db"
+        assert app.outbox is not None
+        assert app.outbox.path == tmp_path / "out"
 
 
 def test_the_store_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
