@@ -28,9 +28,9 @@ from tarry.errors import StoreError
 from tarry.model.duration import SECOND
 from tarry.push.endpoint.recipient import Recipient
 from tarry.push.endpoint.settings import Endpoint
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shared.backoff import jitter
-from tarry.worker import owner
 
 log = logging.getLogger("tarry.alerts")
 

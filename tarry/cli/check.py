@@ -9,12 +9,12 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool, template
 from tarry.errors import TarryError
-from tarry.keeper.hosts import list_hosts
 from tarry.model.duration import format_duration
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
 from tarry.process.server import check_server
 from tarry.store.base import Diagnostic, Store
+from tarry.store.hosts import list_hosts
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 

@@ -10,10 +10,10 @@ from tarry.client.audit.acting import command_actor
 from tarry.client.client import Client
 from tarry.errors import HostNotFound, ResultTimeout, TarryError
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, new_request, why_none
-from tarry.keeper.hosts import Host, host_of_worker
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
 from tarry.store import ids
+from tarry.store.hosts import Host, host_of_worker
 from tarry.terminal import say
 
 TIMEOUT = 60.0

@@ -13,11 +13,11 @@ from tarry.cli.printing import format_ago, format_clock, print_json, print_table
 from tarry.client.client import Client
 from tarry.errors import UsageError
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequest, RequestState
-from tarry.keeper.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
 from tarry.keeper.records import host_record, is_own, request_record
 from tarry.model.duration import format_duration
 from tarry.process.loading import Setup
 from tarry.store.base import Store
+from tarry.store.hosts import Host, PoolFigures, WorkerFigures, find_host, list_hosts
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
 

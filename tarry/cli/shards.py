@@ -10,12 +10,12 @@ from tarry.errors import StoreError, TarryError
 from tarry.model.job import State
 from tarry.model.quantity import quantity
 from tarry.process.loading import Setup
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shards.mover import Mover, MoveReport
 from tarry.store.shards.shard import Shard
 from tarry.store.shards.sharded import ShardedStore
 from tarry.terminal import say
-from tarry.worker import owner
 
 MOVE_PAUSE = 1.0
 """Seconds between two rounds of `move --wait`."""

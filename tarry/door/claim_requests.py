@@ -10,8 +10,7 @@ from tarry.model import lifecycle
 from tarry.model.change import Change
 from tarry.model.job import Job, State
 from tarry.model.outcome import Expired, Outcome
-from tarry.store import ids
-from tarry.worker import owner
+from tarry.store import ids, owner
 from tarry.worker.exchanger import RulesFor
 
 Rule = Callable[[Job, int], Change]

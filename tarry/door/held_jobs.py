@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from tarry.client.clock import elapsed
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import partial_result
-from tarry.worker import owner
 from tarry.worker.external_queues import RENEWED_EVERY, mark_external
 
 LEASE = 15 * SECOND

@@ -28,9 +28,9 @@ from tarry.door.store_look import CachedLook, CachedRead, HistoryLook, LookStore
 from tarry.errors import Busy, Draining, StoreError
 from tarry.model.job import Job
 from tarry.server_settings import ConsoleMode
+from tarry.store import owner
 from tarry.tasks.lazy_asyncio import asyncio
 from tarry.tasks.options import Options
-from tarry.worker import owner
 
 log = logging.getLogger("tarry.door")
 

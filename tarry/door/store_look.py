@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from tarry.errors import PartlyUnavailable, StoreError, StoreUnavailable, TarryError
-from tarry.keeper.hosts import Host, list_hosts
 from tarry.model.limit import Level, Limit
 from tarry.store.base import Store, Tally
 from tarry.store.history.reading import (
@@ -23,6 +22,7 @@ from tarry.store.history.reading import (
     view_of,
 )
 from tarry.store.history.sums import TOTALS, Place
+from tarry.store.hosts import Host, list_hosts
 from tarry.store.shared.partial_result import reachable_part
 from tarry.tasks.lazy_asyncio import asyncio
 

@@ -22,11 +22,11 @@ from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.outcome import Lost, Outcome, TimedOut, outcome_note
 from tarry.model.quantity import quantity
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.store.history.history import TAKEN_AT_ONCE
 from tarry.store.shared.backoff import Backoff
 from tarry.store.shared.partial_result import partial_result
-from tarry.worker import owner
 from tarry.worker.exchanger import RulesFor
 
 log = logging.getLogger("tarry.keeper")

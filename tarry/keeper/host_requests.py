@@ -14,12 +14,12 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tarry.errors import StoreAway, TooManyRequests
-from tarry.keeper.hosts import Host
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.job import Job, StoredCount, StoredTime
 from tarry.store import ids
 from tarry.store.base import Store
 from tarry.store.cell import Value, change_cell
+from tarry.store.hosts import Host
 from tarry.store.shared.partial_result import reachable_part
 
 OPEN, ENDED = "host-request:", "host-outcome:"

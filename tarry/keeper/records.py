@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from tarry.keeper import schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
-from tarry.keeper.hosts import Host, PoolFigures
 from tarry.keeper.limits import EffectiveLimit
 from tarry.keeper.schedule_state import StoredState
 from tarry.model.duration import SECOND
 from tarry.model.limit import EACH
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
+from tarry.store.hosts import Host, PoolFigures
 
 
 class ScheduleRecord(Struct, frozen=True):

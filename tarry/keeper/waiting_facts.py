@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import msgspec
 
-from tarry.keeper.hosts import list_hosts
 from tarry.keeper.waiting_reasons import (
     MOST_COUNTED,
     EndpointState,
@@ -20,6 +19,7 @@ from tarry.model.lifecycle import UNKNOWN_TASK
 from tarry.model.limit import EACH, QUEUE, TASK, Level, Limit, waiting_lane
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.hosts import list_hosts
 from tarry.store.shared.partial_result import partial_result
 from tarry.store.waiting.counts import CappedCount
 from tarry.worker.external_queues import is_external

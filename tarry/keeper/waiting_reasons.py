@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from tarry.keeper.hosts import Host, PoolFigures
 from tarry.model.duration import SECOND, format_duration
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import is_near_poison
 from tarry.model.limit import EACH, TASK, Level, Limit
+from tarry.store.hosts import Host, PoolFigures
 from tarry.store.waiting.counts import CappedCount
 
 EVERY_QUEUE = "*"

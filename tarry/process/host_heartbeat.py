@@ -8,7 +8,7 @@ from tarry.client.clock import CHECKED_EVERY, Clock
 from tarry.config import Config, Pool
 from tarry.errors import StoreError
 from tarry.keeper.chores import Keeper
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures, WorkerFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model.duration import SECOND
 from tarry.process.cpu_meter import CpuMeter
@@ -17,8 +17,9 @@ from tarry.runtime.board.layout import GONE, QUITTING, READY, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.master_status import PoolStatus
 from tarry.runtime.report import longest_running
+from tarry.store import owner
 from tarry.store.base import Store
-from tarry.worker import owner
+from tarry.store.hosts import Host, PoolFigures, WorkerFigures
 
 _LOOK_EVERY = 1.0
 # The entries of all hosts are read at once.

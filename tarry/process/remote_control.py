@@ -14,7 +14,6 @@ from tarry.config import Config
 from tarry.errors import MasterError, StoreError
 from tarry.keeper.chores import Keeper
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests, RequestState, sweep
-from tarry.keeper.hosts import list_hosts
 from tarry.model.job import State
 from tarry.model.killing import ENDED
 from tarry.process.parent_board import ParentBoard
@@ -23,10 +22,10 @@ from tarry.runtime.board.layout import QUITTING, STOPPING
 from tarry.runtime.board.reader import Board, ChildStatus
 from tarry.runtime.board.scoreboard import set_kill_time
 from tarry.runtime.pidfile import holder
-from tarry.store import ids
+from tarry.store import ids, owner
 from tarry.store.base import Store
+from tarry.store.hosts import list_hosts
 from tarry.terminal import harmless
-from tarry.worker import owner
 
 log = logging.getLogger("tarry.keeper")
 

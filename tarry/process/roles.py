@@ -32,9 +32,9 @@ from tarry.runtime.logs import handlers
 from tarry.runtime.logs.formatting import set_job_facts
 from tarry.runtime.pipe import Message
 from tarry.runtime.role import CANARY, KEEPER, WATCHER, ChildContext, Plan, RecycleLimits, Role
+from tarry.store import owner
 from tarry.store.base import Store
 from tarry.tasks import log_facts
-from tarry.worker import owner
 from tarry.worker.worker import ControlChannel, Worker, resident_bytes
 
 log = logging.getLogger("tarry.keeper")

@@ -19,11 +19,11 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.quantity import quantity
-from tarry.store import ids
+from tarry.store import ids, owner
 from tarry.store.base import Store
 from tarry.store.shared.wakeup.sleeper import WORK
 from tarry.tasks.definition import TaskDefinition
-from tarry.worker import capture, owner
+from tarry.worker import capture
 from tarry.worker.attempt_requests import AttemptRequests
 from tarry.worker.claim_plan import DEFAULT_SHARES, BandShares
 from tarry.worker.deadlines import DeadlineThread

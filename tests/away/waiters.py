@@ -16,7 +16,8 @@ from tarry.alert.monitor import Monitor, MonitoredApp
 from tarry.alert.settings import AlertSettings
 from tarry.config import Config
 from tarry.keeper.chores import Keeper
-from tarry.keeper.hosts import Host, HostEntry
+from tarry.keeper.hosts import HostEntry
+from tarry.store.hosts import Host
 from tarry.worker.worker import Worker, WorkerSettings
 
 

@@ -10,9 +10,10 @@ from tarry.cli.host_requests import kill_jobs
 from tarry.cli.hosts import _request
 from tarry.errors import TooManyRequests
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
-from tarry.keeper.hosts import Host, HostEntry, WorkerFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.model.job import State
 from tarry.store.base import Query, Want
+from tarry.store.hosts import Host, WorkerFigures
 from tarry.store.memory import MemoryStore
 
 OWNER = "web-1|1.1:8:9:1"

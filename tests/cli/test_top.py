@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.store import ids
+from tarry.store.hosts import Host, PoolFigures
 from tests.cli.project import Project, until
 from tests.cli.terminal import DOWN, ESCAPE, UP, Terminal
 from tests.servers.redis import RedisServer

@@ -16,9 +16,9 @@ from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.model.outcome import Raised, Released, Returned, Snoozed, outcome_note
+from tarry.store import owner
 from tarry.store.base import BANDS, Want
 from tarry.tasks.progress import Progress
-from tarry.worker import owner
 from tarry.worker.external_queues import find_external
 from tests.door.taking import LEASE, WITHIN, counting, put, seen, taking, until
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store

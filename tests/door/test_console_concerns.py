@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from tarry.client.queue_records import QueueRecord, queue_records
 from tarry.door.console.views.concerns import LATE, ORDER, Concern, find_concerns
 from tarry.door.http.methods.hosts import FactRecord, StoreRecord
-from tarry.keeper.hosts import PoolFigures
 from tarry.keeper.records import HostRecord
 from tarry.keeper.waiting_facts import StoreReader
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.push.task_records import TaskRecord
 from tarry.store.base import Tally
+from tarry.store.hosts import PoolFigures
 from tarry.store.memory import MemoryStore
 from tarry.worker.external_queues import mark_external
 

@@ -12,11 +12,12 @@ from tarry import App
 from tarry.door.console.views.queues import QueueTask, pools_that_serve, queue_tasks
 from tarry.door.console.views.stores import QueueSize, queue_sizes
 from tarry.door.store_look import StoreLook
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.model.duration import MINUTE
 from tarry.model.job import State
 from tarry.model.limit import Limit
 from tarry.store.base import Tally, Want
+from tarry.store.hosts import Host, PoolFigures
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tests.door.http.calling import api, run

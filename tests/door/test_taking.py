@@ -18,9 +18,9 @@ from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
 from tarry.model.lifecycle import NotPossible, Rules
+from tarry.store import owner
 from tarry.store.memory import MemoryStore
 from tarry.store.shards.sharded import ShardedStore
-from tarry.worker import owner
 from tests.door.taking import WITHIN, counting, put, seen, taking, until
 from tests.every_store.conftest import app  # noqa: F401 - each kind of store
 from tests.store.switched import Switched

@@ -24,8 +24,8 @@ from tarry.keeper.host_requests import (
     RequestState,
     sweep,
 )
-from tarry.keeper.hosts import Host
 from tarry.model.duration import SECOND
+from tarry.store.hosts import Host
 from tarry.store.memory import MemoryStore
 from tests.store.switched import Switched
 

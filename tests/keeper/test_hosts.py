@@ -10,27 +10,19 @@ from msgspec.structs import replace
 
 from tarry.client.clock import FakeClock
 from tarry.errors import StoreUnavailable
-from tarry.keeper.hosts import (
-    FORGOTTEN_AFTER,
-    HEARTBEAT_EVERY,
-    LOST_AFTER,
-    Host,
-    HostEntry,
-    PoolFigures,
-    WorkerFigures,
-    list_hosts,
-)
+from tarry.keeper.hosts import HEARTBEAT_EVERY, HostEntry
 from tarry.keeper.lease_renewer import LeaseRenewer
 from tarry.model import lifecycle
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job
 from tarry.model.outcome import Returned
+from tarry.store import owner
 from tarry.store.base import Store, Want
+from tarry.store.hosts import FORGOTTEN_AFTER, LOST_AFTER, Host, PoolFigures, WorkerFigures, list_hosts
 from tarry.store.memory import MemoryStore
 from tarry.store.opening import open_store
 from tarry.store.shards.sharded import ShardedStore
 from tarry.store.sqlite.store import SqliteStore
-from tarry.worker import owner
 from tests.store.switched import Switched, memories, slow
 
 POOLS = [PoolFigures("default", workers=2, busy=1, processed=10, failed=3, memory=2**20)]

@@ -20,7 +20,7 @@ from tarry.model.lifecycle import Rules
 from tarry.model.limit import Level, Limit
 from tarry.model.outcome import Returned
 from tarry.model.retry import Retry
-from tarry.store import ids
+from tarry.store import ids, owner
 from tarry.store.base import BANDS, Query, Store, Want
 from tarry.store.history.history import TAKEN_AT_ONCE
 from tarry.store.history.reading import Period, view
@@ -28,7 +28,6 @@ from tarry.store.history.sums import MINUTES, decode
 from tarry.store.memory import MemoryStore
 from tarry.store.shared.backoff import LEASE_GRACE
 from tarry.store.sqlite.store import SqliteStore
-from tarry.worker import owner
 
 LEASE = 30 * SECOND
 WANTS = [Want("default", band, 100) for band in BANDS]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tarry.keeper.hosts import Host, HostEntry
+from tarry.keeper.hosts import HostEntry
 from tarry.keeper.waiting_facts import read_facts
 from tarry.keeper.waiting_reasons import MOST_COUNTED, EndpointState, WaitingFacts, waiting_reasons
 from tarry.model import lifecycle
@@ -15,6 +15,7 @@ from tarry.model.limit import Limit
 from tarry.model.outcome import Unknown
 from tarry.store import ids
 from tarry.store.base import Store, Want
+from tarry.store.hosts import Host
 from tarry.store.memory import MemoryStore
 from tarry.store.sqlite.store import SqliteStore
 from tarry.store.waiting.counts import CappedCount

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tarry.keeper.hosts import LOST, Host, PoolFigures
 from tarry.keeper.waiting_reasons import (
     MOST_COUNTED,
     SENTENCES,
@@ -18,6 +17,7 @@ from tarry.keeper.waiting_reasons import (
 from tarry.model.duration import MINUTE, SECOND
 from tarry.model.job import Job, State
 from tarry.model.limit import Level, Limit
+from tarry.store.hosts import LOST, Host, PoolFigures
 from tarry.store.ids import uuid7
 from tarry.store.waiting.counts import CappedCount
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from tarry.keeper.hosts import LOST_AFTER, list_hosts
 from tarry.store.base import Store
+from tarry.store.hosts import LOST_AFTER, list_hosts
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 
 ELSEWHERE = """
-from tarry.worker import owner
+from tarry.store import owner
 
 owner.place = lambda: "web-2|00000000.1"
 """

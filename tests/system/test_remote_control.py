@@ -8,9 +8,9 @@ import sqlite3
 import pytest
 
 from tarry.keeper.host_requests import OPEN, TAKEN_WITHIN, HostAct, HostRequest, HostRequests, RequestState
-from tarry.keeper.hosts import Host, list_hosts
 from tarry.store import ids
 from tarry.store.base import Store
+from tarry.store.hosts import Host, list_hosts
 from tests.cli.project import until
 from tests.system.scene import APP, Scene
 

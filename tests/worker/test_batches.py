@@ -27,9 +27,10 @@ from tarry.client.task import Task
 from tarry.keeper.chores import Keeper
 from tarry.model import lifecycle
 from tarry.model.outcome import Released
+from tarry.store import owner
 from tarry.store.base import BANDS, Want
 from tarry.store.memory import MemoryStore
-from tarry.worker import capacity, owner
+from tarry.worker import capacity
 from tests.worker.bench import LIMIT, Bench, finished, note, until, wait_for
 
 kinds = pytest.mark.parametrize("kind", ["sync", "loop"])

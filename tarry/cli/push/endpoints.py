@@ -23,9 +23,9 @@ from tarry.push.endpoint_records import (
     endpoint_records,
     probe,
 )
+from tarry.store import owner
 from tarry.store.job_search import parse_moment
 from tarry.terminal import say
-from tarry.worker import owner
 
 ACTIONS = ("list", "show", "pause", "resume", "close", "probe", "replay")
 _POLL = 0.05

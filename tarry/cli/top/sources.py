@@ -13,7 +13,6 @@ from tarry.cli.top.facts import HistoryFigures, HostRow, JobCounts, MasterFigure
 from tarry.cli.top.rates import CounterRates, RateTracker, WaitTracker
 from tarry.client.clock import Clock
 from tarry.errors import AppError, ConfigError
-from tarry.keeper.hosts import Host, list_hosts
 from tarry.model import lifecycle
 from tarry.model.duration import SECOND
 from tarry.model.job import Job, State
@@ -25,6 +24,7 @@ from tarry.runtime import control
 from tarry.store import ids
 from tarry.store.base import Store, Tally
 from tarry.store.history.recent import recent_figures, recent_period
+from tarry.store.hosts import Host, list_hosts
 from tarry.store.opening import open_store
 from tarry.store.shared.partial_result import partial_result
 from tarry.tasks import progress

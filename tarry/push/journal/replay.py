@@ -21,7 +21,7 @@ from tarry.push.journal.logs import REQUESTS
 from tarry.push.journal.outcomes import LoggedOutcomes
 from tarry.store import ids
 from tarry.store.base import Store
-from tarry.worker.owner import new_name
+from tarry.store.owner import new_name
 
 BATCH_JOBS, BATCH_BYTES = 1000, 16_000_000
 """Jobs in a batch, and about how many bytes."""

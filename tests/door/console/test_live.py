@@ -11,7 +11,7 @@ from tarry.door import event_streams
 from tarry.door.console import live
 from tarry.door.console.live import EVERY, OLDEST, SHARE, LookChanges, RefreshBudget
 from tarry.door.service import DoorService
-from tarry.keeper.hosts import Host, PoolFigures
+from tarry.store.hosts import Host, PoolFigures
 from tarry.store.memory import MemoryStore
 from tests.door.console.visiting import Tokens, Visitor, visit
 from tests.door.http.calling import run

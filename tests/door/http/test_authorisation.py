@@ -12,9 +12,10 @@ from tarry.door.http.method import ApiMethod
 from tarry.door.identity.access import Scope
 from tarry.door.identity.tokens import TokenAccess, digest
 from tarry.keeper.host_requests import MOST_OPEN, HostAct, HostRequest, HostRequests
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures, WorkerFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.store import ids
 from tarry.store.base import Query, Want
+from tarry.store.hosts import Host, PoolFigures, WorkerFigures
 from tests.door.http.calling import api, run
 
 HOOK = "https://shop.example/hook"

@@ -16,8 +16,9 @@ from tarry import App
 from tarry.door import store_look
 from tarry.door.identity.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
-from tarry.keeper.hosts import Host, HostEntry, PoolFigures
+from tarry.keeper.hosts import HostEntry
 from tarry.store.base import Store, Want
+from tarry.store.hosts import Host, PoolFigures
 from tarry.tasks.lazy_asyncio import asyncio
 from tests.door.http.calling import api, run
 

@@ -14,13 +14,13 @@ from tarry.door.http.methods.jobs import JobsQuery, list_jobs
 from tarry.door.http.methods.limits import list_limits
 from tarry.door.http.methods.queues import QueuePath, get_queue, list_queues, pause_queue, purge_queue, resume_queue
 from tarry.door.store_look import StoreLook
-from tarry.keeper.hosts import PoolFigures
 from tarry.keeper.records import LimitRecord
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 from tarry.keeper.waiting_reasons import serving_pools
 from tarry.model.duration import SECOND
 from tarry.model.job import State
 from tarry.model.limit import QUEUE
+from tarry.store.hosts import PoolFigures
 from tarry.worker.external_queues import is_external
 
 _SHOWN = 20

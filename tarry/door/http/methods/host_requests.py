@@ -13,10 +13,10 @@ from tarry.door.http.methods.jobs import JobPath, fetch_job
 from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
 from tarry.keeper.host_requests import MOST_SCALED, HostAct, HostRequests, new_request, why_none
-from tarry.keeper.hosts import Host, find_host, host_of_worker
 from tarry.keeper.records import RequestRecord, request_record
 from tarry.model.job import Job, State
 from tarry.store import ids
+from tarry.store.hosts import Host, find_host, host_of_worker
 
 _ERRORS = (errors.HostNotFound, errors.TooManyRequests)
 _JOB_ERRORS = (errors.JobNotFound, errors.TooManyRequests)

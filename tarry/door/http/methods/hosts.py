@@ -10,11 +10,11 @@ from tarry.door.http.method import ApiCall, ApiMethod, api_method
 from tarry.door.identity.access import Scope
 from tarry.door.store_health import StoreHealth
 from tarry.keeper.host_requests import HostAct, HostRequest, HostRequests
-from tarry.keeper.hosts import WorkerFigures, find_host, list_hosts
 from tarry.keeper.records import HostRecord, RequestRecord, host_record, request_record
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.store import ids
+from tarry.store.hosts import WorkerFigures, find_host, list_hosts
 from tarry.store.shared.partial_result import reachable_part
 
 # The jobs of each take a query.
