@@ -35,6 +35,7 @@ def test_states_are_counted_within_the_queue_and_the_task(app: App) -> None:
         "done": 0,
         "dead": 0,
         "cancelled": 0,
+        "blocked": 0,
     }
     assert counts(page(app, "/jobs?queue=later"))["ready"] == 0
     assert counts(page(app, "/jobs?task=other"))["ready"] == 0

@@ -109,7 +109,7 @@ def jobs_without_lane(link: MysqlConnection, task: str, after: bytes) -> list[by
     """Ids of waiting jobs of this task without a lane: the first thousand after that id."""
     rows = link.rows(
         f"SELECT id FROM tarry_job WHERE id > {sql.raw(after)} AND task = {text(task)}"
-        " AND lane IS NULL AND state < 2 ORDER BY id LIMIT 1000"
+        " AND lane IS NULL AND state IN (0, 1) ORDER BY id LIMIT 1000"
     )
     return [id for (id,) in rows]
 
@@ -117,14 +117,14 @@ def jobs_without_lane(link: MysqlConnection, task: str, after: bytes) -> list[by
 def move_into_lanes(link: MysqlConnection, ids: Sequence[bytes]) -> None:
     """Moves these jobs into the lane of their task, if they still wait."""
     found = link.rows(
-        f"{sql.LOCK_JOBS.format('j.id, j.state', id_table(ids))} AND j.state < 2 AND j.lane IS NULL FOR UPDATE"
+        f"{sql.LOCK_JOBS.format('j.id, j.state', id_table(ids))} AND j.state IN (0, 1) AND j.lane IS NULL FOR UPDATE"
     )
     ready = [id for id, state in found if state == 1]
     if ready:
         into_lanes(link, ready)
-    # A scheduled or blocked job is in no line yet: its row only has to say into which lane it will go.
-    if others := [id for id, state in found if state < 1]:
-        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({id_list(others)})")
+    # A scheduled job is in no line yet: its row only has to say into which lane it will go.
+    if scheduled := [id for id, state in found if state == 0]:
+        link.run(f"UPDATE tarry_job FORCE INDEX (PRIMARY) SET lane = '' WHERE id IN ({id_list(scheduled)})")
 
 
 def all_limits(link: MysqlConnection) -> dict[str, tuple[Limit, Level]]:

@@ -208,7 +208,7 @@ SET_LIMIT = "INSERT INTO {s}.limits VALUES ($1, $2) ON CONFLICT (name) DO UPDATE
 LIFT_LIMIT = "DELETE FROM {s}.limits WHERE name = $1"
 UNUSED = """UPDATE {s}.level SET running = 0, next = CASE WHEN $2 THEN 0 ELSE next END
     WHERE name = $1 OR starts_with(name, $1 || chr(31))"""
-INTO_LANES = "UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state < 3 AND task = $1"
+INTO_LANES = "UPDATE {s}.job SET lane = '' WHERE lane IS NULL AND state BETWEEN 0 AND 2 AND task = $1"
 RUNNING_IN = {
     True: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND queue = $1",
     False: "SELECT queue, task, lane FROM {s}.job WHERE state = 2 AND task = $1",

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from tarry.model.change import Change
-from tarry.model.flow.node_ids import node_id
 from tarry.model.job import Job, State
 from tarry.model.limit import EACH, QUEUE, Level, Limit
 from tarry.store.base import PROMOTED_AT_ONCE, Want, band
@@ -196,10 +195,6 @@ class SqliteLanes:
             return
         for statement in sql.TASK_INTO_LANES:
             self._db.execute(statement, (task,))
-        # Blocked jobs are in no index of their own, but each is in the range of its flow.
-        flows = self._rows("SELECT id FROM tarry_flow")
-        if flows:
-            self._db.executemany(sql.NODES_INTO_LANES, [(id, node_id(id, 2**32 - 1), task) for (id,) in flows])
         if EACH + task in self.limits:
             self._open.add_task(task)
 

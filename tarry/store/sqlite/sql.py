@@ -50,8 +50,6 @@ TASK_INTO_LANES = [
     f"UPDATE tarry_job INDEXED BY {index} SET lane = '' WHERE state = {state} AND lane IS NULL AND task = ?"
     for state, index in enumerate(("tarry_scheduled", "tarry_ready", "tarry_running"))
 ]
-NODES_INTO_LANES = """UPDATE tarry_job SET lane = ''
-    WHERE id > ? AND id <= ? AND state = -1 AND lane IS NULL AND task = ?"""
 COUNTED = "SELECT id, queue, task, lane FROM tarry_job WHERE id IN (SELECT value FROM carray(?)) AND state = 2"
 SET_LIMIT = "INSERT INTO tarry_limit VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 # char(31) separates a task from its key: the second condition takes the levels of all keys of the task.

@@ -1,6 +1,7 @@
 """Promises about the end of a parent: it releases its children, once, in the same call."""
 
 import threading
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -174,12 +175,12 @@ class FlowReleasing(FlowCase):
         """Each node is released once, whoever tends and however often; also in a store that is opened anew."""
         flow = stored(store, [[], *([1] for _ in range(1500))])
         run(store, flow, 1)
-        again = self.reopen(store) or store
-        ended = taken(again)
-        end(again, ended)
-        side_by_side(4, lambda number: _tend_by_pieces(again))
-        assert len(taken(again)) == 1501 - 1 - len(ended)
-        assert numbers(again, flow) == (Phase.RUNNING, 1500 - len(ended), 0, 0)
+        with closing(self.reopen(store) or store) as again:
+            ended = taken(again)
+            end(again, ended)
+            side_by_side(4, lambda number: _tend_by_pieces(again))
+            assert len(taken(again)) == 1501 - 1 - len(ended)
+            assert numbers(again, flow) == (Phase.RUNNING, 1500 - len(ended), 0, 0)
 
     def test_the_last_piece_after_the_first_nodes_have_ended(self, store: Store) -> None:
         """What is open counts as active, so the flow does not end before all have run."""

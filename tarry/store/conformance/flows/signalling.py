@@ -1,6 +1,7 @@
 """Promises about signals, and about jobs that sleep until one comes."""
 
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -46,10 +47,10 @@ class Signalling(FlowCase):
         """It has no owner, and comes again at its time; also in a store that is opened anew."""
         (job,) = running(store)
         slept = settle(store, job, Suspended(NOW + 3 * DAY))
-        again = self.reopen(store) or store
-        assert (slept.state, slept.owner, again.reclaim(NOW + DAY)) == (State.SCHEDULED, "", [])
-        assert taken(again, now=NOW + 3 * DAY - 1) == []
-        assert [one.id for one in taken(again, now=NOW + 3 * DAY)] == [job.id]
+        with closing(self.reopen(store) or store) as again:
+            assert (slept.state, slept.owner, again.reclaim(NOW + DAY)) == (State.SCHEDULED, "", [])
+            assert taken(again, now=NOW + 3 * DAY - 1) == []
+            assert [one.id for one in taken(again, now=NOW + 3 * DAY)] == [job.id]
 
     def test_signal_between_look_and_suspension(self, store: Store) -> None:
         """The suspension finds it, and the job is ready instead of asleep."""
