@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TarryError,
         UnknownTask,
     )
+    from tarry.model.calendars.calendar import Calendar
     from tarry.model.job import State
     from tarry.model.retry import Retry
     from tarry.model.schedule import Cron
@@ -58,6 +59,7 @@ __all__ = [
     "Approval",
     "ArgumentError",
     "BodyTooLarge",
+    "Calendar",
     "Call",
     "CalledBack",
     "Cancel",
@@ -150,6 +152,7 @@ _HOMES = {
     "tarry.tasks.interrupts": ("CalledBack", "Interrupted", "TimeLimit"),
     "tarry.tasks.running": ("CurrentJob", "current_job", "current_jobs"),
     "tarry.client.task": ("Task",),
+    "tarry.model.calendars.calendar": ("Calendar",),
     "tarry.model.job": ("State",),
     "tarry.model.retry": ("Retry",),
     "tarry.model.schedule": ("Cron",),

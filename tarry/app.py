@@ -310,7 +310,7 @@ class App(TaskDecoratorMixin, FlowMaker, SignalSender, mixin.EmbeddedMixin):
             rules=self.rules,
             kept_bytes={name: queue.keep.bytes for name, queue in self.config.queues.items()},
             batch_tasks=[task.name for task in self.tasks.values() if task.batch],
-            ticker=ScheduleTicker(client),
+            ticker=ScheduleTicker(client, config.named_calendars),
             death_hooks=DeathHooks(self.tasks, store),
             declare=lambda: self.declare_limits(store),
             forward=None if outbox is None else client.make_forwarder(outbox).forward,

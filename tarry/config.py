@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tarry.calendar_settings import CalendarConfig, check_calendars
 from tarry.defaults import Defaults
 from tarry.errors import ConfigError
 from tarry.kinds import (
@@ -51,6 +52,7 @@ from tarry.kinds import (
     parse_table,
 )
 from tarry.model.bound import Bound, WhenFull
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.limit import QUEUE, Limit, parse_limit
 from tarry.model.log_target import log_target
@@ -227,6 +229,7 @@ class Config(Struct, frozen=True):
     master: MasterConfig = MasterConfig()
     pools: dict[str, Pool] = field(default_factory=lambda: {"default": Pool()})
     queues: dict[str, Queue] = {}
+    calendars: dict[str, CalendarConfig] = {}
     tasks: Annotated[dict[str, Any], TASKS] = {}
     """HTTP tasks by name, as written: `tarry.push.endpoint.settings` reads them."""
     push: Push = Push()
@@ -264,6 +267,11 @@ class Config(Struct, frozen=True):
         return {name: limit for name, limit in found.items() if limit is not None}
 
     @property
+    def named_calendars(self) -> dict[str, Calendar]:
+        """The calendars that schedules may name."""
+        return {name: one.calendar for name, one in self.calendars.items()}
+
+    @property
     def bounds(self) -> dict[str, Bound]:
         """How many jobs may wait in queues, by name."""
         given = {name: queue for name, queue in self.queues.items() if queue.max_waiting is not None}
@@ -281,6 +289,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, dire
     override(table, Config, environ, source)
     config = section(Config, table, (), source)
     check_server(config.server, source)
+    check_calendars(config.calendars, source)
     return _resolve_paths(_check_pools(config, source), home, file)
 
 

@@ -8,9 +8,11 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tarry.calendar_settings import CalendarConfig
 from tarry.config import Alerts, ClientConfig, Config, Keep, MasterConfig, Pool, Queue, Workers, load, template
 from tarry.defaults import DefaultRetry, Defaults
 from tarry.errors import ConfigError
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, MINUTE, SECOND
 from tarry.model.listen_address import ListenAddress
 from tarry.model.retry import DEFAULT, Retry
@@ -569,6 +571,43 @@ def test_one_load_leaves_nothing_behind_for_the_next(loads: Loads) -> None:
     assert told(loads, "app = 5").startswith("tarry.toml:1: app:")
 
 
+def test_calendars(loads: Loads) -> None:
+    text = "[calendars.de]\ndays = 'mon-fri'\nwithout = ['2026-12-25', 2026-12-28]\n"
+    text += "[calendars.ends]\nonly = [2026-12-31]\n"
+    found = loads(text).named_calendars
+    assert found == {
+        "de": Calendar("mon-fri", without=["2026-12-25", "2026-12-28"]),
+        "ends": Calendar(only=["2026-12-31"]),
+    }
+    variables = {"TARRY_CALENDARS__DE__WITHOUT": "2027-01-01, 2027-01-06", "TARRY_CALENDARS__DE__DAYS": "sat"}
+    assert loads(text, environ=variables).named_calendars["de"] == Calendar("sat", without=["2027-01-01", "2027-01-06"])
+    assert loads("[calendars.all]\n").named_calendars == {"all": Calendar()}
+
+
+DATES = 'a list of dates such as ["2026-12-25", "2026-12-28"]'
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ("day = 'mon-fri'", "tarry.toml:2: unknown setting calendars.de.day; did you mean days?"),
+        (
+            "days = 'mon-fry'",
+            'tarry.toml:2: calendars.de.days: expected weekdays such as "mon-fri" or "mon,wed,fri", got "mon-fry"; did',
+        ),
+        ("without = '2026-12-25'", f'tarry.toml:2: calendars.de.without: expected {DATES}, got "2026-12-25"'),
+        ("without = ['25.12.']", f'tarry.toml:2: calendars.de.without: expected {DATES}, got ["25.12."]'),
+        ("only = [2026-12-25T09:00:00Z]", f'tarry.toml:2: calendars.de.only: expected {DATES}, got ["2026-12-25 09:0'),
+        (
+            "days = 'sat'\nonly = [2026-12-25]",
+            "tarry.toml:3: calendars.de.only: expected a date that is one of its days and not left out by without, got",
+        ),
+    ],
+)
+def test_a_calendar_that_cannot_be(loads: Loads, written: str, complaint: str) -> None:
+    assert told(loads, f"[calendars.de]\n{written}\n").startswith(complaint)
+
+
 def uncommented(text: str) -> str:
     """Settings are commented with a `#` alone, words with a `#` and a space."""
     return "\n".join(line[1:] if line[:1] == "#" and line[:2] != "# " else line for line in text.split("\n"))
@@ -582,10 +621,12 @@ def test_the_template_uncommented_says_the_defaults(loads: Loads) -> None:
     examples = {"default": Queue(limit=10, rate="100/s", max_waiting=100_000)}  # there is no limit unless one is given
     client = ClientConfig(outbox=default.directory / "run/outbox.db")  # nor an outbox
     tasks = {"order.timeout": config.tasks["order.timeout"]}  # nor a task
+    calendars = {"work": CalendarConfig()}  # nor a calendar
     push = replace(default.push, ca=default.directory / "certs/ours.pem")  # nor an authority of one's own
     expected = replace(
         default, app="app:app", store=default.stores[0], client=client, queues=examples, tasks=tasks, file=config.file
     )
+    expected = replace(expected, calendars=calendars)
     home = default.directory
     files = {
         "tokens": home / "run/tokens.toml",
@@ -608,7 +649,20 @@ def test_the_template_as_it_is_only_names_the_app(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Config, ClientConfig, MasterConfig, Pool, Queue, Keep, Alerts, Defaults, DefaultRetry, ServerConfig]
+    "kind",
+    [
+        Config,
+        ClientConfig,
+        MasterConfig,
+        Pool,
+        Queue,
+        Keep,
+        CalendarConfig,
+        Alerts,
+        Defaults,
+        DefaultRetry,
+        ServerConfig,
+    ],
 )
 def test_the_template_shows_every_setting(kind: type[Struct]) -> None:
     text = uncommented(template())

@@ -16,7 +16,8 @@ ROOT = "tarry"
 """The layer of tarry/__init__.py."""
 
 _BELOW = "errors files terminal model settings config store tasks client"
-_ALL = f"{_BELOW} worker keeper embedded push app alert door remote runtime defaults kinds server_settings"
+_SETTINGS = "defaults kinds server_settings calendar_settings"
+_ALL = f"{_BELOW} worker keeper embedded push app alert door remote runtime {_SETTINGS}"
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     "errors": ("what may go wrong, by name", ""),
@@ -27,7 +28,11 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "kinds": ("the kinds of values that settings have", "errors model settings"),
     "defaults": ("the settings that tasks have where nothing is said", "errors model settings kinds"),
     "server_settings": ("the settings of the doors", "errors model settings kinds"),
-    "config": ("tarry.toml and the environment", "errors model settings kinds defaults server_settings"),
+    "calendar_settings": ("the settings of calendars", "errors model settings kinds"),
+    "config": (
+        "tarry.toml and the environment",
+        "errors model settings kinds defaults server_settings calendar_settings",
+    ),
     "store": ("the verbs, on each engine", "errors files model config"),
     "tasks": ("what a task is, its arguments, its hooks", "errors model config store"),
     "client": ("enqueue, look, wait", "errors model config store tasks"),

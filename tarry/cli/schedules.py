@@ -32,7 +32,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     """Status 0 once done."""
     setup = Setup.of(args)
-    schedules = schedules_of(setup.app.tasks)
+    schedules = schedules_of(setup.app.tasks, setup.config.named_calendars)
     if args.action == "list":
         if args.names:
             raise UsageError("list takes no names; `tarry schedules` shows them all")
@@ -76,7 +76,7 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
     if json:
         print_json(rows)
     else:
-        heads = ("name", "task", "cron", "zone", "next", "", "last", "")
+        heads = ("name", "task", "cron", "zone", "days", "next", "", "last", "")
         print_table(heads, [_cells(row, now) for row in rows])
     return 0
 
@@ -88,6 +88,7 @@ def _cells(row: ScheduleRecord, now: int) -> tuple[Any, ...]:
         row.task,
         row.cron,
         row.zone,
+        row.calendar,
         format_clock(next_tick or 0),
         "" if next_tick is None else format_ago(next_tick, now),
         format_clock(last or 0),

@@ -17,7 +17,9 @@ from tarry.client.handle import Handle
 from tarry.errors import ConfigError, QueueFull, StoreAway, StoreError, TarryError
 from tarry.keeper import schedule_state
 from tarry.keeper.schedule_state import ScheduleState, StoredState
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, SECOND
+from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
 from tarry.store.shared.backoff import Backoff, back_off
 from tarry.tasks.definition import TaskDefinition
@@ -37,9 +39,29 @@ _CHECK_EVERY = HOUR
 """A schedule is checked this often even if it does not tick."""
 
 
-def schedules_of(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Schedule]:
-    """All schedules by name; the later one if two have the same name."""
+def schedules_of(
+    tasks: Mapping[str, TaskDefinition[Any, Any]], calendars: Mapping[str, Calendar]
+) -> dict[str, Schedule]:
+    """All schedules by name; the later one if two have the same name. calendars: of the settings. ConfigError: one
+    names a calendar that is not among them, or has no tick on its days."""
+    return {name: _on_its_days(schedule, calendars) for name, schedule in _written(tasks).items()}
+
+
+def _written(tasks: Mapping[str, TaskDefinition[Any, Any]]) -> dict[str, Schedule]:
     return {schedule.name: schedule for task in list(tasks.values()) for schedule in task.schedules}
+
+
+def _on_its_days(schedule: Schedule, calendars: Mapping[str, Calendar]) -> Schedule:
+    name = schedule.calendar_name
+    if not name:
+        return schedule
+    if name not in calendars:
+        known = did_you_mean(name, calendars) or f"; they have: {', '.join(sorted(calendars)) or 'none'}"
+        raise ConfigError(f"schedule {schedule.name}: the settings have no [calendars.{name}]{known}")
+    try:
+        return schedule.on(calendars[name])
+    except ValueError as error:
+        raise ConfigError(f"schedule {schedule.name}: calendar {name}: {error}") from None
 
 
 def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefinition[Any, Any]) -> None:
@@ -47,7 +69,7 @@ def check_names(tasks: Mapping[str, TaskDefinition[Any, Any]], new: TaskDefiniti
     if not new.schedules:
         return
     # Without the task of the same name: a module that is loaded again replaces its own task.
-    taken = schedules_of({name: task for name, task in tasks.items() if name != new.name})
+    taken = _written({name: task for name, task in tasks.items() if name != new.name})
     for schedule in new.schedules:
         if other := taken.get(schedule.name):
             raise ConfigError(
@@ -62,10 +84,12 @@ def run_now(client: Client, schedule: Schedule) -> Handle[Any]:
 
 class ScheduleTicker:
     """`tick()` enqueues the jobs that the schedules of the client's tasks make due, and returns for how many seconds
-    there is nothing to do. Not thread-safe."""
+    there is nothing to do. Not thread-safe. calendars: of the settings; ConfigError as `schedules_of`."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, calendars: Mapping[str, Calendar]) -> None:
+        self._client, self._calendars = client, calendars
+        # A wrong name must fail the start, and not be found by nobody.
+        schedules_of(client.tasks, calendars)
         self._next_check: dict[str, int] = {}
         """When to check each schedule again."""
         self._failures: dict[str, int] = {}
@@ -76,10 +100,10 @@ class ScheduleTicker:
         self._backoff = Backoff()
 
     def tick(self) -> float:
-        """Never raises StoreError: logs it, and tries again soon."""
+        """Never raises StoreError: logs it, and tries again soon; also the ConfigError of a task that came later."""
         try:
             pause = self._tick()
-        except StoreError as error:
+        except (StoreError, ConfigError) as error:
             if self._backoff.fail(time.monotonic()):
                 log.error("schedules: %s", error)
             return min(5.0, 0.1 * 2.0 ** min(self._backoff.tries, 8))
@@ -87,7 +111,7 @@ class ScheduleTicker:
         return pause
 
     def _tick(self) -> float:
-        schedules = schedules_of(self._client.tasks)
+        schedules = schedules_of(self._client.tasks, self._calendars)
         now = self._now()
         due = [schedule for name, schedule in schedules.items() if self._next_check.get(name, 0) <= now]
         if due or self._sweep_at <= now:

@@ -26,6 +26,8 @@ class ScheduleRecord(Struct, frozen=True):
     task: str
     cron: str
     zone: str
+    calendar: str
+    """The days on which it ticks: the name of a calendar of the settings, or its days in short; empty: every day."""
     missed: str
     """What becomes of ticks that no host saw: see `Schedule`."""
     next: float | None
@@ -112,6 +114,7 @@ def _schedule(schedule: Schedule, stored: StoredState | None, now: int) -> Sched
         schedule.task,
         schedule.expression,
         schedule.zone,
+        schedule.calendar_name or str(schedule.calendar or ""),
         schedule.missed,
         None if next_tick is None else next_tick / SECOND,
         state.last / SECOND or None,

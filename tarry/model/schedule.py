@@ -1,10 +1,13 @@
 """What a schedule is: a call of a task, when it is made, and what happens to ticks at which nothing ran."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import MINUTE
 from tarry.model.timetable import Timetable, timetable
 
@@ -26,14 +29,18 @@ class Cron:
     Cron("*/10 * * * * *")                            with seconds in front: every ten of them
     Cron("@every 90s")                                counted from the epoch: the same moments on every host
     Cron("@daily", args=("eu",), name="daily-eu")     with arguments, and a name for `tarry schedules`
+    Cron("0 9 * * *", calendar="de")                  on the days of [calendars.de] in tarry.toml
+    Cron("@hourly", calendar=Calendar("mon-fri"))     on those of this calendar
 
     zone, missed: the task's where they are left out, and there "UTC" and "last".
     missed: what becomes of ticks while nothing ran, or the store was away, for more than a minute. "last": one run for
     all of them; "skip": none; "all": one for each, up to the newest `most`.
-    ValueError if the expression, the zone or another setting cannot be.
+    calendar: the days on which it ticks, as the zone has them. Other days are left out, and are never made up for.
+    ValueError if the expression, the zone or another setting cannot be, or no time is on a day of the calendar. A name
+    is looked up when the app is started.
     """
 
-    __slots__ = ("args", "expression", "kwargs", "missed", "most", "name", "zone")
+    __slots__ = ("args", "calendar", "expression", "kwargs", "missed", "most", "name", "zone")
 
     def __init__(
         self,
@@ -45,15 +52,16 @@ class Cron:
         missed: Missed | None = None,
         most: int = MOST,
         name: str | None = None,
+        calendar: Calendar | str | None = None,
     ) -> None:
-        self.expression, self.zone = expression, zone
+        self.expression, self.zone, self.calendar = expression, zone, calendar
         self.args, self.kwargs = args, kwargs or {}
         self.missed, self.most, self.name = missed, most, name
         if not isinstance(expression, str):
             raise ValueError(f'cron={expression!r}: text, as in "*/5 * * * *", a Cron(...), or a list of them')
-        # Only for its errors: they should name the line that makes the Cron.
-        timetable(expression, "UTC" if zone is None else zone)
         self._check()
+        # Only for its errors: they should name the line that makes the Cron.
+        timetable(expression, "UTC" if zone is None else zone, calendar if isinstance(calendar, Calendar) else None)
 
     def _check(self) -> None:
         if self.missed is not None and self.missed not in get_args(Missed):
@@ -64,9 +72,15 @@ class Cron:
             raise ValueError(f"name={self.name!r}: text of 1 to {MAX_NAME} characters")
         if isinstance(self.args, str | bytes) or not isinstance(self.args, Sequence):
             raise ValueError(f"args={self.args!r}: a tuple or list of the call's arguments")
+        if not (self.calendar is None or (isinstance(self.calendar, Calendar | str) and self.calendar != "")):
+            raise ValueError(f"calendar={self.calendar!r}: a Calendar, or the NAME of [calendars.NAME] in tarry.toml")
 
     def __repr__(self) -> str:
         return f"Cron({self.expression!r}, zone={self.zone!r}, missed={self.missed!r})"
+
+
+# The keeper asks for the schedules of named calendars several times a second.
+_kept_timetable = lru_cache(1024)(timetable)
 
 
 class Schedule(Struct, frozen=True):
@@ -84,11 +98,20 @@ class Schedule(Struct, frozen=True):
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     timetable: Timetable
+    """Of every day, while a calendar is only named: see `on`."""
+    calendar: Calendar | None = None
+    calendar_name: str = ""
+    """Of the settings; empty: it names none."""
+
+    def on(self, calendar: Calendar) -> "Schedule":
+        """The same on the days of this calendar; ValueError if none of its times is on one."""
+        return replace(self, calendar=calendar, timetable=_kept_timetable(self.expression, self.zone, calendar))
 
     @property
     def rule(self) -> str:
         """When it ticks, as text. If that changes, ticks before the change do not count as missed."""
-        return f"{self.expression} {self.zone}"
+        days = "" if self.calendar is None else f" {self.calendar.rule}"
+        return f"{self.expression} {self.zone}{days}"
 
     def key(self, tick: int) -> str:
         """The key of a tick's job."""
@@ -134,6 +157,7 @@ def _schedule(task: str, number: int, cron: Cron, common: Cron, encode: Encode) 
     zone = cron.zone or common.zone or "UTC"
     # Only for its errors: arguments that do not fit must fail when the app starts, and not at the first tick.
     encode(cron.args, cron.kwargs)
+    calendar = cron.calendar if isinstance(cron.calendar, Calendar) else None
     return Schedule(
         cron.name or (task if number == 1 else f"{task}#{number}"),
         task,
@@ -144,5 +168,7 @@ def _schedule(task: str, number: int, cron: Cron, common: Cron, encode: Encode) 
         cron.most,
         cron.args,
         cron.kwargs,
-        timetable(cron.expression, zone),
+        timetable(cron.expression, zone, calendar),
+        calendar,
+        cron.calendar if isinstance(cron.calendar, str) else "",
     )

@@ -6,18 +6,23 @@ cronsim knows the calendar, in wall time only. How daylight saving changes that 
   runs in both of two repeated hours, and misses nothing in a skipped one.
 - An expression that names hours runs once for each wall time that it names. A skipped time runs at the moment of the
   change (several such: once); of a repeated time the first counts.
+
+A calendar leaves out the ticks of other days. The day of a tick is the one that the wall of the zone shows then.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import MINUTE, SECOND, microseconds
 
 EPOCH = datetime(1970, 1, 1)
 DAY = 86400
 SHORTEST = SECOND
+SEARCHED = 40 * 366 * DAY * SECOND
+"""Microseconds without a tick on a day of the calendar after which none is expected any more, but for listed dates."""
 NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -58,8 +63,19 @@ class Timetable(ABC):
             tick = self.next(tick)
 
 
-def timetable(expression: str, zone: str) -> Timetable:
-    """The timetable of the expression in that zone; ValueError that says what is wrong with either."""
+def timetable(expression: str, zone: str, calendar: Calendar | None = None) -> Timetable:
+    """The timetable of the expression in that zone, on the days of the calendar; ValueError that says what is wrong
+    with one of them."""
+    table = _every_day(expression, zone)
+    if calendar is None:
+        return table
+    chosen = _OnDays(table, calendar, _find_zone(zone))
+    if chosen.next(0) is None:
+        raise ValueError(f'cron="{expression}": none of its times is on a day of the calendar ({calendar})')
+    return chosen
+
+
+def _every_day(expression: str, zone: str) -> Timetable:
     words = expression.split()
     if words and words[0] == "@every":
         return _Every(_period(expression, " ".join(words[1:])))
@@ -90,6 +106,42 @@ class _Every(Timetable):
     def next(self, after: int) -> int:
         # Counted from the epoch and not from a start, so that all hosts get the same ticks.
         return (after // self._period + 1) * self._period
+
+
+class _OnDays(Timetable):
+    """The ticks of another timetable that are on a day of the calendar."""
+
+    def __init__(self, table: Timetable, calendar: Calendar, zone: tzinfo) -> None:
+        self._table, self._calendar, self._zone = table, calendar, zone
+        self._listed_until = 0 if calendar.last is None else self._midnight(calendar.last, 0)
+
+    def next(self, after: int) -> int | None:
+        until = max(after + SEARCHED, self._listed_until)
+        try:
+            tick = self._table.next(after)
+            while tick is not None and (day := self._day(tick)) not in self._calendar:
+                start = self._skip(tick, day)
+                tick = None if start is None or start > until else self._table.next(start)
+        except (OverflowError, ValueError):  # the calendar ends with the year 9999
+            return None
+        return tick
+
+    def _skip(self, tick: int, day: date) -> int | None:
+        """A time from `tick` on, before which no tick is left that may be on a day of the calendar; None: none is."""
+        # Where midnight comes twice, the day before comes back for a while: then look at each tick.
+        if tick < self._midnight(day, 1):
+            return tick
+        following = self._calendar.next(day)
+        if following is None:
+            return None
+        # The earlier one of both: a midnight that is skipped has none of its own, and fold says on which side to look.
+        return max(tick, min(self._midnight(following, 0), self._midnight(following, 1)) - 1)
+
+    def _day(self, tick: int) -> date:
+        return datetime.fromtimestamp(tick // SECOND, self._zone).date()
+
+    def _midnight(self, day: date, fold: int) -> int:
+        return int(datetime.combine(day, time(fold=fold), self._zone).timestamp()) * SECOND
 
 
 def _on_the_wall(expression: str, fields: str, zone: tzinfo) -> Timetable:

@@ -16,6 +16,7 @@ from tarry.embedded.service import worker_settings
 from tarry.errors import TarryError
 from tarry.keeper.backlog import REPORT_EVERY, BacklogReporter
 from tarry.keeper.chores import Keeper
+from tarry.keeper.cron import schedules_of
 from tarry.model.duration import SECOND
 from tarry.process import title
 from tarry.process.file_watcher import run_watcher
@@ -99,6 +100,7 @@ def _boot(config: Config, app_name: str | None, body: Body, child: ChildContext)
         # thoroughly: a wrong HTTP task must fail the start, not its jobs.
         app.http.load(thoroughly=True)
         _check_alerts(config)
+        schedules_of(app.tasks, config.named_calendars)
         for pool in config.pools.values():
             worker_settings(pool, config.max_body)
         if app.logs is not None:

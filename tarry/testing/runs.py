@@ -88,7 +88,7 @@ class KitRunner:
             return math.inf
         ticker = self._tickers.get(app)
         if ticker is None:
-            ticker = self._tickers[app] = ScheduleTicker(app.client)
+            ticker = self._tickers[app] = ScheduleTicker(app.client, app.config.named_calendars)
         self._is_ticking = True
         try:
             return ticker.tick()

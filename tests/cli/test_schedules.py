@@ -1,4 +1,5 @@
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -39,11 +40,39 @@ def test_they_are_listed(project: Project) -> None:
     assert often["next"] % 90 == 0
     assert 0 < often["next"] - time.time() + 60 < 150
     lines = project.said("schedules", "list").splitlines()
-    assert lines[0].split() == ["name", "task", "cron", "zone", "next", "last"]
+    assert lines[0].split() == ["name", "task", "cron", "zone", "days", "next", "last"]
     assert lines[1].split()[:4] == ["app.clean", "app.clean", "@daily", "UTC"]
     assert lines[2].split()[:8] == ["app.report", "app.report", "0", "9", "*", "*", "mon-fri", "Europe/Paris"]
     assert " in " in lines[3]
     assert lines[3].endswith("-")
+
+
+ON_DAYS = """
+from tarry import App, Calendar, Cron
+
+app = App()
+
+@app.task(cron=[Cron("0 9 * * *", calendar="de", name="named"), Cron("@daily", calendar=Calendar("sat"), name="own")])
+def report() -> None: ...
+"""
+
+
+def test_the_days_of_a_calendar_are_told(project: Project) -> None:
+    project.write("app.py", ON_DAYS)
+    project.settings("[calendars.de]\nonly = [2099-12-31]\n")
+    named, own = project.facts("schedules")
+    assert (named["calendar"], named["next"]) == ("de", 4102390800.0)
+    assert own["calendar"] == "sat"
+    assert datetime.fromtimestamp(own["next"], UTC).isoweekday() == 6
+    lines = project.said("schedules").splitlines()
+    assert lines[0].split()[:5] == ["name", "task", "cron", "zone", "days"]
+    assert " UTC   de    2099-12-31 " in lines[1]
+    project.settings("")
+    told = "schedule named: the settings have no [calendars.de]; they have: none"
+    assert project.refused("schedules") == told
+    start = project.tarry("start")
+    assert start.status == 1
+    assert told in start.err
 
 
 def test_pause_and_resume(project: Project) -> None:

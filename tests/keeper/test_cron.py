@@ -318,7 +318,7 @@ def test_by_the_wall_of_its_zone_through_the_change_of_the_clocks(connect: Open,
 def test_the_keeper_ticks_and_wakes_for_the_next(connect: Open, clock: FakeClock) -> None:
     app, store = shop(cron="@every 1s"), connect()
     client = Client(store, app.tasks, clock=clock)
-    keeper = Keeper(store, clock=clock, ticker=ScheduleTicker(client))
+    keeper = Keeper(store, clock=clock, ticker=ScheduleTicker(client, {}))
     clock.advance(0.8)
     assert 0 <= keeper.tick() <= 0.2
     clock.advance(0.2)
@@ -367,7 +367,7 @@ def test_a_task_that_is_declared_again_keeps_its_schedule(clock: FakeClock) -> N
         @app.task(name="report", cron=Cron("@daily", name="night"))
         def report() -> None: ...
 
-    assert list(schedules_of(app.tasks)) == ["night"]
+    assert list(schedules_of(app.tasks, {})) == ["night"]
 
 
 def test_it_logs_nothing_on_a_good_day(host: Hosts, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:

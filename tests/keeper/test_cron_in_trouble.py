@@ -178,7 +178,7 @@ def test_an_error_of_the_apps_own_does_not_stop_the_keeper(clock: FakeClock, cap
             raise KeyError("tenant")
 
     one = TickingHost(MemoryStore(clock.now), clock, shop(cron="* * * * *"))
-    one.ticker = ScheduleTicker(Refusing(one.store, one.client.tasks, clock=clock))
+    one.ticker = ScheduleTicker(Refusing(one.store, one.client.tasks, clock=clock), {})
     one.tick()
     clock.advance(30)
     assert one.tick() == 60.0

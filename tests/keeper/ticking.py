@@ -1,5 +1,6 @@
 """Hosts that tick: each with its own connection to one store, and its own idea of the app."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tarry import App
@@ -8,6 +9,7 @@ from tarry.client.clock import FakeClock
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import ScheduleTicker, schedules_of
 from tarry.model import lifecycle
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import SECOND
 from tarry.model.job import Job
 from tarry.model.lifecycle import Rules
@@ -34,16 +36,18 @@ def shop(**settings: Any) -> App:
 class TickingHost:
     """A ticker with its own connection and its own idea of the app."""
 
-    def __init__(self, store: Store, clock: FakeClock, app: App) -> None:
-        self.store, self.clock = store, clock
+    def __init__(
+        self, store: Store, clock: FakeClock, app: App, calendars: Mapping[str, Calendar] | None = None
+    ) -> None:
+        self.store, self.clock, self.calendars = store, clock, calendars or {}
         self.client = Client(store, app.tasks, clock=clock, rules=lambda task, queue: NOTHING_KEPT)
-        self.ticker = ScheduleTicker(self.client)
+        self.ticker = ScheduleTicker(self.client, self.calendars)
 
     def tick(self) -> float:
         return self.ticker.tick()
 
     def schedule(self, name: str = "report") -> Schedule:
-        return schedules_of(self.client.tasks)[name]
+        return schedules_of(self.client.tasks, self.calendars)[name]
 
     def jobs(self) -> list[Job]:
         return sorted(self.store.find(Query(limit=10_000)), key=lambda job: (job.due, job.task, job.body))

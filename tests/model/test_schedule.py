@@ -4,6 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import HOUR, MINUTE, SECOND
 from tarry.model.schedule import Cron, Missed, Schedule, schedules
 
@@ -65,6 +66,8 @@ def test_two_of_one_name_are_refused(names: tuple[str | None, ...]) -> None:
         ({"name": ""}, "name='': text of 1 to 100 characters"),
         ({"name": "x" * 101}, "text of 1 to 100 characters"),
         ({"args": "eu"}, "args='eu': a tuple or list"),
+        ({"calendar": ""}, "calendar='': a Calendar, or the NAME of [calendars.NAME] in tarry.toml"),
+        ({"calendar": ["2026-12-25"]}, "calendar=['2026-12-25']: a Calendar, or"),
         ({"zone": "Mars"}, "zone='Mars': there is no such time zone"),
     ],
 )
@@ -72,6 +75,34 @@ def test_a_setting_that_cannot_be(kwargs: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match="=") as caught:
         Cron("@daily", **kwargs)
     assert why in str(caught.value)
+
+
+def test_on_the_days_of_a_calendar() -> None:
+    working = Calendar("mon-fri")
+    plain, given, named = made(["0 9 * * *", Cron("0 9 * * *", calendar=working), Cron("0 9 * * *", calendar="work")])
+    # Noon is on a Friday.
+    assert plain.timetable.next(NOON) == NOON + 21 * HOUR
+    assert given.timetable.next(NOON) == NOON + 69 * HOUR
+    assert given.rule == f"{plain.rule} mon,tue,wed,thu,fri"
+    assert (given.calendar, given.calendar_name, named.calendar, named.calendar_name) == (working, "", None, "work")
+    placed = named.on(working)
+    assert (placed.timetable.next(NOON), placed.rule, placed.name) == (NOON + 69 * HOUR, given.rule, named.name)
+    assert named.on(Calendar(only=["2027-02-01"])).rule != placed.rule
+
+
+def test_the_days_are_those_of_the_zone_of_the_task() -> None:
+    (schedule,) = made(Cron("@hourly", calendar=Calendar("sat")), zone="Asia/Tokyo")
+    assert schedule.timetable.next(NOON) == NOON + 3 * HOUR, "Saturday begins in Tokyo at 15:00 UTC"
+
+
+def test_a_calendar_that_has_none_of_its_times() -> None:
+    with pytest.raises(
+        ValueError, match=r'^cron="0 9 \* \* sat": none of its times is on a day of the calendar \(mon-fri'
+    ):
+        Cron("0 9 * * sat", calendar=Calendar("mon-fri"))
+    (schedule,) = made(Cron("0 9 * * sat", calendar="work"))
+    with pytest.raises(ValueError, match="none of its times is on a day"):
+        schedule.on(Calendar("mon-fri"))
 
 
 def test_what_is_no_schedule_at_all() -> None:

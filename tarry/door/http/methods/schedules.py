@@ -37,7 +37,7 @@ class ScheduleRun(Struct, frozen=True):
 @api_method("GET /v1/schedules", Scope.READ)
 def list_schedules(call: ApiCall) -> ScheduleList:
     """Lists the schedules of the app's tasks."""
-    found = schedules_of(call.service.app.tasks)
+    found = _schedules(call)
     return ScheduleList(_records(call, {name: one for name, one in found.items() if call.allows(_queue(call, one))}))
 
 
@@ -59,12 +59,17 @@ def resume_schedule(call: ApiCall, path: SchedulePath) -> ScheduleRecord:
     return _change(call, path.schedule, schedule_state.resume)
 
 
+def _schedules(call: ApiCall) -> dict[str, Schedule]:
+    app = call.service.app
+    return schedules_of(app.tasks, app.config.named_calendars)
+
+
 def _queue(call: ApiCall, schedule: Schedule) -> str:
     return call.service.app.tasks[schedule.task].queue
 
 
 def _known(call: ApiCall, name: str) -> Schedule:
-    known = schedules_of(call.service.app.tasks)
+    known = _schedules(call)
     if name not in known:
         near = did_you_mean(name, known)
         raise RequestError(f"no schedule {name} in this app{near or '; GET /v1/schedules lists them'}", "schedule", 404)

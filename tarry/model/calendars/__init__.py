@@ -1,0 +1,1 @@
+"""Days on which schedules may tick. Imports nothing but the model."""
