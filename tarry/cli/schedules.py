@@ -1,4 +1,4 @@
-"""`tarry schedules`: lists, pauses, resumes and runs the schedules of the app."""
+"""`tarry schedules`: lists, shows, pauses, resumes and runs the schedules of the app."""
 
 import argparse
 from typing import Any
@@ -8,23 +8,28 @@ from tarry.client.client import Client
 from tarry.errors import TarryError, UsageError
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
-from tarry.keeper.records import ScheduleRecord, schedule_records
-from tarry.model.duration import SECOND
+from tarry.keeper.records import GONE, ScheduledRunRecord, ScheduleRecord, schedule_detail, schedule_records
+from tarry.keeper.schedule_runs import LEFT_OUT
+from tarry.model.duration import SECOND, format_duration
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
 from tarry.process.loading import Setup
-from tarry.terminal import say
+from tarry.terminal import harmless, say
+
+WORDS = {LEFT_OUT: "left out", GONE: "no longer kept"}
+"""How states of runs are shown that are no states of jobs."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "schedules",
-        help="list, pause, resume or run schedules",
-        description="""The schedules of the app's tasks. A paused one rests on all hosts, also after a restart; what
-        falls into the pause is not made up for. run enqueues the call now and moves no tick.""",
+        help="list, show, pause, resume or run schedules",
+        description="""The schedules of the app's tasks. show tells what became of the last ticks. A paused one rests
+        on all hosts, also after a restart; what falls into the pause is not made up for. run enqueues the call now and
+        moves no tick.""",
     )
-    command.add_argument("action", nargs="?", choices=("list", "pause", "resume", "run"), default="list")
+    command.add_argument("action", nargs="?", choices=("list", "show", "pause", "resume", "run"), default="list")
     command.add_argument("names", nargs="*", metavar="NAME")
     command.set_defaults(run=run)
 
@@ -38,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("list takes no names; `tarry schedules` shows them all")
         return _list(setup.client, schedules, args.json)
     named = _find_schedules(schedules, args.names, args.action)
+    if args.action == "show":
+        return _show(setup.client, named, args.json)
     if args.action == "run":
         return _run(setup.client, named, args.json)
     change, done = (schedule_state.pause, "paused") if args.action == "pause" else (schedule_state.resume, "resumed")
@@ -79,6 +86,29 @@ def _list(client: Client, schedules: dict[str, Schedule], json: bool) -> int:
         heads = ("name", "task", "cron", "zone", "days", "next", "", "last", "")
         print_table(heads, [_cells(row, now) for row in rows])
     return 0
+
+
+def _show(client: Client, schedules: list[Schedule], json: bool) -> int:
+    now = client.clock.now()
+    shown = [schedule_detail(client.store, schedule, now) for schedule in schedules]
+    if json:
+        print_json(shown)
+        return 0
+    for one in shown:
+        facts = zip(("name", "task", "cron", "zone", "days", "next", "", "last", ""), _cells(one, now), strict=True)
+        for name, value in facts:
+            if value:
+                say(f"{name:6} {harmless(str(value))}")
+        print_table(("tick", "state", "delay", "took", "job"), [_run_cells(run) for run in one.runs])
+    return 0
+
+
+def _run_cells(run: ScheduledRunRecord) -> tuple[str, ...]:
+    state = WORDS.get(run.state, run.state) + (f" ({run.ticks} ticks)" if run.ticks > 1 else "")
+    lasting = (
+        "-" if seconds is None else format_duration(round(seconds * SECOND)) for seconds in (run.delay, run.duration)
+    )
+    return format_clock(round(run.tick * SECOND)), state, *lasting, run.job or "-"
 
 
 def _cells(row: ScheduleRecord, now: int) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tarry.client.clock import Clock
 from tarry.errors import BodyTooLarge, StoreUnavailable
 from tarry.model import lifecycle
+from tarry.model.attempts import KEPT_FROM_START
 from tarry.model.duration import SECOND, microseconds
 from tarry.model.job import HELD, UNFINISHED, Job
 from tarry.store.base import Store
@@ -120,6 +121,7 @@ class JobFactory:
             key_held_until=0 if key is None else HELD,
             lane=lane,
             headers=headers,
+            attempts=KEPT_FROM_START if options.keeps_attempts else b"",
         )
 
     def _make_alike(self, job: Job, body: bytes, lane: str | None) -> Job:

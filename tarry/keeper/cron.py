@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from tarry.client.client import Client
 from tarry.client.handle import Handle
 from tarry.errors import ConfigError, QueueFull, StoreAway, StoreError, TarryError
-from tarry.keeper import schedule_state
+from tarry.keeper import schedule_runs, schedule_state
+from tarry.keeper.schedule_runs import ScheduledRun
 from tarry.keeper.schedule_state import ScheduleState, StoredState
 from tarry.model.calendars.calendar import Calendar
 from tarry.model.duration import DAY, HOUR, SECOND
@@ -37,6 +38,8 @@ MAX_AHEAD = DAY
 """Microseconds."""
 _CHECK_EVERY = HOUR
 """A schedule is checked this often even if it does not tick."""
+_SWEEP_EVERY = HOUR // 2
+"""The ends of jobs are looked for this often: twice while the job of a tick is kept after its end."""
 
 
 def schedules_of(
@@ -116,9 +119,13 @@ class ScheduleTicker:
         due = [schedule for name, schedule in schedules.items() if self._next_check.get(name, 0) <= now]
         if due or self._sweep_at <= now:
             stored = schedule_state.read(self._client.store)
-            self._process(due, stored, now)
+            ended: dict[str, ScheduleState] = {}
             if self._sweep_at <= now:
+                ended = self._read_ends(stored, schedules)
                 self._sweep(stored, schedules, now)
+            due_names = {schedule.name for schedule in due}
+            also = [schedules[name] for name in ended if name not in due_names]
+            self._process([*due, *also], stored, ended, now)
         soonest = min((self._next_check[name] for name in schedules), default=self._sweep_at)
         return max(0, min(soonest, self._sweep_at) - self._client.clock.now()) / SECOND
 
@@ -132,16 +139,37 @@ class ScheduleTicker:
         self._last_now = now
         return now
 
-    def _process(self, due: Sequence[Schedule], stored: Mapping[str, StoredState], now: int) -> None:
-        """Enqueues the jobs of all due schedules, then writes their states."""
+    def _read_ends(
+        self, stored: Mapping[str, StoredState], schedules: Mapping[str, Schedule]
+    ) -> dict[str, ScheduleState]:
+        """The states that tell more than before, with the ends of jobs of earlier ticks, by name."""
+        states = {name: state for name, (state, _) in stored.items() if name in schedules}
+        still_open = [run for state in states.values() for run in state.runs if run.is_open]
+        try:
+            jobs = schedule_runs.read_jobs(self._client.store, still_open) if still_open else {}
+        except StoreAway:
+            # The next sweep comes before these jobs go.
+            return {}
+        ended = {name: replace(state, runs=schedule_runs.with_ends(state.runs, jobs)) for name, state in states.items()}
+        return {name: state for name, state in ended.items() if state != states[name]}
+
+    def _process(
+        self,
+        due: Sequence[Schedule],
+        stored: Mapping[str, StoredState],
+        ended: Mapping[str, ScheduleState],
+        now: int,
+    ) -> None:
+        """Enqueues the jobs of all due schedules, then writes their states. ended: of `_read_ends`."""
         # The jobs come first, since they must be in time. After a crash before the states are written, they are
         # enqueued again, and the key of each tick makes that harmless.
         states: list[tuple[Schedule, ScheduleState]] = []
         for schedule in due:
             before = stored[schedule.name][0] if schedule.name in stored else None
-            state, wanted = self._plan(schedule, before, now)
-            if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted)):  # noqa: B023
-                states.append((schedule, state))
+            state, wanted = self._plan(schedule, ended.get(schedule.name, before), now)
+            runs: list[ScheduledRun] = []
+            if self._attempt(schedule, now, lambda: self._enqueue_all(schedule, wanted, runs)):  # noqa: B023
+                states.append((schedule, replace(state, runs=schedule_runs.newest([*state.runs, *runs]))))
         for schedule, state in states:
             if self._attempt(schedule, now, lambda: self._save(schedule, state, stored.get(schedule.name), now)):  # noqa: B023
                 self._failures.pop(schedule.name, None)
@@ -160,13 +188,13 @@ class ScheduleTicker:
             return False
         return True
 
-    def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int]) -> None:
-        """Enqueues each tick even if another one fails; StoreAway or QueueFull afterwards."""
+    def _enqueue_all(self, schedule: Schedule, ticks: Sequence[int], runs: list[ScheduledRun]) -> None:
+        """Enqueues each tick even if another one fails; StoreAway or QueueFull afterwards. Adds to `runs`."""
         # The next try finds the stored ones by their keys.
         failed: StoreAway | QueueFull | None = None
         for tick in ticks:
             try:
-                self._enqueue(schedule, tick)
+                runs.append(self._enqueue(schedule, tick))
             except (StoreAway, QueueFull) as error:
                 failed = failed or error
         if failed is not None:
@@ -181,9 +209,10 @@ class ScheduleTicker:
         if not ticks:
             return state, ()
         wanted = schedule.wanted(ticks, now)
-        if len(wanted) < len(ticks):
+        if dropped := ticks[: len(ticks) - len(wanted)]:
             text = "schedule %s: nothing ran for a while; left out %d of its ticks"
-            log.warning(text, schedule.name, len(ticks) - len(wanted))
+            log.warning(text, schedule.name, len(dropped))
+            state = replace(state, runs=[*state.runs, schedule_runs.left_out(dropped)])
         return replace(state, after=ticks[-1], last=wanted[-1] if wanted else state.last), wanted
 
     def _adjust(self, schedule: Schedule, state: ScheduleState, now: int) -> ScheduleState:
@@ -199,16 +228,19 @@ class ScheduleTicker:
             return replace(state, rule=schedule.rule, after=max(state.after, self._started_at or 0))
         return state
 
-    def _enqueue(self, schedule: Schedule, tick: int) -> None:
-        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEY_KEPT_FOR)
+    def _enqueue(self, schedule: Schedule, tick: int) -> ScheduledRun:
+        options = Options(at=tick / SECOND, key=schedule.key(tick), unique_for=KEY_KEPT_FOR, keeps_attempts=True)
         try:
-            self._client.enqueue(self._client.tasks[schedule.task], schedule.args, schedule.kwargs, options)
+            task = self._client.tasks[schedule.task]
+            job = self._client.enqueue(task, schedule.args, schedule.kwargs, options)
         except StoreError:
             # Tried again later. Any other error would come at each try, so the tick is given up for it.
             raise
         except Exception as error:  # such as arguments that are too long for max_body, or the app's middleware
             known = isinstance(error, TarryError)
             log.error("schedule %s: %s", schedule.name, error, exc_info=None if known else error)
+            return ScheduledRun(tick, end=schedule_runs.REFUSED)
+        return ScheduledRun(tick, job.id)
 
     def _save(self, schedule: Schedule, state: ScheduleState, stored: StoredState | None, now: int) -> None:
         expected = None if stored is None else stored[1]
@@ -226,4 +258,4 @@ class ScheduleTicker:
                 # The next sweep removes it.
                 with contextlib.suppress(StoreAway):
                     schedule_state.write(self._client.store, name, None, expected)
-        self._sweep_at = now + _CHECK_EVERY
+        self._sweep_at = now + (_SWEEP_EVERY if schedules else _CHECK_EVERY)

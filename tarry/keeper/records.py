@@ -5,18 +5,24 @@ Times are seconds since the epoch.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from tarry.keeper import schedule_state
+from tarry.keeper import schedule_runs, schedule_state
 from tarry.keeper.host_requests import HostAct, HostRequest, RequestState
 from tarry.keeper.limits import EffectiveLimit
-from tarry.keeper.schedule_state import StoredState
+from tarry.keeper.schedule_runs import ScheduledRun, seen_in
+from tarry.keeper.schedule_state import ScheduleState
 from tarry.model.duration import SECOND
+from tarry.model.job import Job
 from tarry.model.limit import EACH
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
 from tarry.store.hosts import Host, PoolFigures
+
+GONE = "gone"
+"""The state of a run whose job is no longer kept, and whose end nobody saw."""
 
 
 class ScheduleRecord(Struct, frozen=True):
@@ -35,6 +41,35 @@ class ScheduleRecord(Struct, frozen=True):
     last: float | None
     """The newest tick that became a job; null: none yet."""
     paused: bool
+
+
+class ScheduledRunRecord(Struct, frozen=True):
+    """What became of a tick of a schedule. Times are seconds since the epoch; null: not known, or not yet."""
+
+    tick: float
+    state: str
+    """That of its job. `gone`: the job is no longer kept, and no host saw its end. `left_out`: nothing ran then, and
+    nobody makes up for it. `refused`: the call could not be enqueued; the keeper's log says why."""
+    job: str | None
+    """Its id; null: it has none."""
+    kept: bool
+    """Whether the job is still kept."""
+    started: float | None
+    """When its first attempt began."""
+    ended: float | None
+    delay: float | None
+    """Seconds from the tick to the start."""
+    duration: float | None
+    """Seconds from the start to the end, with the pauses between attempts."""
+    ticks: int
+    """How many ticks this is about: at least so many were left out together, of which `tick` is the last; else 1."""
+
+
+class ScheduleDetail(ScheduleRecord, frozen=True):
+    """A schedule, with its runs."""
+
+    runs: list[ScheduledRunRecord]
+    """The last 20, the oldest first."""
 
 
 class LimitRecord(Struct, frozen=True):
@@ -103,22 +138,48 @@ class HostRecord(Struct, frozen=True):
 def schedule_records(store: Store, schedules: Mapping[str, Schedule], now: int) -> list[ScheduleRecord]:
     """The schedules by name. now: microseconds by the store's clock. StoreError."""
     stored = schedule_state.read(store)
-    return [_schedule(schedule, stored.get(name), now) for name, schedule in sorted(schedules.items())]
+    states = {name: stored[name][0] for name in schedules if name in stored}
+    return [ScheduleRecord(**_fields(one, states.get(name), now)) for name, one in sorted(schedules.items())]
 
 
-def _schedule(schedule: Schedule, stored: StoredState | None, now: int) -> ScheduleRecord:
-    state = stored[0] if stored else schedule_state.initial_state(schedule, now)
+def schedule_detail(store: Store, schedule: Schedule, now: int) -> ScheduleDetail:
+    """One schedule, with its runs. now: microseconds by the store's clock. StoreError."""
+    state, _ = schedule_state.read(store).get(schedule.name, (None, b""))
+    runs = [] if state is None else state.runs
+    jobs = schedule_runs.read_jobs(store, runs)
+    shown = [_run(one, jobs.get(one.job_id or b"")) for one in runs]
+    return ScheduleDetail(**_fields(schedule, state, now), runs=shown)
+
+
+def _fields(schedule: Schedule, known: ScheduleState | None, now: int) -> dict[str, Any]:
+    state = known or schedule_state.initial_state(schedule, now)
     next_tick = None if state.paused else schedule.timetable.next(max(now, state.after))
-    return ScheduleRecord(
-        schedule.name,
-        schedule.task,
-        schedule.expression,
-        schedule.zone,
-        schedule.calendar_name or str(schedule.calendar or ""),
-        schedule.missed,
-        None if next_tick is None else next_tick / SECOND,
-        state.last / SECOND or None,
-        state.paused,
+    return {
+        "name": schedule.name,
+        "task": schedule.task,
+        "cron": schedule.expression,
+        "zone": schedule.zone,
+        "calendar": schedule.calendar_name or str(schedule.calendar or ""),
+        "missed": schedule.missed,
+        "next": None if next_tick is None else next_tick / SECOND,
+        "last": state.last / SECOND or None,
+        "paused": state.paused,
+    }
+
+
+def _run(stored: ScheduledRun, job: Job | None) -> ScheduledRunRecord:
+    # The job knows best: it may have been tried again since its end was noted.
+    run = seen_in(stored, job)
+    return ScheduledRunRecord(
+        run.tick / SECOND,
+        str(job.state) if job is not None else run.end or GONE,
+        run.job or None,
+        job is not None,
+        run.started / SECOND or None,
+        run.ended / SECOND or None,
+        max(0, run.started - run.tick) / SECOND if run.started else None,
+        max(0, run.ended - run.started) / SECOND if run.started and run.ended else None,
+        run.ticks,
     )
 
 

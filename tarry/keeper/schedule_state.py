@@ -1,12 +1,15 @@
 """The state of each schedule: how far it has come and whether it is paused. The store keeps it for all hosts."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.errors import StoreBusy
+from tarry.keeper.schedule_runs import StoredRuns, newest
+from tarry.model.job import StoredTime
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
 from tarry.store.shared.partial_result import reachable_part
@@ -20,13 +23,19 @@ class ScheduleState(Struct, frozen=True, omit_defaults=True):
 
     rule: str
     """The rule of the schedule, in words, as the last writer had it."""
-    after: int
+    after: StoredTime
     """All ticks up to this time are done."""
-    seen: int
+    seen: StoredTime
     """When a host last had this schedule, accurate to a day."""
-    last: int = 0
+    last: StoredTime = 0
     """The newest tick that became a job; 0: none yet."""
     paused: bool = False
+    runs: StoredRuns = []
+    """The last ones, the oldest first."""
+
+
+_UNREADABLE = ScheduleState("", 0, 0)
+"""As if the schedule had just been changed: it ticks from now on."""
 
 
 StoredState = tuple[ScheduleState, bytes]
@@ -37,9 +46,20 @@ def read(store: Store) -> dict[str, StoredState]:
     """All states by the name of the schedule, from the shards that are available."""
     # A state on a shard that is away could not be written either.
     cells = reachable_part(lambda: store.kv_list(PREFIX))
-    return {
-        name.removeprefix(PREFIX): (msgspec.json.decode(cell, type=ScheduleState), cell) for name, cell in cells.items()
-    }
+    return {name.removeprefix(PREFIX): (_decode(cell), cell) for name, cell in cells.items()}
+
+
+def _decode(cell: bytes) -> ScheduleState:
+    try:
+        written = msgspec.json.decode(cell, type=dict[str, Any])
+        try:
+            state = msgspec.convert(written, ScheduleState)
+        except msgspec.ValidationError:
+            # Whatever stands there for runs: the schedule must tick all the same.
+            state = msgspec.convert(written | {"runs": []}, ScheduleState)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _UNREADABLE
+    return replace(state, runs=newest(state.runs))
 
 
 def write(store: Store, name: str, state: ScheduleState | None, expected: bytes | None) -> bool:

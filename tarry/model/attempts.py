@@ -16,6 +16,8 @@ MOST_KEPT = 20
 """Attempts of a job, the newest ones."""
 MOST_ACTS = 20
 """Acts by hand, the newest ones."""
+KEPT_FROM_START = b"[0]"
+"""A record without attempts: a job that has it from the start keeps its attempt also if that is done at once."""
 MOST_ERROR = 500
 """Characters of an error."""
 

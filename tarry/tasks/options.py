@@ -36,6 +36,8 @@ class Options(Struct, frozen=True):
     durable: Literal["replica"] | None = None
     timeout: Duration | None = None
     retry: RetryRule = "default"
+    keeps_attempts: bool = False
+    """For tarry's own use: the job tells its start and its worker also if it is done at the first attempt."""
 
     def check(self) -> "Options":
         """Returns these options; ValueError with the name of a wrong one."""

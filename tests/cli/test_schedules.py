@@ -3,6 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_runs import ScheduledRun
+from tarry.keeper.schedule_state import ScheduleState
+from tarry.model.duration import MINUTE, SECOND
 from tarry.store import ids
 from tests.cli.project import Project
 
@@ -75,6 +79,42 @@ def test_the_days_of_a_calendar_are_told(project: Project) -> None:
     assert told in start.err
 
 
+def test_the_last_runs_of_one_are_shown(project: Project) -> None:
+    assert project.facts("schedules", "show", "often")[0]["runs"] == []
+    done = project.said("enqueue", "app.clean")
+    noon = 1_795_003_200_000_000
+    runs = [
+        ScheduledRun(noon, end="left_out", ticks=3),
+        ScheduledRun(noon + MINUTE, "0" * 32, "dead", noon + MINUTE + SECOND, noon + 2 * MINUTE),
+        ScheduledRun(noon + 2 * MINUTE, "1" * 32),
+        ScheduledRun(noon + 3 * MINUTE, done),
+        ScheduledRun(noon + 4 * MINUTE, end="refused"),
+    ]
+    state = ScheduleState("@every 90s UTC", noon, noon, noon, runs=runs)
+    with project.store() as store:
+        assert schedule_state.write(store, "often", state, None)
+    (shown,) = project.facts("schedules", "show", "often")
+    assert (shown["name"], shown["last"]) == ("often", noon / SECOND)
+    seen = [(run["state"], run["kept"], run["delay"], run["duration"], run["ticks"]) for run in shown["runs"]]
+    assert seen == [
+        ("left_out", False, None, None, 3),
+        ("dead", False, 1.0, 59.0, 1),
+        ("gone", False, None, None, 1),
+        ("ready", True, None, None, 1),
+        ("refused", False, None, None, 1),
+    ]
+    lines = project.said("schedules", "show", "often").splitlines()
+    assert lines[0].split() == ["name", "often"]
+    at = [line.split() for line in lines].index(["tick", "state", "delay", "took", "job"])
+    assert [line.split()[2:] for line in lines[at + 1 :]] == [
+        ["left", "out", "(3", "ticks)", "-", "-", "-"],
+        ["dead", "1s", "59s", "0" * 32],
+        ["no", "longer", "kept", "-", "-", "1" * 32],
+        ["ready", "-", "-", done],
+        ["refused", "-", "-", "-"],
+    ]
+
+
 def test_pause_and_resume(project: Project) -> None:
     assert project.said("schedules", "pause", "often", "app.clean") == "often, app.clean paused"
     told = {fact["name"]: (fact["paused"], fact["next"] is None) for fact in project.facts("schedules")}
@@ -92,7 +132,7 @@ def test_run_now(project: Project) -> None:
     assert {ids.text(job.id) for job in project.jobs()} == {id, *told.values()}
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "run"])
+@pytest.mark.parametrize("action", ["show", "pause", "resume", "run"])
 def test_a_schedule_has_to_be_named(project: Project, action: str) -> None:
     assert project.misused("schedules", action) == f"{action} which schedule? tarry schedules {action} NAME"
     told = "no schedule 'app.other' in this app; it has: app.clean, app.report, often"

@@ -1,7 +1,9 @@
 """What the app does by the clock, with real masters."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +51,50 @@ def test_every_second_is_one_job_with_two_masters_and_a_killed_keeper(scene: Sce
     assert all(count == 1 for count in (scene.times("ticked") + second.times("ticked")).values())
     late = sorted(job.created - job.due for job in jobs)
     print(f"made {late[len(late) // 2] / 1000:.1f} ms after the tick, at most {late[-1] / 1000:.1f}")
+
+
+ON_DAYS = """
+from tarry import Cron
+
+@app.task(cron=Cron("@every 1s", calendar="work"))
+def tick() -> None:
+    tell("ticked")
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_reload_changes_a_calendar_and_the_runs_are_remembered(
+    scene: Scene, request: pytest.FixtureRequest, kind: str
+) -> None:
+    url = f"sqlite:///{scene.database}"
+    if kind == "redis":
+        url = request.getfixturevalue("redis_server").url.rpartition("/")[0] + "/9"
+    settings = f'store = "{url}"\n[calendars.work]\n'
+    today = datetime.now(UTC).date()
+    scene.write("app.py", APP + ON_DAYS)
+    scene.settings(f"{settings}only = [2020-01-01]\n")
+    scene.serve()
+    (fact,) = scene.facts("schedules", "show", "app.tick")
+    assert (fact["calendar"], fact["next"], fact["runs"]) == ("work", None, [])
+    scene.settings("")
+    failed = scene.tarry("reload")
+    assert failed.status == 1
+    assert "schedule app.tick: the settings have no [calendars.work]" in failed.err
+    scene.settings(f"{settings}only = [{today}, {today + timedelta(days=1)}]\n")
+    assert scene.tarry("reload").status == 0
+
+    def ended() -> list[Any]:
+        (fact,) = scene.facts("schedules", "show", "app.tick")
+        return [run for run in fact["runs"] if run["state"] == "done"]
+
+    until(lambda: len(ended()) >= 2)
+    for run in ended():
+        assert run["tick"] % 1 == 0
+        assert run["kept"]
+        assert 0 <= run["delay"] < 30
+        assert 0 <= run["duration"] < 30
+    assert "no longer" not in scene.said("schedules", "show", "app.tick")
+    scene.stopped()
 
 
 def test_a_pause_survives_a_restart(scene: Scene) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tarry.model import lifecycle
-from tarry.model.attempts import MOST_KEPT, attempts_of
+from tarry.model.attempts import KEPT_FROM_START, MOST_KEPT, attempts_of
 from tarry.model.change import Change
 from tarry.model.duration import SECOND
 from tarry.model.job import HELD, Job, State
@@ -62,6 +62,19 @@ class Attempting(Promises):
         assert done.attempts == b""
         (one,) = attempts_of(done).attempts
         assert (one.number, one.started, one.ended, one.outcome, one.owner) == (1, 0, NOW + SECOND, "done", "")
+
+    def test_a_record_from_the_start_has_that_one_too(self, store: Store) -> None:
+        """Unless it had a record from the start, as jobs of schedules have: then with its start and its worker."""
+        jobs = put(store, 3, attempts=KEPT_FROM_START)
+        put(store)
+        claimed = {job.id: job for job in taken(store, owner="here|1:2:3:1")}
+        assert [claimed[job.id].attempts for job in jobs] == [KEPT_FROM_START] * 3
+        ends = [lifecycle.after(job, Returned(), DEFAULT, NOW + SECOND) for job in claimed.values()]
+        assert store.apply(ends, NOW + SECOND) == [True] * 4
+        for job in jobs:
+            (one,) = attempts_of(seen(store, job)).attempts
+            assert (one.started, one.ended, one.outcome) == (claimed[job.id].state_since, NOW + SECOND, "done")
+            assert one.owner == "here|1:2:3:1"
 
     def test_a_result_after_failures_is_recorded(self, store: Store) -> None:
         """With all that came before; in another worker's hands, and by one call of many."""

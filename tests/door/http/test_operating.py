@@ -16,7 +16,11 @@ from tarry import App
 from tarry.door import store_look
 from tarry.door.identity.access import Anybody, Scope
 from tarry.errors import NotAllowed, StoreAway
+from tarry.keeper import schedule_state
 from tarry.keeper.hosts import HostEntry
+from tarry.keeper.schedule_runs import ScheduledRun
+from tarry.keeper.schedule_state import ScheduleState
+from tarry.model.duration import SECOND
 from tarry.store.base import Store, Want
 from tarry.store.hosts import Host, PoolFigures
 from tarry.tasks.lazy_asyncio import asyncio
@@ -246,6 +250,21 @@ class TestSchedulesAndLimits:
         assert asked(shop, "POST", "/v1/schedules/tidy/resume")["paused"] is False
         assert shop.get(asked(shop, "POST", "/v1/schedules/tidy/run")["id"]).state == "ready"
         assert asked(shop, "POST", "/v1/schedules/tydi/run")[0] == 404
+
+    def test_what_became_of_the_ticks_of_a_schedule(self, shop: App) -> None:
+        shown = asked(shop, "GET", "/v1/schedules/tidy")
+        assert (shown["name"], shown["calendar"], shown["runs"]) == ("tidy", "", [])
+        job = shop.tasks["tidy"].enqueue()
+        tick = shop.client.clock.now() // SECOND * SECOND
+        state = ScheduleState("0 3 * * * UTC", tick, tick, tick, runs=[ScheduledRun(tick, job.id)])
+        assert schedule_state.write(shop.client.store, "tidy", state, None)
+        (run,) = asked(shop, "GET", "/v1/schedules/tidy")["runs"]
+        assert run == {
+            "tick": tick / SECOND, "state": "ready", "job": job.id, "kept": True, "started": None, "ended": None,
+            "delay": None, "duration": None, "ticks": 1,
+        }  # fmt: skip
+        assert asked(shop, "GET", "/v1/schedules/tydi")[0] == 404
+        assert asked(shop, "GET", "/v1/schedules/tidy", access=MailOnly())[0] == 403
 
     def test_a_limit_is_set_by_hand_and_reset(self, shop: App) -> None:
         (limit,) = asked(shop, "GET", "/v1/limits")["limits"]

@@ -13,7 +13,14 @@ from tarry.door.http.methods.operations import (
     start_operation,
     stop_operation,
 )
-from tarry.door.http.methods.schedules import list_schedules, pause_schedule, resume_schedule, run_schedule
+from tarry.door.http.methods.schedules import (
+    SchedulePath,
+    get_schedule,
+    list_schedules,
+    pause_schedule,
+    resume_schedule,
+    run_schedule,
+)
 from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 
 
@@ -21,6 +28,12 @@ from tarry.keeper.waiting_facts import StoreReader, limit_holders, running_jobs
 def schedules_page(call: ApiCall) -> PageData:
     """The schedules."""
     return {"schedules": list_schedules.handler(call).schedules}
+
+
+@console_page("/schedules/{schedule}", "schedule.html")
+def schedule_page(call: ApiCall, path: SchedulePath) -> PageData:
+    """One of them, with what became of its last ticks."""
+    return {"schedule": get_schedule.handler(call, path)}
 
 
 @console_page("/limits", "limits.html")
@@ -50,7 +63,7 @@ def operation_page(call: ApiCall, path: OperationPath) -> PageData:
     return {"operation": operation, "filter_json": filter_json, "target_json": target_json}
 
 
-PAGES: tuple[ConsolePage, ...] = (schedules_page, limits_page, operations_page, operation_page)
+PAGES: tuple[ConsolePage, ...] = (schedules_page, schedule_page, limits_page, operations_page, operation_page)
 ACTS = (
     ConsoleAct(run_schedule, "The job is enqueued.", lambda run: f"/jobs/{run.id}"),
     ConsoleAct(pause_schedule, "Schedule {name} is paused."),

@@ -1,4 +1,4 @@
-"""Methods about schedules: list, pause, resume and run them."""
+"""Methods about schedules: list, show, pause, resume and run them."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tarry.door.http.problem import RequestError
 from tarry.door.identity.access import Scope
 from tarry.keeper import schedule_state
 from tarry.keeper.cron import run_now, schedules_of
-from tarry.keeper.records import ScheduleRecord, schedule_records
+from tarry.keeper.records import ScheduleDetail, ScheduleRecord, schedule_detail, schedule_records
 from tarry.model.nearest import did_you_mean
 from tarry.model.schedule import Schedule
 from tarry.store.base import Store
@@ -39,6 +39,13 @@ def list_schedules(call: ApiCall) -> ScheduleList:
     """Lists the schedules of the app's tasks."""
     found = _schedules(call)
     return ScheduleList(_records(call, {name: one for name, one in found.items() if call.allows(_queue(call, one))}))
+
+
+@api_method("GET /v1/schedules/{schedule}", Scope.READ)
+def get_schedule(call: ApiCall, path: SchedulePath) -> ScheduleDetail:
+    """Shows a schedule, and what became of its last ticks: the job of each, how late it started and how it ended."""
+    schedule, client = _known(call, path.schedule), call.service.client
+    return schedule_detail(client.store, schedule, client.clock.now())
 
 
 @api_method("POST /v1/schedules/{schedule}/run", Scope.OPERATE, status=201)
@@ -88,4 +95,4 @@ def _records(call: ApiCall, schedules: dict[str, Schedule]) -> list[ScheduleReco
     return schedule_records(client.store, schedules, client.clock.now())
 
 
-METHODS: tuple[ApiMethod, ...] = (list_schedules, run_schedule, pause_schedule, resume_schedule)
+METHODS: tuple[ApiMethod, ...] = (list_schedules, get_schedule, run_schedule, pause_schedule, resume_schedule)

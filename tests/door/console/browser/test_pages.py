@@ -6,9 +6,15 @@ from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from msgspec.structs import replace
 from playwright.sync_api import Page, Response, ViewportSize, expect
 
 from tarry.door.console.application import PAGES as CONSOLE_PAGES
+from tarry.keeper import schedule_state
+from tarry.keeper.schedule_runs import ScheduledRun
+from tarry.model.duration import SECOND
+from tarry.store.opening import open_store
+from tests.cli.project import until
 from tests.door.console.browser.place import MakePerson, Person, Place
 
 MOST_BYTES = 150_000
@@ -18,7 +24,7 @@ PAGES = (
     "/", "/queues", "/queues/mail", "/queues/slow", "/jobs", "/jobs?state=dead", "/jobs/{done}", "/jobs/{dead}",
     "/jobs/{running}", "/jobs/{scheduled}", "/tasks", "/tasks/app.send", "/tasks/hook", "/endpoints", "/endpoints/hook",
     "/new-task", "/tasks/hook/edit",
-    "/schedules", "/limits",
+    "/schedules", "/schedules/app.nightly", "/limits",
     "/hosts", "/hosts/{host}", "/stores", "/operations", "/operations/{operation}",
     "/audit", "/audit?who=nobody",
 )  # fmt: skip
@@ -44,8 +50,29 @@ def names(place: Place) -> Iterator[dict[str, str]]:
     found["operation"] = counted.json()["id"]
     for state in ("done", "dead", "running"):
         place.becomes(found[state], state)
+    remember_runs(place, found["done"])
     yield found
     place.write("the gate", "")
+
+
+def remember_runs(place: Place, job: str) -> None:
+    """As if the schedule had ticked: a run of each kind."""
+    store = open_store(place.store_url)
+    noon = 1_795_003_200 * SECOND
+    runs = [
+        ScheduledRun(noon, job),
+        ScheduledRun(noon + SECOND, "0" * 32),
+        ScheduledRun(noon + 2 * SECOND, "1" * 32, "dead", noon + 3 * SECOND, noon + 4 * SECOND),
+        ScheduledRun(noon + 5 * SECOND, end="left_out", ticks=3),
+        ScheduledRun(noon + 6 * SECOND, end="refused"),
+    ]
+
+    def is_written() -> bool:
+        state, cell = schedule_state.read(store)["app.nightly"]
+        return schedule_state.write(store, "app.nightly", replace(state, runs=runs), cell)
+
+    until(is_written)
+    store.close()
 
 
 @pytest.mark.parametrize("path", PAGES)
