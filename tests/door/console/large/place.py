@@ -28,7 +28,7 @@ def send(address, mail):
 for name, queue in {[(task_name(n), queue_of(n)) for n in range(TASKS) if queue_of(n) != QUEUES[-1]]}:
     app.task(name=name, queue=queue)(send)
 
-@app.task(queue="{DRAINED}")
+@app.task(queue="{DRAINED}", cron="0 3 1 1 *")
 def drain() -> None:
     '''As short as can be.'''
 """

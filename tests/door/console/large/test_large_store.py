@@ -75,6 +75,7 @@ def names(large: LargePlace) -> Mapping[str, str]:
     return {
         "queue": "mail",
         "task": task_name(1),
+        "schedule": "app.drain",
         "id": job("state=dead"),
         "waiting": job("queue=mail&state=ready"),
         "hook": job(f"queue={QUEUES[-1]}&state=dead"),
