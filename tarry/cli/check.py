@@ -9,6 +9,7 @@ from tarry.cli.printing import partial_answer, print_json, print_table
 from tarry.cli.queues import unknown_tasks
 from tarry.config import Pool, template
 from tarry.errors import TarryError
+from tarry.keeper.cron import schedules_of
 from tarry.model.duration import format_duration
 from tarry.model.quantity import jobs_wait, quantity
 from tarry.process.loading import Setup
@@ -60,6 +61,7 @@ def _facts(setup: Setup) -> list[Diagnostic]:
     checks = {
         "configuration": _configuration,
         "app": _app,
+        "schedules": _schedules,
         "store": _store,
         "history": _history,
         "queues": _queues,
@@ -111,6 +113,15 @@ def _app(setup: Setup) -> list[Diagnostic]:
         facts += [Diagnostic(f"task {name}", "cannot be sent as it is", trouble) for trouble in endpoint.problems()]
         facts += [Diagnostic(f"task {name}", warning) for warning in endpoint.warnings()]
     return facts
+
+
+def _schedules(setup: Setup) -> list[Diagnostic]:
+    """Those that never tick again. ConfigError: one names a calendar that is not there."""
+    tasks = setup.app.tasks if setup.app_name else {}
+    found, now = schedules_of(tasks, setup.config.named_calendars), time.time_ns() // 1000
+    over = [name for name, schedule in found.items() if schedule.timetable.next(now) is None]
+    advice = "give its calendar further dates, or remove it"
+    return [Diagnostic(f"schedule {name}", "has no tick any more", advice) for name in sorted(over)]
 
 
 def _store(setup: Setup) -> list[Diagnostic]:

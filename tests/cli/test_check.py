@@ -97,6 +97,25 @@ def test_check_of_an_app_that_cannot_be_imported(project: Project) -> None:
     }
 
 
+ON_DAYS = """
+from tarry import App, Cron
+
+app = App()
+
+@app.task(cron=[Cron("@daily", calendar="quarters", name="report"), "@daily"])
+def report() -> None: ...
+"""
+
+
+def test_check_of_a_calendar_that_is_over_or_missing(project: Project) -> None:
+    project.write("app.py", ON_DAYS)
+    project.settings("[calendars.quarters]\nonly = [2026-03-31]\n")
+    assert troubles(project) == {"schedule report": "give its calendar further dates, or remove it"}
+    project.settings("[calendars.quarter]\n")
+    why = "schedule report: the settings have no [calendars.quarters]; did you mean quarter?"
+    assert troubles(project) == {"schedules": why}
+
+
 def test_check_tells_of_jobs_that_no_task_is_for(project: Project) -> None:
     project.said("enqueue", "app.removed", "1", "--force")
     assert list(troubles(project)) == ["unknown task"]
